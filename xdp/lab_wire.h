@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The lab's own header: the first bytes of the UD payload of every packet of a striped message.
+ * Shared by the XDP programs (C, compiled by bcc) and the native engine (C++).
+ *
+ *   Ethernet | IPv4 | UDP (dport 4791) | BTH (UD SEND-only) | DETH | struct lab_hdr | data | ICRC
+ *
+ * All fields are big-endian. Together with its data it never exceeds the path MTU (IBA 9.8.2).
+ */
+#ifndef SOFTROCE_LAB_WIRE_H
+#define SOFTROCE_LAB_WIRE_H
+
+#define LAB_ROCE_UDP_PORT 4791 /* IBA annex A17 */
+#define LAB_UDP_SPORT_BASE 0xC000 /* source port = base + path */
+#define LAB_BTH_OPCODE_UD_SEND_ONLY 0x64 /* IBA 9.2.1 */
+
+#define LAB_HDR_VERSION 1
+#define LAB_HDR_BYTES 40
+
+enum lab_kind {
+  LAB_KIND_DATA = 0,    /* a packet of a striped message */
+  LAB_KIND_CONTROL = 1, /* a recovery policy's message: look, answer, acknowledgement, probe */
+  LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
+};
+
+struct lab_hdr {
+  unsigned char version_kind; /* LAB_HDR_VERSION << 4 | enum lab_kind */
+  unsigned char flags;        /* must be 0 */
+  unsigned char path;         /* index of the path, source port less LAB_UDP_SPORT_BASE */
+  unsigned char attempt;      /* how often this packet was sent before: 0 the first time */
+  unsigned short operation;   /* collective operation that the workload names */
+  unsigned short step;        /* step of that operation */
+  unsigned int message;       /* message of that step; control and reports: their sequence number */
+  unsigned int message_id;    /* sender's slot and generation of a message to this peer */
+  unsigned int index;         /* packet index in the message */
+  unsigned int count;         /* packets in the message, at least 1 */
+  unsigned int length;        /* bytes in the message; control and reports: bytes of the body */
+  unsigned int stamp_ns;      /* sender's clock, modulo 2^32 ns; reports echo it */
+  unsigned int srtt_ns;       /* sender's smoothed RTT to this peer, saturating; 0 unknown */
+  unsigned int rttvar_ns;     /* its mean deviation (RFC 6298) */
+};
+
+#endif
