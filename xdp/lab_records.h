@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the XDP programs write into ring buffers and softroce-monitor appends to files, in the
+ * machine's byte order. Each file begins with struct lab_file_header.
+ *
+ *   drops.bin    struct lab_drop, one after the other
+ *   capture.bin  struct lab_capture, each followed by `captured` bytes of the frame, unpadded
+ */
+#ifndef SOFTROCE_LAB_RECORDS_H
+#define SOFTROCE_LAB_RECORDS_H
+
+#include "lab_hash.h"
+
+#define LAB_DROPS_MAGIC "LABDROP1"
+#define LAB_CAPTURE_MAGIC "LABCAPT1"
+#define LAB_FATE_PASSED 0xffffffffU
+
+struct lab_file_header {
+  char magic[8];
+  lab_u32 header_bytes; /* of this header */
+  lab_u32 record_bytes; /* of a record's fixed part */
+};
+
+/* A packet that the injector dropped. */
+struct lab_drop {
+  lab_u64 time_ns; /* CLOCK_MONOTONIC */
+  lab_u32 directed_link;
+  lab_u32 rule_id;
+  lab_u32 src; /* IPv4, host order */
+  lab_u32 dst;
+  lab_u32 message; /* this and the next five: zero without a header of ours */
+  lab_u32 index;
+  lab_u16 operation;
+  lab_u16 step;
+  lab_u8 kind; /* enum lab_kind, or LAB_KIND_NONE */
+  lab_u8 attempt;
+  lab_u16 sport; /* UDP or TCP source port, else 0 */
+  lab_u32 psn; /* of the BTH; this and the next: zero without one */
+  lab_u32 qpn;
+  lab_u32 length; /* bytes of the frame, Ethernet header included */
+  lab_u32 zero;
+};
+
+/* A packet at the point where the fate of a directed link is decided. */
+struct lab_capture {
+  lab_u64 time_ns; /* CLOCK_MONOTONIC */
+  lab_u32 directed_link;
+  lab_u32 fate; /* rule_id of the rule that drops it, or LAB_FATE_PASSED */
+  lab_u32 length; /* bytes of the frame */
+  lab_u32 captured; /* bytes that follow */
+};
+
+#endif
