@@ -40,7 +40,7 @@ THRESHOLD_MAX = 2**64 - 1
 
 
 def _split(text: str, what: str, example: str) -> tuple[Fraction, str]:
-    """Number and unit of `text`; UserError if there is no number, no unit, or a minus."""
+    """Part `text` into number and unit; UserError if there is no number, no unit, or a minus."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
     if match is None:
         raise UserError(
@@ -99,7 +99,7 @@ def parse_percent(text: str) -> Fraction:
 
 
 def threshold(probability: Fraction) -> int:
-    """The 64-bit threshold of a probability: an event happens when a 64-bit hash is below it."""
+    """Map a probability to 64 bits: the event happens when a 64-bit hash is below the result."""
     return min(round(probability * 2**64), THRESHOLD_MAX)
 
 

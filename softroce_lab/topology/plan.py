@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
 """The resolved plan of a lab: every name, index, address and route decided, nothing made yet.
 
 Raw YAML (`topology.model`) is resolved into these types (`topology.resolve`); the fabric realises
@@ -27,6 +28,9 @@ class Port:
     ifindex: int  # set explicitly at creation, unique in the lab, never 1
     mac: str  # locally administered, derived from the ifindex
 
+    def __str__(self) -> str:
+        return f"{self.node}:{self.name}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
@@ -49,6 +53,11 @@ class Link:
     a: Port
     b: Port
 
+    @property
+    def halves(self) -> tuple[tuple[int, Port, Port], tuple[int, Port, Port]]:
+        """Both directed links: number, transmitting port, receiving port."""
+        return (2 * self.index, self.a, self.b), (2 * self.index + 1, self.b, self.a)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Route:
@@ -65,13 +74,17 @@ class LossRule:
 
     `threshold` is the probability as a 64-bit threshold: a packet is lost when its 64-bit hash is
     below it (2**64 - 1 stands for certainty). `stream` is the 64-bit key of the hash, derived from
-    the seed and stable names only, so that adding a link changes no other stream. With key
-    `identity` it is derived from (seed, rule name, tier of the hop, up or down), never from the
-    link; with key `index` from (seed, rule name, link ends, direction).
+    the seed and stable names only, so that adding a link changes no other stream: the first 8 bytes
+    of BLAKE2b(digest_size=8), big-endian, over compact JSON (no spaces, UTF-8) of
+
+        [seed, rule, tier, "up" | "down" | "across"]        key `identity`: never the link
+        [seed, rule, "sender:port", "receiver:port"]        key `index`
+
+    where tier is the lesser of the hop's two ends, and up leads to the greater.
     """
 
     rule: str
-    rule_id: int  # position in the plan's list of rules; drop records carry it
+    rule_id: int  # position in the plan's `faults`; drop records carry it
     directed_link: int
     key: FaultKey
     probability: float
@@ -94,7 +107,7 @@ class Plan:
     digest: str  # SHA-256 of the canonical plan, hex: the manifest's topology hash
 
     def node(self, name: str) -> Node:
-        """The node called `name`; KeyError if there is none."""
+        """Return the node called `name`; KeyError if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node

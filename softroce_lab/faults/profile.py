@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Fault profiles: files with a list of rules, to be armed on any topology they fit."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from softroce_lab import paths
+from softroce_lab.faults.model import FaultRule
+from softroce_lab.faults.resolve import FaultRules
+from softroce_lab.topology import yaml_source
+from softroce_lab.topology.ready import find
+from softroce_lab.topology.validation import Model, editor_schema, validate
+
+
+class ProfileFile(Model):
+    """The whole file."""
+
+    faults: Annotated[list[FaultRule], Field(min_length=1)]
+
+
+def load(where: str | os.PathLike[str]) -> FaultRules:
+    """Read a profile by path, or a ready one by name; UserError with file, line and column."""
+    source = yaml_source.read(find(where, paths.FAULTS, "fault profile"))
+    return FaultRules(tuple(validate(ProfileFile, source).faults), source)
+
+
+def schema() -> dict[str, Any]:
+    """Describe the file as JSON Schema, for editors."""
+    return editor_schema(ProfileFile, "softroce_lab fault profile")

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From a file to a plan in one call."""
+
+from __future__ import annotations
+
+import os
+
+from softroce_lab import paths
+from softroce_lab.topology import resolve, yaml_source
+from softroce_lab.topology.model import TopologyFile
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.ready import find
+from softroce_lab.topology.validation import validate
+
+
+def load(
+    where: str | os.PathLike[str], *, name: str | None = None, seed: int | None = None
+) -> Plan:
+    """Read and resolve a topology by path, or a ready one by name.
+
+    `name` and `seed` override the file's. UserError with file, line and column if it is wrong.
+    """
+    source = yaml_source.read(find(where, paths.TOPOLOGIES, "topology"))
+    return resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The topology file as it is written: containerlab's shape, plus generators and impairments.
+
+docs/topology.md is its reference. What follows from several parts together, such as that every
+host has a link, is `resolve`'s to check.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from softroce_lab.errors import UserError
+from softroce_lab.faults.model import FaultRule, Impairments, check_name, name_schema
+from softroce_lab.topology.plan import LoadBalancing, NodeKind
+from softroce_lab.topology.validation import Model, editor_schema
+
+MAX_PORTS = 4000
+MAX_LAB_NAME = 32
+MAX_NODE_NAME = 31  # with the lab's name and a hyphen it names a namespace: at most 64
+MTU_DEFAULT_BYTES = 2200  # IB path MTU 2048 with all its headers
+MTU_MIN_BYTES = 576
+MTU_MAX_BYTES = 3498  # the largest that XDP on veth takes without multi-buffer
+SEED_MAX = 2**64 - 1
+
+_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", re.ASCII)
+# Names that the kernel or its sysctl tree takes for something else.
+_RESERVED_PORTS = frozenset({"lo", "all", "default"})
+
+
+def check_lab_name(name: str) -> str:
+    """Return `name` if it can name a lab; UserError otherwise."""
+    return check_name(name, "lab name", MAX_LAB_NAME)
+
+
+def check_seed(seed: int) -> int:
+    """Return `seed` if it is an unsigned 64-bit integer; UserError otherwise."""
+    if not 0 <= seed <= SEED_MAX:
+        raise UserError(f"seed {seed} is not between 0 and 2^64 - 1")
+    return seed
+
+
+def _check_node_name(name: str) -> str:
+    return check_name(name, "node name", MAX_NODE_NAME)
+
+
+class Endpoint(NamedTuple):
+    """One end of a link, written `node:port`."""
+
+    node: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+
+def _parse_endpoint(value: object) -> Endpoint:
+    if isinstance(value, Endpoint):
+        return value
+    node, colon, port = str(value).partition(":")
+    if not isinstance(value, str) or not (node and colon and port):
+        raise UserError(f"endpoint {value!r} is not of the form node:port", hint="such as h1:eth1")
+    if len(port) > 15:
+        raise UserError(f"interface name {port!r} is longer than 15 characters")
+    if port in _RESERVED_PORTS or not _PORT.fullmatch(port):
+        raise UserError(
+            f"interface name {port!r} is not allowed",
+            hint="letters, digits, '.', '_' and '-', not lo, all or default; such as eth1",
+        )
+    return Endpoint(node, port)
+
+
+NodeName = Annotated[str, AfterValidator(_check_node_name), name_schema(MAX_NODE_NAME)]
+EndpointField = Annotated[
+    Endpoint,
+    PlainValidator(_parse_endpoint),
+    WithJsonSchema(
+        {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]*:[A-Za-z0-9][A-Za-z0-9._-]*$"}
+    ),
+]
+Count = Annotated[int, Field(ge=1, le=MAX_PORTS)]
+
+
+class NodeSpec(Model):
+    """A node, or the defaults of all nodes."""
+
+    kind: NodeKind | None = None
+
+
+class LinkSpec(Impairments):
+    """A link; its impairments act on both directions."""
+
+    endpoints: Annotated[list[EndpointField], Field(min_length=2, max_length=2)]
+
+
+def _check_ports(links: int) -> None:
+    if 2 * links > MAX_PORTS:
+        raise UserError(
+            f"that makes {2 * links} ports, more than {MAX_PORTS}", hint="choose smaller counts"
+        )
+
+
+class LeafSpine(Model):
+    """Hosts on leaves, every leaf linked to every spine."""
+
+    kind: Literal["leaf-spine"]
+    leaves: Count
+    spines: Count
+    hosts_per_leaf: Count
+
+    @model_validator(mode="after")
+    def _bounded(self) -> LeafSpine:
+        _check_ports(self.leaves * (self.spines + self.hosts_per_leaf))
+        return self
+
+
+class ParallelPaths(Model):
+    """Hosts at either side of a bundle of paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
+
+    kind: Literal["parallel-paths"]
+    paths: Count
+    hosts_per_side: Count = 1
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ParallelPaths:
+        _check_ports(2 * (self.paths + self.hosts_per_side))
+        return self
+
+
+Generator = Annotated[LeafSpine | ParallelPaths, Field(discriminator="kind")]
+
+
+class Graph(Model):
+    """A generator, or nodes and links."""
+
+    generator: Generator | None = None
+    defaults: NodeSpec = NodeSpec()
+    nodes: dict[NodeName, NodeSpec | None] | None = None
+    links: list[LinkSpec] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Graph:
+        explicit = self.nodes is not None or self.links is not None
+        if explicit == (self.generator is not None):
+            what = "both a generator and" if explicit else "neither a generator nor"
+            raise UserError(f"the topology has {what} nodes and links", hint="give one of the two")
+        return self
+
+
+class TopologyFile(Model):
+    """The whole file."""
+
+    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
+    topology: Graph
+    lb: LoadBalancing = "flow"
+    mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] = MTU_DEFAULT_BYTES
+    seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = 1
+    faults: Annotated[list[FaultRule], Field(default_factory=list)]
+
+
+def json_schema() -> dict[str, Any]:
+    """Describe the file as JSON Schema, for editors."""
+    return editor_schema(TopologyFile, "softroce_lab topology")

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Finds the file that a user means: a path, or the bare name of a ready-made one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from softroce_lab.errors import UserError
+from softroce_lab.topology.validation import did_you_mean
+
+
+def find(where: str | os.PathLike[str], folder: Path, what: str) -> Path:
+    """Resolve a path, or a bare name: here, here with `.yaml`, then in the ready `folder`.
+
+    A path is returned as it is, there or not. UserError if a bare name is nowhere.
+    """
+    path = Path(where)
+    if path.name != os.fspath(where) or path.suffix:
+        return path
+    here = path.with_name(path.name + ".yaml") if path.name else path
+    for candidate in (path, here, folder / here):
+        if candidate.is_file():
+            return candidate
+    known = sorted(file.stem for file in folder.glob("*.yaml"))
+    raise UserError(f"no {what} called {os.fspath(where)!r}", hint=did_you_mean(path.name, known))

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Raw model -> plan: every name, index, address and route decided, every contradiction refused."""
+
+from __future__ import annotations
+
+import collections
+import ipaddress
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from softroce_lab.faults.resolve import FaultRules, resolve_links
+from softroce_lab.faults.resolve import resolve as resolve_faults
+from softroce_lab.topology import generators
+from softroce_lab.topology.digest import with_digest
+from softroce_lab.topology.model import (
+    MAX_PORTS,
+    Endpoint,
+    Graph,
+    NodeSpec,
+    TopologyFile,
+    check_lab_name,
+    check_seed,
+)
+from softroce_lab.topology.plan import Link, Node, NodeKind, Plan, Port, Route
+from softroce_lab.topology.validation import did_you_mean
+from softroce_lab.topology.yaml_source import NOWHERE, Source
+
+FIRST_IFINDEX = 100  # above what a fresh namespace holds
+_HOST_NETWORK = ipaddress.IPv4Network("10.0.0.0/16")
+
+Kinds: TypeAlias = Mapping[str, NodeKind]
+Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
+
+
+def resolve(
+    raw: TopologyFile,
+    source: Source = NOWHERE,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+) -> Plan:
+    """Resolve a topology; `name` and `seed` override the file's.
+
+    Raises UserError, with the place in `source`, for what contradicts itself or is not connected.
+    """
+    name = raw.name if name is None else check_lab_name(name)
+    seed = raw.seed if seed is None else check_seed(seed)
+    graph = generators.expand(raw.topology)
+    kinds = _kinds(graph, source)
+    links = _links(graph, kinds, source)
+    neighbours = _neighbours(kinds, links)
+    _check_reachable(kinds, neighbours, source)
+    nodes = _nodes(name, kinds, neighbours)
+    losses = {i: spec.loss for i, spec in enumerate(graph.links or ()) if spec.loss is not None}
+    on_links = resolve_links(losses, nodes, links, seed)
+    rules = FaultRules(tuple(raw.faults), source)
+    plan = Plan(
+        name=name,
+        seed=seed,
+        mtu=raw.mtu,
+        load_balancing=raw.lb,
+        nodes=nodes,
+        links=links,
+        routes=_routes(nodes, neighbours),
+        faults=on_links + resolve_faults(rules, nodes, links, seed, before=on_links),
+        digest="",
+    )
+    return with_digest(plan)
+
+
+def _kinds(graph: Graph, source: Source) -> Kinds:
+    """Every node's kind, defaults applied."""
+    kinds: dict[str, NodeKind] = {}
+    for name, spec in (graph.nodes or {}).items():
+        kind = (spec or NodeSpec()).kind or graph.defaults.kind
+        if kind is None:
+            raise source.error(
+                ("topology", "nodes", name),
+                f"node {name!r} has no kind",
+                hint="kind: host or kind: switch, here or under defaults",
+                at_key=True,
+            )
+        kinds[name] = kind
+    if "host" not in kinds.values():
+        raise source.error(("topology", "nodes"), "the topology has no hosts", at_key=True)
+    return kinds
+
+
+def _links(graph: Graph, kinds: Kinds, source: Source) -> tuple[Link, ...]:
+    specs = graph.links or ()
+    if 2 * len(specs) > MAX_PORTS:
+        what = f"{len(specs)} links make more than {MAX_PORTS} ports"
+        raise source.error(("topology", "links"), what, at_key=True)
+    _check_endpoints([spec.endpoints for spec in specs], kinds, source)
+    numbers = itertools.count(FIRST_IFINDEX)
+    ports = ([_port(end, next(numbers)) for end in spec.endpoints] for spec in specs)
+    return tuple(Link(index, a, b) for index, (a, b) in enumerate(ports))
+
+
+def _port(end: Endpoint, ifindex: int) -> Port:
+    mac = (0x0253 << 32 | ifindex).to_bytes(6, "big").hex(":")
+    return Port(end.node, end.port, ifindex, mac)
+
+
+def _check_endpoints(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
+    """Refuse unknown nodes, interfaces used twice, and links that no lab can have."""
+    used: dict[Endpoint, int] = {}
+    hosts: set[str] = set()
+    for i, (a, b) in enumerate(ends):
+        for j, end in enumerate((a, b)):
+            place = ("topology", "links", i, "endpoints", j)
+            if end.node not in kinds:
+                hint = did_you_mean(end.node, kinds)
+                raise source.error(place, f"unknown node {end.node!r}", hint=hint)
+            if end in used:
+                what = f"interface {end} is used twice"
+                first = source.mark(("topology", "links", used[end]))
+                hint = f"first by the link in line {first.line}" if first else None
+                raise source.error(place, what, hint=hint)
+            used[end] = i
+            if kinds[end.node] == "host" and end.node in hosts and a.node != b.node:
+                what = f"host {end.node!r} has more than one link"
+                hint = "hosts with several ports (multi-rail) are not supported yet"
+                raise source.error(place, what, hint=hint)
+            if kinds[end.node] == "host":
+                hosts.add(end.node)
+        place = ("topology", "links", i, "endpoints")
+        if a.node == b.node:
+            raise source.error(place, f"the link joins {a.node!r} to itself")
+        if kinds[a.node] == kinds[b.node] == "host":
+            what = f"the link joins two hosts, {a.node!r} and {b.node!r}"
+            raise source.error(place, what, hint="put a switch between them")
+
+
+def _neighbours(kinds: Kinds, links: Sequence[Link]) -> Neighbours:
+    """Ports and peers of every node; links come in the order of their ifindexes."""
+    neighbours: dict[str, list[tuple[Port, str]]] = {name: [] for name in kinds}
+    for link in links:
+        neighbours[link.a.node].append((link.a, link.b.node))
+        neighbours[link.b.node].append((link.b, link.a.node))
+    return neighbours
+
+
+def _check_reachable(kinds: Kinds, neighbours: Neighbours, source: Source) -> None:
+    for name, ports in neighbours.items():
+        if not ports:
+            place = ("topology", "nodes", name)
+            raise source.error(place, f"{kinds[name]} {name!r} has no link", at_key=True)
+    first = next(iter(kinds))
+    reached = _distances([first], neighbours)
+    for name in kinds:
+        if name not in reached:
+            place = ("topology", "nodes", name)
+            what = f"the topology is not connected: no path between {first!r} and {name!r}"
+            raise source.error(place, what, at_key=True)
+
+
+def _distances(starts: Sequence[str], neighbours: Neighbours) -> dict[str, int]:
+    """Hops to the nearest of `starts`, by breadth-first search."""
+    distances = dict.fromkeys(starts, 0)
+    queue = collections.deque(starts)
+    while queue:
+        node = queue.popleft()
+        for _, peer in neighbours[node]:
+            if peer not in distances:
+                distances[peer] = distances[node] + 1
+                queue.append(peer)
+    return distances
+
+
+def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
+    tiers = _distances([name for name, kind in kinds.items() if kind == "host"], neighbours)
+    addresses = _HOST_NETWORK.hosts()
+    return tuple(
+        Node(
+            index=index,
+            name=name,
+            kind=kind,
+            namespace=f"{lab}-{name}",
+            tier=tiers[name],
+            address=str(next(addresses)) if kind == "host" else None,
+            ports=tuple(port for port, _ in neighbours[name]),
+        )
+        for index, (name, kind) in enumerate(kinds.items())
+    )
+
+
+def _routes(nodes: Sequence[Node], neighbours: Neighbours) -> tuple[Route, ...]:
+    """All shortest next hops from every switch to every host.
+
+    A host has one link, so no shortest path to another host passes through it: the search need
+    not know about hosts.
+    """
+    switches = [node.name for node in nodes if node.kind == "switch"]
+    toward: dict[str, dict[str, tuple[Port, ...]]] = {}  # edge switch: switch: next hops
+    routes = []
+    for host in (node for node in nodes if node.kind == "host"):
+        ((_, edge),) = neighbours[host.name]
+        if edge not in toward:
+            toward[edge] = _next_hops(edge, switches, neighbours)
+        ((_, last),) = ((peer, port) for port, peer in neighbours[edge] if peer == host.name)
+        for switch in switches:
+            ports = (last,) if switch == edge else toward[edge][switch]
+            routes.append(Route(switch, f"{host.address}/32", ports))
+    return tuple(routes)
+
+
+def _next_hops(
+    edge: str, switches: Sequence[str], neighbours: Neighbours
+) -> dict[str, tuple[Port, ...]]:
+    """Ports of every switch that lead one hop nearer to the switch `edge`."""
+    distances = _distances([edge], neighbours)
+    return {
+        switch: tuple(
+            port for port, peer in neighbours[switch] if distances[peer] < distances[switch]
+        )
+        for switch in switches
+    }

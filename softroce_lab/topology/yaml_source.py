@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""YAML that remembers where everything stood, so that every complaint can point at it.
+
+ruamel.yaml parses and resolves (YAML 1.2: `yes` and `1:30` are text); what it composes is turned
+into plain dicts, lists and scalars here, with the line and column of every key and value beside
+them. Input may be hostile: its size, depth and what its aliases expand to are bounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from softroce_lab.errors import UserError
+
+MAX_FILE_BYTES = 1 << 20
+MAX_VALUES = 200_000  # after the expansion of aliases: a topology of 4000 ports has 10,000
+MAX_DEPTH = 32
+MAX_DIGITS = 64  # of a number; a longer one stays text, which no number's field takes
+
+Data: TypeAlias = "dict[str, Data] | list[Data] | str | int | float | bool | None"
+Place: TypeAlias = tuple[str | int, ...]  # keys and indexes from the top, as pydantic's `loc`
+
+
+class Mark(NamedTuple):
+    """A place in a text, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """What a file says, and where it says it."""
+
+    file: str | None  # None: not from a file, errors then name no place
+    data: dict[str, Data]
+    keys: Mapping[Place, Mark]
+    values: Mapping[Place, Mark]
+
+    def error(
+        self, place: Place, what: str, *, hint: str | None = None, at_key: bool = False
+    ) -> UserError:
+        """Make a UserError that points at a value, or at its key.
+
+        Parts of `place` that the file does not have, such as a default, are passed over.
+        """
+        known = self._known(place)
+        mark = (self.keys if at_key else self.values).get(known) or self.values.get(known)
+        if mark is None:
+            return UserError(what, hint=hint, file=self.file)
+        return UserError(what, hint=hint, file=self.file, line=mark.line, column=mark.column)
+
+    def mark(self, place: Place) -> Mark | None:
+        """Where the value at `place` begins, or the nearest value above it that the file has."""
+        return self.values.get(self._known(place))
+
+    def _known(self, place: Place) -> Place:
+        known: Place = ()
+        for part in place:
+            if (*known, part) in self.values:
+                known = (*known, part)
+        return known
+
+
+NOWHERE = Source(None, {}, {}, {})  # for models that were built, not read
+
+
+def read(path: Path) -> Source:
+    """Read and parse a YAML file; UserError if it cannot be read or is broken."""
+    return parse(_read_text(path), str(path))
+
+
+def parse(text: str, file: str | None = None) -> Source:
+    """Parse YAML whose top is a mapping; UserError with the place of whatever is wrong."""
+    return _Builder(file).build(_compose(text, file))
+
+
+def _read_text(path: Path) -> str:
+    file = str(path)
+    try:
+        # O_NONBLOCK: opening a FIFO that nobody writes must not hang.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UserError("is not a regular file", file=file)
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"cannot be read: {reason}", file=file) from None
+    return _decode(content, file)
+
+
+def _decode(content: bytes, file: str) -> str:
+    if len(content) > MAX_FILE_BYTES:
+        raise UserError(f"is larger than {MAX_FILE_BYTES >> 20} MiB", file=file)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UserError("is not a text file in UTF-8", file=file)
+    return text
+
+
+def _compose(text: str, file: str | None) -> Node | None:
+    try:
+        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+    except RecursionError:
+        raise UserError(f"is nested more than {MAX_DEPTH} deep", file=file) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position)
+        column = error.position - text.rfind("\n", 0, error.position)
+        what = f"character {text[error.position]!r} is not allowed in YAML"
+        raise UserError(what, file=file, line=line + 1, column=column) from None
+    except MarkedYAMLError as error:
+        raise _broken(error, file) from None
+    except YAMLError as error:
+        raise UserError(f"broken YAML: {error}", file=file) from None
+
+
+_QUOTE = "put quotes around a value that begins with one of * & ! % @ `"
+_HINTS = {
+    "\\t": "YAML is indented with spaces, not with tabs",
+    "cannot start any token": _QUOTE,
+    "undefined alias": _QUOTE,
+    "mapping values are not allowed": "check the indentation; a value with ': ' in it needs quotes",
+    "<block end>": "check the indentation",
+    "could not find expected ':'": "a key is followed by ': '",
+    "another document": "one file holds one document",
+}
+
+
+def _broken(error: MarkedYAMLError, file: str | None) -> UserError:
+    what = f"broken YAML: {error.problem}"
+    if error.context:
+        what += f", {error.context}"
+        if error.context_mark is not None:
+            what += f" that began in line {error.context_mark.line + 1}"
+    hint = next((hint for sign, hint in _HINTS.items() if sign in what), None)
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return UserError(what, hint=hint, file=file)
+    return UserError(what, hint=hint, file=file, **_mark(mark)._asdict())
+
+
+def _mark(mark: StreamMark) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
+
+
+class _Builder:
+    """Turns composed nodes into plain data, noting the place of each."""
+
+    def __init__(self, file: str | None) -> None:
+        self.file = file
+        self.keys: dict[Place, Mark] = {}
+        self.values: dict[Place, Mark] = {}
+
+    def build(self, top: Node | None) -> Source:
+        if top is None or _is_empty(top):
+            raise UserError("is empty", file=self.file)
+        data = self._value(top, ())
+        if not isinstance(data, dict):
+            raise self._error(top, f"the file holds {describe(data)}, not keys and values")
+        return Source(self.file, data, self.keys, self.values)
+
+    def _error(self, node: Node, what: str, hint: str | None = None) -> UserError:
+        return UserError(what, hint=hint, file=self.file, **_mark(node.start_mark)._asdict())
+
+    def _value(self, node: Node, place: Place) -> Data:
+        if len(place) > MAX_DEPTH:
+            raise self._error(node, f"nested more than {MAX_DEPTH} deep")
+        if len(self.values) >= MAX_VALUES:
+            raise self._error(node, f"the file expands to more than {MAX_VALUES} values")
+        self.values[place] = _mark(node.start_mark)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, SequenceNode):
+            return [self._value(item, (*place, i)) for i, item in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, node: MappingNode, place: Place) -> dict[str, Data]:
+        data: dict[str, Data] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                raise self._error(key_node, "a key must be plain text")
+            key = key_node.value  # as written: `1: {kind: host}` names a node "1"
+            where = (*place, key)
+            if key in data:
+                first = f"it stands in line {self.keys[where].line} already"
+                raise self._error(key_node, f"duplicate key {key!r}", first)
+            self.keys[where] = _mark(key_node.start_mark)
+            data[key] = self._value(value_node, where)
+        return data
+
+    def _scalar(self, node: ScalarNode) -> Data:
+        prefix, _, kind = str(node.ctag).rpartition(":")
+        if prefix != "tag:yaml.org,2002" or kind == "binary":
+            raise self._error(node, f"the tag {node.ctag} is not supported")
+        return _plain(node.value, kind)
+
+
+def _plain(text: str, kind: str) -> Data:
+    """Read a scalar; what its type's notation does not fit stays text."""
+    try:
+        if kind == "int" and len(text) <= MAX_DIGITS:
+            return int(text.replace("_", ""), 0)
+        if kind == "float":
+            return float(text.replace("_", ""))
+    except ValueError:
+        return text
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    return text
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and str(node.ctag) == "tag:yaml.org,2002:null"
+
+
+def describe(data: object) -> str:
+    """Name the kind of a YAML value as people call it."""
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
+    if data is None:
+        return "nothing"
+    return names.get(type(data), "a number")
