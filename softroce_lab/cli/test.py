@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from softroce_lab import paths
-from softroce_lab.errors import UserError
+from softroce_lab.errors import EnvironmentLackError, ExitCode, UserError
 
 app = typer.Typer(add_completion=False)
 
+# pytest's own exit codes (pytest.ExitCode) in the words of the lab's.
+_EXIT_CODES = {0: ExitCode.DONE, 2: ExitCode.INTERRUPTED, 4: ExitCode.USAGE, 5: ExitCode.USAGE}
 
-@app.command(context_settings={"ignore_unknown_options": True})
+
+@app.command()
 def test(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- PYTEST-ARGUMENTS]", help="Go to pytest.")
+        list[str] | None, typer.Argument(metavar="[-- PYTEST_ARGUMENTS]", help="Go to pytest.")
     ] = None,
     full: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run the long form of one line.")
+        str | None, typer.Option(metavar="NAME", help="Run only the line NAME, in its long form.")
     ] = None,
     list_lines: Annotated[
         bool, typer.Option("--list", help="List the lines that have a long form.")
@@ -30,6 +32,11 @@ def test(
     """Run the test suite: every line in its short form, or one in full."""
     if not (paths.PROJECT_ROOT / "tests").is_dir():
         raise UserError("the tests are not here", hint="run ./lab test in a checkout")
-    options = ["--list-full"] if list_lines else [] if full is None else ["--full", full]
+    try:
+        import pytest
+    except ImportError as error:
+        raise EnvironmentLackError("pytest", hint="run ./lab test in a checkout") from error
+    options = ["--list-full", "-qq"] if list_lines else [] if full is None else ["--full", full]
     os.chdir(paths.PROJECT_ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *(arguments or [])])  # noqa: S606
+    code = pytest.main([*options, *(arguments or [])])
+    raise typer.Exit(_EXIT_CODES.get(code, ExitCode.FAILED))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Short and long forms of one test.
+
+A test that has a long form is marked `@pytest.mark.full("name")` and takes the fixture `full`,
+which is true when that long form was asked for with `--full name` (`lab test --full name`):
+
+    @pytest.mark.full("fifty-demos")
+    def test_demos_leave_nothing_behind(full: bool) -> None:
+        for seed in range(50 if full else 2): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("softroce_lab")
+    group.addoption("--full", metavar="NAME", help="run only the line NAME, in its long form")
+    group.addoption("--list-full", action="store_true", help="list the lines with a long form")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full(name): has a long form, run by `--full name`")
+
+
+def line_of(item):
+    """The name of a test's long form, or None."""
+    marker = item.get_closest_marker("full")
+    return marker.args[0] if marker else None
+
+
+def lines(items):
+    """Name of every long form -> first line of its test's docstring; several tests may share one."""
+    functions = {line: item.function for item in items if (line := line_of(item))}
+    return {
+        line: (inspect.getdoc(function) or function.__name__).partition("\n")[0]
+        for line, function in sorted(functions.items())
+    }
+
+
+def pytest_collection_modifyitems(config, items):
+    wanted = config.getoption("--full")
+    if wanted is None:
+        return
+    known = lines(items)
+    if wanted not in known:
+        names = ", ".join(known) or "none"
+        raise pytest.UsageError(f"no line is called {wanted!r}; those with a long form: {names}")
+    config.hook.pytest_deselected(items=[item for item in items if line_of(item) != wanted])
+    items[:] = [item for item in items if line_of(item) == wanted]
+
+
+def pytest_runtestloop(session):
+    """With --list-full, list instead of running."""
+    if not session.config.getoption("--list-full"):
+        return None
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for line, summary in lines(session.items).items():
+        reporter.write_line(f"{line:24} {summary}")
+    return True
+
+
+@pytest.fixture
+def full(request):
+    """Whether the long form of this test was asked for."""
+    line = line_of(request.node)
+    assert line is not None, "a test that takes `full` is marked with pytest.mark.full(name)"
+    return request.config.getoption("--full") == line

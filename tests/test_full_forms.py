@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The short and long forms that tests/conftest.py provides, tried on a suite of their own."""
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+import pytest
+
+@pytest.mark.full("marathon")
+def test_run(full):
+    "Runs far."
+    print("kilometres", 42 if full else 1)
+
+@pytest.mark.full("climb")
+def test_climb(full):
+    "Goes up."
+    assert not full
+
+def test_plain():
+    pass
+"""
+
+
+@pytest.fixture
+def suite(pytester):
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    pytester.makepyfile(SUITE)
+    return pytester
+
+
+def test_without_an_option_every_line_runs_in_its_short_form(suite):
+    result = suite.runpytest_inprocess("-s")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*kilometres 1*"])
+
+
+def test_full_runs_that_line_only_and_in_its_long_form(suite):
+    result = suite.runpytest_inprocess("-s", "--full", "marathon")
+    result.assert_outcomes(passed=1, deselected=2)
+    result.stdout.fnmatch_lines(["*kilometres 42*"])
+
+
+def test_a_long_form_that_fails_fails(suite):
+    suite.runpytest_inprocess("--full", "climb").assert_outcomes(failed=1, deselected=2)
+
+
+def test_an_unknown_line_is_refused_with_the_known_ones(suite):
+    result = suite.runpytest_inprocess("--full", "sprint")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no line is called 'sprint'*climb, marathon*"])
+
+
+def test_list_names_the_lines_and_runs_nothing(suite):
+    result = suite.runpytest_inprocess("-qq", "--list-full")
+    assert result.ret == pytest.ExitCode.OK
+    assert [line.split(maxsplit=1) for line in result.outlines if line] == [
+        ["climb", "Goes up."],
+        ["marathon", "Runs far."],
+    ]
+
+
+def test_the_fixture_without_the_marker_is_an_error(suite):
+    suite.makepyfile(test_unmarked="def test_it(full): pass")
+    result = suite.runpytest_inprocess("test_unmarked.py")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*marked with pytest.mark.full*"])
