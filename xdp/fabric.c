@@ -60,8 +60,7 @@ struct arp_frame {
 
 static inline void log_drop(const struct lab_frame *frame, const struct lab_identity *id,
                             const struct lab_bth *bth, u32 link, u32 rule_id,
-                            struct lab_counters *count)
-{
+                            struct lab_counters *count) {
   struct lab_drop *drop = drops.ringbuf_reserve(sizeof(*drop));
 
   if (!drop) {
@@ -88,14 +87,12 @@ static inline void log_drop(const struct lab_frame *frame, const struct lab_iden
 }
 
 static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link, u32 fate,
-                           struct lab_counters *count)
-{
+                           struct lab_counters *count) {
   int first = 0;
   struct capture_buffer *buffer = capture_scratch.lookup(&first);
   u32 bytes = length < snap ? length : snap;
 
-  if (!buffer)
-    return;
+  if (!buffer) return;
   /* 1 ... LAB_SNAP_MAX, in the one form that both compiler and verifier leave standing. */
   bytes = ((bytes - 1) & (LAB_SNAP_MAX - 1)) + 1;
   buffer->head.time_ns = bpf_ktime_get_ns();
@@ -110,8 +107,7 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link, u
 
 /* The rule that drops this frame on `link`, or LAB_FATE_PASSED; logs the drop. */
 static inline u32 decide(const struct lab_frame *frame, u32 link, u32 armed,
-                         struct lab_counters *count)
-{
+                         struct lab_counters *count) {
   u32 slot = 2 * link + (armed & LAB_ARMED_SLOT);
   struct lab_fault_set *set = fault_sets.lookup(&slot);
   u64 *counter = link_index.lookup(&link);
@@ -120,40 +116,32 @@ static inline u32 decide(const struct lab_frame *frame, u32 link, u32 armed,
   u64 n = 0;
   int hit;
 
-  if (!set || !counter)
-    return LAB_FATE_PASSED;
+  if (!set || !counter) return LAB_FATE_PASSED;
   bth = lab_parse_roce(frame, &id);
-  if (lab_fault_needs_index(set, &id))
-    n = __sync_fetch_and_add(counter, 1);
+  if (lab_fault_needs_index(set, &id)) n = __sync_fetch_and_add(counter, 1);
   hit = lab_fault_decide(set, &id, n);
-  if (hit < 0 || hit >= LAB_FAULT_RULES)
-    return LAB_FATE_PASSED;
+  if (hit < 0 || hit >= LAB_FAULT_RULES) return LAB_FATE_PASSED;
   log_drop(frame, &id, bth, link, set->rule[hit].rule_id, count);
   return set->rule[hit].rule_id;
 }
 
 /* Whether `link` loses this frame. Captures it if asked to, lost or not. */
 static inline int loses(struct xdp_md *ctx, const struct lab_frame *frame, u32 link,
-                        struct lab_counters *count)
-{
+                        struct lab_counters *count) {
   struct lab_link *state = links.lookup(&link);
   u32 fate = LAB_FATE_PASSED;
   u32 armed, snap;
 
-  if (!state)
-    return 0;
+  if (!state) return 0;
   armed = *(volatile u32 *)&state->armed;
   snap = *(volatile u32 *)&state->snap;
-  if (armed & LAB_ARMED_RULES)
-    fate = decide(frame, link, armed, count);
-  if (snap)
-    capture(ctx, frame->length, snap, link, fate, count);
+  if (armed & LAB_ARMED_RULES) fate = decide(frame, link, armed, count);
+  if (snap) capture(ctx, frame->length, snap, link, fate, count);
   return fate != LAB_FATE_PASSED;
 }
 
 /* A probe comes back over its link once; who sent it then notes that the link works. */
-static inline int handle_probe(struct xdp_md *ctx, struct lab_counters *count)
-{
+static inline int handle_probe(struct xdp_md *ctx, struct lab_counters *count) {
   struct probe *probe = (void *)(long)ctx->data;
   u32 port = ctx->ingress_ifindex;
   u64 token;
@@ -177,8 +165,7 @@ static inline int handle_probe(struct xdp_md *ctx, struct lab_counters *count)
 
 /* Answers "who has the gateway?"; every other ARP frame ends here. */
 static inline int answer_arp(struct xdp_md *ctx, const struct lab_port *port,
-                             struct lab_counters *count)
-{
+                             struct lab_counters *count) {
   struct arp_frame *frame = (void *)(long)ctx->data;
 
   if ((void *)(frame + 1) > (void *)(long)ctx->data_end) {
@@ -201,8 +188,7 @@ static inline int answer_arp(struct xdp_md *ctx, const struct lab_port *port,
 }
 
 /* Longest prefix match. A host route is the longest there is, so the hash table goes first. */
-static inline struct lab_group *route(u32 node, u32 address)
-{
+static inline struct lab_group *route(u32 node, u32 address) {
   struct lab_exact_key exact = {.node = node, .address = address};
   struct lab_group *group = exact_routes.lookup(&exact);
   struct lab_prefix_key prefix = {
@@ -212,13 +198,11 @@ static inline struct lab_group *route(u32 node, u32 address)
 }
 
 /* The ifindex of the port that this frame leaves by; 0: none. */
-static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *frame, u64 n)
-{
+static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *frame, u64 n) {
   struct lab_group *group = route(in->node, frame->flow.dst);
   u32 hash, way;
 
-  if (!group)
-    return 0;
+  if (!group) return 0;
   hash = in->flags & LAB_PORT_SPRAY ? lab_spray_hash(in->salt, n)
                                     : lab_route_hash(in->salt, &frame->flow);
   way = lab_route_choose(hash, group->count);
@@ -226,8 +210,7 @@ static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *fr
 }
 
 /* One hop less. RFC 1624, equation 3: the TTL is the high byte of its 16-bit word. */
-static inline void decrement_ttl(struct iphdr *ip)
-{
+static inline void decrement_ttl(struct iphdr *ip) {
   u32 check = ip->check + bpf_htons(0x0100);
 
   ip->check = (u16)(check + (check >= 0xffff));
@@ -235,14 +218,12 @@ static inline void decrement_ttl(struct iphdr *ip)
 }
 
 /* Puts a routed frame onto its next link. */
-static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, u32 port)
-{
+static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, u32 port) {
   struct lab_port *out = ports.lookup(&port);
   struct lab_counters *count = counters.lookup(&port);
   int action;
 
-  if (!out || !count)
-    return XDP_ABORTED;
+  if (!out || !count) return XDP_ABORTED;
   decrement_ttl(frame->ip);
   __builtin_memcpy(frame->eth->h_dest, out->peer_mac, 6);
   __builtin_memcpy(frame->eth->h_source, out->mac, 6);
@@ -263,8 +244,7 @@ static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, u32 port)
 
 /* Starts on a frame: its cursor behind the Ethernet header. 0: malformed. */
 static inline int open_frame(struct xdp_md *ctx, struct lab_frame *frame,
-                             struct lab_counters *count)
-{
+                             struct lab_counters *count) {
   frame->cursor.pos = (void *)(long)ctx->data;
   frame->cursor.end = (void *)(long)ctx->data_end;
   frame->length = ctx->data_end - ctx->data;
@@ -274,28 +254,22 @@ static inline int open_frame(struct xdp_md *ctx, struct lab_frame *frame,
   return frame->eth != 0;
 }
 
-int switch_port(struct xdp_md *ctx)
-{
+int switch_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
   struct lab_frame frame;
   u32 port;
 
-  if (!in || !count)
-    return XDP_ABORTED;
-  if (!open_frame(ctx, &frame, count))
-    goto malformed;
-  if (frame.eth->h_proto == bpf_htons(ETH_P_ARP))
-    return answer_arp(ctx, in, count);
-  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE))
-    return handle_probe(ctx, count);
+  if (!in || !count) return XDP_ABORTED;
+  if (!open_frame(ctx, &frame, count)) goto malformed;
+  if (frame.eth->h_proto == bpf_htons(ETH_P_ARP)) return answer_arp(ctx, in, count);
+  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
   if (frame.eth->h_proto != bpf_htons(ETH_P_IP)) {
     count->unsupported++;
     return XDP_DROP;
   }
-  if (!lab_parse_ip(&frame))
-    goto malformed;
+  if (!lab_parse_ip(&frame)) goto malformed;
   count->rx_roce += frame.roce;
   if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
     count->injected_rx++;
@@ -318,30 +292,23 @@ malformed:
 }
 
 /* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. */
-int host_port(struct xdp_md *ctx)
-{
+int host_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
   struct lab_frame frame;
 
-  if (!in || !count)
-    return XDP_ABORTED;
-  if (!open_frame(ctx, &frame, count))
-    return XDP_PASS;
-  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE))
-    return handle_probe(ctx, count);
-  if (frame.eth->h_proto != bpf_htons(ETH_P_IP) || !lab_parse_ip(&frame))
-    return XDP_PASS;
+  if (!in || !count) return XDP_ABORTED;
+  if (!open_frame(ctx, &frame, count)) return XDP_PASS;
+  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
+  if (frame.eth->h_proto != bpf_htons(ETH_P_IP) || !lab_parse_ip(&frame)) return XDP_PASS;
   count->rx_roce += frame.roce;
   if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
     count->injected_rx++;
     return XDP_DROP;
   }
-  if (!frame.roce || frame.flow.dst != in->address)
-    return XDP_PASS;
-  if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT)
-    return XDP_PASS;
+  if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
+  if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
   count->to_xsk++;
   return XDP_REDIRECT;
 }

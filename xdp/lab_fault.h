@@ -15,9 +15,9 @@
 #include "lab_hash.h"
 #include "lab_wire.h"
 
-#define LAB_FAULT_RULES 8            /* rules on one directed link, tried in order */
+#define LAB_FAULT_RULES 8                 /* rules on one directed link, tried in order */
 #define LAB_CERTAIN 0xffffffffffffffffULL /* threshold of probability 1 */
-#define LAB_KIND_NONE 0xff           /* a frame that carries no header of ours */
+#define LAB_KIND_NONE 0xff                /* a frame that carries no header of ours */
 
 enum lab_fault_key {
   LAB_KEY_IDENTITY = 0,
@@ -54,8 +54,7 @@ struct lab_fault_set {
  * A digest of the packet's name. Control and report packets are named by their kind and sequence
  * number alone: what they are about differs between transports.
  */
-LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id)
-{
+LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
   lab_u64 addresses = (lab_u64)id->src << 32 | id->dst;
   lab_u64 name = (lab_u64)id->kind << 40;
   lab_u64 number = (lab_u64)id->message << 32;
@@ -68,19 +67,16 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id)
 }
 
 /* The 64 bits that one rule's stream draws for a packet: `name` is its digest, or its count n. */
-LAB_PURE lab_u64 lab_fault_draw(lab_u64 stream, lab_u64 name)
-{
+LAB_PURE lab_u64 lab_fault_draw(lab_u64 stream, lab_u64 name) {
   return lab_absorb(lab_mix64(stream + LAB_GOLDEN), name);
 }
 
-LAB_PURE int lab_fault_hits(lab_u64 draw, lab_u64 threshold)
-{
+LAB_PURE int lab_fault_hits(lab_u64 draw, lab_u64 threshold) {
   return draw < threshold || threshold == LAB_CERTAIN;
 }
 
 /* Whether deciding `id` on a link with these rules takes the link's packet count. */
-LAB_PURE int lab_fault_needs_index(const struct lab_fault_set *set, const struct lab_identity *id)
-{
+LAB_PURE int lab_fault_needs_index(const struct lab_fault_set *set, const struct lab_identity *id) {
   return set->uses_index || id->kind == LAB_KIND_NONE;
 }
 
@@ -89,17 +85,16 @@ LAB_PURE int lab_fault_needs_index(const struct lab_fault_set *set, const struct
  * directed link from 0; it is read only if lab_fault_needs_index().
  */
 LAB_PURE int lab_fault_decide(const struct lab_fault_set *set, const struct lab_identity *id,
-                              lab_u64 n)
-{
+                              lab_u64 n) {
   lab_u64 digest = lab_identity_digest(id);
   lab_u64 nth = lab_mix64(n + LAB_GOLDEN);
 
+  LAB_ROLLED
   for (lab_u32 i = 0; i < LAB_FAULT_RULES; i++) {
     const struct lab_fault_rule *rule = &set->rule[i];
     int by_index = rule->key == LAB_KEY_INDEX || id->kind == LAB_KIND_NONE;
 
-    if (i >= set->count)
-      break;
+    if (i >= set->count) break;
     if (lab_fault_hits(lab_fault_draw(rule->stream, by_index ? nth : digest), rule->threshold))
       return (int)i;
   }

@@ -8,6 +8,13 @@
 
 #define LAB_PURE static inline __attribute__((always_inline))
 
+/* Before a loop: bcc's clang would unroll it and double the program. */
+#ifdef __clang__
+#define LAB_ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define LAB_ROLLED
+#endif
+
 typedef unsigned char lab_u8;
 typedef unsigned short lab_u16;
 typedef unsigned int lab_u32;
@@ -17,8 +24,7 @@ typedef unsigned long long lab_u64;
 #define LAB_GOLDEN 0x9e3779b97f4a7c15ULL
 
 /* SplitMix64's finaliser (Stafford's variant 13 of MurmurHash3's): bijective, full avalanche. */
-LAB_PURE lab_u64 lab_mix64(lab_u64 x)
-{
+LAB_PURE lab_u64 lab_mix64(lab_u64 x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ULL;
   x ^= x >> 27;
@@ -27,8 +33,7 @@ LAB_PURE lab_u64 lab_mix64(lab_u64 x)
 }
 
 /* One link of a chain: absorbs `word` into `state`. */
-LAB_PURE lab_u64 lab_absorb(lab_u64 state, lab_u64 word)
-{
+LAB_PURE lab_u64 lab_absorb(lab_u64 state, lab_u64 word) {
   return lab_mix64((state ^ word) + LAB_GOLDEN);
 }
 

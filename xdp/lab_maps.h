@@ -8,7 +8,7 @@
 
 #include "lab_fault.h"
 
-#define LAB_GATEWAY 0xa9fe0001U /* 169.254.0.1, every host's next hop */
+#define LAB_GATEWAY 0xa9fe0001U    /* 169.254.0.1, every host's next hop */
 #define LAB_PROBE_ETHERTYPE 0x88b5 /* IEEE 802 local experimental 1 */
 #define LAB_GROUP_PORTS 64
 #define LAB_SNAP_MAX 4096 /* a power of two, above any frame in one page */
@@ -67,10 +67,10 @@ struct lab_counters {
   lab_u64 tx_packets; /* handed to the link, after its fate */
   lab_u64 tx_bytes;
   lab_u64 tx_roce;
-  lab_u64 to_xsk;        /* handed to the host's AF_XDP socket */
-  lab_u64 answered;      /* ARP and probes sent back */
-  lab_u64 injected_rx;   /* dropped by a rule of the link that ends here */
-  lab_u64 injected_tx;   /* dropped by a rule of the link that begins here */
+  lab_u64 to_xsk;      /* handed to the host's AF_XDP socket */
+  lab_u64 answered;    /* ARP and probes sent back */
+  lab_u64 injected_rx; /* dropped by a rule of the link that ends here */
+  lab_u64 injected_tx; /* dropped by a rule of the link that begins here */
   lab_u64 no_route;
   lab_u64 ttl_exceeded;
   lab_u64 malformed;

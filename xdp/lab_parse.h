@@ -29,12 +29,10 @@ struct lab_bth { /* IBA 9.2 */
 #define LAB_24_BITS 0xffffff
 
 /* The next `bytes` of the frame, or null if it ends before. */
-LAB_PURE void *lab_take(struct lab_cursor *cursor, lab_u32 bytes)
-{
+LAB_PURE void *lab_take(struct lab_cursor *cursor, lab_u32 bytes) {
   lab_u8 *here = cursor->pos;
 
-  if (here + bytes > cursor->end)
-    return 0;
+  if (here + bytes > cursor->end) return 0;
   cursor->pos = here + bytes;
   return here;
 }
@@ -49,23 +47,19 @@ struct lab_frame {
 };
 
 /* An IPv4 header, with options, that fits its frame. */
-LAB_PURE struct iphdr *lab_take_ip(struct lab_cursor *cursor)
-{
+LAB_PURE struct iphdr *lab_take_ip(struct lab_cursor *cursor) {
   lab_u8 *start = cursor->pos;
   struct iphdr *ip = lab_take(cursor, sizeof(*ip));
 
-  if (!ip || ip->version != 4 || ip->ihl < 5)
-    return 0;
-  if (!lab_take(cursor, (ip->ihl - 5) * 4))
-    return 0;
+  if (!ip || ip->version != 4 || ip->ihl < 5) return 0;
+  if (!lab_take(cursor, (ip->ihl - 5) * 4)) return 0;
   if (bpf_ntohs(ip->tot_len) < ip->ihl * 4 || start + bpf_ntohs(ip->tot_len) > cursor->end)
     return 0;
   return ip;
 }
 
 /* Ports of TCP and UDP; RoCEv2 is UDP to port 4791. Returns 0 if the header is cut off. */
-LAB_PURE int lab_take_ports(struct lab_frame *frame)
-{
+LAB_PURE int lab_take_ports(struct lab_frame *frame) {
   lab_u8 proto = frame->flow.proto;
   lab_u16 *ports;
 
@@ -73,8 +67,7 @@ LAB_PURE int lab_take_ports(struct lab_frame *frame)
       frame->ip->frag_off & bpf_htons(LAB_IP_FRAGMENT))
     return 1;
   ports = lab_take(&frame->cursor, 8);
-  if (!ports)
-    return 0;
+  if (!ports) return 0;
   frame->flow.sport = bpf_ntohs(ports[0]);
   frame->flow.dport = bpf_ntohs(ports[1]);
   frame->roce = proto == IPPROTO_UDP && frame->flow.dport == LAB_ROCE_UDP_PORT;
@@ -82,11 +75,9 @@ LAB_PURE int lab_take_ports(struct lab_frame *frame)
 }
 
 /* Everything up to the ports, of an IPv4 frame whose Ethernet header is taken. 0: malformed. */
-LAB_PURE int lab_parse_ip(struct lab_frame *frame)
-{
+LAB_PURE int lab_parse_ip(struct lab_frame *frame) {
   frame->ip = lab_take_ip(&frame->cursor);
-  if (!frame->ip)
-    return 0;
+  if (!frame->ip) return 0;
   frame->flow.src = bpf_ntohl(frame->ip->saddr);
   frame->flow.dst = bpf_ntohl(frame->ip->daddr);
   frame->flow.proto = frame->ip->protocol;
@@ -96,8 +87,7 @@ LAB_PURE int lab_parse_ip(struct lab_frame *frame)
 }
 
 /* What names the packet, and its BTH (null if it has none). */
-LAB_PURE struct lab_bth *lab_parse_roce(const struct lab_frame *frame, struct lab_identity *id)
-{
+LAB_PURE struct lab_bth *lab_parse_roce(const struct lab_frame *frame, struct lab_identity *id) {
   struct lab_cursor cursor = frame->cursor;
   struct lab_bth *bth = frame->roce ? lab_take(&cursor, sizeof(*bth)) : 0;
   struct lab_hdr *hdr;
@@ -109,8 +99,7 @@ LAB_PURE struct lab_bth *lab_parse_roce(const struct lab_frame *frame, struct la
   if (!bth || bth->opcode != LAB_BTH_OPCODE_UD_SEND_ONLY || !lab_take(&cursor, LAB_DETH_BYTES))
     return bth;
   hdr = lab_take(&cursor, LAB_HDR_BYTES);
-  if (!hdr || hdr->version_kind >> 4 != LAB_HDR_VERSION)
-    return bth;
+  if (!hdr || hdr->version_kind >> 4 != LAB_HDR_VERSION) return bth;
   id->kind = hdr->version_kind & 0xf;
   id->attempt = hdr->attempt;
   id->operation = bpf_ntohs(hdr->operation);

@@ -35,7 +35,7 @@ struct lab_drop {
   lab_u8 kind; /* enum lab_kind, or LAB_KIND_NONE */
   lab_u8 attempt;
   lab_u16 sport; /* UDP or TCP source port, else 0 */
-  lab_u32 psn; /* of the BTH; this and the next: zero without one */
+  lab_u32 psn;   /* of the BTH; this and the next: zero without one */
   lab_u32 qpn;
   lab_u32 length; /* bytes of the frame, Ethernet header included */
   lab_u32 zero;
@@ -45,8 +45,8 @@ struct lab_drop {
 struct lab_capture {
   lab_u64 time_ns; /* CLOCK_MONOTONIC */
   lab_u32 directed_link;
-  lab_u32 fate; /* rule_id of the rule that drops it, or LAB_FATE_PASSED */
-  lab_u32 length; /* bytes of the frame */
+  lab_u32 fate;     /* rule_id of the rule that drops it, or LAB_FATE_PASSED */
+  lab_u32 length;   /* bytes of the frame */
   lab_u32 captured; /* bytes that follow */
 };
 

@@ -19,8 +19,7 @@ struct lab_flow {
 
 /* `salt` differs per switch: with equal salts the second tier would repeat the first one's choice
  * and use only a part of its paths (hash polarisation). */
-LAB_PURE lab_u32 lab_route_hash(lab_u64 salt, const struct lab_flow *flow)
-{
+LAB_PURE lab_u32 lab_route_hash(lab_u64 salt, const struct lab_flow *flow) {
   lab_u64 addresses = (lab_u64)flow->src << 32 | flow->dst;
   lab_u64 ports = (lab_u64)flow->proto << 32 | (lab_u64)flow->sport << 16 | flow->dport;
 
@@ -28,14 +27,12 @@ LAB_PURE lab_u32 lab_route_hash(lab_u64 salt, const struct lab_flow *flow)
 }
 
 /* For `lb: spray`: a hash of the n-th packet that a port received. */
-LAB_PURE lab_u32 lab_spray_hash(lab_u64 salt, lab_u64 n)
-{
+LAB_PURE lab_u32 lab_spray_hash(lab_u64 salt, lab_u64 n) {
   return (lab_u32)(lab_absorb(salt, n) >> 32);
 }
 
 /* Maps a hash to 0 ... ways-1 without division (Lemire's multiply-shift). */
-LAB_PURE lab_u32 lab_route_choose(lab_u32 hash, lab_u32 ways)
-{
+LAB_PURE lab_u32 lab_route_choose(lab_u32 hash, lab_u32 ways) {
   return (lab_u32)((lab_u64)hash * ways >> 32);
 }
 

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The XDP side of a lab: its programs on every port, and the handle on its pinned maps.
+
+One compilation serves the whole lab. The maps and programs are pinned in the lab's own bpffs and
+nowhere else, so unmounting that and deleting the namespaces removes every trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import ipaddress
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from softroce_lab.errors import LabError, UserError
+from softroce_lab.fabric import bpf, xdp_layout
+from softroce_lab.fabric.xdp_compile import Module
+from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, u32, u64
+from softroce_lab.topology.plan import Link, LossRule, Node, Plan, Port
+
+Mode: TypeAlias = Literal["native", "generic"]
+Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
+
+SOURCE = "fabric.c"
+PROGRAM_OF_KIND = {"switch": "switch_port", "host": "host_port"}
+MAPS = (
+    "ports",
+    "counters",
+    "egress",
+    "xsks",
+    "probe_seen",
+    "exact_routes",
+    "prefix_routes",
+    "links",
+    "fault_sets",
+    "link_index",
+    "drops",
+    "captures",
+)
+SNAP_BYTES = 128
+
+_ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
+
+# Power-of-two sizes. At 30 % loss of 300,000 frames a second a drop log of 1 MiB holds 0.18 s, a
+# capture ring of 4 MiB holds 0.09 s of headers; the monitor comes by every 10 ms.
+_DROP_LOG_BYTES = 1 << 20
+_CAPTURE_BYTES = 1 << 22
+
+
+def directed_links(links: Iterable[Link]) -> Iterator[tuple[int, Port, Port]]:
+    """(number, near end, far end) of every directed half of the links."""
+    for link in links:
+        yield 2 * link.index, link.a, link.b
+        yield 2 * link.index + 1, link.b, link.a
+
+
+def _salt(plan: Plan, node: Node) -> int:
+    """The switch's hash key, from stable names: another switch changes no choice of this one."""
+    text = f"{plan.seed}/ecmp/{node.name}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
+    """Every port with what the programs know of it."""
+    nodes = {node.name: node for node in plan.nodes}
+    spray = xdp_layout.SPRAY if plan.load_balancing == "spray" else 0
+    for tx_link, port, peer in directed_links(plan.links):
+        node = nodes[port.node]
+        # A host's frames are first seen at the far end, so that is where their fate is decided.
+        fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].kind == "host" else 0
+        yield port, PortConfig(
+            salt=_salt(plan, node),
+            node=node.index,
+            address=node.address,
+            rx_link=tx_link ^ 1,
+            tx_link=tx_link,
+            flags=fate | spray,
+            mac=port.mac,
+            peer_mac=peer.mac,
+        )
+
+
+def _parameters(plan: Plan, token: int) -> Mapping[str, int | str]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    return {
+        "LAB_TOKEN": f"{token:#x}ULL",
+        "LAB_PORTS": 1 + max(port.ifindex for node in plan.nodes for port in node.ports),
+        "LAB_LINKS": 2 * len(plan.links),
+        "LAB_ROUTES": max(1, len(plan.routes)),
+        "LAB_DROP_PAGES": _DROP_LOG_BYTES // page,
+        "LAB_CAPTURE_PAGES": _CAPTURE_BYTES // page,
+    }
+
+
+class XdpFabric:
+    """The pinned maps of a lab that is up. Every method raises OSError if the kernel refuses."""
+
+    def __init__(self, bpffs: Path) -> None:
+        """Open the maps pinned in `bpffs`."""
+        self.mode: Mode | None = None  # known to whoever attached the programs
+        self._bpffs = bpffs
+        self._maps: dict[str, bpf.Map] = {}
+        for name in MAPS:
+            self._maps[name] = bpf.Map.pinned(bpffs / name)
+
+    @classmethod
+    def open(cls, bpffs: Path) -> XdpFabric:
+        """The handle of a lab that is up. LabError if nothing is pinned in `bpffs`."""
+        try:
+            return cls(bpffs)
+        except FileNotFoundError as error:
+            raise LabError(f"no XDP fabric is pinned in {bpffs}", hint="lab status") from error
+
+    @classmethod
+    def attach(
+        cls, plan: Plan, enter: Enter, bpffs: Path, token: int, mode: Mode | Literal["auto"]
+    ) -> XdpFabric:
+        """Compile, load, pin and attach the programs of `plan`, and arm the plan's faults.
+
+        `enter(node)` is a context manager that moves the calling thread into the node's network
+        namespace; `token` is the number below 2**64 that marks this lab's probes.
+        """
+        with Module(SOURCE, tuple(PROGRAM_OF_KIND.values()), _parameters(plan, token)) as module:
+            module.pin(bpffs, MAPS)
+        fabric = cls(bpffs)
+        fabric._configure(plan)
+        fabric.set_faults(plan.faults)
+        for node in plan.nodes:
+            with enter(node.name):
+                fabric._wire(node)
+        fabric.attach_programs(plan.nodes, enter, resolve_mode(mode))
+        return fabric
+
+    def attach_programs(self, nodes: Iterable[Node], enter: Enter, mode: Mode) -> None:
+        """Put the lab's programs on every port of `nodes`, in place of what runs there."""
+        self.mode = mode
+        for node in nodes:
+            with enter(node.name):
+                attach_pinned(self._bpffs / PROGRAM_OF_KIND[node.kind], node.ports, mode)
+
+    def close(self) -> None:
+        """Close the descriptors; the lab goes on."""
+        for table in self._maps.values():
+            table.close()
+
+    def _configure(self, plan: Plan) -> None:
+        for port, config in port_configs(plan):
+            self._maps["ports"].put(u32(port.ifindex), config.pack())
+        nodes = {node.name: node.index for node in plan.nodes}
+        for route in plan.routes:
+            self._add_route(nodes[route.node], route.destination, route.ports)
+
+    def _add_route(self, node: int, destination: str, ports: Sequence[Port]) -> None:
+        if len(ports) > xdp_layout.GROUP_PORTS:
+            raise UserError(
+                f"{len(ports)} equal-cost ports to {destination}",
+                hint=f"a switch chooses among {xdp_layout.GROUP_PORTS} at most",
+            )
+        prefix = ipaddress.IPv4Network(destination)
+        value = xdp_layout.group([port.ifindex for port in ports])
+        if prefix.prefixlen == 32:
+            self._maps["exact_routes"].put(xdp_layout.exact_key(node, prefix), value)
+        else:
+            self._maps["prefix_routes"].put(xdp_layout.prefix_key(node, prefix), value)
+
+    def _wire(self, node: Node) -> None:
+        """Fill the device map: the kernel looks an ifindex up in the caller's namespace."""
+        for port in node.ports:
+            self._maps["egress"].put(u32(port.ifindex), u32(port.ifindex))
+
+    # --- Reading -----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _ifindexes(self) -> tuple[int, ...]:
+        table = self._maps["ports"]
+        blank = bytes(table.value_bytes)
+        return tuple(i for i in range(table.max_entries) if table.get(u32(i)) != blank)
+
+    def probe_seen(self) -> set[int]:
+        """Ports whose probe crossed their link and came back, by ifindex."""
+        seen = self._maps["probe_seen"]
+        blank = bytes(seen.value_bytes)
+        return {ifindex for ifindex in self._ifindexes if seen.get(u32(ifindex)) != blank}
+
+    def counters(self) -> dict[int, PortCounters]:
+        """Counts since `attach` of every port, by ifindex."""
+        values = {ifindex: self._maps["counters"].get(u32(ifindex)) for ifindex in self._ifindexes}
+        return {ifindex: PortCounters.unpack(value) for ifindex, value in values.items() if value}
+
+    # --- Live changes ------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time, whatever process makes it."""
+        fd = os.open(self._bpffs, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _link(self, directed: int) -> LinkState:
+        value = self._maps["links"].get(u32(directed))
+        if value is None:
+            raise ValueError(f"no directed link {directed}")
+        return LinkState.unpack(value)
+
+    def set_faults(self, rules: Sequence[LossRule]) -> None:
+        """Make `rules` the lab's only faults, while packets flow; no packet sees half a rule.
+
+        The rules of one directed link are tried in the order given. A link whose rules stay the
+        same is left alone. A link with new rules counts its packets from 0 again.
+        """
+        wanted = _by_link(rules)
+        with self._changing():
+            count = self._maps["links"].max_entries
+            values = {link: xdp_layout.fault_set(wanted.get(link, ())) for link in range(count)}
+            changed = {link: new for link, new in values.items() if new != self._fault_set(link)}
+            for link, value in changed.items():
+                self._maps["fault_sets"].put(u32(2 * link + (self._link(link).slot ^ 1)), value)
+                self._maps["link_index"].put(u32(link), u64(0))
+            for link in changed:
+                state = self._link(link).flipped(has_rules=bool(wanted.get(link)))
+                self._maps["links"].put(u32(link), state.pack())
+            if changed:
+                bpf.wait_for_programs()  # before anybody writes the slots now idle
+
+    def _fault_set(self, directed: int) -> bytes | None:
+        return self._maps["fault_sets"].get(u32(2 * directed + self._link(directed).slot))
+
+    def clear_faults(self) -> None:
+        """Lose no packet any more."""
+        self.set_faults(())
+
+    def restart_index(self) -> None:
+        """Let `index` rules draw from the beginning of their streams again, as for a new run."""
+        with self._changing():
+            for directed in range(self._maps["link_index"].max_entries):
+                self._maps["link_index"].put(u32(directed), u64(0))
+
+    def capture(self, directed: int, snap_bytes: int = SNAP_BYTES) -> None:
+        """Copy the first `snap_bytes` of each packet on a directed link from now on; 0: stop."""
+        if not 0 <= snap_bytes <= xdp_layout.SNAP_MAX_BYTES:
+            raise ValueError(f"snap of {snap_bytes} bytes, not 0 to {xdp_layout.SNAP_MAX_BYTES}")
+        with self._changing():
+            state = LinkState(self._link(directed).armed, snap_bytes)
+            self._maps["links"].put(u32(directed), state.pack())
+
+
+def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
+    """Let the program pinned at `program` run on `ports` of the caller's network namespace."""
+    fd = bpf.opened(program)
+    try:
+        for port in ports:
+            bpf.attach_xdp(port.ifindex, fd, _ATTACH_FLAGS[mode])
+    finally:
+        os.close(fd)
+
+
+def _by_link(rules: Iterable[LossRule]) -> dict[int, list[LossRule]]:
+    grouped: dict[int, list[LossRule]] = {}
+    for rule in rules:
+        grouped.setdefault(rule.directed_link, []).append(rule)
+    for link, on_link in grouped.items():
+        if len(on_link) > xdp_layout.FAULT_RULES:
+            raise UserError(
+                f"{len(on_link)} loss rules on one direction of link {link // 2}",
+                hint=f"a link takes {xdp_layout.FAULT_RULES} at most",
+            )
+    return grouped
+
+
+def resolve_mode(mode: Mode | Literal["auto"]) -> Mode:
+    """What `auto` stands for."""
+    return "native" if mode == "auto" else mode

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Keys and values of the XDP programs' maps: the layouts of xdp/lab_maps.h, in native byte order."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import struct
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from softroce_lab.topology.plan import LossRule
+
+GROUP_PORTS = 64  # LAB_GROUP_PORTS: equal-cost ports of one route
+FAULT_RULES = 8  # LAB_FAULT_RULES: rules on one directed link
+SNAP_MAX_BYTES = 4096  # LAB_SNAP_MAX
+
+FATE_AT_INGRESS = 1  # enum lab_port_flags
+SPRAY = 2
+
+_FAULT_KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
+_ARMED_SLOT = 1
+_ARMED_RULES = 2
+_GENERATION = 4
+_WORD = 1 << 32
+
+_PORT = struct.Struct("=QIIIII6s6s")
+_GROUP = struct.Struct(f"={1 + GROUP_PORTS}I")
+_RULE = struct.Struct("=QQII")
+_RULES = struct.Struct(f"=II{FAULT_RULES * _RULE.size}s")
+_LINK = struct.Struct("=II")
+
+
+def u32(number: int) -> bytes:
+    """Key of an array; value of a device map."""
+    return struct.pack("=I", number)
+
+
+def u64(number: int) -> bytes:
+    """Value of the arrays of counts and tokens."""
+    return struct.pack("=Q", number)
+
+
+def read_u64(value: bytes) -> int:
+    """The number in such a value."""
+    return int.from_bytes(value, sys.byteorder)
+
+
+def mac_bytes(mac: str) -> bytes:
+    """Six bytes of "02:00:00:00:00:01"."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortConfig:
+    """struct lab_port."""
+
+    salt: int
+    node: int
+    address: str | None
+    rx_link: int
+    tx_link: int
+    flags: int
+    mac: str
+    peer_mac: str
+
+    def pack(self) -> bytes:
+        """The map's value."""
+        address = int(ipaddress.IPv4Address(self.address)) if self.address else 0
+        return _PORT.pack(
+            self.salt,
+            self.node,
+            address,
+            self.rx_link,
+            self.tx_link,
+            self.flags,
+            mac_bytes(self.mac),
+            mac_bytes(self.peer_mac),
+        )
+
+
+def exact_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
+    """struct lab_exact_key."""
+    return struct.pack("=II", node, int(prefix.network_address))
+
+
+def prefix_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
+    """struct lab_prefix_key."""
+    return (
+        struct.pack("=I", 32 + prefix.prefixlen)
+        + struct.pack("!I", node)
+        + prefix.network_address.packed
+    )
+
+
+def group(ifindexes: Sequence[int]) -> bytes:
+    """struct lab_group."""
+    padding = (0,) * (GROUP_PORTS - len(ifindexes))
+    return _GROUP.pack(len(ifindexes), *ifindexes, *padding)
+
+
+def fault_set(rules: Sequence[LossRule]) -> bytes:
+    """struct lab_fault_set."""
+    packed = b"".join(
+        _RULE.pack(rule.stream, rule.threshold, rule.rule_id, _FAULT_KEYS[rule.key])
+        for rule in rules
+    )
+    return _RULES.pack(len(rules), any(rule.key == "index" for rule in rules), packed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkState:
+    """struct lab_link: the generation word of the faults, and the bytes to capture."""
+
+    armed: int
+    snap_bytes: int
+
+    @classmethod
+    def unpack(cls, value: bytes) -> LinkState:
+        """From the map's value."""
+        return cls(*_LINK.unpack(value))
+
+    def pack(self) -> bytes:
+        """The map's value."""
+        return _LINK.pack(self.armed, self.snap_bytes)
+
+    @property
+    def slot(self) -> int:
+        """The slot in use."""
+        return self.armed & _ARMED_SLOT
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the slot in use holds rules."""
+        return bool(self.armed & _ARMED_RULES)
+
+    def flipped(self, *, has_rules: bool) -> LinkState:
+        """With the other slot in use, one generation on."""
+        generation = (self.armed & -_GENERATION) + _GENERATION
+        word = generation | (_ARMED_RULES if has_rules else 0) | (self.slot ^ _ARMED_SLOT)
+        return dataclasses.replace(self, armed=word % _WORD)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortCounters:
+    """struct lab_counters, summed over the CPUs. Packets, unless the name says bytes.
+
+    The counts of RoCE are of UDP datagrams to port 4791.
+    """
+
+    rx_packets: int
+    rx_bytes: int
+    rx_roce: int
+    tx_packets: int  # handed to the link, after its fate
+    tx_bytes: int
+    tx_roce: int
+    to_xsk: int  # handed to the host's AF_XDP socket
+    answered: int  # ARP and probes sent back
+    injected_rx: int  # dropped by a rule of the link that ends here
+    injected_tx: int  # dropped by a rule of the link that begins here
+    no_route: int
+    ttl_exceeded: int
+    malformed: int
+    unsupported: int  # neither IPv4 nor ARP for the gateway nor a probe
+    stray_probe: int  # a probe with another lab's token, or of another port
+    unwired: int  # the chosen port has no entry in the device map
+    drop_log_lost: int  # dropped by a rule, but the drop record was lost
+    capture_lost: int
+
+    @classmethod
+    def unpack(cls, value: bytes) -> PortCounters:
+        """From the copies of all CPUs."""
+        copies = np.frombuffer(value, np.uint64).reshape(-1, len(cls.__slots__))
+        return cls(*(int(count) for count in copies.sum(axis=0)))
