@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A lab on this machine: brought up from a plan, opened again by name, taken down."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, Unpack
+
+from softroce_lab.errors import EnvironmentLackError, LabError, UserError
+from softroce_lab.fabric import (
+    bpffs,
+    interrupts,
+    links,
+    monitor,
+    netns,
+    planfile,
+    probe,
+    process,
+    removal,
+    runtime,
+)
+from softroce_lab.fabric.ledger import Ledger, no_step
+from softroce_lab.fabric.xdp import XdpFabric, resolve_mode
+from softroce_lab.topology.plan import Plan
+
+Mode = Literal["auto", "native", "generic"]
+Say = Callable[[str], None]
+
+BPFFS = "bpf"  # the mount point in the lab's directory
+MONITOR_LOG = "monitor.log"
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+class Lab:
+    """A lab that is up, held by this process: no one else changes it until it is closed."""
+
+    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+        """Use `up` or `Lab.open`."""
+        self.plan = plan
+        self.ledger = ledger
+        self._namespaces: dict[str, int] = {}  # node -> descriptor
+        self._xdp: XdpFabric | None = None
+
+    @classmethod
+    def open(cls, name: str) -> Lab:
+        """Hold the lab called `name`, which is up. UserError, LabBusyError."""
+        ledger = Ledger.resume(runtime.existing(name))
+        try:
+            if ledger.history.state != "up":
+                raise UserError(f"the lab {name} is not up", hint="remove what is left: lab gc")
+            lab = cls(planfile.read(ledger.directory), ledger)
+            lab._open_namespaces()
+        except BaseException:
+            ledger.close()
+            raise
+        return lab
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def directory(self) -> Path:
+        """The lab's directory under /run."""
+        return self.ledger.directory
+
+    @property
+    def bpffs(self) -> Path:
+        """Where the lab's maps are pinned."""
+        return self.directory / BPFFS
+
+    @property
+    def token(self) -> int:
+        """The lab's number, 64 random bits."""
+        return self.ledger.history.token
+
+    @property
+    def xdp(self) -> XdpFabric:
+        """The XDP programs' maps: counters and faults."""
+        if self._xdp is None:
+            self._xdp = XdpFabric.open(self.bpffs)
+        return self._xdp
+
+    def namespace(self, node: str) -> int:
+        """A descriptor of the node's network namespace, open as long as the lab is."""
+        return self._namespaces[node]
+
+    @contextlib.contextmanager
+    def enter(self, node: str) -> Iterator[None]:
+        """The calling thread works in the node's network namespace."""
+        with netns.entered(self._namespaces[node]):
+            yield
+
+    def spawn(
+        self, argv: Sequence[str], *, role: str, node: str, **options: Unpack[process.Options]
+    ) -> process.Process:
+        """Run a program in a node's namespace, as `process.spawn` with its `options` does."""
+        fd = self._namespaces[node]
+        return process.spawn(self.ledger, argv, role=role, netns_fd=fd, **options)
+
+    def close(self) -> None:
+        """Let go of the lab, which stays up."""
+        while self._namespaces:
+            os.close(self._namespaces.popitem()[1])
+        self.ledger.close()
+
+    def down(self, say: Say = _silent) -> None:
+        """Take the lab away, whatever state it is in. An interrupt waits until that is done."""
+        with interrupts.held():
+            while self._namespaces:  # or they would outlive their names
+                os.close(self._namespaces.popitem()[1])
+            removal.remove(self.ledger, say)
+
+    def _open_namespaces(self) -> None:
+        for entry in self.ledger.history.of_kind("netns"):
+            fd = netns.opened(entry.facts["name"], removal.identity_of(entry))
+            if fd is None:
+                raise LabError(
+                    f"the namespace {entry.facts['name']} of the lab {self.plan.name} is gone",
+                    hint=f"somebody removed it; lab down {self.plan.name}",
+                )
+            self._namespaces[entry.facts["node"]] = fd
+
+    def _realise(self, mode: Mode, say: Say) -> None:
+        self._write_plan()
+        self._mount_bpffs()
+        say(f"{len(self.plan.nodes)} namespaces, {len(self.plan.links)} links")
+        for node in self.plan.nodes:
+            self._make_namespace(node.name, node.namespace)
+        self._make_links()
+        say("XDP programs")
+        chosen = resolve_mode(mode)
+        self._xdp = XdpFabric.attach(self.plan, self.enter, self.bpffs, self.token, chosen)
+        say("probes")
+        seen, step = self._xdp.probe_seen, self.ledger.on_step
+        probe.prove(self.plan, self._namespaces, self.token, seen, step)
+        self._start_monitor()
+        self.ledger.enter_state("up", xdp=chosen)
+
+    def _write_plan(self) -> None:
+        self.ledger.announce("file", name=planfile.FILE)
+        planfile.write(self.plan, self.directory)
+
+    def _mount_bpffs(self) -> None:
+        source = f"softroce_lab-{self.token:016x}"
+        self.ledger.announce("bpffs", name=BPFFS, source=source)
+        bpffs.mount(self.bpffs, source)
+
+    def _make_namespace(self, node: str, name: str) -> None:
+        fd = self._namespaces[node] = netns.create()
+        name_file = netns.unlinked_name()
+        try:
+            identity = netns.identify(fd, name_file)
+            self.ledger.announce("netns", node=node, name=name, **dataclasses.asdict(identity))
+            netns.publish(name, fd, name_file)
+        finally:
+            os.close(name_file)
+
+    def _make_links(self) -> None:
+        for node in self.plan.nodes:
+            with self.enter(node.name):
+                links.silence()
+        names = {node.name: node.namespace for node in self.plan.nodes}
+        for link in self.plan.links:
+            ends = [(names[port.node], port.ifindex, port.name) for port in (link.a, link.b)]
+            self.ledger.announce("link", index=link.index, ends=ends)
+        links.create(self.plan.links, self.plan.mtu, self._namespaces)
+        gateways = links.gateways(self.plan)
+        for node in self.plan.nodes:
+            with self.enter(node.name):
+                links.configure(node, gateways)
+
+    def _start_monitor(self) -> None:
+        argv = monitor.argv(self.bpffs, self.directory)
+        for name in (MONITOR_LOG, monitor.DROPS, monitor.CAPTURE, monitor.SOCKET):
+            self.ledger.announce("file", name=name)
+        with (self.directory / MONITOR_LOG).open("wb") as log:
+            process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
+
+
+def up(
+    plan: Plan,
+    *,
+    mode: Mode = "auto",
+    ephemeral: bool = False,
+    say: Say = _silent,
+    on_step: Callable[[], None] = no_step,
+) -> Lab:
+    """Bring the plan up and prove every link; what fails undoes everything it made.
+
+    An `ephemeral` lab belongs to this process: `lab gc` removes it once the process is gone.
+    `say` hears of progress; `on_step` is called between any two acts.
+    UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
+    link is dead), KeyboardInterrupt (after undoing).
+    """
+    with interrupts.held() as check:
+
+        def step() -> None:
+            on_step()
+            check()
+
+        with _needing_root():
+            netns.prepare_directory()
+            netns.refuse_taken(node.namespace for node in plan.nodes)
+            lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
+        try:
+            lab.ledger.enter_state("starting")
+            with _needing_root():
+                lab._realise(mode, say)
+        except BaseException:
+            lab.ledger.on_step = on_step  # a second interrupt waits
+            lab.down(say)
+            raise
+    return lab
+
+
+def down(name: str, say: Say = _silent, on_step: Callable[[], None] = no_step) -> None:
+    """Take the lab called `name` down; only its ledger is needed. UserError, LabBusyError."""
+    directory = runtime.existing(name)
+    with interrupts.held(), _needing_root():
+        removal.remove(Ledger.resume(directory, on_step=on_step), say)
+
+
+@contextlib.contextmanager
+def _needing_root() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            raise
+        raise EnvironmentLackError(
+            "the rights of root", f"not permitted: {error}", hint="run it as root, or with sudo"
+        ) from error

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a lab has put on this machine, written down before it is made.
+
+`/run/softroce_lab/<lab>/ledger.jsonl` is only ever appended to, one JSON object a line:
+
+    {"record": "lab", "format": 1, "name", "token", "boot", "owner", "begun_ns"}   the first line
+    {"record": "state", "state": "starting" | "up" | "stopping", ...}
+    {"record": "object", "id", "kind", ...}   about to be made
+    {"record": "identity", "id", ...}         made; this is how to know it again
+    {"record": "gone", "id"}                  taken away
+
+A line without its newline is one whose writer died writing it: what it announces was never made.
+Whoever writes holds a flock on the lab's directory, so `up`, `down` and `gc` never meet in one
+lab; a lab whose writer died is free at once, since the kernel drops the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from softroce_lab.errors import LabError
+from softroce_lab.fabric.identity import ProcessIdentity, boot_id
+
+State = Literal["starting", "up", "stopping"]
+
+FILE = "ledger.jsonl"
+_FORMAT = 1
+_LOCK_POLL_S = 0.01
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """An object that was announced and not yet taken away."""
+
+    id: int
+    kind: str
+    facts: dict[str, Any]  # of the announcement and, once it is known, the identity
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What the lines so far add up to."""
+
+    header: dict[str, Any] = dataclasses.field(default_factory=dict)
+    state: State = "starting"
+    state_facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    entries: dict[int, Entry] = dataclasses.field(default_factory=dict)
+    next_id: int = 0
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Take in one line."""
+        facts = dict(record)
+        match facts.pop("record"):
+            case "lab":
+                self.header = facts
+            case "state":
+                self.state = facts.pop("state")
+                self.state_facts = facts
+            case "object":
+                entry = Entry(facts.pop("id"), facts.pop("kind"), facts)
+                self.entries[entry.id] = entry
+                self.next_id = entry.id + 1
+            case "identity":
+                self.entries[facts.pop("id")].facts.update(facts)
+            case "gone":
+                del self.entries[facts["id"]]
+
+    @property
+    def token(self) -> int:
+        """The lab's number, 64 random bits."""
+        return int(self.header["token"], 16)
+
+    @property
+    def owner(self) -> ProcessIdentity | None:
+        """The process that an ephemeral lab lives and dies with."""
+        owner = self.header["owner"]
+        return None if owner is None else ProcessIdentity(**owner)
+
+    def of_kind(self, kind: str) -> list[Entry]:
+        """The living entries of one kind, oldest first."""
+        return [entry for entry in self.entries.values() if entry.kind == kind]
+
+
+def read(directory: Path) -> History:
+    """The history so far, of a lab that somebody else may be writing. FileNotFoundError."""
+    history = History()
+    for line in (directory / FILE).read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            history.add(json.loads(line))
+    return history
+
+
+class LabBusyError(LabError):
+    """Another process is working on this lab."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"another process is working on the lab {directory.name}",
+            hint="wait for it, or stop it; `lab status` shows the labs",
+        )
+
+
+def lock(directory: Path, patience_s: float = 0.5) -> int:
+    """A descriptor that holds the lab until it is closed. LabBusyError, FileNotFoundError.
+
+    Patience is for those who only look whether the lab is held.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if _locked(fd) and os.path.samestat(os.fstat(fd), directory.stat()):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # held, or of a lab that went down meanwhile
+        if time.monotonic() >= deadline:
+            raise LabBusyError(directory)
+        time.sleep(_LOCK_POLL_S)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _header(name: str, ephemeral: bool) -> dict[str, Any]:
+    owner = dataclasses.asdict(ProcessIdentity.of(os.getpid())) if ephemeral else None
+    return {
+        "format": _FORMAT,
+        "name": name,
+        "token": secrets.token_hex(8),
+        "boot": boot_id(),
+        "owner": owner,
+        "begun_ns": time.time_ns(),
+    }
+
+
+def no_step() -> None:
+    """Do nothing at a step."""
+
+
+class Ledger:
+    """The one writer of a lab's ledger. Close it to let others work on the lab.
+
+    `on_step` is called right before and right after each line is written: between any two acts.
+    What it raises passes through, so it is where an interrupt ends the work.
+    """
+
+    def __init__(
+        self, directory: Path, lock_fd: int, on_step: Callable[[], None] = no_step
+    ) -> None:
+        """Take over `lock_fd`, from `lock(directory)`."""
+        self.directory = directory
+        self._lock_fd = lock_fd
+        self.on_step = on_step
+        self._fd = os.open(
+            directory / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644
+        )
+        self._cut_torn_line()
+        self.history = read(directory)
+
+    @classmethod
+    def begin(
+        cls, directory: Path, *, ephemeral: bool, on_step: Callable[[], None] = no_step
+    ) -> Ledger:
+        """Claim a lab's name by making its directory. FileExistsError if it is claimed."""
+        while True:
+            directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # the last lab to go takes the parent
+                directory.mkdir(mode=0o755)
+                lock_fd = lock(directory)
+                break
+        self = cls(directory, lock_fd, on_step)
+        try:
+            self._append(record="lab", **_header(directory.name, ephemeral))
+        except BaseException:
+            self.destroy()
+            raise
+        return self
+
+    @classmethod
+    def resume(cls, directory: Path, *, on_step: Callable[[], None] = no_step) -> Ledger:
+        """Go on with the ledger of an existing lab. LabBusyError, FileNotFoundError."""
+        return cls(directory, lock(directory), on_step)
+
+    def _cut_torn_line(self) -> None:
+        text = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        os.ftruncate(self._fd, text.rfind(b"\n") + 1)
+
+    def _append(self, **record: object) -> None:
+        self.on_step()
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        if os.write(self._fd, line) != len(line):
+            raise OSError(f"the ledger {self.directory / FILE} took only part of a line")
+        self.history.add(record)
+        self.on_step()
+
+    def enter_state(self, state: State, **facts: object) -> None:
+        """Note how far the lab is."""
+        self._append(record="state", state=state, **facts)
+
+    def announce(self, kind: str, **facts: object) -> int:
+        """Write an object down that is about to be made; its id."""
+        number = self.history.next_id
+        self._append(record="object", id=number, kind=kind, **facts)
+        return number
+
+    def identify(self, number: int, **facts: object) -> None:
+        """Write down what an announced object turned out to be."""
+        self._append(record="identity", id=number, **facts)
+
+    def strike(self, number: int) -> None:
+        """Note that an object is gone."""
+        self._append(record="gone", id=number)
+
+    def destroy(self) -> None:
+        """Remove the lab's directory, which is to hold nothing but the ledger, and close."""
+        strangers = sorted(set(os.listdir(self.directory)) - {FILE})  # noqa: PTH208
+        if strangers:
+            raise LabError(
+                f"{self.directory} holds what the lab did not make: {', '.join(strangers)}",
+                hint="remove that, then run: lab gc",
+            )
+        (self.directory / FILE).unlink()
+        self.directory.rmdir()
+        with contextlib.suppress(OSError):  # other labs live there
+            self.directory.parent.rmdir()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lab, which stays as it is."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            os.close(self._lock_fd)
+            self._fd = self._lock_fd = -1

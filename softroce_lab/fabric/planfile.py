@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The plan of a lab that is up, as JSON beside its ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from softroce_lab.topology.plan import Plan
+
+FILE = "plan.json"
+
+
+def write(plan: Plan, directory: Path) -> None:
+    """Write the plan into a lab's directory."""
+    text = json.dumps(dataclasses.asdict(plan), indent=1)
+    (directory / FILE).write_text(text + "\n", "utf-8")
+
+
+def read(directory: Path) -> Plan:
+    """The plan of the lab whose directory this is. FileNotFoundError."""
+    plan = _as(Plan, json.loads((directory / FILE).read_text("utf-8")))
+    assert isinstance(plan, Plan)  # noqa: S101 - what _as makes of Plan
+    return plan
+
+
+def _as(wanted: Any, value: Any) -> Any:  # noqa: ANN401 - as json has it
+    """`value`, which json read, as the type `wanted`: a dataclass, tuple, union or plain value."""
+    if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
+        hints = typing.get_type_hints(wanted)
+        return wanted(**{name: _as(hints[name], item) for name, item in value.items()})
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is tuple:
+        kinds = arguments if arguments[-1] is not Ellipsis else (arguments[0],) * len(value)
+        return tuple(_as(kind, item) for kind, item in zip(kinds, value, strict=True))
+    if origin in (typing.Union, types.UnionType) and value is not None:
+        (kind,) = [argument for argument in arguments if argument is not type(None)]
+        return _as(kind, value)
+    return value

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Proof that every link carries frames both ways, through the XDP programs at both of its ends.
+
+A frame of the local experimental EtherType leaves each port. The program at the far end sends it
+back (XDP_TX) as hop 1; the program of the port it came from records that port in a map. A port is
+proven when its own frame has come back: out, in at the far end, out there, and in here.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+
+from softroce_lab.errors import RunError
+from softroce_lab.fabric import netns
+from softroce_lab.topology.plan import Plan, Port
+
+ETHERTYPE = 0x88B5  # IEEE 802 local experimental 1
+
+_ROUNDS = 6  # a frame may fall victim to an interface that is just coming up
+_ROUND_S = 0.25
+_POLL_S = 0.001
+_FRAME_BYTES = 60  # the least an Ethernet frame has, without its FCS
+
+Seen = Callable[[], set[int]]
+
+
+def prove(
+    plan: Plan, namespaces: Mapping[str, int], token: int, seen: Seen, step: Callable[[], None]
+) -> None:
+    """RunError that names the links over which no probe came back.
+
+    `seen` returns the ifindexes of the ports whose probes came back; `step` is called while
+    waiting and may raise.
+    """
+    far = {
+        near.ifindex: other
+        for link in plan.links
+        for near, other in ((link.a, link.b), (link.b, link.a))
+    }
+    missing = set(far)
+    for _ in range(_ROUNDS):
+        for node in plan.nodes:
+            ports = [port for port in node.ports if port.ifindex in missing]
+            _send(namespaces[node.name], ports, far, token)
+        missing = _await(missing, seen, step)
+        if not missing:
+            return
+    raise RunError(
+        f"no probe came back over: {_named(plan, missing)}",
+        hint="lab doctor tells whether XDP works here; another mode: lab up --xdp generic",
+    )
+
+
+def frame(port: Port, peer: Port, token: int) -> bytes:
+    """The probe that `port` sends to its `peer`."""
+    header = _mac(peer.mac) + _mac(port.mac) + struct.pack("!H", ETHERTYPE)
+    return (header + struct.pack("!QIB", token, port.ifindex, 0)).ljust(_FRAME_BYTES, b"\0")
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def _send(namespace: int, ports: list[Port], far: Mapping[int, Port], token: int) -> None:
+    if not ports:
+        return
+    # Protocol 0: it only sends, so it slows down no one who receives.
+    with netns.entered(namespace), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+        for port in ports:
+            sender.sendto(frame(port, far[port.ifindex], token), (port.name, 0))
+
+
+def _await(missing: set[int], seen: Seen, step: Callable[[], None]) -> set[int]:
+    """Those of `missing` that stay unseen for a round's time."""
+    deadline = time.monotonic() + _ROUND_S
+    while missing and time.monotonic() < deadline:
+        step()
+        missing = missing - seen()
+        if missing:
+            time.sleep(_POLL_S)
+    return missing
+
+
+def _named(plan: Plan, missing: set[int]) -> str:
+    failed = [link for link in plan.links if {link.a.ifindex, link.b.ifindex} & missing]
+    return ", ".join(
+        f"{link.a.node}:{link.a.name} - {link.b.node}:{link.b.name}" for link in failed
+    )

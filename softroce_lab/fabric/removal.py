@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Taking away what a ledger lists: exactly that, in the reverse of the order it was made in.
+
+Each removal first makes sure that the thing found is the thing recorded, and finding nothing is
+success; so removal can be broken off anywhere and begun again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from softroce_lab.errors import LabError
+from softroce_lab.fabric import bpffs, links, netns, process
+from softroce_lab.fabric.identity import boot_id
+from softroce_lab.fabric.ledger import Entry, Ledger
+
+Say = Callable[[str], None]
+
+
+def remove(ledger: Ledger, say: Say) -> None:
+    """Remove the lab and its ledger. `say` hears what the user should know.
+
+    LabError if a process does not die of SIGKILL, or if the lab's directory holds foreign files;
+    what is left is then still in the ledger.
+    """
+    ledger.enter_state("stopping")
+    if ledger.history.header["boot"] == boot_id():
+        _ask_processes_to_end(ledger)
+        _empty_inhabited_namespaces(ledger, say)
+        removers = _REMOVERS
+    else:  # what an earlier boot had in the kernel ended with it
+        removers = _REMOVERS | dict.fromkeys(("process", "bpffs"), _nothing_left)
+    for entry in reversed(list(ledger.history.entries.values())):
+        removers[entry.kind](ledger, entry)
+        ledger.strike(entry.id)
+    ledger.destroy()
+
+
+def identity_of(entry: Entry) -> netns.Identity:
+    """The identity of a namespace in the ledger."""
+    keys = ("cookie", "inode", "file_device", "file_inode")
+    return netns.Identity(*(entry.facts[key] for key in keys))
+
+
+def _ask_processes_to_end(ledger: Ledger) -> None:
+    """SIGTERM to all at once, so that their times to comply overlap."""
+    for entry in ledger.history.of_kind("process"):
+        known = process.recorded(entry)
+        if known is not None:
+            known.signal(signal.SIGTERM)
+
+
+def _end_process(_: Ledger, entry: Entry) -> None:
+    known = process.recorded(entry)
+    if known is not None and not known.end(process.GRACE_S):
+        raise LabError(
+            f"process {known.pid} ({entry.facts['role']}) does not end, not even by SIGKILL",
+            hint="it may wait for a device; when it is gone, run: lab gc",
+        )
+
+
+def _unmount(ledger: Ledger, entry: Entry) -> None:
+    bpffs.unmount(ledger.directory / entry.facts["name"], entry.facts["source"])
+
+
+def _unlink(ledger: Ledger, entry: Entry) -> None:
+    (ledger.directory / entry.facts["name"]).unlink(missing_ok=True)
+
+
+def _drop_name(_: Ledger, entry: Entry) -> None:
+    netns.remove(entry.facts["name"], identity_of(entry))
+
+
+def _nothing_left(_: Ledger, entry: Entry) -> None:
+    """Ended with what holds it: a veth pair with its namespaces, and all with an earlier boot."""
+
+
+_REMOVERS: dict[str, Callable[[Ledger, Entry], None]] = {
+    "process": _end_process,
+    "bpffs": _unmount,
+    "file": _unlink,
+    "netns": _drop_name,
+    "link": _nothing_left,
+}
+
+
+def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
+    """Delete the links where strangers live, whose namespaces will outlast their names."""
+    entries = ledger.history.of_kind("netns")
+    owned = {
+        known.pid
+        for entry in ledger.history.of_kind("process")
+        if (known := process.recorded(entry))
+    }
+    found = netns.inhabitants(entry.facts["inode"] for entry in entries)
+    for entry in entries:
+        strangers = sorted(set(found[entry.facts["inode"]]) - owned)
+        if strangers:
+            _delete_links(ledger, entry)
+            say(_outlasting(entry.facts["name"], strangers))
+
+
+def _delete_links(ledger: Ledger, namespace: Entry) -> None:
+    ends = [end for link in ledger.history.of_kind("link") for end in link.facts["ends"]]
+    here = [(index, port) for name, index, port in ends if name == namespace.facts["name"]]
+    fd = netns.opened(namespace.facts["name"], identity_of(namespace))
+    if fd is not None:
+        with contextlib.closing(os.fdopen(fd)), netns.entered(fd):
+            links.delete(here)
+
+
+def _outlasting(name: str, pids: list[int]) -> str:
+    programs = ", ".join(f"{_program(pid)} ({pid})" for pid in pids)
+    return f"still running in {name}, without its links from now on: {programs}"
+
+
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
+    return "a process"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All labs of this machine: which there are, how they are, and which are only remains."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from softroce_lab.errors import UserError
+from softroce_lab.fabric import ledger, removal
+from softroce_lab.fabric.identity import boot_id
+from softroce_lab.fabric.ledger import History, LabBusyError, Ledger
+
+DIRECTORY = Path("/run/softroce_lab")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Condition:
+    """How a lab is at this moment."""
+
+    name: str
+    history: History
+    busy: bool  # a process is working on it
+    remains: str | None  # why it is only what is left of a lab; None: it is one
+
+    @property
+    def word(self) -> str:
+        """In one word: starting, up, stopping, or remains."""
+        return "remains" if self.remains else self.history.state
+
+
+def examine(name: str) -> Condition | None:
+    """How the lab called `name` is; None if there is none."""
+    directory = DIRECTORY / name
+    try:
+        busy = _is_locked(directory)
+        history = ledger.read(directory)
+    except FileNotFoundError:
+        if not directory.is_dir():
+            return None
+        busy, history = _is_locked(directory), History()
+    return Condition(name, history, busy, None if busy else _why_remains(history))
+
+
+def _is_locked(directory: Path) -> bool:
+    try:
+        os.close(ledger.lock(directory, patience_s=0))
+    except LabBusyError:
+        return True
+    return False
+
+
+def _why_remains(history: History) -> str | None:
+    """Why a lab that nobody is working on is not a lab any more."""
+    if not history.header:
+        return "its `lab up` died before it made anything"
+    if history.header["boot"] != boot_id():
+        return "it is of an earlier boot"
+    if history.state != "up":
+        died = {"starting": "its `lab up` died", "stopping": "its `lab down` died"}
+        return died[history.state]
+    if history.owner is not None and not history.owner.is_alive():
+        return f"its owner, process {history.owner.pid}, died"
+    return None
+
+
+def labs() -> list[Condition]:
+    """All labs and remains of labs, by name."""
+    if not DIRECTORY.is_dir():
+        return []
+    names = sorted(entry.name for entry in DIRECTORY.iterdir() if entry.is_dir())
+    return [condition for name in names if (condition := examine(name)) is not None]
+
+
+def existing(name: str) -> Path:
+    """The directory of the lab called `name`; UserError, which lists the known ones."""
+    known = [condition.name for condition in labs()]
+    if name not in known:
+        hint = f"there are: {', '.join(known)}" if known else "no lab is up"
+        raise UserError(f"there is no lab called {name}", hint=hint)
+    return DIRECTORY / name
+
+
+def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[], None]) -> Ledger:
+    """A new ledger for the lab `name`, after removing what an interrupted one of it left.
+
+    UserError if a lab of that name is there.
+    """
+    condition = examine(name)
+    if condition is not None and condition.remains:
+        say(f"removing what is left of the lab {name}: {condition.remains}")
+        sweep(condition, say)
+    try:
+        return Ledger.begin(DIRECTORY / name, ephemeral=ephemeral, on_step=on_step)
+    except FileExistsError as error:
+        word = "is up already" if condition is None else _presence(condition)
+        raise UserError(f"the lab {name} {word}", hint=f"lab down {name}") from error
+
+
+def _presence(condition: Condition) -> str:
+    return "is up already" if condition.history.state == "up" else f"is {condition.history.state}"
+
+
+def sweep(
+    condition: Condition, say: removal.Say, on_step: Callable[[], None] = ledger.no_step
+) -> None:
+    """Remove the remains of a lab; nothing happens if it became a lab, or was swept, meanwhile."""
+    directory = DIRECTORY / condition.name
+    try:
+        remains = Ledger.resume(directory, on_step=on_step)
+    except (FileNotFoundError, LabBusyError):
+        return
+    if not remains.history.header:
+        remains.destroy()
+    elif _why_remains(remains.history):
+        removal.remove(remains, say)
+    remains.close()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The system calls that Python 3.11 does not wrap. Each raises OSError with the kernel's errno."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNET = 0x40000000
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_SHARED = 1 << 20
+MNT_DETACH = 2
+UMOUNT_NOFOLLOW = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, path: str | None = None) -> None:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+
+
+def unshare(flags: int) -> None:
+    """unshare(2): give the calling thread new namespaces."""
+    _checked(_libc.unshare(flags))
+
+
+def setns(fd: int, flags: int) -> None:
+    """setns(2): move the calling thread, and no other, into the namespace behind `fd`."""
+    _checked(_libc.setns(fd, flags))
+
+
+def mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    """mount(2)."""
+    encoded = kind.encode() if kind is not None else None
+    options = ctypes.c_ulong(flags)
+    _checked(_libc.mount(source.encode(), target.encode(), encoded, options, None), target)
+
+
+def umount(target: str) -> None:
+    """umount2(2), lazily: the mount leaves the tree at once, whoever still uses it."""
+    _checked(_libc.umount2(target.encode(), MNT_DETACH | UMOUNT_NOFOLLOW), target)
