@@ -11,13 +11,15 @@
 #include <tuple>
 #include <vector>
 
-#include "lab_fault.h"
-#include "lab_route.h"
+#include "../../xdp/lab_fault.h"
+#include "../../xdp/lab_route.h"
+#include "bindings.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+namespace softroce {
 
 namespace {
+
+using namespace nb::literals;
 
 using Rule = std::tuple<std::uint64_t, std::uint64_t, bool>;  // stream, threshold, by index
 
@@ -90,3 +92,5 @@ void bind_faults(nb::module_& module) {
       nb::kw_only(), "salt"_a, "n"_a, "ways"_a,
       "Which of `ways` equal-cost ports a spraying switch sends the n-th packet of a port to.");
 }
+
+}  // namespace softroce
