@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The launcher on a miniature checkout: the real script, venv and pip, with nothing to download.
+
+The miniature has the real native sources to take stock of, and a build backend that makes a wheel
+of one script instead of compiling them.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOBODY = 65534
+TIMEOUT_S = 120
+
+PYPROJECT = """
+[build-system]
+requires = ["pip"]
+build-backend = "backend"
+backend-path = ["."]
+[project]
+dependencies = []
+optional-dependencies.test = []
+"""
+
+BACKEND = """
+import pathlib
+import zipfile
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    assert not pathlib.Path("native/broken").exists(), "native/broken does not compile"
+    with zipfile.ZipFile(pathlib.Path(wheel_directory, "mini-1-py3-none-any.whl"), "w") as wheel:
+        wheel.writestr("mini.py", "import sys\\ndef main(): print('mini', *sys.argv[1:])")
+        wheel.writestr("softroce_lab/_native.so", "")
+        wheel.writestr("mini-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: mini\\nVersion: 1")
+        wheel.writestr("mini-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any")
+        wheel.writestr("mini-1.dist-info/entry_points.txt", "[console_scripts]\\nlab = mini:main")
+        wheel.writestr("mini-1.dist-info/RECORD", "")
+    return "mini-1-py3-none-any.whl"
+"""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes to another user: needs root")
+
+
+@contextlib.contextmanager
+def miniature():
+    """A checkout that nobody has started the launcher in yet."""
+    top = Path(tempfile.mkdtemp(prefix="softroce-lab-launcher-"))
+    try:
+        top.chmod(0o755)
+        for name in ("lab", "CMakeLists.txt"):
+            shutil.copy(ROOT / name, top)
+        for name in ("native", "xdp"):
+            shutil.copytree(ROOT / name, top / name)
+        (top / "pyproject.toml").write_text(PYPROJECT)
+        (top / "backend.py").write_text(BACKEND)
+        yield top
+    finally:
+        shutil.rmtree(top)
+
+
+def options(**environment):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "LAB"))}
+    return {
+        "env": clean | {"LAB_NO_APT": "1"} | environment,
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+
+
+def start(top, *arguments, user=None, **environment):
+    identity = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    return subprocess.run(
+        [top / "lab", *arguments], **options(**environment), **identity, timeout=TIMEOUT_S
+    )
+
+
+def steps(result):
+    """Numbers of the steps that a start went through."""
+    return [int(number) for number in re.findall(r"^lab: \[(\d)/4\]", result.stderr, re.MULTILINE)]
+
+
+@pytest.fixture(scope="module")
+def first_starts():
+    """A checkout and the outcome of two first starts at once."""
+    with miniature() as top:
+        launched = [subprocess.Popen([top / "lab", "one"], **options()) for _ in range(2)]
+        results = [
+            subprocess.CompletedProcess(p.args, p.wait(), *p.communicate(timeout=TIMEOUT_S))
+            for p in launched
+        ]
+        yield top, results
+
+
+@pytest.fixture
+def prepared(first_starts):
+    return first_starts[0]
+
+
+def test_of_two_first_starts_one_prepares_and_both_run(first_starts):
+    _, results = first_starts
+    assert [(result.returncode, result.stdout) for result in results] == [(0, "mini one\n")] * 2
+    assert sorted(steps(result) for result in results) == [[], [1, 2, 3, 4]]
+    assert sum("waiting for it" in result.stderr for result in results) == 1
+
+
+def test_every_step_is_one_line_with_size_and_seconds(first_starts):
+    said = "".join(result.stderr for result in first_starts[1])
+    lines = [line for line in said.splitlines() if "waiting" not in line]
+    assert len(lines) == 4
+    assert all(re.search(r" \.\.\. (\S+|all there), \d+ s$", line) for line in lines), lines
+
+
+def test_the_next_start_says_nothing_and_passes_the_arguments_on(prepared):
+    result = start(prepared, "up", "a b.yaml", "--", "-x")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "mini up a b.yaml -- -x\n"
+
+
+def test_it_starts_from_anywhere_and_through_a_link(prepared, tmp_path):
+    (tmp_path / "lab").symlink_to(prepared / "lab")
+    assert start(tmp_path, "x").stdout == "mini x\n"
+
+
+def test_a_prepared_start_costs_less_than_300_ms(prepared):
+    def seconds(command):
+        began = time.perf_counter()
+        subprocess.run([command, "--version"], **options(), check=True, timeout=TIMEOUT_S)
+        return time.perf_counter() - began
+
+    costs = [seconds(prepared / "lab") - seconds(prepared / ".venv/bin/lab") for _ in range(9)]
+    assert statistics.median(costs) < 0.3
+
+
+def test_the_virtual_environment_is_the_systems_and_sees_its_packages(prepared):
+    config = (prepared / ".venv/pyvenv.cfg").read_text()
+    assert "home = /usr/bin" in config
+    assert "include-system-site-packages = true" in config
+
+
+def test_an_edited_native_source_repeats_the_last_step_only(prepared):
+    (prepared / "native/new.cpp").write_text("int x;")
+    assert steps(start(prepared)) == [4]
+    (prepared / "native/new.cpp").unlink()
+    assert steps(start(prepared)) == [4]
+    assert steps(start(prepared)) == []
+
+
+def test_a_failed_step_says_why_and_what_to_do_and_is_gone_on_with(prepared):
+    broken = prepared / "native/broken"
+    broken.write_text("")
+    for _ in range(2):
+        result = start(prepared)
+        assert (result.returncode, result.stdout, steps(result)) == (3, "", [4])
+        assert "native/broken does not compile" in result.stderr
+        assert f"{prepared}/.lab-prepared/native.log" in result.stderr
+        assert "undo the edit" in result.stderr
+        assert "start ./lab again" in result.stderr
+    broken.unlink()
+    assert steps(start(prepared)) == [4]
+
+
+def test_an_environment_that_was_deleted_is_made_again(prepared):
+    shutil.rmtree(prepared / ".venv")
+    result = start(prepared, "again")
+    assert (steps(result), result.stdout) == ([2, 3, 4], "mini again\n")
+
+
+def test_an_interrupted_preparation_goes_on(prepared):
+    shutil.rmtree(prepared / ".venv")
+    with subprocess.Popen([prepared / "lab"], start_new_session=True, **options()) as launched:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (prepared / ".venv/pyvenv.cfg").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(launched.pid, signal.SIGINT)
+        _, said = launched.communicate(timeout=TIMEOUT_S)
+    assert launched.returncode == 130
+    assert "interrupted" in said
+    result = start(prepared, "after")
+    assert (steps(result), result.stdout) == ([2, 3, 4], "mini after\n")
+
+
+@needs_root
+def test_under_sudo_the_checkout_stays_its_owners():
+    with miniature() as top:
+        for path in [top, *top.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        with tempfile.TemporaryDirectory() as home:
+            assert start(top, "x", HOME=home).stdout == "mini x\n"
+            assert {path.lstat().st_uid for path in [top, *top.rglob("*")]} == {NOBODY}
+            assert list(Path(home).glob(".cache/softroce_lab/pycache/**/*.pyc"))
+        assert start(top, "--version", user=NOBODY, HOME="/").stdout == "mini --version\n"
+
+
+@needs_root
+def test_not_root_with_packages_missing_says_how_to_go_on():
+    with miniature() as top:
+        text = (top / "lab").read_text()
+        (top / "lab").write_text(text.replace('packages="ca', 'packages="softroce-lab-no-such ca'))
+        result = start(top, "demo", "--json", user=NOBODY, LAB_NO_APT="")
+        assert (result.returncode, result.stdout) == (3, "")
+        assert "softroce-lab-no-such" in result.stderr
+        assert "sudo ./lab demo --json" in result.stderr
+        assert not (top / ".venv").exists()
+
+
+@needs_root
+def test_not_root_in_a_checkout_that_is_not_ones_own_says_how_to_go_on():
+    with miniature() as top:
+        result = start(top, "demo", user=NOBODY)
+        assert result.returncode == 3
+        assert "sudo ./lab demo" in result.stderr
+
+
+def test_another_distribution_is_told_the_packages(tmp_path):
+    """Without apt and dpkg on PATH, as on a distribution that has neither."""
+    for directory in ("/usr/bin", "/bin"):
+        for program in Path(directory).iterdir():
+            if not program.name.startswith(("apt", "dpkg")):
+                with contextlib.suppress(FileExistsError):
+                    (tmp_path / program.name).symlink_to(program)
+    with miniature() as top:
+        result = start(top, "demo", PATH=str(tmp_path), LAB_NO_APT="")
+        assert result.returncode == 3
+        assert "python3-bpfcc" in result.stderr
+        assert "LAB_NO_APT=1 ./lab demo" in result.stderr
+        assert not (top / ".lab-prepared").exists()
