@@ -24,7 +24,7 @@ from softroce_lab.topology.model import (
 )
 from softroce_lab.topology.plan import Link, Node, NodeKind, Plan, Port, Route
 from softroce_lab.topology.validation import did_you_mean
-from softroce_lab.topology.yaml_source import NOWHERE, Source
+from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
 _HOST_NETWORK = ipaddress.IPv4Network("10.0.0.0/16")
@@ -106,31 +106,36 @@ def _port(end: Endpoint, ifindex: int) -> Port:
 def _check_endpoints(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
     """Refuse unknown nodes, interfaces used twice, and links that no lab can have."""
     used: dict[Endpoint, int] = {}
-    hosts: set[str] = set()
     for i, (a, b) in enumerate(ends):
+        place: Place = ("topology", "links", i, "endpoints")
         for j, end in enumerate((a, b)):
-            place = ("topology", "links", i, "endpoints", j)
             if end.node not in kinds:
-                hint = did_you_mean(end.node, kinds)
-                raise source.error(place, f"unknown node {end.node!r}", hint=hint)
+                near = did_you_mean(end.node, kinds)
+                raise source.error((*place, j), f"unknown node {end.node!r}", hint=near)
             if end in used:
-                what = f"interface {end} is used twice"
                 first = source.mark(("topology", "links", used[end]))
                 hint = f"first by the link in line {first.line}" if first else None
-                raise source.error(place, what, hint=hint)
+                raise source.error((*place, j), f"interface {end} is used twice", hint=hint)
             used[end] = i
-            if kinds[end.node] == "host" and end.node in hosts and a.node != b.node:
-                what = f"host {end.node!r} has more than one link"
-                hint = "hosts with several ports (multi-rail) are not supported yet"
-                raise source.error(place, what, hint=hint)
-            if kinds[end.node] == "host":
-                hosts.add(end.node)
-        place = ("topology", "links", i, "endpoints")
         if a.node == b.node:
             raise source.error(place, f"the link joins {a.node!r} to itself")
         if kinds[a.node] == kinds[b.node] == "host":
             what = f"the link joins two hosts, {a.node!r} and {b.node!r}"
             raise source.error(place, what, hint="put a switch between them")
+    _check_single_rail(ends, kinds, source)
+
+
+def _check_single_rail(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
+    linked: set[str] = set()
+    for i, pair in enumerate(ends):
+        for j, end in enumerate(pair):
+            if kinds[end.node] != "host":
+                continue
+            if end.node in linked:
+                what = f"host {end.node!r} has more than one link"
+                hint = "hosts with several ports (multi-rail) are not supported yet"
+                raise source.error(("topology", "links", i, "endpoints", j), what, hint=hint)
+            linked.add(end.node)
 
 
 def _neighbours(kinds: Kinds, links: Sequence[Link]) -> Neighbours:

@@ -81,9 +81,11 @@ def _order(source: Source, error: ErrorDetails) -> tuple[int, int]:
 
 def _located(source: Source, error: ErrorDetails) -> UserError:
     place: Place = error["loc"]
-    at_key = place[-1:] == ("[key]",)
+    at_key = False
     what, hint = _words(error)
     cause = error.get("ctx", {}).get("error")
+    if place[-1:] == ("[key]",):  # pydantic's mark of a complaint about a key
+        place, at_key = place[:-1], True
     if isinstance(cause, UnknownKeyError):
         place, at_key = (*place, cause.key), True
     if source.file is None and not isinstance(cause, UserError):
@@ -103,8 +105,8 @@ _WORDS: dict[str, Callable[[ErrorDetails], str]] = {
     "literal_error": lambda e: f"expected {e['ctx']['expected']}, found {_shown(e)}",
     "greater_than_equal": lambda e: f"{_named(e)} is below {e['ctx']['ge']}",
     "less_than_equal": lambda e: f"{_named(e)} is above {e['ctx']['le']}",
-    "too_short": lambda e: f"expected {e['ctx']['min_length']} entries, found {_entries(e)}",
-    "too_long": lambda e: f"expected {e['ctx']['max_length']} entries, found {_entries(e)}",
+    "too_short": lambda e: _count(e, "at least", e["ctx"]["min_length"]),
+    "too_long": lambda e: _count(e, "at most", e["ctx"]["max_length"]),
     "union_tag_not_found": lambda e: f"key {e['ctx']['discriminator']} is missing",
     "union_tag_invalid": lambda e: (
         f"unknown {e['ctx']['discriminator'].strip(chr(39))} {e['ctx']['tag']!r}"
@@ -116,7 +118,8 @@ def _words(error: ErrorDetails) -> tuple[str, str | None]:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
         return cause.what, cause.hint
-    what = _WORDS.get(error["type"], lambda e: e["msg"])(error)
+    words = _WORDS.get(error["type"])
+    what = words(error) if words else error["msg"]
     expected = error.get("ctx", {}).get("expected_tags")
     return what, f"known: {expected}" if expected else None
 
@@ -133,5 +136,6 @@ def _named(error: ErrorDetails) -> str:
     return f"{error['loc'][-1]} {_shown(error)}"
 
 
-def _entries(error: ErrorDetails) -> int:
-    return len(error["input"])
+def _count(error: ErrorDetails, bound: str, count: int) -> str:
+    entries = "entry" if count == 1 else "entries"
+    return f"expected {bound} {count} {entries}, found {len(error['input'])}"

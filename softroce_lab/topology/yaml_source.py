@@ -26,6 +26,9 @@ MAX_FILE_BYTES = 1 << 20
 MAX_VALUES = 200_000  # after the expansion of aliases: a topology of 4000 ports has 10,000
 MAX_DEPTH = 32
 MAX_DIGITS = 64  # of a number; a longer one stays text, which no number's field takes
+MAX_COMPLAINT = (
+    300  # characters: a complaint quotes the file, which may hold a megabyte in one word
+)
 
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | int | float | bool | None"
 Place: TypeAlias = tuple[str | int, ...]  # keys and indexes from the top, as pydantic's `loc`
@@ -54,8 +57,11 @@ class Source:
 
         Parts of `place` that the file does not have, such as a default, are passed over.
         """
+        if len(what) > MAX_COMPLAINT:
+            what = what[: MAX_COMPLAINT - 3] + "..."
         known = self._known(place)
-        mark = (self.keys if at_key else self.values).get(known) or self.values.get(known)
+        marks = self.keys if at_key and known[-1:] == place[-1:] else self.values
+        mark = marks.get(known)
         if mark is None:
             return UserError(what, hint=hint, file=self.file)
         return UserError(what, hint=hint, file=self.file, line=mark.line, column=mark.column)
@@ -202,9 +208,11 @@ class _Builder:
                 raise self._error(key_node, f"duplicate key {key!r}", first)
             self.keys[where] = _mark(key_node.start_mark)
             data[key] = self._value(value_node, where)
+            if _is_empty(value_node):  # ruamel puts nothing where the next thing begins
+                self.values[where] = _mark(key_node.end_mark)
         return data
 
-    def _scalar(self, node: ScalarNode) -> Data:
+    def _scalar(self, node: Node) -> Data:
         prefix, _, kind = str(node.ctag).rpartition(":")
         if prefix != "tag:yaml.org,2002" or kind == "binary":
             raise self._error(node, f"the tag {node.ctag} is not supported")

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Equal plans have equal digests, different plans different ones."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.topology.digest import with_digest
+from softroce_lab.topology.plan import Plan
+
+PLAN = topology.load("leaf-spine")
+
+
+def test_the_digest_is_that_of_the_rest_of_the_plan() -> None:
+    assert with_digest(PLAN) == PLAN
+    assert with_digest(dataclasses.replace(PLAN, digest="other")) == PLAN
+    assert topology.load("leaf-spine").digest == PLAN.digest
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        dataclasses.replace(PLAN, name="other"),
+        dataclasses.replace(PLAN, seed=2),
+        dataclasses.replace(PLAN, mtu=1500),
+        dataclasses.replace(PLAN, load_balancing="spray"),
+        dataclasses.replace(PLAN, nodes=PLAN.nodes[::-1]),
+        dataclasses.replace(PLAN, links=PLAN.links[:-1]),
+        dataclasses.replace(PLAN, routes=PLAN.routes[:-1]),
+        dataclasses.replace(PLAN, routes=PLAN.routes[1:]),
+    ],
+)
+def test_any_change_shows(plan: Plan) -> None:
+    assert with_digest(plan).digest != PLAN.digest
+
+
+def test_a_generator_and_what_it_stands_for_are_one_plan(tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    nodes = "".join(f"    {node.name}: {{kind: {node.kind}}}\n" for node in PLAN.nodes)
+    links = "".join(f"    - endpoints: ['{link.a}', '{link.b}']\n" for link in PLAN.links)
+    file.write_text(f"name: leaf-spine\ntopology:\n  nodes:\n{nodes}  links:\n{links}")
+    assert topology.load(file) == PLAN

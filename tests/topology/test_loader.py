@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Loading by path and by name, and the ready topologies."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import paths, topology
+from softroce_lab.errors import UserError
+from softroce_lab.topology.model import TopologyFile
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.resolve import resolve
+from softroce_lab.topology.validation import validate
+from softroce_lab.topology.yaml_source import parse
+
+
+def shape(plan: Plan) -> tuple[int, int, int]:
+    return len(plan.hosts), len(plan.nodes) - len(plan.hosts), len(plan.links)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts_switches_links"),
+    [
+        ("leaf-spine", (4, 4, 8)),
+        ("parallel-paths", (2, 6, 10)),
+        ("two-hosts", (2, 1, 2)),
+        ("path", (2, 3, 4)),
+    ],
+)
+def test_ready_topologies(name: str, hosts_switches_links: tuple[int, int, int]) -> None:
+    plan = topology.load(name)
+    assert plan.name == name
+    assert shape(plan) == hosts_switches_links
+    assert plan.faults == ()
+
+
+def test_every_ready_topology_is_tested() -> None:
+    assert {file.stem for file in paths.TOPOLOGIES.iterdir()} == {
+        "leaf-spine", "parallel-paths", "two-hosts", "path",
+    }  # fmt: skip
+
+
+def test_name_and_seed_can_be_given() -> None:
+    plan = topology.load("two-hosts", name="mine", seed=9)
+    assert (plan.name, plan.seed, plan.nodes[0].namespace) == ("mine", 9, "mine-h1")
+
+
+def test_a_mistake_is_pointed_at_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text("name: x\ntopology:\n  generator: {kind: leaf-spine}\n")
+    with pytest.raises(UserError) as caught:
+        topology.load(file)
+    assert str(caught.value) == f"{file}:3:14: key 'leaves' is missing"
+
+
+def test_the_examples_of_the_reference_work() -> None:
+    reference = (paths.PROJECT_ROOT / "docs" / "topology.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", reference, re.DOTALL)
+    plans = [resolve(validate(TopologyFile, parse(example))) for example in examples]
+    assert [(plan.name, len(plan.faults)) for plan in plans] == [("demo", 8), ("two-hosts", 2)]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "topology", "topology.plan", "topology.model", "topology.resolve", "topology.validation",
+        "faults.model", "faults.resolve", "faults.profile",
+    ],
+)  # fmt: skip
+def test_either_room_can_be_imported_first(module: str) -> None:
+    program = f"import softroce_lab.{module}"
+    subprocess.run([sys.executable, "-c", program], cwd=paths.PROJECT_ROOT, timeout=60, check=True)

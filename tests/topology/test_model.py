@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The topology file: what each key takes, and where a wrong one is pointed at."""
+
+import re
+from typing import Any
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.errors import UserError
+from softroce_lab.topology.model import (
+    Endpoint,
+    LeafSpine,
+    TopologyFile,
+    check_lab_name,
+    check_seed,
+)
+from softroce_lab.topology.validation import validate
+from softroce_lab.topology.yaml_source import parse
+
+GOOD = """\
+name: demo
+topology:
+  defaults: {kind: switch}
+  nodes:
+    h1: {kind: host}
+    h2: {kind: host}
+    s1:
+  links:
+    - endpoints: ["h1:eth1", "s1:p1"]
+      loss: random 1%
+    - endpoints: ["h2:eth1", "s1:p2"]
+lb: spray
+mtu: 3000
+seed: 7
+faults:
+  - {name: all, links: "*->s1", loss: {random: 2%}, key: index}
+"""
+
+
+def read(text: str) -> TopologyFile:
+    return validate(TopologyFile, parse(text, "x.yaml"))
+
+
+def changed(old: str, new: str) -> str:
+    assert GOOD.count(old) == 1
+    return GOOD.replace(old, new)
+
+
+def test_every_key() -> None:
+    raw = read(GOOD)
+    assert (raw.name, raw.lb, raw.mtu, raw.seed) == ("demo", "spray", 3000, 7)
+    assert raw.topology.links is not None
+    assert raw.topology.links[0].endpoints == [Endpoint("h1", "eth1"), Endpoint("s1", "p1")]
+    assert raw.topology.nodes is not None
+    assert list(raw.topology.nodes) == ["h1", "h2", "s1"]
+    assert raw.faults[0].key == "index"
+
+
+def test_defaults() -> None:
+    generator = "{kind: leaf-spine, leaves: 1, spines: 1, hosts_per_leaf: 2}"
+    raw = read(f"name: x\ntopology: {{generator: {generator}}}\n")
+    assert (raw.lb, raw.mtu, raw.seed, raw.faults) == ("flow", 2200, 1, [])
+    assert isinstance(raw.topology.generator, LeafSpine)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("name: demo", "nme: demo", "1:1: unknown key 'nme'\n  hint: did you mean 'name'?"),
+        ("name: demo", "name: 5", "1:7: expected text, found 5"),
+        ("name: demo", "name: De mo", "1:7: lab name 'De mo' is not allowed"),
+        ("name: demo", "name: a/b", "1:7: lab name 'a/b' is not allowed"),
+        ("name: demo", "name: -a", "1:7: lab name '-a' is not allowed"),
+        ("name: demo", "name: ''", "1:7: lab name '' is not allowed"),
+        ("name: demo", "name: demo\nname: demo", "2:1: duplicate key 'name'"),
+        ("name: demo", f"name: {'a' * 33}", f"1:7: lab name '{'a' * 33}' is longer than 32"),
+        ("    h1:", "    h/1:", "5:5: node name 'h/1' is not allowed"),
+        ("    h1:", "    H1:", "5:5: node name 'H1' is not allowed"),
+        ("    h1:", '    "h 1":', "5:5: node name 'h 1' is not allowed"),
+        ("    h1:", f"    {'h' * 32}:", f"5:5: node name '{'h' * 32}' is longer than 31"),
+        ("    h1:", "    h2: {}\n    h1:", "7:5: duplicate key 'h2'"),
+        ("h1: {kind: host}", "h1: {kind: router}", "5:16: expected 'host' or 'switch', found 'r"),
+        ("h1: {kind: host}", "h1: {knd: host}", "5:10: unknown key 'knd'"),
+        ('"s1:p1"', '"s1"', "9:30: endpoint 's1' is not of the form node:port"),
+        ('"s1:p1"', "7", "9:30: endpoint 7 is not of the form node:port"),
+        ('"s1:p1"', '"s1:"', "9:30: endpoint 's1:' is not of the form node:port"),
+        ('"s1:p1"', '"s1:p/1"', "9:30: interface name 'p/1' is not allowed"),
+        ('"s1:p1"', '"s1:a:b"', "9:30: interface name 'a:b' is not allowed"),
+        ('"s1:p1"', '"s1:lo"', "9:30: interface name 'lo' is not allowed"),
+        ('"s1:p1"', '"s1:sixteen-letters-"', "9:30: interface name 'sixteen-letters-' is longer"),
+        (', "s1:p1"', "", "9:18: expected at least 2 entries, found 1"),
+        ("loss: random 1%", "loss: random 150%", "10:13: percentage '150%' is above 100%"),
+        ("loss: random 1%", "loss: random 1", "10:13: percentage '1' has no unit"),
+        ("loss: random 1%", "loss: 0.01", "10:13: percentage '0.01' has no unit"),
+        ("loss: random 1%", "loss: -1%", "10:13: percentage '-1%' is negative"),
+        ("loss: random 1%", "delay: 1ms", "10:7: 'delay' is not supported yet"),
+        ("lb: spray", "lb: adaptive", "12:5: expected 'flow' or 'spray', found 'adaptive'"),
+        ("mtu: 3000", "mtu: 575", "13:6: mtu 575 is below 576"),
+        ("mtu: 3000", "mtu: 3499", "13:6: mtu 3499 is above 3498"),
+        ("mtu: 3000", "mtu: 3000 B", "13:6: expected a whole number, found '3000 B'"),
+        ("seed: 7", "seed: -1", "14:7: seed -1 is below 0"),
+        ("seed: 7", f"seed: {2**64}", f"14:7: seed {2**64} is above {2**64 - 1}"),
+        ('"*->s1"', '"*--s1"', "16:24: '*--s1' is not a pattern of links"),
+        ("key: index", "key: flow", "16:58: expected 'identity' or 'index', found 'flow'"),
+        (", loss: {random: 2%}", "", "16:5: key 'loss' is missing"),
+    ],
+)
+def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(changed(old, new))
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+@pytest.mark.parametrize(
+    ("graph", "error"),
+    [
+        ("{}", "2:11: the topology has neither a generator nor nodes and links"),
+        (
+            "{generator: {kind: parallel-paths, paths: 1}, links: []}",
+            "2:11: the topology has both a generator and nodes and links",
+        ),
+        ("{generator: {kind: fat-tree}}", "2:23: unknown kind 'fat-tree'\n  hint: known: 'leaf-"),
+        ("{generator: {paths: 1}}", "2:23: key 'kind' is missing"),
+        ("{generator: {kind: parallel-paths}}", "2:23: key 'paths' is missing"),
+        ("{generator: {kind: parallel-paths, path: 1}}", "2:46: unknown key 'path'"),
+        ("{generator: {kind: parallel-paths, paths: 0}}", "2:53: paths 0 is below 1"),
+        ("{generator: {kind: parallel-paths, paths: 9999999}}", "2:53: paths 9999999 is above"),
+        ("{generator: {kind: parallel-paths, paths: 1000}}", "2:23: that makes 4004 ports"),
+        (
+            "{generator: {kind: leaf-spine, leaves: 45, spines: 45, hosts_per_leaf: 1}}",
+            "2:23: that makes 4140 ports, more than 4000",
+        ),
+        ("[]", "2:11: expected keys and values, found a list"),
+    ],
+)
+def test_graph_mistakes_are_pointed_at(graph: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(f"name: x\ntopology: {graph}\n")
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a-b", "a" * 32])
+def test_good_lab_names(name: str) -> None:
+    assert check_lab_name(name) == name
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range(seed: int) -> None:
+    with pytest.raises(UserError, match="not between"):
+        check_seed(seed)
+
+
+def definition(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = schema["$defs"][name]
+    return found
+
+
+def test_the_schema_tells_editors_what_the_models_accept() -> None:
+    schema = topology.schema()
+    assert schema["required"] == ["name", "topology"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["lb"]["enum"] == ["flow", "spray"]
+    assert schema["properties"]["mtu"]["minimum"] == 576
+    assert re.fullmatch(schema["properties"]["name"]["pattern"], "leaf-spine")
+    link = definition(schema, "LinkSpec")["properties"]
+    assert {"type": "string"} in link["loss"]["anyOf"]
+    assert re.fullmatch(link["endpoints"]["items"]["pattern"], "h1:eth1")
+    assert definition(schema, "FaultRule")["required"] == ["loss", "name", "links"]
+    probability = definition(schema, "Loss")["properties"]["random"]["pattern"]
+    assert re.fullmatch(probability, "1%")
+    assert not re.fullmatch(probability, "0.01")

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Resolution: indexes, addresses, tiers, routes; and topologies that contradict themselves."""
+
+import collections
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softroce_lab.errors import UserError
+from softroce_lab.topology.model import TopologyFile
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.resolve import resolve
+from softroce_lab.topology.validation import validate
+from softroce_lab.topology.yaml_source import Data, Source, parse
+
+
+def plan_of(text: str, *, name: str | None = None, seed: int | None = None) -> Plan:
+    source = parse(text, "x.yaml")
+    return resolve(validate(TopologyFile, source), source, name=name, seed=seed)
+
+
+def graph(nodes: str, *links: str) -> str:
+    """Write a file: `h1 h2 s1`, hosts by their letter, and links such as `h1:a-s1:b`."""
+    kinds = "".join(
+        f"    {n}: {{kind: {'host' if n[0] == 'h' else 'switch'}}}\n" for n in nodes.split()
+    )
+    ends = "".join("    - endpoints: ['{}', '{}']\n".format(*link.split("-")) for link in links)
+    return f"name: x\ntopology:\n  nodes:\n{kinds}  links:\n{ends}"
+
+
+TWO_HOSTS = graph("h1 h2 s1", "h1:eth1-s1:p1", "s1:p2-h2:eth1")
+
+
+def test_ports_are_numbered_in_the_order_of_the_links() -> None:
+    ports = [port for link in plan_of(TWO_HOSTS).links for port in (link.a, link.b)]
+    assert [(str(port), port.ifindex, port.mac) for port in ports] == [
+        ("h1:eth1", 100, "02:53:00:00:00:64"),
+        ("s1:p1", 101, "02:53:00:00:00:65"),
+        ("s1:p2", 102, "02:53:00:00:00:66"),
+        ("h2:eth1", 103, "02:53:00:00:00:67"),
+    ]
+
+
+def test_nodes() -> None:
+    nodes = plan_of(TWO_HOSTS, name="lab").nodes
+    assert [(n.index, n.name, n.kind, n.namespace, n.tier, n.address) for n in nodes] == [
+        (0, "h1", "host", "lab-h1", 0, "10.0.0.1"),
+        (1, "h2", "host", "lab-h2", 0, "10.0.0.2"),
+        (2, "s1", "switch", "lab-s1", 1, None),
+    ]
+    assert [str(port) for port in nodes[2].ports] == ["s1:p1", "s1:p2"]
+
+
+def test_addresses_go_on_past_a_byte() -> None:
+    shape = "{kind: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 150}"
+    hosts = plan_of(f"name: x\ntopology: {{generator: {shape}}}").hosts
+    assert (hosts[254].address, hosts[255].address) == ("10.0.0.255", "10.0.1.0")
+    assert len({host.address for host in hosts}) == 300
+
+
+def test_tiers_count_hops_from_the_nearest_host() -> None:
+    plan = plan_of(graph("s3 s2 s1 h1", "h1:a-s1:a", "s1:b-s2:b", "s2:c-s3:c"))
+    assert {node.name: node.tier for node in plan.nodes} == {"h1": 0, "s1": 1, "s2": 2, "s3": 3}
+
+
+def test_routes_hold_all_equal_cost_next_hops_in_order() -> None:
+    shape = "{kind: leaf-spine, leaves: 2, spines: 3, hosts_per_leaf: 1}"
+    plan = plan_of(f"name: x\ntopology: {{generator: {shape}}}")
+    routes = {(r.node, r.destination): [str(port) for port in r.ports] for r in plan.routes}
+    assert routes["leaf1", "10.0.0.2/32"] == ["leaf1:spine1", "leaf1:spine2", "leaf1:spine3"]
+    assert routes["leaf2", "10.0.0.2/32"] == ["leaf2:h2"]
+    assert routes["spine3", "10.0.0.2/32"] == ["spine3:leaf2"]
+    assert len(routes) == len(plan.routes) == 5 * 2
+
+
+def test_two_links_between_two_switches_are_two_next_hops() -> None:
+    plan = plan_of(graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a", "s1:b-s2:b", "s1:c-s2:c"))
+    (there,) = (r for r in plan.routes if (r.node, r.destination) == ("s1", "10.0.0.2/32"))
+    assert [str(port) for port in there.ports] == ["s1:b", "s1:c"]
+
+
+def test_seed_and_name_can_be_given() -> None:
+    plan = plan_of(TWO_HOSTS, name="other", seed=7)
+    assert (plan.name, plan.seed) == ("other", 7)
+    with pytest.raises(UserError, match="lab name 'A' is not allowed"):
+        plan_of(TWO_HOSTS, name="A")
+    with pytest.raises(UserError, match="seed -1"):
+        plan_of(TWO_HOSTS, seed=-1)
+
+
+def test_the_namespace_of_the_longest_names_fits() -> None:
+    lab, host = "l" * 32, "h" * 31
+    plan = plan_of(graph(f"{host} s1", f"{host}:a-s1:a"), name=lab)
+    assert len(plan.nodes[0].namespace) == 64
+
+
+def test_loss_at_a_link_acts_on_both_directions_before_the_files_rules() -> None:
+    text = TWO_HOSTS.replace("'s1:p1']", "'s1:p1']\n      loss: 1%")
+    plan = plan_of(text + "faults: [{name: more, links: 's1->h2', loss: 2%}]\n")
+    assert [(f.rule, f.rule_id, f.directed_link, f.probability) for f in plan.faults] == [
+        ("link:loss", 0, 0, 0.01),
+        ("link:loss", 1, 1, 0.01),
+        ("more", 2, 2, 0.02),
+    ]
+
+
+def test_defaults_give_a_kind() -> None:
+    text = TWO_HOSTS.replace("s1: {kind: switch}", "s1:")
+    with pytest.raises(UserError, match=r"^x.yaml:6:5: node 's1' has no kind"):
+        plan_of(text)
+    defaults = text.replace("topology:\n", "topology:\n  defaults: {kind: switch}\n")
+    assert plan_of(defaults).node("s1").kind == "switch"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (graph("h1 s1", "h1:a-s9:a"), "7:27: unknown node 's9'"),
+        (graph("h1 s1", "h1:a-s1:a", "s1:b-h1:a"), "8:27: interface h1:a is used twice\n"
+                                                  "  hint: first by the link in line 7"),
+        (graph("h1 s1", "h1:a-s1:a", "h1:b-s1:b"), "8:19: host 'h1' has more than one link\n"
+                                                  "  hint: hosts with several ports"),
+        (graph("h1 s1", "s1:a-s1:b"), "7:18: the link joins 's1' to itself"),
+        (graph("h1", "h1:a-h1:b"), "6:18: the link joins 'h1' to itself"),
+        (graph("h1 h2", "h1:a-h2:a"), "7:18: the link joins two hosts, 'h1' and 'h2'"),
+        (graph("h1 h2 s1", "h1:a-s1:a"), "5:5: host 'h2' has no link"),
+        (graph("h1 s1 s2", "h1:a-s1:a"), "6:5: switch 's2' has no link"),
+        (graph("s1 s2", "s1:a-s2:a"), "3:3: the topology has no hosts"),
+        (graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a"),
+         "5:5: the topology is not connected: no path between 'h1' and 'h2'"),
+        ("name: x\ntopology: {nodes: {}}", "2:12: the topology has no hosts"),
+        ("name: x\ntopology: {links: []}", "2:11: the topology has no hosts"),
+        (graph("h1 s1", "h1:a-s1:a") + "faults: [{name: a, links: 'x*<->*', loss: 1%}]",
+         "8:27: pattern 'x*<->*' matches no link"),
+    ],
+)  # fmt: skip
+def test_contradictions_are_pointed_at(text: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        plan_of(text)
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+def test_too_many_links() -> None:
+    links = [f"s1:a{i}-s2:b{i}" for i in range(2001)]
+    with pytest.raises(UserError, match=r"^x.yaml:6:3: 2001 links make more than 4000 ports"):
+        plan_of(graph("s1 s2", *links).replace("s1: {kind: switch}", "s1: {kind: host}"))
+
+
+def hops(plan: Plan, source: str, destination: str) -> set[int]:
+    """Lengths of all paths that the plan's routes allow from one host to another."""
+    peer = {port: far for link in plan.links for port, far in ((link.a, link.b), (link.b, link.a))}
+    address = f"{plan.node(destination).address}/32"
+    routes = {r.node: r.ports for r in plan.routes if r.destination == address}
+    lengths: set[int] = set()
+    walks = [(peer[plan.node(source).ports[0]].node, 1)]
+    while walks:
+        node, length = walks.pop()
+        assert length <= len(plan.nodes), "a loop"
+        if node in routes:
+            walks += {(peer[port].node, length + 1) for port in routes[node]}
+        else:
+            assert node == destination, "a host carried transit traffic"
+            lengths.add(length)
+    return lengths
+
+
+def shortest(plan: Plan, source: str, destination: str) -> int:
+    """Length of the shortest path, counted link by link without the plan's routes."""
+    reached, length = {source}, 0
+    while destination not in reached:
+        reached |= {
+            far.node
+            for link in plan.links
+            for near, far in ((link.a, link.b), (link.b, link.a))
+            if near.node in reached
+        }
+        length += 1
+    return length
+
+
+@st.composite
+def connected(draw: st.DrawFn) -> dict[str, Data]:
+    """Draw a connected topology: a random tree of switches, more links, hosts at random."""
+    switches = [f"s{i}" for i in range(draw(st.integers(1, 7)))]
+    pairs = [(switches[draw(st.integers(0, i - 1))], switches[i]) for i in range(1, len(switches))]
+    if len(switches) > 1:
+        two = st.lists(st.sampled_from(switches), min_size=2, max_size=2, unique=True)
+        pairs += [(a, b) for a, b in draw(st.lists(two, max_size=6))]
+    hosts = [f"h{i}" for i in range(draw(st.integers(1, 5)))]
+    pairs += [(draw(st.sampled_from(switches)), host) for host in hosts]
+    names = draw(st.permutations(switches + hosts))
+    numbers: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
+    links: list[Data] = [
+        {"endpoints": [f"{node}:p{next(numbers[node])}" for node in pair]}
+        for pair in draw(st.permutations(pairs))
+    ]
+    nodes: dict[str, Data] = {n: {"kind": "host" if n[0] == "h" else "switch"} for n in names}
+    return {"name": "x", "topology": {"nodes": nodes, "links": links}}
+
+
+def resolve_data(data: dict[str, Data]) -> Plan:
+    return resolve(validate(TopologyFile, Source(None, data, {}, {})))
+
+
+@settings(deadline=None)
+@given(connected())
+def test_routes_lead_every_host_to_every_other_along_all_shortest_paths(
+    data: dict[str, Data],
+) -> None:
+    plan = resolve_data(data)
+    hosts = [host.name for host in plan.hosts]
+    for source, destination in itertools.permutations(hosts, 2):
+        assert hops(plan, source, destination) == {shortest(plan, source, destination)}
+    for route in plan.routes:
+        indexes = [port.ifindex for port in route.ports]
+        assert indexes
+        assert indexes == sorted(indexes)
+        assert {port.node for port in route.ports} == {route.node}
+
+
+@settings(deadline=None)
+@given(connected())
+def test_indexes_and_addresses_are_unique(data: dict[str, Data]) -> None:
+    plan = resolve_data(data)
+    ports = [port for node in plan.nodes for port in node.ports]
+    assert sorted(port.ifindex for port in ports) == list(range(100, 100 + len(ports)))
+    assert len({port.mac for port in ports}) == len(ports)
+    assert len({host.address for host in plan.hosts}) == len(plan.hosts)
+    assert plan == resolve_data(data)
+
+
+word = st.sampled_from(["h1", "h2", "s1", "s2", "s3", "S1", "", "a/b"])
+end = st.builds("{}:{}".format, word, st.sampled_from(["a", "b", "c", "d", "lo", ""]))
+impairments = st.sampled_from([{}, {"loss": "1%"}, {"loss": "2"}, {"delay": "1ms"}])
+link = st.builds(lambda ends, more: {"endpoints": ends, **more}, st.lists(end, max_size=3),
+                 impairments)  # fmt: skip
+node = st.sampled_from([None, {}, {"kind": "host"}, {"kind": "switch"}, {"kind": "x"}])
+rule = st.fixed_dictionaries(
+    {
+        "name": word,
+        "links": st.sampled_from(["*<->*", "h*->s1", "x->y", "?"]),
+        "loss": st.just("1%"),
+    }
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    st.fixed_dictionaries(
+        {"name": word},
+        optional={
+            "topology": st.fixed_dictionaries(
+                {}, optional={"nodes": st.dictionaries(word, node), "links": st.lists(link)}
+            ),
+            "faults": st.lists(rule, max_size=3),
+            "mtu": st.integers(0, 5000),
+        },
+    )
+)
+def test_any_file_resolves_or_is_a_user_error(data: dict[str, Data]) -> None:
+    try:
+        plan = resolve_data(data)
+    except UserError:
+        return
+    assert plan.hosts
