@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Unpack
 
-from softroce_lab.errors import EnvironmentLackError, LabError, UserError
+from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import (
     bpffs,
     interrupts,
@@ -25,6 +24,7 @@ from softroce_lab.fabric import (
     runtime,
 )
 from softroce_lab.fabric.ledger import Ledger, no_step
+from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.xdp import XdpFabric, resolve_mode
 from softroce_lab.topology.plan import Plan
 
@@ -78,6 +78,11 @@ class Lab:
     def bpffs(self) -> Path:
         """Where the lab's maps are pinned."""
         return self.directory / BPFFS
+
+    @property
+    def mode(self) -> str:
+        """How the XDP programs are attached: native or generic."""
+        return str(self.ledger.history.state_facts["xdp"])
 
     @property
     def token(self) -> int:
@@ -209,13 +214,13 @@ def up(
             on_step()
             check()
 
-        with _needing_root():
+        with needing_root():
             netns.prepare_directory()
             netns.refuse_taken(node.namespace for node in plan.nodes)
             lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
         try:
             lab.ledger.enter_state("starting")
-            with _needing_root():
+            with needing_root():
                 lab._realise(mode, say)
         except BaseException:
             lab.ledger.on_step = on_step  # a second interrupt waits
@@ -227,17 +232,5 @@ def up(
 def down(name: str, say: Say = _silent, on_step: Callable[[], None] = no_step) -> None:
     """Take the lab called `name` down; only its ledger is needed. UserError, LabBusyError."""
     directory = runtime.existing(name)
-    with interrupts.held(), _needing_root():
+    with interrupts.held(), needing_root():
         removal.remove(Ledger.resume(directory, on_step=on_step), say)
-
-
-@contextlib.contextmanager
-def _needing_root() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EACCES):
-            raise
-        raise EnvironmentLackError(
-            "the rights of root", f"not permitted: {error}", hint="run it as root, or with sudo"
-        ) from error

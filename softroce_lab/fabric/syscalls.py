@@ -6,9 +6,11 @@ from __future__ import annotations
 import ctypes
 import os
 
+CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
 MS_BIND = 0x1000
 MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
 MS_SHARED = 1 << 20
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8

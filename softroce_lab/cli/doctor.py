@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab doctor`: what this machine can do for a lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+from softroce_lab.errors import ExitCode
+from softroce_lab.fabric import describe
+from softroce_lab.fabric import doctor as examiner
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Try every capability that a lab needs; exit with 3 if a required one is missing."""
+    findings = examiner.examine()
+    healthy = all(finding.found for finding in findings if finding.required)
+    if as_json:
+        document = {"schema_version": describe.SCHEMA_VERSION, "healthy": healthy}
+        listed = [dataclasses.asdict(finding) for finding in findings]
+        print(json.dumps(document | {"capabilities": listed}, indent=1))
+    else:
+        for finding in findings:
+            _print(finding)
+    if not healthy:
+        raise typer.Exit(ExitCode.LACKING)
+
+
+def _print(finding: examiner.Finding) -> None:
+    missing = "MISSING" if finding.required else "absent"
+    print(f"{'ok' if finding.found else missing:8} {finding.capability:24} {finding.detail}")
+    if not finding.found:
+        print(f"{'':8}   for: {finding.why}\n{'':8}   get: {finding.how}")

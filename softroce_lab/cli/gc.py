@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab gc`: remove what crashes left."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from softroce_lab.fabric import describe
+from softroce_lab.fabric import gc as collector
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Remove what is left of labs whose `lab up`, `lab down` or owner died; nothing else."""
+    found = collector.remains() if dry_run else collector.collect(_say)
+    if as_json:
+        remains = [{"name": each.name, "why": each.remains} for each in found]
+        document = {"schema_version": describe.SCHEMA_VERSION, "removed": not dry_run}
+        print(json.dumps(document | {"remains": remains}, indent=1))
+        return
+    for each in found:
+        print(f"{each.name} {'to be removed' if dry_run else 'removed'}: {each.remains}")
+
+
+def _say(text: str) -> None:
+    typer.echo(f"lab: {text}", err=True)

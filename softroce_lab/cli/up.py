@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab up`: bring a topology up and prove every link of it."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+from softroce_lab import topology
+from softroce_lab.fabric import describe, lab
+from softroce_lab.topology.plan import Plan
+
+app = typer.Typer(add_completion=False)
+
+
+class Xdp(enum.StrEnum):
+    """How the XDP programs are attached."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    GENERIC = "generic"
+
+
+@app.command()
+def up(
+    file: Annotated[str, typer.Argument(help="A topology file, or a ready one by its name.")],
+    name: Annotated[str | None, typer.Option(help="Call the lab this, not what FILE says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of its faults, not FILE's.")] = None,
+    xdp: Annotated[Xdp, typer.Option(help="How to attach the XDP programs.")] = Xdp.AUTO,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Bring up the lab that FILE describes; it stays until `lab down`."""
+    plan = topology.load(file, name=name, seed=seed)
+    facts: dict[str, Any] = {"state": "planned"}
+    if not dry_run:
+        begun = time.monotonic()
+        with lab.up(plan, mode=xdp.value, say=_say) as made:
+            facts = {"state": "up", "xdp": made.mode, "seconds": time.monotonic() - begun}
+    if as_json:
+        document = {"schema_version": describe.SCHEMA_VERSION, **facts}
+        print(json.dumps(document | {"lab": describe.plan_document(plan)}, indent=1))
+    else:
+        _print(plan, facts)
+
+
+def _say(text: str) -> None:
+    typer.echo(f"lab: {text}", err=True)
+
+
+def _print(plan: Plan, facts: dict[str, Any]) -> None:
+    how = f" ({facts['xdp']} XDP, {facts['seconds']:.2f} s)" if "xdp" in facts else ""
+    switches = len(plan.nodes) - len(plan.hosts)
+    counts = f"{len(plan.hosts)} hosts, {switches} switches, {len(plan.links)} links"
+    print(f"{plan.name} {facts['state']}: {counts}{how}")
+    for node in plan.nodes:
+        print(f"  {node.name:15} {node.kind:6} {node.address or '-':15} {node.namespace}")

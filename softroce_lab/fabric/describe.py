@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Labs and plans as the documents that `--json` prints."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from softroce_lab.fabric import planfile, process, runtime
+from softroce_lab.fabric.ledger import History
+from softroce_lab.fabric.runtime import Condition
+from softroce_lab.topology.plan import Plan, Port
+
+SCHEMA_VERSION = 1
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """A plan's nodes and links, by the names a user knows."""
+    return {
+        "name": plan.name,
+        "digest": plan.digest,
+        "mtu_bytes": plan.mtu,
+        "nodes": [
+            {
+                "name": node.name,
+                "kind": node.kind,
+                "namespace": node.namespace,
+                "address": node.address,
+                "ports": [port.name for port in node.ports],
+            }
+            for node in plan.nodes
+        ],
+        "links": [[_end(link.a), _end(link.b)] for link in plan.links],
+        "faults": [
+            {"rule": rule.rule, "directed_link": rule.directed_link, "loss": rule.probability}
+            for rule in plan.faults
+        ],
+    }
+
+
+def _end(port: Port) -> str:
+    return f"{port.node}:{port.name}"
+
+
+def lab_document(condition: Condition) -> dict[str, Any]:
+    """How a lab is, and what it consists of as far as that is known."""
+    history = condition.history
+    document: dict[str, Any] = {
+        "name": condition.name,
+        "state": condition.word,
+        "busy": condition.busy,
+        "remains": condition.remains,
+        "begun_ns": history.header.get("begun_ns"),
+        "owner_pid": history.owner.pid if history.header and history.owner else None,
+        "xdp": history.state_facts.get("xdp"),
+        "processes": _processes(history),
+        "plan": None,
+    }
+    with contextlib.suppress(FileNotFoundError, ValueError):  # not written yet, or not whole
+        document["plan"] = plan_document(planfile.read(runtime.DIRECTORY / condition.name))
+    return document
+
+
+def _processes(history: History) -> list[dict[str, Any]]:
+    known = [(entry, process.recorded(entry)) for entry in history.of_kind("process")]
+    return [
+        {"role": entry.facts["role"], "pid": identity.pid, "alive": identity.is_alive()}
+        for entry, identity in known
+        if identity is not None
+    ]

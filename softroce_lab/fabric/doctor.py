@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What this machine can do, found out by doing it.
+
+All of it happens in a thread of its own with network and mount namespaces of its own, and leaves
+with it. Nothing is concluded from a version.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import importlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from softroce_lab.errors import LabError
+from softroce_lab.fabric import bpf, bpf_probe, links, monitor, netns, syscalls, xsk
+from softroce_lab.fabric.xdp_compile import Module
+from softroce_lab.paths import native_program
+from softroce_lab.topology.plan import Link, Port
+
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
+_UMEM_BYTES = 16 << 20  # as a host's port uses; shows whether RLIMIT_MEMLOCK is in the way
+_MTU = 3000  # above the netdev MTU of the default path MTU
+
+# linux/if_link.h
+_XDP_GENERIC, _XDP_NATIVE = 1 << 1, 1 << 2
+
+_ROOT = "run it as root, or with sudo; in a container: --privileged"
+_KERNEL = "a kernel built with {}; those of Debian 12 and Ubuntu 24.04 are"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One capability."""
+
+    capability: str
+    found: bool
+    required: bool  # nothing works without it
+    why: str  # what needs it
+    how: str  # how to get it
+    detail: str  # what was found, or why it was not
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Probe:
+    capability: str
+    attempt: Callable[[], str | None]  # what was found, in words; raises if it is not there
+    why: str
+    how: str
+    required: bool = True
+
+    def run(self) -> Finding:
+        try:
+            found, detail = True, self.attempt() or "found"
+        except (OSError, LabError, ImportError) as error:
+            found, detail = False, str(error).partition("\n")[0]
+        return Finding(self.capability, found, self.required, self.why, self.how, detail)
+
+
+def examine() -> list[Finding]:
+    """All capabilities, in the order in which they build on each other."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as aside:
+        return aside.submit(_examine_aside).result()
+
+
+def _examine_aside() -> list[Finding]:
+    with contextlib.suppress(OSError):  # the probes tell what could not be done
+        syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
+        syscalls.mount("", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    return [probe.run() for probe in _PROBES]
+
+
+def _capabilities() -> str:
+    status = Path("/proc/thread-self/status").read_text("ascii")
+    (line,) = [line for line in status.splitlines() if line.startswith("CapEff:")]
+    held = int(line.split()[1], 16)
+    missing = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    if missing:
+        raise PermissionError(f"without {', '.join(missing)}")
+    return ", ".join(_CAPABILITIES)
+
+
+def _network_namespace() -> str:
+    fd = netns.create()
+    try:
+        return f"cookie {netns.cookie(fd)}"
+    finally:
+        os.close(fd)
+
+
+def _nameless_file() -> None:
+    os.close(os.open("/run", os.O_TMPFILE | os.O_WRONLY, 0o400))
+
+
+@contextlib.contextmanager
+def _veth() -> Iterator[Port]:
+    """One end of a veth pair in a namespace of its own, where the calling thread is meanwhile."""
+    near = Port("a", "near", 101, "02:00:00:00:00:65")
+    far = Port("b", "far", 102, "02:00:00:00:00:66")
+    fd = netns.create()
+    try:
+        links.create([Link(0, near, far)], _MTU, {"a": fd, "b": fd})
+        with netns.entered(fd):
+            yield near
+    finally:
+        os.close(fd)
+
+
+def _veth_pair() -> None:
+    with _veth():
+        pass
+
+
+def _bpf_program() -> None:
+    with bpf_probe.program():
+        pass
+
+
+def _bpf_file_system() -> None:
+    # Over /run, in this thread's own mount namespace: nothing is made that could stay.
+    syscalls.mount("softroce_lab-doctor", "/run", "bpf", 0)
+    syscalls.umount("/run")
+
+
+def _ring_buffer() -> None:
+    with bpf_probe.table(bpf_probe.MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")):
+        pass
+
+
+def _attach(flags: int) -> None:
+    with bpf_probe.program() as program, _veth() as port:
+        bpf.attach_xdp(port.ifindex, program, flags)
+
+
+def _native_xdp() -> None:
+    _attach(_XDP_NATIVE)
+
+
+def _generic_xdp() -> None:
+    _attach(_XDP_GENERIC)
+
+
+def _af_xdp() -> str:
+    with bpf_probe.table(bpf_probe.MAP_TYPE_XSKMAP, 4, 4, 1), _veth() as port:
+        xsk.bind(port.ifindex, _UMEM_BYTES)
+    return f"with {_UMEM_BYTES >> 20} MiB of packet memory"
+
+
+def _compiler() -> None:
+    with Module("plain_redirect.c", ("plain_host",), {"LAB_PORTS": 2}):
+        pass
+
+
+def _native_module() -> None:
+    importlib.import_module("softroce_lab._native")
+
+
+def _monitor() -> str:
+    return str(native_program(monitor.PROGRAM))
+
+
+def _real_time() -> None:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # 0: this thread, soon to end
+
+
+def _program(name: str) -> Callable[[], str]:
+    def attempt() -> str:
+        path = shutil.which(name)
+        if path is None:
+            raise FileNotFoundError(f"no {name} on PATH")
+        return path
+
+    return attempt
+
+
+_PROBES = (
+    _Probe("the rights of root", _capabilities, "namespaces, links and BPF programs", _ROOT),
+    _Probe(
+        "network namespaces",
+        _network_namespace,
+        "each node is one, known by its cookie",
+        _KERNEL.format("CONFIG_NET_NS, 5.14 or later,"),
+    ),
+    _Probe(
+        "nameless files in /run",
+        _nameless_file,
+        "names of namespaces that a crash cannot orphan",
+        "mount a tmpfs on /run, as distributions do",
+    ),
+    _Probe("veth pairs", _veth_pair, "each link is one", _KERNEL.format("CONFIG_VETH")),
+    _Probe(
+        "bpf(2)",
+        _bpf_program,
+        "the switches are XDP programs",
+        "apt install libbpf1; " + _KERNEL.format("CONFIG_BPF_SYSCALL"),
+    ),
+    _Probe("a BPF file system", _bpf_file_system, "holds each lab's maps", _ROOT),
+    _Probe(
+        "BPF ring buffers",
+        _ring_buffer,
+        "carry the record of every injected drop",
+        _KERNEL.format("BPF ring buffers, 5.8 or later,"),
+    ),
+    _Probe(
+        "native XDP on veth",
+        _native_xdp,
+        "the fast way through a switch",
+        "generic XDP does too: lab up --xdp generic",
+        required=False,
+    ),
+    _Probe(
+        "generic XDP",
+        _generic_xdp,
+        "the other way through a switch",
+        _KERNEL.format("XDP"),
+        required=False,
+    ),
+    _Probe(
+        "AF_XDP sockets",
+        _af_xdp,
+        "hosts send and receive RDMA frames over them",
+        _KERNEL.format("CONFIG_XDP_SOCKETS") + "; a larger RLIMIT_MEMLOCK: ulimit -l",
+    ),
+    _Probe(
+        "bcc's compiler",
+        _compiler,
+        "compiles the switches; it comes with the system's Python",
+        "apt install python3-bpfcc linux-libc-dev, and start with ./lab",
+    ),
+    _Probe(
+        "the native module",
+        _native_module,
+        "the RNIC engine of every host",
+        "start with ./lab, which builds it",
+    ),
+    _Probe(
+        "the native monitor",
+        _monitor,
+        "writes down the injected drops",
+        "start with ./lab, which builds it",
+    ),
+    _Probe(
+        "real-time scheduling",
+        _real_time,
+        "exact delays on shaped links",
+        _ROOT + "; with cgroups of version 1: cpu.rt_runtime_us",
+        required=False,
+    ),
+    _Probe(
+        "iperf3",
+        _program("iperf3"),
+        "TCP and UDP for comparison in lab bench path",
+        "apt install iperf3",
+        required=False,
+    ),
+    _Probe(
+        "tshark",
+        _program("tshark"),
+        "an independent reader of captures",
+        "apt install tshark",
+        required=False,
+    ),
+)
