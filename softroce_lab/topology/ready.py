@@ -20,7 +20,8 @@ def find(where: str | os.PathLike[str], folder: Path, what: str) -> Path:
         return path
     here = path.with_name(path.name + ".yaml") if path.name else path
     for candidate in (path, here, folder / here):
-        if candidate.is_file():
+        # Not Path.is_file, which raises for a name too long and a folder that may not be searched.
+        if os.path.isfile(candidate):  # noqa: PTH113
             return candidate
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     raise UserError(f"no {what} called {os.fspath(where)!r}", hint=did_you_mean(path.name, known))

@@ -50,6 +50,7 @@ def test_an_unknown_name_lists_the_known(folder: Path, word: str, hint: str) -> 
     assert caught.value.hint == hint
 
 
-def test_nothing_is_no_name(folder: Path) -> None:
-    with pytest.raises(UserError, match="no topology called ''"):
-        find("", folder, "topology")
+@pytest.mark.parametrize("word", ["", "x" * 5000, "x\0y"])
+def test_what_can_be_no_file_is_no_topology(folder: Path, word: str) -> None:
+    with pytest.raises(UserError, match="no topology called '"):
+        find(word, folder, "topology")
