@@ -33,7 +33,7 @@ def line_of(item):
 
 
 def lines(items):
-    """Name of every long form -> first line of its test's docstring; several tests may share one."""
+    """Name of every long form -> first line of its test's docstring; tests may share a name."""
     functions = {line: item.function for item in items if (line := line_of(item))}
     return {
         line: (inspect.getdoc(function) or function.__name__).partition("\n")[0]

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command as a user starts it: a process, its exit code, stdout and stderr."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from softroce_lab import __version__, errors, paths
+from softroce_lab.cli import app as cli
+
+
+def lab(*arguments, module="softroce_lab.cli.app"):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=paths.PROJECT_ROOT,
+        env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def with_verb(monkeypatch, function):
+    """The command line with one more verb, `fake`, that calls `function`."""
+    application = typer.Typer(add_completion=False)
+    application.command()(function)
+    monkeypatch.setattr(cli, "VERBS", (*cli.VERBS, "fake"))
+    load = cli._load
+    fake = typer.main.get_command(application)
+    monkeypatch.setattr(cli, "_load", lambda verb: fake if verb == "fake" else load(verb))
+    return CliRunner().invoke(cli.app, ["fake"])
+
+
+def test_version_is_the_packages():
+    result = lab("--version")
+    assert (result.returncode, result.stdout) == (0, f"softroce_lab {__version__}\n")
+
+
+def test_version_imports_no_verb():
+    script = (
+        "import sys, softroce_lab.cli.app as cli\n"
+        "try: cli.app(['--version'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'pyarrow', 'pydantic', 'bcc', 'pyroute2'} & sys.modules.keys()))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=paths.PROJECT_ROOT, capture_output=True, text=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_names_every_verb():
+    result = lab("--help")
+    assert result.returncode == 0
+    assert [verb for verb in cli.VERBS if verb not in result.stdout] == []
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_is_available_and_has_help(verb):
+    result = lab(verb, "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "unavailable" not in result.stdout
+    assert "--install-completion" not in result.stdout
+
+
+def test_a_verb_that_is_nearly_known_is_suggested():
+    result = lab("stauts")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "'status'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UserError("too loud", hint="whisper"), 2),
+        (errors.EnvironmentLackError("ears", hint="grow some"), 3),
+        (errors.RunError("it fell"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_an_error_becomes_its_exit_code(monkeypatch, error, code):
+    def fail():
+        raise error
+
+    result = with_verb(monkeypatch, fail)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    if isinstance(error, errors.LabError):
+        assert result.stderr == f"lab: {error}\n"
+
+
+def test_a_verb_that_cannot_be_imported_says_why_and_leaves_the_others_alone(monkeypatch):
+    monkeypatch.setattr(cli, "VERBS", (*cli.VERBS, "nonesuch"))
+    result = CliRunner().invoke(cli.app, ["nonesuch", "x", "--y"])
+    assert result.exit_code == 3
+    assert "No module named 'softroce_lab.cli.nonesuch'" in result.stderr
+    shown = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "(unavailable: No module named 'softroce_lab.cli.nonesuch')" in shown.stdout

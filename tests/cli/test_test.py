@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab test`, started on single lines of this very suite."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from softroce_lab import paths
+
+
+def lab_test(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "softroce_lab.cli.app", "test", *arguments],
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": str(paths.PROJECT_ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_what_follows_the_dashes_goes_to_pytest():
+    result = lab_test("--", "tests/test_paths.py", "-q")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--full", "no-such-line"], 2),
+        (["--", "tests/no_such_file.py"], 2),
+        (["--", "tests/test_paths.py", "-k", "no_such_test"], 2),
+        (["--no-such-option"], 2),
+    ],
+)
+def test_bad_input_has_exit_code_2(arguments, code):
+    assert lab_test(*arguments).returncode == code
+
+
+def test_the_list_has_one_line_for_each_long_form():
+    result = lab_test("--list")
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if line)
+    assert lines["preparation"].startswith("A first start")
