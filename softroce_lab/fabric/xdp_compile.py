@@ -8,6 +8,7 @@ small files, and the system's UAPI headers (Debian's linux-libc-dev) for the res
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sysconfig
 import tempfile
@@ -76,9 +77,10 @@ def _include_folders() -> list[Path]:
     return [XDP, *([_UAPI / multiarch] if multiarch else []), _UAPI]
 
 
-def _bcc() -> Any:  # noqa: ANN401 - bcc carries no types
+def _bcc() -> Any:
+    """The module, which carries no types."""
     try:
-        import bcc
+        bcc = importlib.import_module("bcc")
     except ImportError as error:
         raise EnvironmentLackError(
             "bcc for the system's Python", hint="apt install python3-bpfcc"
@@ -107,9 +109,7 @@ class Module:
         try:
             with _kernel_tree():
                 self._bpf = bcc.BPF(src_file=str(XDP / source), cflags=flags, allow_rlimit=False)
-            self._programs = {
-                name: self._bpf.load_func(name, bcc.BPF.XDP).fd for name in programs
-            }
+            self._programs = {name: self._bpf.load_func(name, bcc.BPF.XDP).fd for name in programs}
         except Exception as error:  # bcc raises nothing more exact
             raise LabError(
                 f"xdp/{source} does not compile or load: {error}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Keys and values of the XDP programs' maps: the layouts of xdp/lab_maps.h, in native byte order."""
+"""Keys and values of the XDP programs' maps: the layouts of xdp/lab_maps.h, in native order."""
 
 from __future__ import annotations
 

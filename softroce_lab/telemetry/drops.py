@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads the files of softroce-monitor: drop records and captured packets (xdp/lab_records.h).
+
+The files grow while the lab is up; what is read is what was there when it was opened. Times are
+CLOCK_MONOTONIC, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.errors import RunError
+
+KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
+
+DROP = np.dtype(
+    [
+        ("time_ns", "u8"),
+        ("directed_link", "u4"),
+        ("rule_id", "u4"),
+        ("src", "u4"),  # IPv4 address as a number
+        ("dst", "u4"),
+        ("message", "u4"),  # this to attempt: zero without the lab's header
+        ("index", "u4"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("kind", "u1"),
+        ("attempt", "u1"),
+        ("sport", "u2"),
+        ("psn", "u4"),
+        ("qpn", "u4"),
+        ("length", "u4"),  # bytes of the frame
+        ("zero", "u4"),
+    ]
+)
+
+Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
+
+_HEADER = struct.Struct("=8sII")
+_CAPTURE = struct.Struct("=QIIII")
+_PASSED = 0xFFFFFFFF
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CapturedPacket:
+    """A packet at the point where the fate of a directed link was decided."""
+
+    time_ns: int
+    directed_link: int
+    rule_id: int | None  # the rule that dropped it; None: it passed
+    length: int  # bytes of the frame
+    data: bytes  # its first bytes
+
+
+def _check_header(head: bytes, magic: bytes, record_bytes: int, path: Path) -> None:
+    expected = _HEADER.pack(magic, _HEADER.size, record_bytes)
+    if head != expected:
+        raise RunError(f"{path} is not a file of this softroce-monitor's {magic.decode()} records")
+
+
+def read_drops(path: Path, *, since_ns: int = 0, until_ns: int | None = None) -> Drops:
+    """The drop records of since_ns <= time < until_ns, in the order of the ring buffer.
+
+    RunError if the file is another one.
+    """
+    data = path.read_bytes()
+    _check_header(data[: _HEADER.size], b"LABDROP1", DROP.itemsize, path)
+    count = (len(data) - _HEADER.size) // DROP.itemsize
+    records = np.frombuffer(data, DROP, count, _HEADER.size)
+    wanted = records["time_ns"] >= since_ns
+    if until_ns is not None:
+        wanted &= records["time_ns"] < until_ns
+    return records[wanted]
+
+
+def read_captures(
+    path: Path, *, since_ns: int = 0, until_ns: int | None = None
+) -> Iterator[CapturedPacket]:
+    """The captured packets of since_ns <= time < until_ns, in the order of the ring buffer.
+
+    RunError if the file is another one.
+    """
+    with path.open("rb", buffering=_CHUNK_BYTES) as file:
+        _check_header(file.read(_HEADER.size), b"LABCAPT1", _CAPTURE.size, path)
+        while len(head := file.read(_CAPTURE.size)) == _CAPTURE.size:
+            time_ns, directed_link, fate, length, captured = _CAPTURE.unpack(head)
+            data = file.read(captured)
+            if len(data) < captured:  # the monitor is still writing it
+                return
+            if time_ns >= since_ns and (until_ns is None or time_ns < until_ns):
+                rule = None if fate == _PASSED else fate
+                yield CapturedPacket(time_ns, directed_link, rule, length, data)
