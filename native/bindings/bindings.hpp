@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "../engine/units.hpp"
+
+namespace softroce {
+
+namespace nb = nanobind;
+
+void bind_types(nb::module_& m);
+void bind_endpoint(nb::module_& m);
+void bind_pair(nb::module_& m);
+void bind_host(nb::module_& m);
+void bind_codec(nb::module_& m);
+void bind_faults(nb::module_& m);
+
+inline std::int64_t to_ns(Time time) { return time == kNever ? INT64_MAX : time / kNanosecond; }
+inline Time from_ns(std::int64_t ns) {
+  return ns >= kNever / kNanosecond ? kNever : ns * kNanosecond;
+}
+
+// A numpy array that owns the vector's elements.
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  const nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+}
+
+}  // namespace softroce

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "../live/endpoint.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "bindings.hpp"
+
+namespace softroce {
+namespace {
+
+using Indices = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+struct SendState {
+  std::uint32_t count, sent, resend_pending;
+  bool paused;
+  std::vector<std::uint8_t> attempts, paths;
+  std::vector<std::uint32_t> stamps;
+};
+
+struct ReceiveState {
+  PeerIndex peer;
+  bool open;
+  std::uint32_t id, count, received, highest, duplicates;
+  Time first_at, last_at;
+  std::vector<std::uint64_t> words;
+};
+
+template <typename T>
+std::vector<T> copy_relaxed(const std::vector<T>& from) {
+  std::vector<T> copy(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) copy[i] = relaxed_load(from[i]);
+  return copy;
+}
+
+template <typename State, typename Table, typename Copy>
+nb::object snapshot(Table& table, Handle handle, Copy copy) {
+  State state;
+  const bool found = table.snapshot(handle, [&](const auto& message) { state = copy(message); });
+  return found ? nb::cast(std::move(state)) : nb::none();
+}
+
+nb::object send_state(Endpoint& endpoint, Handle handle) {
+  return snapshot<SendState>(endpoint.rnic().messages().sends(), handle,
+                             [](const SendMessage& m) -> SendState {
+                               return {m.count,
+                                       relaxed_load(m.next),
+                                       relaxed_load(m.resend_pending),
+                                       m.paused,
+                                       copy_relaxed(m.attempts),
+                                       copy_relaxed(m.paths),
+                                       copy_relaxed(m.stamps)};
+                             });
+}
+
+nb::object receive_state(Endpoint& endpoint, Handle handle) {
+  return snapshot<ReceiveState>(endpoint.rnic().messages().receives(), handle,
+                                [](const ReceiveMessage& m) -> ReceiveState {
+                                  return {m.peer,
+                                          m.open,
+                                          m.id,
+                                          m.count,
+                                          relaxed_load(m.received),
+                                          relaxed_load(m.highest),
+                                          relaxed_load(m.duplicates),
+                                          relaxed_load(m.first_at),
+                                          relaxed_load(m.last_at),
+                                          copy_relaxed(m.bitmap.words())};
+                                });
+}
+
+nb::dict counters(Endpoint& endpoint) {
+  nb::dict result;
+  const Counters& values = endpoint.rnic().counters();
+  for (std::size_t i = 0; i < kCounterNames.size(); ++i)
+    result[kCounterNames[i]] = values[static_cast<Counter>(i)];
+  return result;
+}
+
+Counter counter_named(const std::string& name) {
+  const auto found = std::ranges::find(kCounterNames, name);
+  if (found == kCounterNames.end()) throw std::invalid_argument("no counter is called " + name);
+  return static_cast<Counter>(found - kCounterNames.begin());
+}
+
+// A posted work request that the engine cannot take completes in error at once.
+void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
+          std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> name, std::uint32_t memory_key,
+          std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id) {
+  if (length > UINT32_MAX) throw std::invalid_argument("a message has at most 4 GiB - 1 bytes");
+  const std::uint32_t access = is_send ? 0U : kLocalWrite;
+  std::uint8_t* base = endpoint.rnic().memory().pin(memory_key, offset, length, access);
+  const auto [operation, step, message] = name;
+  const MessageEngine::WorkRequest request{peer,       {operation, step, message},
+                                           base,       static_cast<std::uint32_t>(length),
+                                           memory_key, wr_id};
+  endpoint.submit([request, is_send](Rnic& rnic, Time now) {
+    MessageEngine& engine = rnic.messages();
+    if (is_send ? engine.post_send(request, now) : engine.post_receive(request, now)) return;
+    rnic.memory().unpin(request.memory_key);
+    rnic.completions().push({.wr_id = request.wr_id,
+                             .status = WcStatus::loc_qp_op_err,
+                             .opcode = is_send ? WcOpcode::send : WcOpcode::recv,
+                             .qp_num = rnic.data_qp(),
+                             .peer = request.peer,
+                             .key = request.key,
+                             .posted_at = now,
+                             .completed_at = now});
+  });
+}
+
+template <typename F>
+auto call_in_engine(Endpoint& endpoint, F&& body) {
+  using Result = std::invoke_result_t<F, Rnic&, Time>;
+  Result result{};
+  {
+    const nb::gil_scoped_release release;
+    endpoint.call([&](Rnic& rnic, Time now) { result = body(rnic, now); });
+  }
+  return result;
+}
+
+void bind_states(nb::module_& m) {
+  nb::class_<SendState>(m, "SendState", "A send as it was when asked about.")
+      .def_ro("count", &SendState::count)
+      .def_ro("sent", &SendState::sent, "packets [0, sent) have been sent at least once")
+      .def_ro("resend_pending", &SendState::resend_pending)
+      .def_ro("paused", &SendState::paused)
+      .def_prop_ro(
+          "attempts", [](const SendState& s) { return to_numpy(std::vector(s.attempts)); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "paths", [](const SendState& s) { return to_numpy(std::vector(s.paths)); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "stamps_ns", [](const SendState& s) { return to_numpy(std::vector(s.stamps)); },
+          nb::rv_policy::move);
+  nb::class_<ReceiveState>(m, "ReceiveState", "A receive as it was when asked about.")
+      .def_ro("peer", &ReceiveState::peer)
+      .def_ro("open", &ReceiveState::open)
+      .def_ro("id", &ReceiveState::id)
+      .def_ro("count", &ReceiveState::count)
+      .def_ro("received", &ReceiveState::received)
+      .def_ro("highest", &ReceiveState::highest)
+      .def_ro("duplicates", &ReceiveState::duplicates)
+      .def_prop_ro("first_ns", [](const ReceiveState& s) { return to_ns(s.first_at); })
+      .def_prop_ro("last_ns", [](const ReceiveState& s) { return to_ns(s.last_at); })
+      .def_prop_ro(
+          "words", [](const ReceiveState& s) { return to_numpy(std::vector(s.words)); },
+          nb::rv_policy::move);
+  nb::class_<MessageEngine::PeerState>(m, "PeerState", "What is known of a peer.")
+      .def_prop_ro("srtt_ns", [](const MessageEngine::PeerState& s) { return to_ns(s.srtt); })
+      .def_prop_ro("rttvar_ns", [](const MessageEngine::PeerState& s) { return to_ns(s.rttvar); })
+      .def_prop_ro("remote_srtt_ns",
+                   [](const MessageEngine::PeerState& s) { return to_ns(s.remote_srtt); })
+      .def_prop_ro("remote_rttvar_ns",
+                   [](const MessageEngine::PeerState& s) { return to_ns(s.remote_rttvar); })
+      .def_prop_ro("heard_ns",
+                   [](const MessageEngine::PeerState& s) {
+                     return s.heard_at < 0 ? std::int64_t{-1} : to_ns(s.heard_at);
+                   })
+      .def_ro("newest_stamp_ns", &MessageEngine::PeerState::newest_stamp_ns)
+      .def_ro("receive_bytes_per_second", &MessageEngine::PeerState::receive_bytes_per_second);
+}
+
+using EndpointClass = nb::class_<Endpoint>;
+
+void bind_verbs(EndpointClass& cls) {
+  cls.def_prop_ro("now_ns", [](const Endpoint& e) { return to_ns(e.now()); })
+      .def_prop_ro("data_qp", [](Endpoint& e) { return e.rnic().data_qp(); })
+      .def_prop_ro("recovery_qp", [](Endpoint& e) { return e.rnic().recovery_qp(); })
+      .def_prop_ro(
+          "chunk_bytes", [](Endpoint& e) { return e.rnic().messages().chunk_bytes(); },
+          "data bytes a packet of a striped message carries")
+      .def_prop_ro("paths", [](Endpoint& e) { return e.rnic().messages().config().paths; })
+      .def("register_memory",
+           [](Endpoint& e, std::uintptr_t address, std::uint64_t length, std::uint32_t access) {
+             return e.rnic().memory().add(reinterpret_cast<std::uint8_t*>(address), length, access);
+           })
+      .def("deregister_memory",
+           [](Endpoint& e, std::uint32_t key) { e.rnic().memory().remove(key); })
+      .def("set_qkey",
+           [](Endpoint& e, std::uint32_t qkey) {
+             call_in_engine(e, [=](Rnic& rnic, Time) { return rnic.set_qkey(qkey), 0; });
+           })
+      .def(
+          "connect",
+          [](Endpoint& e, std::uint32_t ip, std::uint64_t mac, std::uint32_t data_qp,
+             std::uint32_t recovery_qp, std::uint32_t qkey) {
+            return call_in_engine(e, [=](Rnic& rnic, Time) {
+              return rnic.messages().connect({ip, mac, data_qp, recovery_qp, qkey});
+            });
+          },
+          nb::arg("ip"), nb::arg("mac"), nb::arg("data_qp"), nb::arg("recovery_qp"),
+          nb::arg("qkey"))
+      .def("create_ud_qp",
+           [](Endpoint& e, std::uint32_t qkey) {
+             return call_in_engine(e, [=](Rnic& rnic, Time) { return rnic.create_ud_qp(qkey); });
+           })
+      .def("post_ud_send",
+           [](Endpoint& e, std::uint32_t qp, std::uint32_t ip, std::uint64_t mac,
+              std::uint32_t remote_qp, std::uint32_t remote_qkey, std::uint32_t memory_key,
+              std::uint64_t offset, std::uint32_t length, std::uint64_t wr_id, bool solicited) {
+             UdSend send{wr_id,
+                         {.ip = ip, .mac = mac, .data_qp = remote_qp, .qkey = remote_qkey},
+                         e.rnic().memory().pin(memory_key, offset, length, 0),
+                         length,
+                         memory_key,
+                         solicited};
+             return call_in_engine(e,
+                                   [=](Rnic& rnic, Time) { return rnic.post_ud_send(qp, send); });
+           })
+      .def("post_ud_receive",
+           [](Endpoint& e, std::uint32_t qp, std::uint32_t memory_key, std::uint64_t offset,
+              std::uint32_t length, std::uint64_t wr_id) {
+             UdReceive receive{wr_id,
+                               e.rnic().memory().pin(memory_key, offset, length, kLocalWrite),
+                               length, memory_key};
+             return call_in_engine(
+                 e, [=](Rnic& rnic, Time) { return rnic.post_ud_receive(qp, receive); });
+           })
+      .def("post_send",
+           [](Endpoint& e, PeerIndex peer,
+              std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
+              std::uint64_t offset, std::uint64_t length,
+              std::uint64_t wr_id) { post(e, true, peer, key, memory_key, offset, length, wr_id); })
+      .def("post_receive",
+           [](Endpoint& e, PeerIndex peer,
+              std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
+              std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id) {
+             post(e, false, peer, key, memory_key, offset, length, wr_id);
+           })
+      .def(
+          "poll_completions",
+          [](Endpoint& e, std::size_t most) { return e.rnic().completions().poll(most); },
+          nb::arg("most") = 64)
+      .def("counters", &counters, "every counter by its name");
+}
+
+void bind_policy_face(EndpointClass& cls) {
+  cls.def("take_events", &Endpoint::take_events)
+      .def("send_state", &send_state, "None: the handle is stale")
+      .def("receive_state", &receive_state, "None: the handle is stale")
+      .def("peer_state",
+           [](Endpoint& e, PeerIndex peer) { return e.rnic().messages().peer_state(peer); })
+      .def("resend",
+           [](Endpoint& e, Handle handle, const Indices& indices) {
+             e.submit([handle, list = std::vector(indices.data(), indices.data() + indices.size())](
+                          Rnic& rnic, Time) { rnic.messages().resend(handle, list); });
+           })
+      .def("pause",
+           [](Endpoint& e, Handle handle, bool paused) {
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().pause(handle, paused); });
+           })
+      .def("control",
+           [](Endpoint& e, PeerIndex peer, const nb::bytes& body) {
+             const auto* data = static_cast<const std::uint8_t*>(body.data());
+             e.submit([peer, copy = std::vector(data, data + body.size())](Rnic& rnic, Time) {
+               rnic.messages().control(peer, copy);
+             });
+           })
+      .def("look_at",
+           [](Endpoint& e, Handle handle, std::int64_t at_ns) {
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().look_at(handle, from_ns(at_ns)); });
+           })
+      .def(
+          "look_at_peer",
+          [](Endpoint& e, PeerIndex peer, std::int64_t at_ns) {
+            e.submit([=](Rnic& rnic, Time) { rnic.messages().look_at_peer(peer, from_ns(at_ns)); });
+          })
+      .def("complete_send",
+           [](Endpoint& e, Handle handle, int status) {
+             e.submit([=](Rnic& rnic, Time now) {
+               rnic.messages().complete_send(handle, static_cast<WcStatus>(status), now);
+             });
+           })
+      .def("fail_receive",
+           [](Endpoint& e, Handle handle, int status) {
+             e.submit([=](Rnic& rnic, Time now) {
+               rnic.messages().fail_receive(handle, static_cast<WcStatus>(status), now);
+             });
+           })
+      .def("set_path_weights",
+           [](Endpoint& e, PeerIndex peer, const std::vector<std::uint16_t>& weights) {
+             std::array<std::uint16_t, kMaxPaths> all{};
+             std::copy_n(weights.begin(), std::min<std::size_t>(weights.size(), kMaxPaths),
+                         all.begin());
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().set_path_weights(peer, all); });
+           })
+      .def("count", [](Endpoint& e, const std::string& name) {
+        const Counter which = counter_named(name);
+        e.submit([=](Rnic& rnic, Time) { rnic.counters().add(which); });
+      });
+}
+
+}  // namespace
+
+void bind_endpoint(nb::module_& m) {
+  bind_states(m);
+  EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
+  bind_verbs(cls);
+  bind_policy_face(cls);
+}
+
+}  // namespace softroce

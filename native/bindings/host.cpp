@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "../live/host.hpp"
+
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+
+namespace softroce {
+
+void bind_host(nb::module_& m) {
+  nb::class_<XskConfig>(m, "PortConfig", "An AF_XDP port of this network namespace.")
+      .def(nb::init<>())
+      .def_rw("interface", &XskConfig::interface)
+      .def_rw("ifindex", &XskConfig::ifindex)
+      .def_rw("xsks_map_path", &XskConfig::xsks_map_path)
+      .def_rw("receive_frames", &XskConfig::receive_frames)
+      .def_rw("transmit_frames", &XskConfig::transmit_frames)
+      .def_rw("generic", &XskConfig::generic);
+  nb::class_<HostConfig>(m, "HostConfig")
+      .def(nb::init<>())
+      .def_rw("messages", &HostConfig::messages)
+      .def_rw("port", &HostConfig::port)
+      .def_rw("mac", &HostConfig::mac)
+      .def_rw("epoch_ns", &HostConfig::epoch_ns, "CLOCK_MONOTONIC when the run began")
+      .def_rw("cpu", &HostConfig::cpu);
+  nb::class_<Host, Endpoint>(m, "Host", "An RNIC on the real clock, in a thread of its own.")
+      .def(nb::init<const HostConfig&>())
+      .def("start", &Host::start)
+      .def("stop", &Host::stop, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("event_fd", &Host::event_fd)
+      .def_prop_ro("completion_fd", &Host::completion_fd)
+      .def_prop_ro("failure", &Host::failure)
+      .def_prop_ro("frames_sent", &Host::frames_sent)
+      .def_prop_ro("frames_received", &Host::frames_received)
+      .def("timer_lateness", [](const Host& h) { return h.timer_lateness().counts(); })
+      .def("turn_length", [](const Host& h) { return h.turn_length().counts(); })
+      .def("port_statistics", [](const Host& h) {
+        const XskStatistics s = h.port_statistics();
+        nb::dict d;
+        d["rx_dropped"] = s.rx_dropped;
+        d["rx_ring_full"] = s.rx_ring_full;
+        d["rx_fill_ring_empty"] = s.rx_fill_ring_empty;
+        d["tx_invalid"] = s.tx_invalid;
+        d["tx_ring_empty"] = s.tx_ring_empty;
+        return d;
+      });
+}
+
+}  // namespace softroce

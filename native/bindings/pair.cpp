@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "../pair/pair.hpp"
+
+#include <nanobind/stl/vector.h>
+
+#include <array>
+
+#include "../live/endpoint.hpp"
+#include "bindings.hpp"
+
+namespace softroce {
+namespace {
+
+class PairSide final : public DirectEndpoint {
+ public:
+  PairSide(Pair& pair, int which) : pair_(pair), which_(which) {}
+  Rnic& rnic() override { return pair_.side(which_); }
+  Time now() const override { return pair_.now(); }
+
+ private:
+  Pair& pair_;
+  int which_;
+};
+
+struct PairWithSides : Pair {
+  using Pair::Pair;
+  std::array<PairSide, 2> sides{PairSide(*this, 0), PairSide(*this, 1)};
+};
+
+// An RNIC of which frames go in and come out by hand.
+class FrameEndpoint final : public DirectEndpoint {
+ public:
+  FrameEndpoint(const MessageConfig& config, std::uint64_t mac) : rnic_(config), mac_(mac) {}
+  Rnic& rnic() override { return rnic_; }
+  Time now() const override { return now_; }
+
+  void handle_frame(const nb::bytes& frame, std::int64_t now_ns) {
+    now_ = from_ns(now_ns);
+    Packet packet;
+    if (const auto refusal =
+            decode(static_cast<const std::uint8_t*>(frame.data()), frame.size(), packet))
+      rnic_.counters().add(*refusal);
+    else
+      rnic_.handle_packet(packet, now_);
+  }
+  nb::object poll_frame(std::int64_t now_ns) {
+    now_ = from_ns(now_ns);
+    Packet packet;
+    if (!rnic_.poll_packet(packet, now_)) return nb::none();
+    std::vector<std::uint8_t> out(4096 + kUdOverheadBytes + LAB_HDR_BYTES);
+    const std::size_t bytes = encode(packet, mac_, out.data());
+    return nb::bytes(out.data(), bytes);
+  }
+  void handle_timeout(std::int64_t now_ns) {
+    now_ = from_ns(now_ns);
+    rnic_.handle_timeout(now_);
+  }
+
+ private:
+  Rnic rnic_;
+  std::uint64_t mac_;
+  Time now_ = 0;
+};
+
+void bind_cable(nb::module_& m) {
+  nb::class_<DropRule>(m, "DropRule", "Drops packets that match all fields; -1 matches all.")
+      .def(nb::init<>())
+      .def_rw("kind", &DropRule::kind)
+      .def_rw("message", &DropRule::message)
+      .def_rw("index_first", &DropRule::index_first)
+      .def_rw("index_last", &DropRule::index_last)
+      .def_rw("attempt_first", &DropRule::attempt_first)
+      .def_rw("attempt_last", &DropRule::attempt_last)
+      .def_rw("path", &DropRule::path)
+      .def_rw("limit", &DropRule::limit);
+  nb::class_<Cable>(m, "Cable", "One direction of a pair's cable; probabilities as thresholds.")
+      .def_rw("loss", &Cable::loss)
+      .def_rw("duplicate", &Cable::duplicate)
+      .def_rw("corrupt", &Cable::corrupt)
+      .def_rw("down", &Cable::down)
+      .def_rw("rules", &Cable::rules)
+      .def_prop_rw(
+          "delay_ns", [](const Cable& c) { return to_ns(c.delay); },
+          [](Cable& c, std::int64_t ns) { c.delay = from_ns(ns); })
+      .def_prop_rw(
+          "jitter_ns", [](const Cable& c) { return to_ns(c.jitter); },
+          [](Cable& c, std::int64_t ns) { c.jitter = from_ns(ns); })
+      .def_prop_rw(
+          "packet_time_ns", [](const Cable& c) { return to_ns(c.packet_time); },
+          [](Cable& c, std::int64_t ns) { c.packet_time = from_ns(ns); });
+}
+
+}  // namespace
+
+void bind_pair(nb::module_& m) {
+  bind_cable(m);
+  nb::class_<PairSide, Endpoint>(m, "PairSide");
+  using P = PairWithSides;
+  nb::class_<P>(m, "Pair", "Two RNICs on an imagined cable, with a clock moved by hand.")
+      .def(nb::init<const MessageConfig&, const MessageConfig&, std::uint64_t>(), nb::arg("a"),
+           nb::arg("b"), nb::arg("seed"))
+      .def(
+          "side", [](P& p, int which) -> Endpoint& { return p.sides.at(which); },
+          nb::rv_policy::reference_internal)
+      .def(
+          "cable", [](P& p, int from) -> Cable& { return p.cable(from); },
+          nb::rv_policy::reference_internal)
+      .def_prop_ro("now_ns", [](const P& p) { return to_ns(p.now()); })
+      .def("run", [](P& p, std::int64_t until_ns) { return p.run(from_ns(until_ns)); })
+      .def("inject",
+           [](P& p, int to, const nb::bytes& frame) {
+             p.inject(to, static_cast<const std::uint8_t*>(frame.data()), frame.size());
+           })
+      .def("totals", [](const P& p, int from) {
+        const auto& t = p.totals(from);
+        nb::dict d;
+        d["sent"] = t.sent;
+        d["lost"] = t.lost;
+        d["duplicated"] = t.duplicated;
+        d["corrupted"] = t.corrupted;
+        return d;
+      });
+  nb::class_<FrameEndpoint, Endpoint>(m, "FrameEndpoint",
+                                      "An RNIC of which frames go in and come out by hand.")
+      .def(nb::init<const MessageConfig&, std::uint64_t>(), nb::arg("config"), nb::arg("mac"))
+      .def("handle_frame", &FrameEndpoint::handle_frame)
+      .def("poll_frame", &FrameEndpoint::poll_frame)
+      .def("handle_timeout", &FrameEndpoint::handle_timeout);
+}
+
+}  // namespace softroce

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "../engine/rnic.hpp"
+#include "bindings.hpp"
+
+namespace softroce {
+namespace {
+
+void bind_config(nb::module_& m) {
+  nb::class_<MessageConfig>(m, "MessageConfig", "What the message engine is told at birth.")
+      .def(nb::init<>())
+      .def_rw("address", &MessageConfig::address, "IPv4 address as an integer")
+      .def_rw("path_mtu", &MessageConfig::path_mtu, "IB path MTU, bytes")
+      .def_rw("paths", &MessageConfig::paths)
+      .def_rw("message_slots", &MessageConfig::message_slots)
+      .def_rw("window_packets", &MessageConfig::window_packets)
+      .def_rw("receive_ring_packets", &MessageConfig::receive_ring_packets)
+      .def_rw("report_every_packets", &MessageConfig::report_every_packets)
+      .def_rw("congestion_control", &MessageConfig::congestion_control)
+      .def_prop_rw(
+          "initial_rtt_ns", [](const MessageConfig& c) { return to_ns(c.initial_rtt); },
+          [](MessageConfig& c, std::int64_t ns) { c.initial_rtt = from_ns(ns); })
+      .def_prop_rw(
+          "persist_least_ns", [](const MessageConfig& c) { return to_ns(c.persist_least); },
+          [](MessageConfig& c, std::int64_t ns) { c.persist_least = from_ns(ns); })
+      .def_prop_rw(
+          "report_least_interval_ns",
+          [](const MessageConfig& c) { return to_ns(c.report_least_interval); },
+          [](MessageConfig& c, std::int64_t ns) { c.report_least_interval = from_ns(ns); });
+}
+
+void bind_event(nb::module_& m) {
+  nb::enum_<EventKind>(m, "EventKind", "What the engine tells a recovery policy.")
+      .value("SEND_POSTED", EventKind::send_posted)
+      .value("SENT", EventKind::sent)
+      .value("RECEIVE_POSTED", EventKind::receive_posted)
+      .value("FIRST_PACKET", EventKind::first_packet)
+      .value("TAIL_SEEN", EventKind::tail_seen)
+      .value("RECEIVE_COMPLETE", EventKind::receive_complete)
+      .value("LOOK", EventKind::look)
+      .value("PEER_LOOK", EventKind::peer_look)
+      .value("CONTROL", EventKind::control)
+      .value("NO_RECEIVE", EventKind::no_receive)
+      .value("TOO_LONG", EventKind::too_long)
+      .value("LATE_PACKET", EventKind::late_packet);
+
+  nb::class_<Event>(m, "Event")
+      .def_ro("kind", &Event::kind)
+      .def_ro("peer", &Event::peer)
+      .def_ro("handle", &Event::message)
+      .def_prop_ro("at_ns", [](const Event& e) { return to_ns(e.at); })
+      .def_prop_ro(
+          "key",
+          [](const Event& e) { return nb::make_tuple(e.key.operation, e.key.step, e.key.message); })
+      .def_ro("id", &Event::id)
+      .def_ro("length", &Event::length)
+      .def_ro("count", &Event::count)
+      .def_prop_ro("body", [](const Event& e) { return nb::bytes(e.body.data(), e.body.size()); });
+}
+
+void bind_completion(nb::module_& m) {
+  nb::class_<WorkCompletion>(m, "WorkCompletion")
+      .def_ro("wr_id", &WorkCompletion::wr_id)
+      .def_prop_ro("status", [](const WorkCompletion& c) { return static_cast<int>(c.status); })
+      .def_prop_ro("opcode", [](const WorkCompletion& c) { return static_cast<int>(c.opcode); })
+      .def_ro("byte_len", &WorkCompletion::byte_len)
+      .def_ro("qp_num", &WorkCompletion::qp_num)
+      .def_ro("src_qp", &WorkCompletion::src_qp)
+      .def_ro("peer", &WorkCompletion::peer)
+      .def_prop_ro("key",
+                   [](const WorkCompletion& c) {
+                     return nb::make_tuple(c.key.operation, c.key.step, c.key.message);
+                   })
+      .def_ro("packets", &WorkCompletion::packets)
+      .def_ro("resent", &WorkCompletion::resent)
+      .def_ro("duplicates", &WorkCompletion::duplicates)
+      .def_prop_ro("posted_ns", [](const WorkCompletion& c) { return to_ns(c.posted_at); })
+      .def_prop_ro("first_ns", [](const WorkCompletion& c) { return to_ns(c.first_at); })
+      .def_prop_ro("completed_ns", [](const WorkCompletion& c) { return to_ns(c.completed_at); });
+}
+
+}  // namespace
+
+void bind_types(nb::module_& m) {
+  bind_config(m);
+  bind_event(m);
+  bind_completion(m);
+  m.def("congestion_control_names", &congestion_control_names);
+}
+
+}  // namespace softroce

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the engine tells a recovery policy.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "message.hpp"
+
+namespace softroce {
+
+enum class EventKind : std::uint8_t {
+  send_posted,       // a workload posted a send
+  sent,              // nothing of a send is queued any more: first pass and resends are out
+  receive_posted,    // a workload posted a receive
+  first_packet,      // the first packet of a posted receive arrived; its id is known from now on
+  tail_seen,         // the last packet of a receive arrived, and others are missing
+  receive_complete,  // every bit is set; the receive's completion has been pushed
+  look,              // the time a policy asked to look again at a message
+  peer_look,         // the time a policy asked to look again at a peer
+  control,           // a control message of the peer's policy: `body`
+  no_receive,        // a packet came for which no receive is posted: `key`, `id`
+  too_long,          // a message is larger than its receive: `key`, `id`
+  late_packet,       // a packet of a message that is complete: `key`, `id`
+};
+
+struct Event {
+  EventKind kind{};
+  PeerIndex peer = 0;
+  Handle message = kNoHandle;
+  Time at = 0;
+  MessageKey key{};
+  std::uint32_t id = 0;
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  std::vector<std::uint8_t> body{};
+};
+
+}  // namespace softroce

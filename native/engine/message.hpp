@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Striped messages: a buffer cut into packets that may travel and arrive in any order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bitmap.hpp"
+#include "completion.hpp"
+#include "pool.hpp"
+#include "units.hpp"
+
+namespace softroce {
+
+using PeerIndex = std::uint32_t;
+
+// Bytes of data that a packet carries beside our header under the path MTU.
+inline std::uint32_t packets_of(std::uint32_t length, std::uint32_t chunk_bytes) {
+  return length == 0 ? 1 : (length - 1) / chunk_bytes + 1;
+}
+inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std::uint32_t length,
+                                  std::uint32_t chunk_bytes) {
+  return index + 1 < count ? chunk_bytes : length - (count - 1) * chunk_bytes;
+}
+
+struct SendMessage {
+  Handle handle = kNoHandle;
+  SpinLock lock;
+
+  PeerIndex peer = 0;
+  MessageKey key;
+  std::uint32_t id = 0;  // slot and generation at the peer
+  const std::uint8_t* base = nullptr;
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
+
+  std::uint32_t next = 0;  // packets [0, next) have been sent at least once
+  Bitmap resend;           // asked for by the policy, not sent yet
+  std::uint32_t resend_pending = 0;
+  std::uint32_t resend_cursor = 0;
+  bool in_resend_queue = false;
+  bool paused = false;
+  std::vector<std::uint8_t> attempts;  // times sent, saturating
+  std::vector<std::uint8_t> paths;     // the last time
+  std::vector<std::uint32_t> stamps;   // the last time, nanoseconds modulo 2^32
+
+  Time look_at = kNever;
+  Time posted_at = 0;
+  Time first_at = 0;
+  std::uint32_t resent = 0;
+};
+
+struct ReceiveMessage {
+  Handle handle = kNoHandle;
+  SpinLock lock;
+
+  PeerIndex peer = 0;
+  MessageKey key;
+  bool open = false;  // a packet has arrived: id, length and count are known
+  std::uint32_t id = 0;
+  std::uint8_t* base = nullptr;
+  std::uint32_t capacity = 0;  // bytes posted
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
+
+  Bitmap bitmap;
+  std::uint32_t received = 0;
+  std::uint32_t highest = 0;  // highest index seen
+  std::uint32_t duplicates = 0;
+  Time look_at = kNever;
+  Time posted_at = 0;
+  Time first_at = 0;
+  Time last_at = 0;
+};
+
+}  // namespace softroce

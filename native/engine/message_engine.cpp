@@ -1,0 +1,709 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "message_engine.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "framing.hpp"
+#include "report.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr std::size_t kMostEvents = 1 << 16;      // waiting for a policy that lags
+constexpr std::size_t kMostControlOut = 1 << 14;  // waiting for the wire
+constexpr Time kTellInterval = kMillisecond;      // between events of packets without effect
+
+std::uint32_t saturate_ns(Time time) {
+  return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));
+}
+
+}  // namespace
+
+MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
+                             CompletionQueue& completions, Counters& counters,
+                             std::uint32_t data_qp, std::uint32_t recovery_qp)
+    : config_(config),
+      chunk_bytes_(config.path_mtu - ud_framing::header_bytes()),
+      memory_(memory),
+      completions_(completions),
+      counters_(counters),
+      data_qp_(data_qp),
+      recovery_qp_(recovery_qp),
+      credit_(config.receive_ring_packets) {
+  if (!std::has_single_bit(config.message_slots))
+    throw std::invalid_argument("message_slots must be a power of two");
+  if (config.paths == 0 || config.paths > kMaxPaths)
+    throw std::invalid_argument("paths must be 1 to 16");
+  if (config.window_packets == 0 || config.window_packets > FlightLog::kMostInFlight)
+    throw std::invalid_argument("window_packets must be 1 to 16384");
+  if (!std::has_single_bit(config.path_mtu) || config.path_mtu < 256 || config.path_mtu > 4096)
+    throw std::invalid_argument("path_mtu must be 256, 512, 1024, 2048 or 4096");
+  make_congestion_control(config.congestion_control, config.window_packets);  // a known name?
+}
+
+PeerIndex MessageEngine::connect(const PeerAddress& address) {
+  const auto index = static_cast<PeerIndex>(peers_.size());
+  for (const std::uint32_t qp : {address.data_qp, address.recovery_qp}) {
+    const std::uint64_t source = std::uint64_t{address.ip} << 32 | qp;
+    if (!peer_by_source_.emplace(source, index).second)
+      throw std::invalid_argument("this peer is connected already");
+  }
+  const std::lock_guard lock(peers_lock_);
+  Peer& peer = peers_.emplace_back(
+      index, address, config_.message_slots, config_.paths,
+      make_congestion_control(config_.congestion_control, config_.window_packets));
+  peer.credit_packets = config_.receive_ring_packets;
+  peer_look_at_.push_back(kNever);
+  return index;
+}
+
+// ---------------------------------------------------------------- events
+
+void MessageEngine::emit(Event event) { events_.push_back(std::move(event)); }
+
+template <typename Message>
+void MessageEngine::emit_about(EventKind kind, const Message& message, Time now) {
+  emit({.kind = kind,
+        .peer = message.peer,
+        .message = message.handle,
+        .at = now,
+        .key = message.key,
+        .id = message.id,
+        .length = message.length,
+        .count = message.count});
+}
+
+// ---------------------------------------------------------------- work requests
+
+bool MessageEngine::post_send(const WorkRequest& request, Time now) {
+  Peer& peer = peers_.at(request.peer);
+  if (peer.sends_outstanding >= config_.message_slots) return false;
+  SendMessage& message = sends_.acquire();
+  {
+    const std::lock_guard lock(message.lock);
+    message.peer = request.peer;
+    message.key = request.key;
+    message.id = peer.next_id++;
+    message.base = request.base;
+    message.length = request.length;
+    message.count = packets_of(request.length, chunk_bytes_);
+    message.memory_key = request.memory_key;
+    message.wr_id = request.wr_id;
+    message.next = 0;
+    message.resend.reset(message.count);
+    message.resend_pending = 0;
+    message.resend_cursor = 0;
+    message.in_resend_queue = false;
+    message.paused = false;
+    message.attempts.assign(message.count, 0);
+    message.paths.assign(message.count, 0);
+    message.stamps.assign(message.count, 0);
+    message.look_at = kNever;
+    message.posted_at = now;
+    message.first_at = 0;
+    message.resent = 0;
+  }
+  ++peer.sends_outstanding;
+  peer.sends.push_back(message.handle);
+  make_ready(peer);
+  emit_about(EventKind::send_posted, message, now);
+  return true;
+}
+
+bool MessageEngine::post_receive(const WorkRequest& request, Time now) {
+  const ReceiveKey key{request.peer, request.key};
+  if (request.peer >= peers_.size() || posted_.contains(key)) return false;
+  ReceiveMessage& message = receives_.acquire();
+  {
+    const std::lock_guard lock(message.lock);
+    message.peer = request.peer;
+    message.key = request.key;
+    message.open = false;
+    message.id = 0;
+    message.base = request.base;
+    message.capacity = request.length;
+    message.length = request.length;
+    message.count = packets_of(request.length, chunk_bytes_);
+    message.memory_key = request.memory_key;
+    message.wr_id = request.wr_id;
+    message.bitmap.reset(message.count);
+    message.received = 0;
+    message.highest = 0;
+    message.duplicates = 0;
+    message.look_at = kNever;
+    message.posted_at = now;
+    message.first_at = 0;
+    message.last_at = 0;
+  }
+  posted_.emplace(key, message.handle);
+  emit_about(EventKind::receive_posted, message, now);
+  return true;
+}
+
+// ---------------------------------------------------------------- what arrives
+
+Peer* MessageEngine::find_peer(const Packet& packet) {
+  const std::uint64_t source = std::uint64_t{packet.source_ip} << 32 | packet.source_qp;
+  if (source != last_source_) {
+    const auto found = peer_by_source_.find(source);
+    if (found == peer_by_source_.end()) return nullptr;
+    last_source_ = source;
+    last_peer_ = found->second;
+  }
+  return &peers_[last_peer_];
+}
+
+void MessageEngine::handle_packet(Packet& packet, Time now) {
+  Peer* peer = find_peer(packet);
+  if (peer == nullptr) return counters_.add(Counter::rx_unknown_peer);
+  if (!ud_framing::open(packet) || packet.lab.path >= kMaxPaths)
+    return counters_.add(Counter::rx_bad_header);
+  const LabHeader& lab = packet.lab;
+  if (lab.kind == LAB_KIND_DATA) return handle_data(*peer, packet, now);
+  if (lab.length != packet.payload_bytes || lab.count != 1 || lab.index != 0)
+    return counters_.add(Counter::rx_bad_header);
+  if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
+  handle_report(*peer, packet, now);
+}
+
+void MessageEngine::note_arrival(Peer& peer, const Packet& packet, Time now) {
+  const LabHeader& lab = packet.lab;
+  relaxed_store(peer.heard_at, now);
+  peer.arrived[lab.path].packets += 1;
+  peer.arrived[lab.path].bytes += packet.payload_bytes;
+  ++peer.arrived_packets;
+  peer.ce_packets += packet.congestion_experienced;
+  peer.bytes_since_rate += packet.payload_bytes;
+  if (peer.newest_stamp_at < 0 || now - peer.newest_stamp_at > kStampHorizon ||
+      stamp_distance(lab.stamp_ns, peer.newest_stamp) >= 0) {
+    relaxed_store(peer.newest_stamp, lab.stamp_ns);
+    peer.newest_stamp_at = now;
+  }
+  relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);
+  relaxed_store(peer.remote_rttvar_ns, lab.rttvar_ns);
+
+  if (++peer.unreported >= config_.report_every_packets) return queue_report(peer);
+  if (peer.unreported == 1 && !peer.report_queued) {
+    const Time quarter = Time{lab.srtt_ns} * kNanosecond / 4;
+    peer.report_at = now + std::max(quarter, config_.report_least_interval);
+    arm(peer.report_at, TimerKind::report, peer.index);
+  }
+}
+
+void MessageEngine::handle_data(Peer& peer, const Packet& packet, Time now) {
+  const LabHeader& lab = packet.lab;
+  if (lab.count != packets_of(lab.length, chunk_bytes_))
+    return counters_.add(Counter::rx_bad_count);
+  if (lab.index >= lab.count) return counters_.add(Counter::rx_bad_index);
+  const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, chunk_bytes_);
+  if (packet.payload_bytes != bytes) return counters_.add(Counter::rx_bad_length);
+  counters_.add(Counter::rx_data);
+  note_arrival(peer, packet, now);
+
+  ReceiveSlot& slot = peer.receive_slots[lab.message_id & (config_.message_slots - 1)];
+  const bool opened = slot.state == ReceiveSlot::State::open && slot.id == lab.message_id;
+  ReceiveMessage* message =
+      opened ? receives_.find(slot.message) : open_message(peer, slot, lab, now);
+  if (message == nullptr) return;
+  if (lab.length != message->length ||
+      MessageKey{lab.operation, lab.step, lab.message} != message->key)
+    return counters_.add(Counter::rx_inconsistent);
+
+  message->last_at = now;
+  if (!message->bitmap.set(lab.index)) {
+    ++message->duplicates;
+    return counters_.add(Counter::rx_duplicate);
+  }
+  if (packet.payload != nullptr && bytes != 0)
+    std::memcpy(message->base + std::uint64_t{lab.index} * chunk_bytes_, packet.payload, bytes);
+  counters_.add(Counter::rx_placed);
+  message->highest = std::max(message->highest, lab.index);
+  if (++message->received == message->count) {
+    slot.state = ReceiveSlot::State::complete;
+    complete_receive(*message, WcStatus::success, now);
+  } else if (lab.index + 1 == lab.count) {
+    emit_about(EventKind::tail_seen, *message, now);
+  }
+}
+
+ReceiveMessage* MessageEngine::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                                            Time now) {
+  using State = ReceiveSlot::State;
+  const auto newer = static_cast<std::int32_t>(lab.message_id - slot.id);
+  if (slot.state != State::empty && newer < 0) {
+    counters_.add(Counter::rx_stale_generation);
+    return nullptr;
+  }
+  if (slot.state == State::complete && newer == 0) {
+    counters_.add(Counter::rx_duplicate);
+    tell_rarely(peer, slot, lab, EventKind::late_packet, now);
+    return nullptr;
+  }
+  if (slot.state == State::open) {
+    counters_.add(Counter::rx_slot_busy);
+    return nullptr;
+  }
+  const MessageKey key{lab.operation, lab.step, lab.message};
+  const auto found = posted_.find({peer.index, key});
+  if (found == posted_.end())
+    return refuse(peer, slot, lab, Counter::rx_no_recv, EventKind::no_receive, now);
+  ReceiveMessage* message = receives_.find(found->second);
+  if (lab.length > message->capacity)
+    return refuse(peer, slot, lab, Counter::rx_message_too_long, EventKind::too_long, now);
+
+  posted_.erase(found);
+  {
+    const std::lock_guard lock(message->lock);
+    message->open = true;
+    message->id = lab.message_id;
+    message->length = lab.length;
+    message->count = lab.count;
+    message->first_at = now;
+  }
+  slot = {.state = State::open, .id = lab.message_id, .message = message->handle};
+  emit_about(EventKind::first_packet, *message, now);
+  return message;
+}
+
+ReceiveMessage* MessageEngine::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                                      Counter why, EventKind event, Time now) {
+  counters_.add(why);
+  if (slot.state != ReceiveSlot::State::refused || slot.id != lab.message_id)
+    slot = {.state = ReceiveSlot::State::refused, .id = lab.message_id};
+  tell_rarely(peer, slot, lab, event, now);
+  return nullptr;
+}
+
+void MessageEngine::tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                                EventKind event, Time now) {
+  if (slot.told_at >= 0 && now - slot.told_at < kTellInterval) return;
+  slot.told_at = now;
+  emit({.kind = event,
+        .peer = peer.index,
+        .at = now,
+        .key = {lab.operation, lab.step, lab.message},
+        .id = lab.message_id,
+        .length = lab.length,
+        .count = lab.count});
+}
+
+void MessageEngine::complete_receive(ReceiveMessage& message, WcStatus status, Time now) {
+  completions_.push({.wr_id = message.wr_id,
+                     .status = status,
+                     .opcode = WcOpcode::recv,
+                     .byte_len = message.length,
+                     .qp_num = data_qp_,
+                     .peer = message.peer,
+                     .key = message.key,
+                     .packets = message.count,
+                     .duplicates = message.duplicates,
+                     .posted_at = message.posted_at,
+                     .first_at = message.first_at,
+                     .completed_at = now});
+  if (status == WcStatus::success) emit_about(EventKind::receive_complete, message, now);
+  memory_.unpin(message.memory_key);
+  receives_.release(message);
+}
+
+void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
+  relaxed_store(peer.heard_at, now);
+  if (events_.size() >= kMostEvents) return counters_.add(Counter::rx_event_overflow);
+  counters_.add(Counter::rx_control);
+  Event event{.kind = EventKind::control, .peer = peer.index, .at = now};
+  event.body.assign(packet.payload, packet.payload + packet.payload_bytes);
+  emit(std::move(event));
+}
+
+void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
+  Report report;
+  if (!read_report(packet.payload, packet.payload_bytes, report))
+    return counters_.add(Counter::rx_bad_report);
+  const Time rtt = Time{stamp_distance(stamp_of(now), report.echo_stamp_ns)} * kNanosecond -
+                   Time{report.echo_delay_ns} * kNanosecond;
+  const bool sent_nothing = peer.flight.sent_total() == 0;
+  if (sent_nothing || rtt < 0 || rtt > kStampHorizon) return counters_.add(Counter::rx_bad_report);
+  counters_.add(Counter::rx_report);
+  relaxed_store(peer.heard_at, now);
+  if (peer.flight.echo(report.echo_stamp_ns) != 0) peer.rtt.sample(rtt);
+  peer.credit_packets = report.credit_packets;
+  peer.congestion->on_report({.rtt = rtt,
+                              .delivered_packets = report.packets - peer.reported_packets,
+                              .ce_packets = report.ce_packets - peer.reported_ce});
+  peer.reported_packets = report.packets;
+  peer.reported_ce = report.ce_packets;
+  make_ready(peer);
+}
+
+// ---------------------------------------------------------------- what leaves
+
+bool MessageEngine::has_packet() const {
+  return !control_queue_.empty() || !report_queue_.empty() || !resend_ring_.empty() ||
+         !data_ring_.empty();
+}
+
+bool MessageEngine::poll_packet(Packet& packet, Time now) {
+  return poll_control(packet, now) || poll_report(packet, now) || poll_resend(packet, now) ||
+         poll_data(packet, now);
+}
+
+void MessageEngine::address_packet(Peer& peer, bool recovery, Time now, Packet& packet) {
+  packet.destination_mac = peer.address.mac;
+  packet.source_ip = config_.address;
+  packet.destination_ip = peer.address.ip;
+  packet.qkey = peer.address.qkey;
+  packet.pkey = kDefaultPkey;
+  packet.solicited = false;
+  packet.congestion_experienced = false;
+  packet.destination_qp = recovery ? peer.address.recovery_qp : peer.address.data_qp;
+  packet.source_qp = recovery ? recovery_qp_ : data_qp_;
+  packet.psn = recovery ? recovery_psn_++ : data_psn_++;
+  packet.lab.stamp_ns = stamp_of(now);
+  packet.lab.srtt_ns = saturate_ns(peer.rtt.srtt);
+  packet.lab.rttvar_ns = saturate_ns(peer.rtt.rttvar);
+  ud_framing::close(packet);
+}
+
+bool MessageEngine::poll_control(Packet& packet, Time now) {
+  if (control_queue_.empty()) return false;
+  ControlOut out = std::move(control_queue_.front());
+  control_queue_.pop_front();
+  Peer& peer = peers_[out.peer];
+  scratch_ = std::move(out.body);
+  packet.lab = {.kind = LAB_KIND_CONTROL,
+                .path = peer.schedule.next(),
+                .message = peer.control_sequence++,
+                .length = static_cast<std::uint32_t>(scratch_.size())};
+  packet.payload = scratch_.data();
+  packet.payload_bytes = packet.lab.length;
+  address_packet(peer, true, now, packet);
+  counters_.add(Counter::tx_control);
+  return true;
+}
+
+bool MessageEngine::poll_report(Packet& packet, Time now) {
+  if (report_queue_.empty()) return false;
+  Peer& peer = peers_[report_queue_.front()];
+  report_queue_.pop_front();
+  peer.report_queued = false;
+  fill_report(peer, now);
+  packet.lab = {.kind = LAB_KIND_REPORT,
+                .path = peer.schedule.next(),
+                .message = peer.control_sequence++,
+                .length = static_cast<std::uint32_t>(scratch_.size())};
+  packet.payload = scratch_.data();
+  packet.payload_bytes = packet.lab.length;
+  address_packet(peer, true, now, packet);
+  counters_.add(Counter::tx_report);
+  return true;
+}
+
+void MessageEngine::fill_report(Peer& peer, Time now) {
+  Report report{.echo_stamp_ns = peer.newest_stamp,
+                .echo_delay_ns = saturate_ns(now - peer.newest_stamp_at),
+                .credit_packets = credit_for(now),
+                .packets = peer.arrived_packets,
+                .ce_packets = peer.ce_packets,
+                .paths = config_.paths,
+                .arrived = peer.arrived};
+  write_report(report, scratch_);
+  peer.unreported = 0;
+  peer.report_at = kNever;
+  const Time span = now - peer.rate_since;
+  if (span > 0) {
+    const double rate =
+        static_cast<double>(peer.bytes_since_rate) * 1e12 / static_cast<double>(span);
+    const double before = peer.receive_bytes_per_second;
+    relaxed_store(peer.receive_bytes_per_second, before == 0 ? rate : before + (rate - before) / 8);
+  }
+  peer.bytes_since_rate = 0;
+  peer.rate_since = now;
+}
+
+// The free frames of the ring are shared among those who use it.
+std::uint32_t MessageEngine::credit_for(Time now) const {
+  const auto active = std::ranges::count_if(peers_, [now](const Peer& peer) {
+    return peer.newest_stamp_at >= 0 && now - peer.newest_stamp_at < 10 * kMillisecond;
+  });
+  return credit_ / static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(active, 1));
+}
+
+bool MessageEngine::window_closed(const Peer& peer) const {
+  const std::uint64_t window =
+      std::min({peer.congestion->window_packets(), peer.credit_packets, FlightLog::kMostInFlight});
+  return peer.flight.in_flight() >= window;
+}
+
+bool MessageEngine::poll_resend(Packet& packet, Time now) {
+  while (!resend_ring_.empty()) {
+    Peer& peer = peers_[resend_ring_.front()];
+    if (peer.resends.empty() || window_closed(peer)) {
+      if (!peer.resends.empty()) arm_persist(peer, now);
+      peer.in_resend_ring = false;
+      resend_ring_.pop_front();
+      continue;
+    }
+    SendMessage* message = sends_.find(peer.resends.front());
+    if (message == nullptr || message->resend_pending == 0) {
+      if (message != nullptr) message->in_resend_queue = false;
+      peer.resends.pop_front();
+      continue;
+    }
+    std::uint32_t index = message->resend.take_next(message->resend_cursor);
+    if (index == message->resend.bits()) index = message->resend.take_next(0);
+    message->resend_cursor = index + 1 < message->count ? index + 1 : 0;
+    --message->resend_pending;
+    build_data(peer, *message, index, true, now, packet);
+    finish_if_drained(*message, now);
+    return true;
+  }
+  return false;
+}
+
+bool MessageEngine::poll_data(Packet& packet, Time now) {
+  while (!data_ring_.empty()) {
+    Peer& peer = peers_[data_ring_.front()];
+    if (peer.sends.empty() || window_closed(peer)) {
+      if (!peer.sends.empty()) arm_persist(peer, now);
+      peer.in_data_ring = false;
+      data_ring_.pop_front();
+      continue;
+    }
+    SendMessage* message = sends_.find(peer.sends.front());
+    if (message == nullptr || message->paused || message->next == message->count) {
+      peer.sends.pop_front();
+      continue;
+    }
+    const std::uint32_t index = message->next;
+    if (index == 0) message->first_at = now;
+    build_data(peer, *message, index, false, now, packet);
+    relaxed_store(message->next, index + 1);
+    if (message->next == message->count) {
+      peer.sends.pop_front();
+      // Peers take turns message by message.
+      data_ring_.pop_front();
+      data_ring_.push_back(peer.index);
+    }
+    finish_if_drained(*message, now);
+    return true;
+  }
+  return false;
+}
+
+void MessageEngine::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend,
+                               Time now, Packet& packet) {
+  const std::uint8_t attempt = message.attempts[index];
+  const std::uint8_t path =
+      resend ? peer.schedule.next_other(message.paths[index]) : peer.schedule.next();
+  if (attempt != UINT8_MAX)
+    relaxed_store(message.attempts[index], static_cast<std::uint8_t>(attempt + 1));
+  relaxed_store(message.paths[index], path);
+  packet.lab = {.kind = LAB_KIND_DATA,
+                .path = path,
+                .attempt = attempt,
+                .operation = message.key.operation,
+                .step = message.key.step,
+                .message = message.key.message,
+                .message_id = message.id,
+                .index = index,
+                .count = message.count,
+                .length = message.length};
+  packet.payload = message.base + std::uint64_t{index} * chunk_bytes_;
+  packet.payload_bytes = packet_bytes(index, message.count, message.length, chunk_bytes_);
+  address_packet(peer, resend, now, packet);
+  relaxed_store(message.stamps[index], packet.lab.stamp_ns);
+  peer.flight.sent(packet.lab.stamp_ns);
+  counters_.add(Counter::tx_data);
+  if (resend) {
+    ++message.resent;
+    counters_.add(Counter::tx_resent);
+  }
+}
+
+void MessageEngine::finish_if_drained(SendMessage& message, Time now) {
+  if (message.next != message.count || message.resend_pending != 0) return;
+  emit_about(EventKind::sent, message, now);
+}
+
+void MessageEngine::make_ready(Peer& peer) {
+  if (!peer.resends.empty() && !peer.in_resend_ring) {
+    peer.in_resend_ring = true;
+    resend_ring_.push_back(peer.index);
+  }
+  if (!peer.sends.empty() && !peer.in_data_ring) {
+    peer.in_data_ring = true;
+    data_ring_.push_back(peer.index);
+  }
+  if (!window_closed(peer)) peer.persist_at = kNever;
+}
+
+void MessageEngine::queue_report(Peer& peer) {
+  if (peer.report_queued) return;
+  peer.report_queued = true;
+  report_queue_.push_back(peer.index);
+}
+
+// ---------------------------------------------------------------- time
+
+void MessageEngine::arm(Time at, TimerKind kind, Handle subject) {
+  timers_.push({at, timer_sequence_++, kind, subject});
+}
+
+// A closed window that no report opens again would be for ever: after this long without an echo,
+// what is in flight counts as lost (its resend is the policy's business).
+void MessageEngine::arm_persist(Peer& peer, Time now) {
+  if (peer.persist_at != kNever) return;
+  peer.persist_at = now + std::max(4 * peer.rtt.srtt, config_.persist_least);
+  arm(peer.persist_at, TimerKind::persist, peer.index);
+}
+
+void MessageEngine::handle_timeout(Time now) {
+  while (!timers_.empty() && timers_.top().at <= now) {
+    const Timer timer = timers_.top();
+    timers_.pop();
+    fire(timer, now);
+  }
+}
+
+// Timers are re-armed lazily: one that no longer agrees with its subject is void.
+void MessageEngine::fire(const Timer& timer, Time now) {
+  switch (timer.kind) {
+    case TimerKind::look:
+      fire_look(timer.subject, timer.at, now);
+      break;
+    case TimerKind::peer_look:
+      if (peer_look_at_[timer.subject] == timer.at) {
+        peer_look_at_[timer.subject] = kNever;
+        emit({.kind = EventKind::peer_look,
+              .peer = static_cast<PeerIndex>(timer.subject),
+              .at = now});
+      }
+      break;
+    case TimerKind::report:
+      if (Peer& peer = peers_[timer.subject]; peer.report_at == timer.at && peer.unreported != 0)
+        queue_report(peer);
+      break;
+    case TimerKind::persist:
+      if (Peer& peer = peers_[timer.subject]; peer.persist_at == timer.at) {
+        peer.persist_at = kNever;
+        peer.flight.forgive();
+        peer.credit_packets = std::max(peer.credit_packets, 1U);
+        counters_.add(Counter::window_forgiven);
+        make_ready(peer);
+      }
+      break;
+  }
+}
+
+void MessageEngine::fire_look(Handle handle, Time armed_for, Time now) {
+  const auto look = [&](auto* message) {
+    if (message == nullptr || message->look_at != armed_for) return;
+    message->look_at = kNever;
+    emit_about(EventKind::look, *message, now);
+  };
+  handle& kReceiveTag ? look(receives_.find(handle)) : look(sends_.find(handle));
+}
+
+// ---------------------------------------------------------------- a policy's actions
+
+void MessageEngine::resend(Handle send, std::span<const std::uint32_t> indices) {
+  SendMessage* message = sends_.find(send);
+  if (message == nullptr) return counters_.add(Counter::stale_action);
+  for (const std::uint32_t index : indices)
+    if (index < message->next && message->resend.set(index)) ++message->resend_pending;
+  if (message->resend_pending == 0) return;
+  Peer& peer = peers_[message->peer];
+  if (!message->in_resend_queue) {
+    message->in_resend_queue = true;
+    peer.resends.push_back(send);
+  }
+  make_ready(peer);
+}
+
+void MessageEngine::pause(Handle send, bool paused) {
+  SendMessage* message = sends_.find(send);
+  if (message == nullptr) return counters_.add(Counter::stale_action);
+  if (message->paused == paused) return;
+  message->paused = paused;
+  if (paused || message->next == message->count) return;
+  Peer& peer = peers_[message->peer];
+  peer.sends.push_front(send);
+  make_ready(peer);
+}
+
+void MessageEngine::control(PeerIndex peer, std::vector<std::uint8_t> body) {
+  if (peer >= peers_.size() || body.size() > chunk_bytes_ ||
+      control_queue_.size() >= kMostControlOut)
+    return counters_.add(Counter::stale_action);
+  control_queue_.push_back({peer, std::move(body)});
+}
+
+void MessageEngine::look_at(Handle handle, Time at) {
+  const auto set = [&](auto* message) {
+    if (message == nullptr) return counters_.add(Counter::stale_action);
+    message->look_at = at;
+    if (at != kNever) arm(at, TimerKind::look, handle);
+  };
+  handle& kReceiveTag ? set(receives_.find(handle)) : set(sends_.find(handle));
+}
+
+void MessageEngine::look_at_peer(PeerIndex peer, Time at) {
+  if (peer >= peers_.size()) return counters_.add(Counter::stale_action);
+  peer_look_at_[peer] = at;
+  if (at != kNever) arm(at, TimerKind::peer_look, peer);
+}
+
+void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {
+  SendMessage* message = sends_.find(send);
+  if (message == nullptr) return counters_.add(Counter::stale_action);
+  completions_.push({.wr_id = message->wr_id,
+                     .status = status,
+                     .opcode = WcOpcode::send,
+                     .byte_len = message->length,
+                     .qp_num = data_qp_,
+                     .peer = message->peer,
+                     .key = message->key,
+                     .packets = message->count,
+                     .resent = message->resent,
+                     .posted_at = message->posted_at,
+                     .first_at = message->first_at,
+                     .completed_at = now});
+  memory_.unpin(message->memory_key);
+  --peers_[message->peer].sends_outstanding;
+  sends_.release(*message);
+}
+
+void MessageEngine::fail_receive(Handle receive, WcStatus status, Time now) {
+  ReceiveMessage* message = receives_.find(receive);
+  if (message == nullptr) return counters_.add(Counter::stale_action);
+  Peer& peer = peers_[message->peer];
+  if (message->open)
+    peer.receive_slots[message->id & (config_.message_slots - 1)].state =
+        ReceiveSlot::State::complete;  // what is still on its way is late
+  else
+    posted_.erase({message->peer, message->key});
+  complete_receive(*message, status, now);
+}
+
+void MessageEngine::set_path_weights(PeerIndex peer,
+                                     const std::array<std::uint16_t, kMaxPaths>& weights) {
+  if (peer >= peers_.size()) return counters_.add(Counter::stale_action);
+  peers_[peer].schedule.set_weights(weights);
+}
+
+MessageEngine::PeerState MessageEngine::peer_state(PeerIndex index) {
+  const std::lock_guard lock(peers_lock_);
+  const Peer& peer = peers_.at(index);
+  return {.srtt = relaxed_load(peer.rtt.srtt),
+          .rttvar = relaxed_load(peer.rtt.rttvar),
+          .remote_srtt = Time{relaxed_load(peer.remote_srtt_ns)} * kNanosecond,
+          .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
+          .heard_at = relaxed_load(peer.heard_at),
+          .newest_stamp_ns = relaxed_load(peer.newest_stamp),
+          .receive_bytes_per_second = relaxed_load(peer.receive_bytes_per_second)};
+}
+
+}  // namespace softroce

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The message engine: striped messages over one data QP and one recovery QP, whatever the number
+// of peers. It cuts, places, counts and reports. What to resend and when to look is not its
+// business: it tells a recovery policy what happened (events) and does what the policy says.
+//
+// Sans-IO: packets and time come in by `handle_*`, packets leave by `poll_packet`, and
+// `next_timeout` says when `handle_timeout` wants to be called.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <queue>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "completion.hpp"
+#include "counters.hpp"
+#include "event.hpp"
+#include "memory.hpp"
+#include "packet.hpp"
+#include "peer.hpp"
+
+namespace softroce {
+
+struct MessageConfig {
+  std::uint32_t address = 0;                  // IPv4, host order
+  std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; our header counts toward it
+  std::uint32_t paths = 8;                    // UDP source ports in use
+  std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two
+  std::uint32_t window_packets = 1024;        // one bandwidth-delay product
+  std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
+  std::uint32_t report_every_packets = 64;
+  Time report_least_interval = 100 * kMicrosecond;
+  Time initial_rtt = 2 * kMillisecond;
+  Time persist_least = 20 * kMillisecond;
+  std::string congestion_control = "bdp";
+};
+
+class MessageEngine {
+ public:
+  MessageEngine(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
+                Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
+
+  // ---- control plane
+  PeerIndex connect(const PeerAddress& address);
+
+  // ---- work requests; the caller has pinned the memory (MemoryTable::pin)
+  struct WorkRequest {
+    PeerIndex peer;
+    MessageKey key;
+    std::uint8_t* base;
+    std::uint32_t length;
+    std::uint32_t memory_key;
+    std::uint64_t wr_id;
+  };
+  // False: the queue to this peer is full (message_slots), as ENOMEM of ibv_post_send.
+  bool post_send(const WorkRequest& request, Time now);
+  bool post_receive(const WorkRequest& request, Time now);
+
+  // ---- what arrives, what leaves
+  void handle_packet(Packet& packet, Time now);
+  bool poll_packet(Packet& packet, Time now);
+  void handle_timeout(Time now);
+  Time next_timeout() const { return timers_.empty() ? kNever : timers_.top().at; }
+  bool has_packet() const;
+  void set_receive_credit(std::uint32_t free_frames) { credit_ = free_frames; }
+
+  // ---- events, and the actions of a policy; an action that names a stale handle is refused
+  std::deque<Event>& events() { return events_; }
+  void resend(Handle send, std::span<const std::uint32_t> indices);
+  void pause(Handle send, bool paused);
+  void control(PeerIndex peer, std::vector<std::uint8_t> body);
+  void look_at(Handle message, Time at);
+  void look_at_peer(PeerIndex peer, Time at);
+  void complete_send(Handle send, WcStatus status, Time now);
+  void fail_receive(Handle receive, WcStatus status, Time now);
+  void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
+
+  // ---- snapshots, from any thread
+  auto& sends() { return sends_; }
+  auto& receives() { return receives_; }
+  struct PeerState {
+    Time srtt, rttvar;                // measured from here; 0 unknown
+    Time remote_srtt, remote_rttvar;  // as the peer's packets tell
+    Time heard_at;                    // -1: never
+    std::uint32_t newest_stamp_ns;    // of its data packets that arrived
+    double receive_bytes_per_second;
+  };
+  PeerState peer_state(PeerIndex index);  // throws std::out_of_range
+  std::uint32_t chunk_bytes() const { return chunk_bytes_; }
+  const MessageConfig& config() const { return config_; }
+
+ private:
+  struct ReceiveKey {
+    PeerIndex peer;
+    MessageKey key;
+    bool operator==(const ReceiveKey&) const = default;
+  };
+  struct ReceiveKeyHash {
+    std::size_t operator()(const ReceiveKey& k) const {
+      const std::uint64_t name =
+          std::uint64_t{k.key.operation} << 48 | std::uint64_t{k.key.step} << 32 | k.key.message;
+      return std::hash<std::uint64_t>()(name * 0x9E3779B97F4A7C15ULL ^ k.peer);
+    }
+  };
+  enum class TimerKind : std::uint8_t {
+    look,       // a policy's time to look at a message
+    peer_look,  // a policy's time to look at a peer
+    report,     // a quarter of an RTT after the first unreported packet
+    persist,    // a closed window, and nothing heard
+  };
+  struct Timer {
+    Time at;
+    std::uint64_t sequence;  // ties go in the order of arming
+    TimerKind kind;
+    Handle subject;
+    bool operator>(const Timer& other) const {
+      return at != other.at ? at > other.at : sequence > other.sequence;
+    }
+  };
+  struct ControlOut {
+    PeerIndex peer;
+    std::vector<std::uint8_t> body;
+  };
+
+  Peer* find_peer(const Packet& packet);
+  void note_arrival(Peer& peer, const Packet& packet, Time now);
+  void handle_data(Peer& peer, const Packet& packet, Time now);
+  void handle_control(Peer& peer, const Packet& packet, Time now);
+  void handle_report(Peer& peer, const Packet& packet, Time now);
+  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
+  ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
+                         EventKind event, Time now);
+  void tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event, Time now);
+  void complete_receive(ReceiveMessage& message, WcStatus status, Time now);
+
+  bool poll_control(Packet& packet, Time now);
+  bool poll_report(Packet& packet, Time now);
+  bool poll_resend(Packet& packet, Time now);
+  bool poll_data(Packet& packet, Time now);
+  void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend, Time now,
+                  Packet& packet);
+  void address_packet(Peer& peer, bool recovery, Time now, Packet& packet);
+  void fill_report(Peer& peer, Time now);
+  void finish_if_drained(SendMessage& message, Time now);
+  bool window_closed(const Peer& peer) const;
+  void arm_persist(Peer& peer, Time now);
+  void make_ready(Peer& peer);
+  void queue_report(Peer& peer);
+  std::uint32_t credit_for(Time now) const;
+  void arm(Time at, TimerKind kind, Handle subject);
+  void fire(const Timer& timer, Time now);
+  void fire_look(Handle message, Time armed_for, Time now);
+  template <typename Message>
+  void emit_about(EventKind kind, const Message& message, Time now);
+  void emit(Event event);
+
+  MessageConfig config_;
+  std::uint32_t chunk_bytes_;
+  MemoryTable& memory_;
+  CompletionQueue& completions_;
+  Counters& counters_;
+  std::uint32_t data_qp_;
+  std::uint32_t recovery_qp_;
+  std::uint32_t data_psn_ = 0;
+  std::uint32_t recovery_psn_ = 0;
+  std::uint32_t credit_;
+
+  SpinLock peers_lock_;  // against a snapshot while a peer is being added
+  std::deque<Peer> peers_;
+  std::vector<Time> peer_look_at_;
+  std::unordered_map<std::uint64_t, PeerIndex> peer_by_source_;
+  std::uint64_t last_source_ = ~std::uint64_t{0};
+  PeerIndex last_peer_ = 0;
+
+  Pool<SendMessage, 0> sends_;
+  Pool<ReceiveMessage, kReceiveTag> receives_;
+  std::unordered_map<ReceiveKey, Handle, ReceiveKeyHash> posted_;  // receives not opened yet
+
+  std::deque<ControlOut> control_queue_;
+  std::deque<PeerIndex> report_queue_;
+  std::deque<PeerIndex> resend_ring_;
+  std::deque<PeerIndex> data_ring_;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::uint64_t timer_sequence_ = 0;
+  std::deque<Event> events_;
+  std::vector<std::uint8_t> scratch_;  // body of the packet just polled
+};
+
+}  // namespace softroce

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Which path the next packet takes: weighted round robin, smooth (no bursts on one path).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace softroce {
+
+inline constexpr std::uint32_t kMaxPaths = 16;
+
+class PathSchedule {
+ public:
+  explicit PathSchedule(std::uint32_t paths) : paths_(paths) {
+    weights_.fill(1);
+    current_.fill(0);
+  }
+
+  std::uint32_t paths() const { return paths_; }
+
+  // Shares of the paths; a path of weight 0 is not used while another one has any.
+  void set_weights(const std::array<std::uint16_t, kMaxPaths>& weights) { weights_ = weights; }
+
+  // Every path gains its weight, the leader is taken and pays the sum: over any stretch each path
+  // is used in proportion, spread as evenly as can be.
+  std::uint8_t next() {
+    std::int32_t sum = 0;
+    std::uint32_t best = 0;
+    for (std::uint32_t p = 0; p < paths_; ++p) {
+      current_[p] += weights_[p];
+      sum += weights_[p];
+      if (current_[p] > current_[best]) best = p;
+    }
+    current_[best] -= sum;
+    return static_cast<std::uint8_t>(best);
+  }
+
+  // The path of a resend: another one than that which lost the packet, if there is another.
+  std::uint8_t next_other(std::uint8_t lost_on) {
+    const std::uint8_t path = next();
+    return path != lost_on ? path : next();
+  }
+
+ private:
+  std::uint32_t paths_;
+  std::array<std::uint16_t, kMaxPaths> weights_{};
+  std::array<std::int32_t, kMaxPaths> current_{};
+};
+
+}  // namespace softroce

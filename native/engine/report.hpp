@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The receiver report: all that congestion control and RTT estimation get to know.
+//
+//   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets  20 paths
+//   24 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "peer.hpp"
+
+namespace softroce {
+
+inline constexpr std::uint32_t kReportFixedBytes = 24;
+inline constexpr std::uint32_t kReportPathBytes = 12;
+
+struct Report {
+  std::uint32_t echo_stamp_ns = 0;
+  std::uint32_t echo_delay_ns = 0;  // from the stamped packet's arrival to this report
+  std::uint32_t credit_packets = 0;
+  std::uint32_t packets = 0;
+  std::uint32_t ce_packets = 0;
+  std::uint32_t paths = 0;
+  std::array<PathCount, kMaxPaths> arrived{};
+};
+
+namespace report_detail {
+inline void put32(std::uint8_t* at, std::uint32_t v) {
+  v = __builtin_bswap32(v);
+  std::memcpy(at, &v, 4);
+}
+inline void put64(std::uint8_t* at, std::uint64_t v) {
+  v = __builtin_bswap64(v);
+  std::memcpy(at, &v, 8);
+}
+inline std::uint32_t get32(const std::uint8_t* at) {
+  std::uint32_t v;
+  std::memcpy(&v, at, 4);
+  return __builtin_bswap32(v);
+}
+inline std::uint64_t get64(const std::uint8_t* at) {
+  std::uint64_t v;
+  std::memcpy(&v, at, 8);
+  return __builtin_bswap64(v);
+}
+}  // namespace report_detail
+
+inline void write_report(const Report& report, std::vector<std::uint8_t>& out) {
+  using namespace report_detail;
+  out.resize(kReportFixedBytes + report.paths * kReportPathBytes);
+  put32(&out[0], report.echo_stamp_ns);
+  put32(&out[4], report.echo_delay_ns);
+  put32(&out[8], report.credit_packets);
+  put32(&out[12], report.packets);
+  put32(&out[16], report.ce_packets);
+  put32(&out[20], report.paths);
+  for (std::uint32_t p = 0; p < report.paths; ++p) {
+    std::uint8_t* at = &out[kReportFixedBytes + p * kReportPathBytes];
+    put32(at, report.arrived[p].packets);
+    put64(at + 4, report.arrived[p].bytes);
+  }
+}
+
+// False: not a report.
+inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, Report& report) {
+  using namespace report_detail;
+  if (bytes < kReportFixedBytes) return false;
+  report.echo_stamp_ns = get32(body);
+  report.echo_delay_ns = get32(body + 4);
+  report.credit_packets = get32(body + 8);
+  report.packets = get32(body + 12);
+  report.ce_packets = get32(body + 16);
+  report.paths = get32(body + 20);
+  if (report.paths == 0 || report.paths > kMaxPaths) return false;
+  if (bytes != kReportFixedBytes + report.paths * kReportPathBytes) return false;
+  for (std::uint32_t p = 0; p < report.paths; ++p) {
+    const std::uint8_t* at = body + kReportFixedBytes + p * kReportPathBytes;
+    report.arrived[p] = {get32(at), get64(at + 4)};
+  }
+  return true;
+}
+
+}  // namespace softroce

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a program holds of an RNIC, whatever drives it: a thread and a port, a test's hand, or a
+// pair on an imagined cable. Work requests and actions are submitted, events are taken.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "../engine/rnic.hpp"
+
+namespace softroce {
+
+class Endpoint {
+ public:
+  using Action = std::function<void(Rnic&, Time)>;
+
+  virtual ~Endpoint() = default;
+  virtual void submit(Action action) = 0;  // runs where the engine runs, in order, soon
+  virtual void call(Action action) = 0;    // the same, and waits until it has run
+  virtual std::vector<Event> take_events() = 0;
+  virtual Rnic& rnic() = 0;  // for what may be read from any thread
+  virtual Time now() const = 0;
+};
+
+// An RNIC whose frames and clock are in the caller's hand.
+class DirectEndpoint : public Endpoint {
+ public:
+  void submit(Action action) override { action(rnic(), now()); }
+  void call(Action action) override { action(rnic(), now()); }
+  std::vector<Event> take_events() override {
+    auto& queue = rnic().messages().events();
+    std::vector<Event> events(std::make_move_iterator(queue.begin()),
+                              std::make_move_iterator(queue.end()));
+    queue.clear();
+    return events;
+  }
+};
+
+}  // namespace softroce

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "host.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <system_error>
+
+#include "../engine/codec.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr std::size_t kRingEntries = 1 << 14;
+constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
+constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
+constexpr std::int64_t kLongestSleepNs = 100'000'000;
+constexpr auto kCallTimeout = std::chrono::seconds(5);
+
+std::int64_t monotonic_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+int make_event_fd() {
+  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  return fd;
+}
+
+void signal_fd(int fd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);  // full is as good as set
+}
+
+void drain_fd(int fd) {
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
+}
+
+}  // namespace
+
+Host::Host(const HostConfig& config)
+    : config_(config),
+      port_(config.port),
+      rnic_(config.messages),
+      actions_(kRingEntries),
+      event_ring_(kRingEntries),
+      action_fd_(make_event_fd()),
+      event_fd_(make_event_fd()),
+      completion_fd_(make_event_fd()) {}
+
+Host::~Host() {
+  stop();
+  for (const int fd : {action_fd_, event_fd_, completion_fd_}) close(fd);
+}
+
+Time Host::now() const { return (monotonic_ns() - config_.epoch_ns) * kNanosecond; }
+
+void Host::start() {
+  if (thread_.joinable()) return;
+  stopping_ = false;
+  running_ = true;
+  thread_ = std::thread(&Host::run, this);
+}
+
+void Host::stop() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  signal_fd(action_fd_);
+  thread_.join();
+}
+
+std::string Host::failure() const {
+  const std::lock_guard lock(failure_lock_);
+  return failure_;
+}
+
+void Host::submit(Action action) {
+  const std::lock_guard lock(submitters_);
+  if (!running_) return action(rnic_, now());
+  while (!actions_.push(action)) {  // the engine takes all of them every turn
+    if (!running_) return;
+    sched_yield();
+  }
+  if (asleep_.load(std::memory_order_seq_cst)) signal_fd(action_fd_);
+}
+
+void Host::call(Action action) {
+  auto done = std::make_shared<std::promise<void>>();
+  auto result = done->get_future();
+  submit([done, action = std::move(action)](Rnic& rnic, Time now) {
+    try {
+      action(rnic, now);
+      done->set_value();
+    } catch (...) {
+      done->set_exception(std::current_exception());
+    }
+  });
+  if (result.wait_for(kCallTimeout) != std::future_status::ready)
+    throw std::system_error(ETIMEDOUT, std::generic_category(), "the engine does not answer");
+  result.get();
+}
+
+std::vector<Event> Host::take_events() {
+  drain_fd(event_fd_);
+  std::vector<Event> events;
+  for (Event event; event_ring_.pop(event);) events.push_back(std::move(event));
+  return events;
+}
+
+// ---------------------------------------------------------------- the engine's thread
+
+void Host::run() {
+  if (config_.cpu >= 0) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(config_.cpu, &cpus);
+    pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+  }
+  try {
+    while (!stopping_)
+      if (!turn()) sleep();
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(failure_lock_);
+    failure_ = error.what();
+  }
+  running_ = false;
+  signal_fd(event_fd_);
+  signal_fd(completion_fd_);
+}
+
+// One turn: whatever can be done now. False: there was nothing to do.
+bool Host::turn() {
+  const Time began = now();
+  bool busy = run_actions(began);
+  busy |= receive(began);
+  fire_timers(now());
+  busy |= transmit(now());
+  busy |= hand_over_events();
+  if (busy) turn_length_.add((now() - began) / kNanosecond);
+  return busy;
+}
+
+bool Host::run_actions(Time now) {
+  bool any = false;
+  for (Action action; actions_.pop(action); any = true) action(rnic_, now);
+  return any;
+}
+
+bool Host::receive(Time began) {
+  std::uint32_t total = 0;
+  Time at = began;
+  for (int batch = 0; batch < kReceiveBatches; ++batch) {
+    rnic_.messages().set_receive_credit(port_.free_receive_frames());
+    const std::uint32_t n = port_.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
+      Packet packet;
+      if (const auto refusal = decode(frame, bytes, packet))
+        rnic_.counters().add(*refusal);
+      else
+        rnic_.handle_packet(packet, at);
+    });
+    total += n;
+    if (n < XskPort::kBatch) break;
+    at = now();
+  }
+  frames_received_.fetch_add(total, std::memory_order_relaxed);
+  return total != 0;
+}
+
+bool Host::transmit(Time at) {
+  if (port_.unsent() != 0 && !port_.flush()) return true;
+  std::uint32_t sent = 0;
+  Packet packet;
+  while (sent < kTransmitBatch) {
+    std::uint8_t* frame = port_.next_transmit_frame();
+    if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
+    port_.commit(static_cast<std::uint32_t>(encode(packet, config_.mac, frame)));
+    ++sent;
+  }
+  if (sent != 0) port_.flush();
+  frames_sent_.fetch_add(sent, std::memory_order_relaxed);
+  return sent != 0;
+}
+
+void Host::fire_timers(Time at) {
+  const Time due = rnic_.next_timeout();
+  if (due > at) return;
+  timer_lateness_.add((at - due) / kNanosecond);
+  rnic_.handle_timeout(at);
+}
+
+bool Host::hand_over_events() {
+  const std::size_t completions = rnic_.completions().pushed();
+  if (completions != completions_seen_) {
+    completions_seen_ = completions;
+    signal_fd(completion_fd_);
+  }
+  auto& events = rnic_.messages().events();
+  bool any = false;
+  while (!events.empty() && event_ring_.push(events.front())) {
+    events.pop_front();
+    any = true;
+  }
+  if (any) signal_fd(event_fd_);
+  return any;
+}
+
+void Host::sleep() {
+  asleep_.store(true, std::memory_order_seq_cst);
+  if (actions_.empty() && !stopping_) {
+    const Time due = rnic_.next_timeout();
+    const std::int64_t wait_ns =
+        due == kNever ? kLongestSleepNs
+                      : std::clamp<std::int64_t>((due - now()) / kNanosecond, 0, kLongestSleepNs);
+    pollfd fds[] = {{.fd = port_.fd(), .events = POLLIN, .revents = 0},
+                    {.fd = action_fd_, .events = POLLIN, .revents = 0}};
+    const timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
+    ppoll(fds, 2, &timeout, nullptr);
+  }
+  asleep_.store(false, std::memory_order_seq_cst);
+  drain_fd(action_fd_);
+}
+
+}  // namespace softroce

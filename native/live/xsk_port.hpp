@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A host's port: one AF_XDP socket (Documentation/networking/af_xdp.rst) with its own UMEM, on
+// queue 0 of an interface of the calling thread's network namespace. Copy mode: veth has no other.
+#pragma once
+
+#include <xdp/xsk.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace softroce {
+
+struct XskConfig {
+  std::string interface;
+  std::uint32_t ifindex = 0;
+  std::string xsks_map_path;            // pinned XSKMAP, keyed by ifindex; empty: not inserted
+  std::uint32_t receive_frames = 4096;  // powers of two
+  std::uint32_t transmit_frames = 2048;
+  bool generic = false;  // XDP_FLAGS_SKB_MODE instead of the driver's
+};
+
+struct XskStatistics {
+  std::uint64_t rx_dropped, rx_ring_full, rx_fill_ring_empty, tx_invalid, tx_ring_empty;
+};
+
+class XskPort {
+ public:
+  static constexpr std::uint32_t kFrameBytes = 4096;
+  static constexpr std::uint32_t kBatch = 64;
+
+  // Throws std::system_error. A socket that was closed a moment ago may still hold the queue
+  // (EBUSY): tried again for up to a second.
+  explicit XskPort(const XskConfig& config);
+  ~XskPort();
+  XskPort(const XskPort&) = delete;
+  XskPort& operator=(const XskPort&) = delete;
+
+  int fd() const { return xsk_socket__fd(socket_); }
+
+  // Calls `take(frame, bytes)` for up to a batch of received frames; each is the port's again when
+  // `take` returns. Returns how many there were.
+  template <typename F>
+  std::uint32_t receive(F&& take) {
+    std::uint32_t at = 0;
+    const std::uint32_t n = xsk_ring_cons__peek(&rx_, kBatch, &at);
+    if (n == 0) return 0;
+    std::uint32_t fill_at = 0;
+    while (xsk_ring_prod__reserve(&fill_, n, &fill_at) != n) kick_receive();
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const xdp_desc* desc = xsk_ring_cons__rx_desc(&rx_, at + i);
+      take(static_cast<const std::uint8_t*>(xsk_umem__get_data(area_, desc->addr)), desc->len);
+      *xsk_ring_prod__fill_addr(&fill_, fill_at + i) = desc->addr & ~std::uint64_t{kFrameBytes - 1};
+    }
+    xsk_ring_cons__release(&rx_, n);
+    xsk_ring_prod__submit(&fill_, n);
+    return n;
+  }
+
+  // Frames that can be received before the receiver looks again.
+  std::uint32_t free_receive_frames() const {
+    return config_.receive_frames -
+           (__atomic_load_n(rx_.producer, __ATOMIC_ACQUIRE) - rx_.cached_cons);
+  }
+
+  // A frame to write, or null when all are on their way. `commit` queues it, `flush` sends.
+  std::uint8_t* next_transmit_frame();
+  void commit(std::uint32_t bytes);
+  // Hands queued frames to the kernel. Returns false while some remain (call again).
+  bool flush();
+  std::uint32_t unsent() const;  // committed frames that the kernel has not taken
+
+  XskStatistics statistics() const;
+
+ private:
+  void create();
+  void insert_into_map();
+  void reclaim();
+  void kick_receive();
+
+  XskConfig config_;
+  void* area_ = nullptr;
+  std::size_t area_bytes_ = 0;
+  xsk_umem* umem_ = nullptr;
+  xsk_socket* socket_ = nullptr;
+  xsk_ring_prod fill_{}, tx_{};
+  xsk_ring_cons completion_{}, rx_{};
+  std::vector<std::uint64_t> free_transmit_;
+};
+
+}  // namespace softroce

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Two RNICs joined by an imagined cable, with a clock that is moved by hand. What tests of the
+// recovery policies run on: real frames and ICRCs, any schedule of misfortune, no time passing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <queue>
+#include <vector>
+
+#include "../engine/codec.hpp"
+#include "../engine/rnic.hpp"
+
+namespace softroce {
+
+// A packet that matches all fields is dropped. Ranges are inclusive; -1 matches everything.
+struct DropRule {
+  std::int64_t kind = -1;
+  std::int64_t message = -1;  // control and reports: their sequence number
+  std::int64_t index_first = 0, index_last = INT64_MAX;
+  std::int64_t attempt_first = 0, attempt_last = INT64_MAX;
+  std::int64_t path = -1;
+  std::int64_t limit = INT64_MAX;  // how many packets it may take
+};
+
+// One direction of the cable. Probabilities are 64-bit thresholds.
+struct Cable {
+  std::uint64_t loss = 0;
+  std::uint64_t duplicate = 0;
+  std::uint64_t corrupt = 0;  // one bit of the frame is flipped
+  Time delay = 0;
+  Time jitter = 0;       // uniform in [0, jitter], so packets overtake each other
+  Time packet_time = 0;  // serialisation: at most one packet in this time
+  bool down = false;     // everything is lost
+  std::vector<DropRule> rules{};
+};
+
+class Pair {
+ public:
+  Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);
+
+  Rnic& side(int which) { return *sides_.at(static_cast<std::size_t>(which)).rnic; }
+  Cable& cable(int from) { return sides_.at(static_cast<std::size_t>(from)).cable; }
+  Time now() const { return now_; }
+
+  // Moves packets and time until a side has events for its policy (true), or nothing is left to
+  // happen before `until` (false; the clock then stands at `until` unless all is quiet for ever).
+  bool run(Time until);
+
+  // Delivers a frame of the test's own making to a side, now.
+  void inject(int to, const std::uint8_t* frame, std::size_t bytes);
+
+  struct Totals {
+    std::uint64_t sent = 0, lost = 0, duplicated = 0, corrupted = 0;
+  };
+  const Totals& totals(int from) const { return sides_.at(static_cast<std::size_t>(from)).totals; }
+
+ private:
+  using Frame = std::vector<std::uint8_t>;
+  struct Arrival {
+    Time at;
+    std::uint64_t sequence;
+    std::uint32_t frame;
+    std::uint32_t bytes;
+    int to;
+    bool operator>(const Arrival& other) const {
+      return at != other.at ? at > other.at : sequence > other.sequence;
+    }
+  };
+  struct Side {
+    std::unique_ptr<Rnic> rnic;
+    std::uint64_t mac;
+    Cable cable{};  // towards the other side
+    Time free_at = 0;
+    Totals totals{};
+  };
+
+  std::uint64_t random();
+  bool transmit(int from);
+  void send(int from, const Packet& packet);
+  void schedule(Time at, std::uint32_t frame, std::uint32_t bytes, int to);
+  void deliver(const Arrival& arrival);
+  bool deliver_due();
+  void receive(int to, const std::uint8_t* frame, std::size_t bytes);
+  Time next_event() const;
+  std::uint32_t take_frame();
+
+  std::array<Side, 2> sides_;
+  Time now_ = 0;
+  std::uint64_t random_state_;
+  std::uint64_t sequence_ = 0;
+  std::vector<Frame> frames_;
+  std::vector<std::uint32_t> free_frames_;
+  // Arrivals in the order they were scheduled, and those that overtake.
+  std::deque<Arrival> in_order_;
+  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> overtaking_;
+};
+
+}  // namespace softroce

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Recovery policies: what to resend, and when to look. Pure: no clock, no socket, no chance."""

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Control messages of the datagram policies: what travels in the body on the recovery QP.
+
+All of it is this project's definition. Integers are big-endian. Each message is a type byte and
+
+    LOOK      key, flags, id, round, echo stamp, packet set    receiver asks for what is missing
+    ANSWER    key, round, verdict, packets                     sender's answer to a look
+    ACK       ids                                              complete; none: a sign of life
+    PROBE     (id, key) pairs                                  sender asks; none: a sign of life
+    RNR       id, key                                          no receive is posted
+    REFUSE    id, key, by receiver, status                     the message cannot succeed
+    BITMAP    id, packet set                                   receiver tells what is missing
+
+A *packet set* is a base, a number of packets from there, and their bits (1 = missing), either
+plain or as run lengths (LEB128, alternating, beginning with a run of missing ones), whichever is
+shorter. A set that does not fit is cut at the end: what it does not cover is asked for later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.recovery.api import Key
+
+
+class ControlError(ValueError):
+    """The body is not a control message."""
+
+
+class Verdict(enum.IntEnum):
+    """A sender's answer to a look."""
+
+    RESENT = 0  # the answer left behind the last of the packets asked for
+    ON_THE_WAY = 1  # all of it was sent so recently that it may still arrive
+    NOT_STARTED = 2
+
+
+class _Type(enum.IntEnum):
+    LOOK = 1
+    ANSWER = 2
+    ACK = 3
+    PROBE = 4
+    RNR = 5
+    REFUSE = 6
+    BITMAP = 7
+
+
+_KEY = struct.Struct(">HHI")
+_LOOK = struct.Struct(">BHHIBIHI")
+_ANSWER = struct.Struct(">BHHIHBI")
+_ID_KEY = struct.Struct(">IHHI")
+_SET = struct.Struct(">BII")
+_PLAIN, _RUNS = 0, 1
+_KNOWN_ID = 1
+
+MOST_PROBED = 64
+MOST_ACKED = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PacketSet:
+    """Missing packets among [base, base + len(bits))."""
+
+    base: int
+    bits: npt.NDArray[np.bool_]
+
+    def indices(self) -> npt.NDArray[np.uint32]:
+        """The missing packets' indices, ascending."""
+        return (np.flatnonzero(self.bits) + self.base).astype(np.uint32)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """The receiver asks for the missing packets of a message."""
+
+    key: Key
+    id: int | None  # None: no packet has arrived yet
+    round: int
+    echo_stamp_ns: int | None  # newest stamp of the sender's packets that arrived
+    missing: PacketSet
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """The sender's answer to look `round`."""
+
+    key: Key
+    round: int
+    verdict: Verdict
+    packets: int  # that were resent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ack:
+    """These messages are complete."""
+
+    ids: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Probe:
+    """The sender asks what became of these messages."""
+
+    messages: tuple[tuple[int, Key], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rnr:
+    """No receive is posted for this message."""
+
+    id: int
+    key: Key
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """The message cannot succeed; both sides fail it with an `ibv_wc_status`."""
+
+    id: int
+    key: Key
+    by_receiver: bool
+    status: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bitmap:
+    """The receiver tells what is missing of a message."""
+
+    id: int
+    missing: PacketSet
+
+
+Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap
+
+
+def encode(message: Message, most_bytes: int) -> bytes:
+    """The body of a control message, at most `most_bytes` long."""
+    match message:
+        case Look(key, id_, round_, echo, missing):
+            flags = (_KNOWN_ID if id_ is not None else 0) | (2 if echo is not None else 0)
+            head = _LOOK.pack(_Type.LOOK, *key, flags, id_ or 0, round_ & 0xFFFF, echo or 0)
+            return head + _encode_set(missing, most_bytes - len(head))
+        case Answer(key, round_, verdict, packets):
+            return _ANSWER.pack(_Type.ANSWER, *key, round_ & 0xFFFF, verdict, packets)
+        case Ack(ids):
+            return struct.pack(f">B{len(ids)}I", _Type.ACK, *ids)
+        case Probe(messages):
+            pairs = b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
+            return bytes([_Type.PROBE]) + pairs
+        case Rnr(id_, key):
+            return bytes([_Type.RNR]) + _ID_KEY.pack(id_, *key)
+        case Refused(id_, key, by_receiver, status):
+            return bytes([_Type.REFUSE]) + _ID_KEY.pack(id_, *key) + bytes([by_receiver, status])
+        case Bitmap(id_, missing):
+            head = struct.pack(">BI", _Type.BITMAP, id_)
+            return head + _encode_set(missing, most_bytes - len(head))
+
+
+def decode(body: bytes) -> Message:
+    """The control message in `body`; ControlError if it is none."""
+    try:
+        return _decode(body)
+    except (struct.error, ValueError, IndexError) as error:
+        raise ControlError(str(error)) from error
+
+
+def _decode(body: bytes) -> Message:
+    kind = _Type(body[0])
+    match kind:
+        case _Type.LOOK:
+            _, op, step, message, flags, id_, round_, echo = _LOOK.unpack_from(body)
+            missing = _decode_set(body[_LOOK.size :])
+            return Look(
+                (op, step, message),
+                id_ if flags & _KNOWN_ID else None,
+                round_,
+                echo if flags & 2 else None,
+                missing,
+            )
+        case _Type.ANSWER:
+            _, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
+            return Answer((op, step, message), round_, Verdict(verdict), packets)
+        case _Type.ACK:
+            count = _whole(len(body) - 1, 4, MOST_ACKED)
+            return Ack(struct.unpack_from(f">{count}I", body, 1))
+        case _Type.PROBE:
+            count = _whole(len(body) - 1, _ID_KEY.size, MOST_PROBED)
+            fields = [_ID_KEY.unpack_from(body, 1 + i * _ID_KEY.size) for i in range(count)]
+            return Probe(tuple((f[0], (f[1], f[2], f[3])) for f in fields))
+        case _Type.RNR:
+            id_, op, step, message = _ID_KEY.unpack(body[1:])
+            return Rnr(id_, (op, step, message))
+        case _Type.REFUSE:
+            id_, op, step, message = _ID_KEY.unpack(body[1:-2])
+            return Refused(id_, (op, step, message), bool(body[-2]), body[-1])
+        case _Type.BITMAP:
+            (id_,) = struct.unpack_from(">I", body, 1)
+            return Bitmap(id_, _decode_set(body[5:]))
+
+
+def _whole(size: int, unit: int, most: int) -> int:
+    count, rest = divmod(size, unit)
+    if rest or count > most:
+        raise ControlError("not a whole number of entries, or too many")
+    return count
+
+
+# ---------------------------------------------------------------- packet sets
+
+
+def packet_set(missing: npt.NDArray[np.bool_]) -> PacketSet:
+    """The set of a whole message, cut to the span between its first and last missing packet."""
+    where = np.flatnonzero(missing)
+    if where.size == 0:
+        return PacketSet(0, np.zeros(0, dtype=np.bool_))
+    first, last = int(where[0]), int(where[-1])
+    return PacketSet(first, missing[first : last + 1])
+
+
+def _encode_set(missing: PacketSet, most_bytes: int) -> bytes:
+    room = most_bytes - _SET.size
+    bits = missing.bits
+    plain_count = min(len(bits), room * 8)
+    plain = np.packbits(bits[:plain_count], bitorder="little").tobytes()
+    runs, runs_count = _encode_runs(bits, min(room, len(plain)))
+    if runs_count >= plain_count:
+        return _SET.pack(_RUNS, missing.base, runs_count) + runs
+    return _SET.pack(_PLAIN, missing.base, plain_count) + plain
+
+
+def _encode_runs(bits: npt.NDArray[np.bool_], room: int) -> tuple[bytes, int]:
+    """Run lengths of as many bits as fit into `room` bytes, and how many bits that is."""
+    edges = np.flatnonzero(np.diff(bits)) + 1
+    out = bytearray()
+    covered = 0
+    for end in [*edges.tolist(), len(bits)]:
+        code = _leb128(end - covered)
+        if len(out) + len(code) > room:
+            break
+        out += code
+        covered = end
+    return bytes(out), covered
+
+
+def _leb128(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _decode_set(data: bytes) -> PacketSet:
+    form, base, count = _SET.unpack_from(data)
+    rest = data[_SET.size :]
+    if form == _PLAIN:
+        if len(rest) != (count + 7) // 8:
+            raise ControlError("plain bits of another length than announced")
+        bits = np.unpackbits(np.frombuffer(rest, np.uint8), count=count, bitorder="little")
+        return PacketSet(base, bits.astype(np.bool_))
+    if form != _RUNS or count > 1 << 22:
+        raise ControlError("unknown form of a packet set, or absurdly many packets")
+    return PacketSet(base, _decode_runs(rest, count))
+
+
+def _decode_runs(data: bytes, count: int) -> npt.NDArray[np.bool_]:
+    bits = np.zeros(count, dtype=np.bool_)
+    at, value, shift, missing = 0, 0, 0, True
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte & 0x80:
+            if shift > 28:
+                raise ControlError("run length too long")
+            continue
+        if at + value > count:
+            raise ControlError("runs longer than announced")
+        bits[at : at + value] = missing
+        at, value, shift, missing = at + value, 0, 0, not missing
+    if at != count or shift:
+        raise ControlError("runs shorter than announced")
+    return bits

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CSA-UD: communication-semantic-aware recovery over unreliable datagrams.
+
+What is public of CSA-UD (arXiv 2606.20582) is its abstract: RDMA over UD, data transmission
+decoupled from recovery, a loss-detection interval that adapts, multipath with bitmap-guided
+reassembly. Messages, formula and timers here are this project's (docs/protocols.md, section 1).
+
+The receiver looks: the posted receive says what to expect, so a lost tail or a message lost whole
+is found like any other hole. A look that finds holes sends their set; the sender resends what it
+believes lost and says so when the last of it has left; that answer is the time to look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import (
+    Action,
+    Actions,
+    Event,
+    LookAt,
+    Pause,
+    ReceiveState,
+    Refuse,
+    Resend,
+    SendState,
+    UsePaths,
+    View,
+    missing_packets,
+)
+from softroce_lab.recovery.control import Answer, Look, Verdict
+from softroce_lab.recovery.datagram import DatagramPolicy, PeerWork, Receiving, Sending
+from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.paths import PathHealth
+
+_STAMPS = 1 << 32
+_MOST_STRETCH = 8
+_LEAST_REORDER_NS = 50_000
+
+
+def stamp_age(now_ns: int, stamps_ns: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Signed nanoseconds from each stamp to `now_ns`, right within 2.1 s (stamps wrap)."""
+    wrapped = (np.int64(now_ns % _STAMPS) - stamps_ns.astype(np.int64)) % _STAMPS
+    return np.where(wrapped >= _STAMPS // 2, wrapped - _STAMPS, wrapped)
+
+
+class CsaUd(DatagramPolicy):
+    """Receiver-driven recovery with a dynamic interval."""
+
+    name = "csa_ud"
+
+    def __init__(self, view: View, timing: Timing) -> None:
+        super().__init__(view, timing)
+        self._health: dict[int, PathHealth] = {}
+        self.looks = 0
+        self.early_looks = 0
+
+    # ---------------------------------------------------------------- receiver: when to look
+
+    def interval_ns(self, work: PeerWork, missing: int) -> int:
+        """T = clamp(a*SRTT + b*RTTVAR + expected remaining transfer time, T_min, T_max)."""
+        srtt, var = self.rtt_ns(work.index, at_receiver=True)
+        wait = self.timing.srtt_weight * srtt + self.timing.rttvar_weight * var
+        rate = self.view.peer_state(work.index).receive_bytes_per_second
+        remaining = missing * self.view.chunk_bytes / rate * 1e9 if rate > 0 else 0
+        return self.clamp(work.stretch * wait + remaining)
+
+    def reorder_ns(self, work: PeerWork) -> int:
+        """How much longer a packet may take than one sent after it: paths differ."""
+        _, var = self.rtt_ns(work.index, at_receiver=True)
+        return max(var // 2, _LEAST_REORDER_NS)
+
+    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        yield from super().on_receive_posted(event, now_ns)
+        work = self._work(event.peer)
+        if next(iter(work.unopened), None) == event.handle:
+            yield LookAt(event.handle, now_ns + self.timing.first_look_ns)
+
+    def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self._work(event.peer)
+        overtaken = self._posted_before(work, event.handle)
+        yield from super().on_first_packet(event, now_ns)
+        yield LookAt(event.handle, now_ns + self.interval_ns(work, event.count))
+        # Messages begin in the order they were posted, or one of them was lost whole.
+        for receive in overtaken:
+            yield LookAt(receive.handle, now_ns + self.interval_ns(work, 0))
+        if not overtaken and work.unopened:
+            yield LookAt(next(iter(work.unopened)), now_ns + self.timing.t_max_ns)
+
+    @staticmethod
+    def _posted_before(work: PeerWork, handle: int) -> list[Receiving]:
+        before = []
+        for other, receive in work.unopened.items():
+            if other == handle:
+                break
+            before.append(receive)
+        return before
+
+    def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        receive = self._work(event.peer).receives.get(event.handle)
+        return () if receive is None else self._look_soon(receive, now_ns)
+
+    def _look_soon(self, receive: Receiving, now_ns: int) -> Iterator[Action]:
+        """Look once what was sent up to now has had time to arrive over any path."""
+        work = self._work(receive.peer)
+        receive.echo_ns = self.view.peer_state(receive.peer).newest_stamp_ns
+        yield LookAt(receive.handle, now_ns + self.reorder_ns(work))
+
+    # ---------------------------------------------------------------- receiver: a look
+
+    def on_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self._work(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is not None:
+            return self._look(work, receive, now_ns)
+        send = work.sends.get(event.id)
+        return () if send is None else self._ask(work, send, now_ns)
+
+    def _look(self, work: PeerWork, receive: Receiving, now_ns: int) -> Iterator[Action]:
+        state = self.view.receive_state(receive.handle)
+        if state is None:
+            return
+        missing = missing_packets(state)
+        flowing = self._flowing(receive, state)
+        receive.received = state.received
+        if flowing:  # what lies beyond the highest packet seen is still to come
+            missing[state.highest :] = False
+        if missing.any():
+            yield self._request(work, receive, missing, now_ns)
+        receive.echo_ns = None
+        rest = state.count - state.received
+        yield LookAt(receive.handle, now_ns + self.interval_ns(work, rest))
+
+    @staticmethod
+    def _flowing(receive: Receiving, state: ReceiveState) -> bool:
+        advanced = state.received > receive.received
+        return state.open and advanced and state.highest + 1 < state.count
+
+    def _request(
+        self, work: PeerWork, receive: Receiving, missing: npt.NDArray[np.bool_], now_ns: int
+    ) -> Action:
+        self.looks += 1
+        receive.round += 1
+        receive.asked_ns = now_ns
+        peer = self.view.peer_state(work.index)
+        echo = receive.echo_ns
+        if echo is None and peer.heard_ns >= 0:
+            echo = (peer.newest_stamp_ns - self.reorder_ns(work)) % _STAMPS
+        look = Look(receive.key, receive.id, receive.round, echo, control.packet_set(missing))
+        return self.say(work.index, look)
+
+    def on_asked_for(  # noqa: D102
+        self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
+    ) -> Actions:
+        return self._look(work, receive, now_ns)
+
+    def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> Iterator[Action]:
+        receive = work.receives_by_key.get(answer.key)
+        if receive is None or answer.round != receive.round & 0xFFFF:
+            return
+        if answer.verdict == Verdict.NOT_STARTED:
+            yield LookAt(receive.handle, now_ns + self.timing.t_max_ns)
+        elif answer.verdict == Verdict.ON_THE_WAY:
+            self.early_looks += 1
+            work.stretch = min(work.stretch * 2, _MOST_STRETCH)
+            yield LookAt(receive.handle, now_ns + self.interval_ns(work, 0))
+        else:
+            work.stretch = max(work.stretch // 2, 1)
+            yield from self._look_soon(receive, now_ns)
+
+    # ---------------------------------------------------------------- sender
+
+    def on_message(  # noqa: D102
+        self, work: PeerWork, message: control.Message, now_ns: int
+    ) -> Actions:
+        match message:
+            case Look():
+                return self._looked_at(work, message, now_ns)
+            case Answer():
+                return self._answered(work, message, now_ns)
+            case _:
+                return super().on_message(work, message, now_ns)
+
+    def _looked_at(self, work: PeerWork, look: Look, now_ns: int) -> Iterator[Action]:
+        send = work.sends_by_key.get(look.key)
+        state = None if send is None else self.view.send_state(send.handle)
+        if send is None or state is None or look.id not in (None, send.id):
+            yield self._answer(work, look, Verdict.NOT_STARTED)
+            return
+        if look.missing.base + len(look.missing.bits) > state.count:
+            yield Refuse("a look asks for packets beyond the message")
+            return
+        if state.paused:
+            yield Pause(send.handle, False)
+        if state.sent == 0:
+            yield self._answer(work, look, Verdict.NOT_STARTED)
+            return
+        lost = self._lost(work, look, state, now_ns)
+        if lost.size == 0:
+            yield self._answer(work, look, Verdict.ON_THE_WAY)
+            return
+        send.answer = (look.round, int(lost.size))
+        yield from self._blame_paths(work, state.paths[lost])
+        action = Resend(send.handle, lost)
+        yield from self.resend(work, send, action, int(state.attempts[lost].max()))
+
+    def _lost(
+        self, work: PeerWork, look: Look, state: SendState, now_ns: int
+    ) -> npt.NDArray[np.uint32]:
+        """Which of the packets asked for are lost, not just late.
+
+        Those that the receiver has given up by the stamps it has seen since, and those sent
+        longer ago than a round trip takes.
+        """
+        wanted = look.missing.indices()
+        wanted = wanted[wanted < state.sent]
+        stamps = state.stamps_ns[wanted]
+        srtt, var = self.rtt_ns(work.index)
+        lost = stamp_age(now_ns, stamps) > srtt + self.timing.rttvar_weight * var
+        if look.echo_stamp_ns is not None:
+            lost |= stamp_age(look.echo_stamp_ns, stamps) >= 0
+        return wanted[lost]
+
+    def _answer(self, work: PeerWork, look: Look, verdict: Verdict) -> Action:
+        return self.say(work.index, Answer(look.key, look.round, verdict, 0))
+
+    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self._work(event.peer)
+        send = work.sends.get(event.id)
+        if send is None:
+            return
+        send.out = True
+        if send.answer is not None:
+            round_, packets = send.answer
+            send.answer = None
+            yield self.say(work.index, Answer(send.key, round_, Verdict.RESENT, packets))
+        yield LookAt(send.handle, now_ns + self._patience_ns(work))
+
+    def _patience_ns(self, work: PeerWork) -> int:
+        """How long a sender whose packets are out waits for a word before it asks."""
+        srtt, var = self.rtt_ns(work.index)
+        return self.clamp(2 * srtt + self.timing.rttvar_weight * var)
+
+    def _ask(self, work: PeerWork, send: Sending, now_ns: int) -> Iterator[Action]:
+        yield self.ask_if_ready(send)
+        yield LookAt(send.handle, now_ns + 2 * self._patience_ns(work))
+
+    # ---------------------------------------------------------------- paths
+
+    def _paths(self, work: PeerWork) -> PathHealth:
+        health = self._health.get(work.index)
+        if health is None:
+            health = self._health[work.index] = PathHealth(self.view.paths)
+        return health
+
+    def _blame_paths(self, work: PeerWork, paths: npt.NDArray[np.uint8]) -> Iterator[Action]:
+        self._paths(work).note_lost(paths)
+        shares = self._paths(work).reweigh()
+        if shares is not None:
+            yield UsePaths(work.index, shares)
+
+    def on_acknowledged(self, work: PeerWork, send: Sending) -> Actions:  # noqa: D102
+        state = self.view.send_state(send.handle)
+        if state is not None:
+            self._paths(work).note_sent(state.paths)
+        shares = self._paths(work).reweigh()
+        return () if shares is None else [UsePaths(work.index, shares)]
+
+    def summary(self) -> dict[str, Any]:  # noqa: D102
+        shares = {peer: health.shares for peer, health in self._health.items()}
+        return {"looks": self.looks, "early_looks": self.early_looks, "path_shares": shares}

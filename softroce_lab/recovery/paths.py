@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which paths lose more than the others: the evidence of bitmaps, and the shares that follow.
+
+This project's definition [protocols.md, section 1, Multipath]: paths that lose more than the
+others are used less and probed now and then, so that a grey link is left within a few RTTs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FULL_SHARE = 16
+PROBE_SHARE = 1
+_MEMORY_PACKETS = 4096.0  # evidence beyond this fades, so that a healed path is used again
+_LEAST_EXCESS = 5.0  # losses above expectation before a path is suspected
+
+
+class PathHealth:
+    """Losses and sends per path to one peer, fading."""
+
+    def __init__(self, paths: int) -> None:
+        self._sent = np.zeros(paths)
+        self._lost = np.zeros(paths)
+        self.shares = [FULL_SHARE] * paths
+
+    def note_sent(self, paths: npt.NDArray[np.uint8]) -> None:
+        """These packets were sent, each on the given path."""
+        self._sent += np.bincount(paths, minlength=len(self._sent))[: len(self._sent)]
+        total = float(self._sent.sum())
+        if total > _MEMORY_PACKETS:
+            self._sent *= _MEMORY_PACKETS / total
+            self._lost *= _MEMORY_PACKETS / total
+
+    def note_lost(self, paths: npt.NDArray[np.uint8]) -> None:
+        """These packets were lost, each on the given path."""
+        self._lost += np.bincount(paths, minlength=len(self._lost))[: len(self._lost)]
+
+    def reweigh(self) -> list[int] | None:
+        """New shares if they changed, else None.
+
+        A path is suspected when it lost three times what its share of the packets would lose at
+        the median path's rate, and at least `_LEAST_EXCESS` packets more than that.
+        """
+        rate = self._lost / np.maximum(self._sent, 1.0)
+        expected = float(np.median(rate)) * self._sent
+        suspected = self._lost > 3 * expected + _LEAST_EXCESS
+        if suspected.all():
+            suspected[:] = False
+        shares = [PROBE_SHARE if bad else FULL_SHARE for bad in suspected]
+        if shares == self.shares:
+            return None
+        self.shares = shares
+        return shares
