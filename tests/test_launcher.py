@@ -130,7 +130,7 @@ def test_every_step_is_one_line_with_size_and_seconds(first_starts):
     said = "".join(result.stderr for result in first_starts[1])
     lines = [line for line in said.splitlines() if "waiting" not in line]
     assert len(lines) == 4
-    assert all(re.search(r" \.\.\. (\S+ [kMG]B|all there), \d+ s$", line) for line in lines), lines
+    assert all(re.search(r" \.\.\. ([\d.]+ [kMG]?B|all there), \d+ s$", line) for line in lines), lines
 
 
 @pytest.mark.full("preparation")
