@@ -10,8 +10,8 @@
 #ifndef SOFTROCE_LAB_WIRE_H
 #define SOFTROCE_LAB_WIRE_H
 
-#define LAB_ROCE_UDP_PORT 4791 /* IBA annex A17 */
-#define LAB_UDP_SPORT_BASE 0xC000 /* source port = base + path */
+#define LAB_ROCE_UDP_PORT 4791           /* IBA annex A17 */
+#define LAB_UDP_SPORT_BASE 0xC000        /* source port = base + path */
 #define LAB_BTH_OPCODE_UD_SEND_ONLY 0x64 /* IBA 9.2.1 */
 
 #define LAB_HDR_VERSION 1
