@@ -108,8 +108,8 @@ class Module:
         flags += [f"-D{name}={value}" for name, value in parameters.items()]
         try:
             with _kernel_tree():
-                self._bpf = bcc.BPF(src_file=str(XDP / source), cflags=flags, allow_rlimit=False)
-            self._programs = {name: self._bpf.load_func(name, bcc.BPF.XDP).fd for name in programs}
+                self._bpf = bcc.BPF(src_file=os.fsencode(XDP / source), cflags=flags, allow_rlimit=False)
+            self._programs = {name: self._bpf.load_func(name.encode(), bcc.BPF.XDP).fd for name in programs}
         except Exception as error:  # bcc raises nothing more exact
             raise LabError(
                 f"xdp/{source} does not compile or load: {error}",

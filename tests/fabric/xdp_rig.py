@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A small real fabric for the tests of its XDP side: namespaces, veths, programs; no ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from softroce_lab.fabric import bpf, bpffs, links, netns
+from softroce_lab.fabric.xdp import Mode, XdpFabric, directed_links
+from softroce_lab.fabric.xdp_layout import PortCounters
+from softroce_lab.topology.plan import Plan
+
+TOKEN = 0xFEEDFACE12345678
+ETH_P_ALL = 3
+ROCE_PORT = 4791
+
+
+def checksum(data: bytes) -> int:
+    """RFC 1071; 0 over a header that holds its right checksum."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def number(address: str) -> int:
+    return int.from_bytes(socket.inet_aton(address), "big")
+
+
+def lab_header(
+    *,
+    kind: int = 0,
+    operation: int = 0,
+    step: int = 0,
+    message: int = 0,
+    index: int = 0,
+    attempt: int = 0,
+) -> bytes:
+    """struct lab_hdr of xdp/lab_wire.h."""
+    return struct.pack(
+        "!BBBBHHIIIIIIII",
+        1 << 4 | kind,
+        0,
+        0,
+        attempt,
+        operation,
+        step,
+        message,
+        0,
+        index,
+        1,
+        *(0,) * 4,
+    )
+
+
+def roce(
+    src: str,
+    dst: str,
+    *,
+    sport: int = 0xC000,
+    psn: int = 0,
+    qpn: int = 17,
+    lab: bytes = b"",
+    size: int = 200,
+    ttl: int = 64,
+    dport: int = ROCE_PORT,
+) -> bytes:
+    """An Ethernet frame with a UD SEND; its ICRC is zeros, which no switch looks at."""
+    payload = lab.ljust(size, b"\x00")
+    bth = struct.pack("!BBHII", 0x64, 0, 0xFFFF, qpn, psn)
+    deth = struct.pack("!II", 0x11111111, 1)
+    udp_bytes = 8 + len(bth) + len(deth) + len(payload) + 4
+    udp = struct.pack("!HHHH", sport, dport, udp_bytes, 0)
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + udp_bytes, 0, 0, ttl, 17, 0)
+    head += socket.inet_aton(src) + socket.inet_aton(dst)
+    head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
+    ethernet = b"\xff" * 6 + b"\x02" * 6 + struct.pack("!H", 0x0800)
+    return ethernet + head + udp + bth + deth + payload + bytes(4)
+
+
+class Rig:
+    """The plan, realised. Hosts have one port each."""
+
+    def __init__(self, plan: Plan, mode: Mode, directory: Path) -> None:
+        self.plan = plan
+        self.mode = mode
+        self.bpffs = directory / "bpf"
+        self._source = f"softroce_lab-test-{os.getpid()}"
+        self.namespaces = {node.name: netns.create() for node in plan.nodes}
+        bpffs.mount(self.bpffs, self._source)
+        links.create(plan.links, plan.mtu, self.namespaces)
+        gateways = links.gateways(plan)
+        for node in plan.nodes:
+            with self.enter(node.name):
+                links.silence()
+                links.configure(node, gateways)
+        self.xdp = XdpFabric.attach(plan, self.enter, self.bpffs, TOKEN, mode)
+        self._before = self.xdp.counters()
+
+    def refresh(self) -> None:
+        """As after `lab up`: no faults, no captures, no probes seen, all counts from zero."""
+        self.xdp.clear_faults()
+        for link, _, _ in directed_links(self.plan.links):
+            self.xdp.capture(link, 0)
+        seen = bpf.Map.pinned(self.bpffs / "probe_seen")
+        for ifindex in self.xdp.probe_seen():
+            seen.put(struct.pack("=I", ifindex), bytes(8))
+        seen.close()
+        self.settle()
+        self._before = self.xdp.counters()
+
+    def close(self) -> None:
+        self.xdp.close()
+        bpffs.unmount(self.bpffs, self._source)
+        for fd in self.namespaces.values():
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def enter(self, node: str) -> Iterator[None]:
+        with netns.entered(self.namespaces[node]):
+            yield
+
+    def tap(self, node: str, port: int = 0) -> Tap:
+        """A packet socket on a node's port."""
+        return Tap(self, node, self.plan.node(node).ports[port].name)
+
+    def address(self, host: str) -> str:
+        address = self.plan.node(host).address
+        assert address is not None
+        return address
+
+    def settle(self) -> None:
+        """Wait until no counter moves: every frame sent so far has arrived or is lost."""
+        before = None
+        for _ in range(200):
+            now = self.xdp.counters()
+            if now == before:
+                return
+            before = now
+            time.sleep(0.02)
+        raise AssertionError("the fabric does not come to rest")
+
+    def counters(self) -> dict[int, PortCounters]:
+        """What every port counted since the last refresh."""
+        names = PortCounters.__slots__
+        return {
+            ifindex: PortCounters(
+                *(getattr(now, name) - getattr(self._before[ifindex], name) for name in names)
+            )
+            for ifindex, now in self.xdp.counters().items()
+        }
+
+    def total(self, name: str) -> int:
+        return sum(getattr(count, name) for count in self.counters().values())
+
+
+@contextlib.contextmanager
+def listening(rig: Rig, host: str) -> Iterator[None]:
+    """The host has a socket on RoCE's port, so that its kernel refuses nothing by ICMP."""
+    with rig.enter(host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind((rig.address(host), ROCE_PORT))
+        yield
+
+
+class Tap:
+    """Sends frames out of a port, and sees those that reach the kernel there."""
+
+    def __init__(self, rig: Rig, node: str, interface: str) -> None:
+        with rig.enter(node):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+            self._socket.bind((interface, ETH_P_ALL))
+
+    def __enter__(self) -> Tap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, frame: bytes) -> None:
+        self._socket.send(frame)
+
+    def received(self) -> list[bytes]:
+        """The frames that came in so far; those that went out are left away."""
+        frames = []
+        self._socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                frame, address = self._socket.recvfrom(65536)
+                if address[2] != socket.PACKET_OUTGOING:
+                    frames.append(frame)
+        return frames

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""xdp/lab_fault.h: what it decides, that it is random enough, and that it never changes.
+
+tests/fabric/test_xdp.py holds the BPF build of the same header to these answers.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import math
+from dataclasses import asdict, dataclass
+
+import pytest
+
+from softroce_lab import _native
+
+MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+H1, H3 = 0x0A000001, 0x0A000003
+DATA, CONTROL, REPORT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Packet:
+    src: int = H1
+    dst: int = H3
+    kind: int = DATA
+    operation: int = 0
+    step: int = 0
+    message: int = 0
+    index: int = 0
+    attempt: int = 0
+
+    def native(self) -> _native.PacketIdentity:
+        return _native.PacketIdentity(**asdict(self))
+
+
+def mix64(word: int) -> int:
+    """SplitMix64's finaliser, written again from its definition."""
+    word ^= word >> 30
+    word = word * 0xBF58476D1CE4E5B9 & MASK
+    word ^= word >> 27
+    word = word * 0x94D049BB133111EB & MASK
+    return word ^ word >> 31
+
+
+def absorb(state: int, word: int) -> int:
+    return mix64(((state ^ word) + GOLDEN) & MASK)
+
+
+def digest(packet: Packet) -> int:
+    words = [packet.src << 32 | packet.dst, packet.kind << 40, packet.message << 32]
+    if packet.kind == DATA:
+        words[1] |= packet.attempt << 32 | packet.operation << 16 | packet.step
+        words[2] |= packet.index
+    state = 0
+    for word in words:
+        state = absorb(state, word)
+    return state
+
+
+def draw(stream: int, name: int) -> int:
+    return absorb(mix64((stream + GOLDEN) & MASK), name)
+
+
+SOME = [
+    Packet(),
+    Packet(index=511, attempt=3),
+    Packet(operation=7, step=65535, message=2**32 - 1, index=2**32 - 1, attempt=255),
+    Packet(src=H3, dst=H1, kind=CONTROL, message=12),
+    Packet(src=0xFFFFFFFF, dst=0, kind=REPORT, message=12),
+]
+
+
+def test_the_mixer_is_splitmix64():
+    """The first outputs of SplitMix64 seeded with 1234567, as its author's program prints them."""
+    outputs = [_native.mix64((1234567 + n * GOLDEN) & MASK) for n in range(1, 4)]
+    assert outputs == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+@pytest.mark.parametrize("packet", SOME)
+def test_digest_and_draw_are_what_the_definition_says(packet):
+    assert _native.identity_digest(packet.native()) == digest(packet)
+    for stream in (0, 1, 0x0123456789ABCDEF, MASK):
+        assert _native.fault_draw(stream, digest(packet)) == draw(stream, digest(packet))
+
+
+def test_digests_stay_for_ever():
+    """A change of these numbers changes which packets every recorded seed drops."""
+    assert [_native.identity_digest(packet.native()) for packet in SOME] == [
+        0x3B0E0FE7B63CF40F,
+        0xE4F981A766C3EF7F,
+        0x06FAE4ACD5A5282E,
+        0x6B5CEBBF3BBF041C,
+        0x3A8A86F4CEB143E9,
+    ]
+
+
+def test_every_field_of_a_data_packet_counts():
+    base = Packet(H1, H3, DATA, 1, 1, 1, 1, 1)
+    others = [
+        Packet(**{**asdict(base), field: value})
+        for field, value in [
+            ("src", H3),
+            ("dst", H1),
+            ("kind", CONTROL),
+            ("operation", 2),
+            ("step", 2),
+            ("message", 2),
+            ("index", 2),
+            ("attempt", 2),
+        ]
+    ]
+    digests = {_native.identity_digest(packet.native()) for packet in [base, *others]}
+    assert len(digests) == 1 + len(others)
+
+
+@pytest.mark.parametrize("kind", [CONTROL, REPORT])
+def test_control_and_reports_are_named_by_kind_and_sequence_alone(kind):
+    plain = Packet(kind=kind, message=77).native()
+    busy = Packet(kind=kind, message=77, operation=1, step=2, index=3, attempt=4).native()
+    assert _native.identity_digest(plain) == _native.identity_digest(busy)
+
+
+def test_thresholds_at_their_ends():
+    packet = Packet().native()
+    value = draw(5, digest(Packet()))
+    assert _native.fault_decide([(5, 0, False)], packet) == -1
+    assert _native.fault_decide([(5, value, False)], packet) == -1
+    assert _native.fault_decide([(5, value + 1, False)], packet) == 0
+    assert _native.fault_decide([(5, MASK, False)], packet) == 0
+
+
+def test_the_first_rule_that_hits_decides():
+    never, always = (1, 0, False), (2, MASK, False)
+    packet = Packet().native()
+    assert _native.fault_decide([], packet) == -1
+    assert _native.fault_decide([never, always, always], packet) == 1
+    assert _native.fault_decide([never] * 7 + [always], packet) == 7
+    with pytest.raises(ValueError, match="more rules"):
+        _native.fault_decide([never] * 9, packet)
+
+
+def test_a_nameless_frame_is_decided_by_its_count():
+    half = 2**63
+    nameless = Packet(kind=_native.KIND_NONE).native()
+    for n in range(200):
+        lost = draw(9, mix64((n + GOLDEN) & MASK)) < half
+        assert (_native.fault_decide([(9, half, False)], nameless, n) == 0) is lost
+        assert (_native.fault_decide([(9, half, True)], Packet().native(), n) == 0) is lost
+
+
+def chi_square(counts: list[int]) -> float:
+    expected = sum(counts) / len(counts)
+    return sum((count - expected) ** 2 / expected for count in counts)
+
+
+def assert_uniform(counts: list[int]) -> None:
+    """Within 5 standard deviations of chi-square's mean, either way; the inputs are fixed."""
+    freedom = len(counts) - 1
+    assert abs(chi_square(counts) - freedom) < 5 * math.sqrt(2 * freedom)
+
+
+DRAWS = 1 << 15
+
+SEQUENCES = {
+    "index": lambda n: Packet(index=n),
+    "message and index": lambda n: Packet(message=n >> 9, index=n & 511),
+    "attempt": lambda n: Packet(index=n >> 3, attempt=n & 7),
+    "step": lambda n: Packet(step=n & 0xFFFF),
+    "operation": lambda n: Packet(operation=n & 0xFFFF),
+    "addresses": lambda n: Packet(src=0x0A000000 + (n >> 8), dst=0x0A000000 + (n & 255)),
+    "control": lambda n: Packet(kind=CONTROL, message=n),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_draws_over_consecutive_names_are_uniform(name):
+    digests = [_native.identity_digest(SEQUENCES[name](n).native()) for n in range(DRAWS)]
+    draws = [_native.fault_draw(3, digest) for digest in digests]
+    for shift in (0, 28, 56):
+        counts = collections.Counter(draw >> shift & 255 for draw in draws)
+        assert_uniform([counts[value] for value in range(256)])
+
+
+def joint(pairs) -> list[int]:
+    """How often each of the 256 combinations of two top nibbles came up."""
+    counts = [0] * 256
+    for first, second in pairs:
+        counts[first >> 60 << 4 | second >> 60] += 1
+    return counts
+
+
+def test_streams_that_differ_in_one_bit_are_independent():
+    for bit in (0, 31, 63):
+        digests = (_native.identity_digest(Packet(index=n).native()) for n in range(DRAWS // 4))
+        pairs = ((_native.fault_draw(6, d), _native.fault_draw(6 ^ 1 << bit, d)) for d in digests)
+        assert_uniform(joint(pairs))
+
+
+def test_neighbouring_packets_are_independent():
+    values = [
+        _native.fault_draw(8, _native.identity_digest(Packet(index=n).native()))
+        for n in range(DRAWS)
+    ]
+    assert_uniform(joint(itertools.pairwise(values)))
+
+
+def test_an_attempt_is_independent_of_the_one_before():
+    def value(n: int, attempt: int) -> int:
+        name = _native.identity_digest(Packet(index=n, attempt=attempt).native())
+        return _native.fault_draw(8, name)
+
+    assert_uniform(joint((value(n, 0), value(n, 1)) for n in range(DRAWS)))
+
+
+def test_counts_of_one_link_are_independent():
+    values = [_native.fault_draw(8, _native.mix64((n + GOLDEN) & MASK)) for n in range(DRAWS)]
+    assert_uniform(joint(itertools.pairwise(values)))
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.01, 0.001])
+def test_loss_comes_at_its_rate(probability):
+    packets, threshold = 50_000, int(probability * 2**64)
+    lost = sum(
+        _native.fault_decide([(4, threshold, False)], Packet(index=n).native()) == 0
+        for n in range(packets)
+    )
+    deviation = math.sqrt(packets * probability * (1 - probability))
+    assert abs(lost - packets * probability) < 5 * deviation

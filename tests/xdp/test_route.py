@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""xdp/lab_route.h: paths are used evenly, and one switch's choice says nothing of another's."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import pytest
+
+from softroce_lab import _native
+
+FLOW = {"src": 0x0A000001, "dst": 0x0A000003, "proto": 17, "dport": 4791}
+
+
+def choose(salt: int, sport: int, ways: int, **other: int) -> int:
+    return _native.route_choose(salt=salt, sport=sport, ways=ways, **{**FLOW, **other})
+
+
+def assert_even(counts: collections.Counter[int], ways: int) -> None:
+    total = sum(counts.values())
+    expected = total / ways
+    chi_square = sum((counts[way] - expected) ** 2 / expected for way in range(ways))
+    assert abs(chi_square - (ways - 1)) < 5 * math.sqrt(2 * (ways - 1))
+
+
+@pytest.mark.parametrize("ways", [1, 2, 3, 7, 64])
+def test_every_port_gets_its_share(ways):
+    counts = collections.Counter(choose(1, sport, ways) for sport in range(1 << 15))
+    assert set(counts) == set(range(ways))
+    if ways > 1:
+        assert_even(counts, ways)
+
+
+@pytest.mark.parametrize("field", ["src", "dst", "proto", "dport"])
+def test_every_field_of_a_flow_counts(field):
+    changed = {field: FLOW[field] ^ 1}
+    differ = sum(choose(1, s, 2) != choose(1, s, 2, **changed) for s in range(1000))
+    assert 400 < differ < 600
+
+
+def test_a_flow_stays_on_its_port():
+    assert {choose(9, 0xC001, 16) for _ in range(10)} == {choose(9, 0xC001, 16)}
+
+
+def test_the_second_tier_uses_all_paths_of_what_one_port_of_the_first_sends_it():
+    """With one salt for both, all of it would go the same way: hash polarisation."""
+    through_port_0 = [sport for sport in range(1 << 14) if choose(100, sport, 4) == 0]
+    assert_even(collections.Counter(choose(101, sport, 4) for sport in through_port_0), 4)
+    assert {choose(100, sport, 4) for sport in through_port_0} == {0}
+
+
+def test_spray_uses_every_port_evenly():
+    counts = collections.Counter(_native.spray_choose(salt=5, n=n, ways=8) for n in range(1 << 14))
+    assert_even(counts, 8)
