@@ -229,6 +229,7 @@ static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, u32 port)
   __builtin_memcpy(frame->eth->h_source, out->mac, 6);
   if (loses(ctx, frame, out->tx_link, count)) {
     count->injected_tx++;
+    count->injected_tx_roce += frame->roce;
     return XDP_DROP;
   }
   action = egress.redirect_map(port, 0);
@@ -273,6 +274,7 @@ int switch_port(struct xdp_md *ctx) {
   count->rx_roce += frame.roce;
   if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
     count->injected_rx++;
+    count->injected_rx_roce += frame.roce;
     return XDP_DROP;
   }
   if (frame.ip->ttl <= 1) {
@@ -305,6 +307,7 @@ int host_port(struct xdp_md *ctx) {
   count->rx_roce += frame.roce;
   if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
     count->injected_rx++;
+    count->injected_rx_roce += frame.roce;
     return XDP_DROP;
   }
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;

@@ -71,6 +71,8 @@ struct lab_counters {
   lab_u64 answered;    /* ARP and probes sent back */
   lab_u64 injected_rx; /* dropped by a rule of the link that ends here */
   lab_u64 injected_tx; /* dropped by a rule of the link that begins here */
+  lab_u64 injected_rx_roce;
+  lab_u64 injected_tx_roce;
   lab_u64 no_route;
   lab_u64 ttl_exceeded;
   lab_u64 malformed;

@@ -160,6 +160,8 @@ class PortCounters:
     answered: int  # ARP and probes sent back
     injected_rx: int  # dropped by a rule of the link that ends here
     injected_tx: int  # dropped by a rule of the link that begins here
+    injected_rx_roce: int
+    injected_tx_roce: int
     no_route: int
     ttl_exceeded: int
     malformed: int
@@ -168,6 +170,11 @@ class PortCounters:
     unwired: int  # the chosen port has no entry in the device map
     drop_log_lost: int  # dropped by a rule, but the drop record was lost
     capture_lost: int
+
+    def __sub__(self, before: PortCounters) -> PortCounters:
+        """What was counted since `before`."""
+        names = self.__slots__
+        return PortCounters(*(getattr(self, name) - getattr(before, name) for name in names))
 
     @classmethod
     def unpack(cls, value: bytes) -> PortCounters:

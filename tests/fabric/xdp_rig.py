@@ -148,13 +148,7 @@ class Rig:
 
     def counters(self) -> dict[int, PortCounters]:
         """What every port counted since the last refresh."""
-        names = PortCounters.__slots__
-        return {
-            ifindex: PortCounters(
-                *(getattr(now, name) - getattr(self._before[ifindex], name) for name in names)
-            )
-            for ifindex, now in self.xdp.counters().items()
-        }
+        return {i: now - self._before[i] for i, now in self.xdp.counters().items()}
 
     def total(self, name: str) -> int:
         return sum(getattr(count, name) for count in self.counters().values())
