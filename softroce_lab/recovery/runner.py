@@ -10,6 +10,7 @@ from softroce_lab.recovery.api import (
     Action,
     CompleteSend,
     Control,
+    Event,
     FailReceive,
     LookAt,
     LookAtPeer,
@@ -23,18 +24,26 @@ from softroce_lab.recovery.api import (
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
 
-Recorder = Callable[[int, Action], None]
-"""Called with the time in ns and each action that is taken."""
+Recorder = Callable[[int, Event, Action], None]
+"""Called with the time in ns, what happened, and each action that is taken upon it."""
+
+LatenessRecorder = Callable[[int], None]
+"""Called with the ns from each event to its decision: zero on a clock moved by hand."""
 
 
 class PolicyRunner:
     """Hands an endpoint's events to a policy and the policy's actions to the endpoint."""
 
     def __init__(
-        self, endpoint: Endpoint, policy: Policy, recorder: Recorder | None = None
+        self,
+        endpoint: Endpoint,
+        policy: Policy,
+        recorder: Recorder | None = None,
+        lateness: LatenessRecorder | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._recorder = recorder
+        self._lateness = lateness
         self._handlers: dict[str, Any] = {
             "SEND_POSTED": policy.on_send_posted,
             "SENT": policy.on_sent,
@@ -55,9 +64,11 @@ class PolicyRunner:
         events = self._endpoint.take_events()
         for event in events:
             now_ns = self._endpoint.now_ns
+            if self._lateness is not None:
+                self._lateness(now_ns - event.at_ns)
             for action in self._handlers[event.kind.name](event, now_ns):
                 if self._recorder is not None:
-                    self._recorder(now_ns, action)
+                    self._recorder(now_ns, event, action)
                 self._apply(action)
         return len(events)
 

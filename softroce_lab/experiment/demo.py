@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The demo: a real file over a lossy leaf-spine fabric, once per transport, with the same losses."""
+
+from __future__ import annotations
+
+import ctypes.util
+import dataclasses
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from softroce_lab import topology
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment import record, transfer
+from softroce_lab.experiment.transfer import Job, TransferRun
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.faults import profile
+from softroce_lab.faults.resolve import arm
+from softroce_lab.recovery import registry
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
+from softroce_lab.topology.plan import Plan
+
+TRANSPORTS = ("csa_ud", "ud_rto")
+DEFAULT_BYTES = 128 << 20
+_QKEY_BASE = 0x1EE70000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
+
+
+class Reporter(Protocol):
+    """Hears how the demo gets on."""
+
+    def say(self, text: str) -> None:
+        """A step begins."""
+
+    def transfer(self, transport: str, total_bytes: int) -> Callable[[int], None]:
+        """A transfer begins; what is returned is told the bytes received so far."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What the user may choose."""
+
+    file: Path | None = None  # None: the first 128 MiB of bcc's libLLVM
+    transports: Sequence[str] = TRANSPORTS
+    topology: str = "leaf-spine"
+    faults: str | None = "spine-loss-1pct"
+    name: str = "demo"
+    seed: int | None = None
+    mode: fabric.Mode = "auto"
+    capture: str | None = "leaf1->spine1"
+    message_bytes: int = transfer.MESSAGE_BYTES
+    depth: int = transfer.DEPTH
+    runs: Path = Path("runs")
+    save: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the demo found."""
+
+    directory: Path
+    runs: list[TransferRun]
+
+    @property
+    def verified(self) -> bool:
+        """Whether every transport delivered the file, bit by bit."""
+        return all(run.verified for run in self.runs)
+
+    @property
+    def same_fates(self) -> bool:
+        """Whether all transports lost the same packets of those sent first."""
+        first = self.runs[0].first_attempts_lost()
+        return all(run.first_attempts_lost() == first for run in self.runs[1:])
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_dir": str(self.directory),
+            "same_first_attempt_drops": self.same_fates,
+            "runs": [run.summary() for run in self.runs],
+        }
+
+
+def run(options: Options, reporter: Reporter) -> Outcome:
+    """Bring the lab up, send the file over each transport, take the lab down.
+
+    UserError, EnvironmentLackError, RunError; whatever happens, the lab is gone afterwards.
+    """
+    for transport in options.transports:
+        registry.find(transport)
+    path = options.file or default_file()
+    size = _size(path, whole=options.file is not None)
+    quiet = topology.load(options.topology, name=options.name, seed=options.seed)
+    armed = quiet if options.faults is None else arm(quiet, profile.load(options.faults))
+    captured = None if options.capture is None else _directed_link(armed, options.capture)
+    source, destination = _ends(armed)
+    job = Job(
+        source,
+        destination,
+        path.resolve(),
+        size,
+        options.message_bytes,
+        options.depth,
+        save=None if options.save is None else options.save.resolve(),
+    )
+    directory = RunDirectory.create(options.name, under=options.runs)
+    directory.manifest(state="running", **_facts(armed, options, job))
+    try:
+        runs = _run_all(options, armed, job, captured, directory, reporter)
+    except BaseException as error:
+        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        directory.manifest(state=state, error=str(error) or type(error).__name__)
+        raise
+    outcome = Outcome(directory.path, runs)
+    verdicts = {"verified": outcome.verified, "same_first_attempt_drops": outcome.same_fates}
+    directory.manifest(state="done", verdicts=verdicts, runs=[_figures(run) for run in runs])
+    return outcome
+
+
+def _run_all(
+    options: Options,
+    plan: Plan,
+    job: Job,
+    captured: int | None,
+    directory: RunDirectory,
+    reporter: Reporter,
+) -> list[TransferRun]:
+    quiet = dataclasses.replace(plan, faults=())
+    lab = fabric.up(quiet, mode=options.mode, ephemeral=True, say=reporter.say)
+    try:
+        directory.manifest(xdp_mode=lab.mode)
+        lab.plan = plan
+        lab.xdp.set_faults(plan.faults)
+        if captured is not None:
+            lab.xdp.capture(captured)
+        runs = []
+        for transport in options.transports:
+            lab.xdp.restart_index()
+            progress = reporter.transfer(transport, job.size_bytes)
+            qkey = _QKEY_BASE + len(runs)
+            runs.append(transfer.run(lab, transport, job, qkey=qkey, progress=progress))
+        record.write(directory, lab, runs, captured is not None)
+        return runs
+    finally:
+        lab.down(reporter.say)
+
+
+def _facts(plan: Plan, options: Options, job: Job) -> dict[str, Any]:
+    return {
+        "name": options.name,
+        "clock": "real",
+        "grade": "identity" if all(rule.key == "identity" for rule in plan.faults) else "index",
+        "seed": plan.seed,
+        "topology": options.topology,
+        "topology_hash": plan.digest,
+        "faults": [f"{rule.rule}: random {rule.probability:.4%}" for rule in plan.faults],
+        "file": {"path": str(job.path), "bytes": job.size_bytes},
+        "source": job.source,
+        "destination": job.destination,
+        "message_bytes": job.message_bytes,
+        "depth": job.depth,
+        "capture": options.capture,
+        "environment": environment(),
+    }
+
+
+def _figures(run: TransferRun) -> dict[str, Any]:
+    return {
+        **run.summary(),
+        "sha256": {"sent": run.sent["sha256"], "received": run.received["sha256"]},
+        "begun_monotonic_ns": run.epoch_ns,
+        "sender": run.sent,
+        "receiver": run.received,
+        "ports": [dataclasses.asdict(port) for port in run.ports],
+    }
+
+
+# ---------------------------------------------------------------- what is sent, and where
+
+
+def default_file() -> Path:
+    """bcc's libLLVM: a real file of about 100 MB that every machine of the lab's has.
+
+    RunError if bcc is there without it.
+    """
+    bcc = ctypes.util.find_library("bcc")
+    if bcc is None:
+        raise RunError("libbcc is not installed", hint="name a file: --file PATH")
+    ctypes.CDLL(bcc)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if match := re.search(r"\s(/\S*/libLLVM\S*)$", line):
+            return Path(match[1])
+    raise RunError("libbcc does not use a shared libLLVM", hint="name a file: --file PATH")
+
+
+def _size(path: Path, *, whole: bool) -> int:
+    try:
+        with path.open("rb") as file:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path} is not a regular file", hint="send another one: --file")
+            file.read(1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", hint="--file PATH") from error
+    return status.st_size if whole else min(status.st_size, DEFAULT_BYTES)
+
+
+def _ends(plan: Plan) -> tuple[str, str]:
+    """The first host and the first one that hangs on another switch."""
+    first = plan.hosts[0]
+    switch = {end.node: other.node for link in plan.links for end, other in _both(link)}
+    for host in plan.hosts[1:]:
+        if switch[host.name] != switch[first.name]:
+            return first.name, host.name
+    if len(plan.hosts) < 2:
+        raise UserError(f"the topology of {plan.name} has one host only, a transfer needs two")
+    return first.name, plan.hosts[1].name
+
+
+def _both(link: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    return (link.a, link.b), (link.b, link.a)
+
+
+def _directed_link(plan: Plan, text: str) -> int:
+    names = {
+        f"{near.node}->{far.node}": number
+        for link in plan.links
+        for number, near, far in link.halves
+    }
+    if text not in names:
+        raise UserError(
+            f"no link {text} to capture", hint=f"links of {plan.name}: {', '.join(names)}"
+        )
+    return names[text]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Host processes as the experiment sees them: started, told, listened to, ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Self
+
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.experiment.settings import HostSettings, PeerSettings
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.topology.plan import Node, Port
+
+_ARGV = [sys.executable, "-m", "softroce_lab.experiment.host"]
+START_S = 20.0  # a host process imports, opens its port and answers within this
+_CHUNK_BYTES = 1 << 16
+
+
+def gateway(lab: Lab, node: Node) -> Port:
+    """The switch's port at the other end of a host's uplink."""
+    uplink = node.ports[0]
+    link = next(link for link in lab.plan.links if uplink in (link.a, link.b))
+    return link.b if link.a == uplink else link.a
+
+
+def mac_number(mac: str) -> int:
+    """A MAC address as a number."""
+    return int(mac.replace(":", ""), 16)
+
+
+class HostHandle:
+    """A host process of a lab, from the outside."""
+
+    def __init__(self, lab: Lab, node: Node, transport: str, epoch_ns: int, qkey: int) -> None:
+        self.node = node
+        port = node.ports[0]
+        self.settings = HostSettings(
+            node=node.name,
+            interface=port.name,
+            ifindex=port.ifindex,
+            address=int(ipaddress.IPv4Address(node.address or "0.0.0.0")),
+            mac=mac_number(port.mac),
+            xsks_map=str(lab.bpffs / "xsks"),
+            xdp_mode=lab.mode,
+            transport=transport,
+            epoch_ns=epoch_ns,
+            qkey=qkey,
+        )
+        self.gateway_mac = mac_number(gateway(lab, node).mac)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._process = lab.spawn(
+            _ARGV,
+            role=f"host {node.name}",
+            node=node.name,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+        self._received = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process: by the end of its input, and if that is not enough, by signals."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(1.0)
+        self._process.end()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._stderr.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when a document waits."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def tell(self, command: str, arguments: dict[str, Any]) -> None:
+        """Send a command. RunError if the process is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{command} {json.dumps(arguments)}\n".encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
+
+    def documents(self) -> list[dict[str, Any]]:
+        """All that the process has said and was not read; blocks if that is nothing.
+
+        RunError if it failed or is gone.
+        """
+        chunk = os.read(self.fileno(), _CHUNK_BYTES)
+        if not chunk:
+            raise self._gone()
+        self._received += chunk
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        documents = [json.loads(line) for line in lines]
+        for document in documents:
+            if "error" in document:
+                raise self._failed(document)
+        return documents
+
+    def expect(self, name: str, timeout_s: float = START_S) -> Any:
+        """The next document's field `name`. RunError if it does not come in time."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if select.select([self], [], [], left_s)[0]:
+                for document in self.documents():
+                    if name in document:
+                        return document[name]
+        raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
+
+    def peer_settings(self, other: HostHandle, qps: dict[str, int]) -> PeerSettings:
+        """What this host must know of another one."""
+        return PeerSettings(
+            address=other.settings.address, mac=self.gateway_mac, qkey=other.settings.qkey, **qps
+        )
+
+    def _failed(self, document: dict[str, Any]) -> RunError | UserError:
+        what = f"{self.node.name}: {document['error']}"
+        return UserError(what) if document["exit_code"] == ExitCode.USAGE else RunError(what)
+
+    def _gone(self) -> RunError:
+        status = self._process.wait(1.0)
+        self._stderr.seek(0)
+        said = self._stderr.read()[-2000:].decode(errors="replace").strip()
+        last = said.splitlines()[-1] if said else "it said nothing"
+        return RunError(f"the host {self.node.name} ended with status {status}: {last}")
+
+
+def connect(hosts: list[HostHandle]) -> None:
+    """Start the hosts' RNICs and make each one the only peer of the other (two hosts)."""
+    for host in hosts:
+        host.tell("settings", dataclasses.asdict(host.settings))
+    qps = [host.expect("ready") for host in hosts]
+    first, second = hosts
+    first.tell("connect", dataclasses.asdict(first.peer_settings(second, qps[1])))
+    second.tell("connect", dataclasses.asdict(second.peer_settings(first, qps[0])))
+    for host in hosts:
+        host.expect("connected")

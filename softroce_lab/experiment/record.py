@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes transfer runs into a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.experiment.transfer import TransferRun
+from softroce_lab.fabric import monitor
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.telemetry import pcapng
+from softroce_lab.telemetry.drops import read_captures
+from softroce_lab.telemetry.rundir import RunDirectory, give_to_user
+
+_SYNC_S = 5.0
+
+
+def write(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun], captured: bool) -> None:
+    """Tables, links and capture of all runs; the lab must still be up."""
+    directory.links(
+        {run.transport: [dataclasses.asdict(link) for link in run.links] for run in runs}
+    )
+    directory.table("messages", _messages(runs))
+    directory.table("events", _events(lab, runs))
+    if captured:
+        _capture(directory, lab, runs)
+
+
+def _messages(runs: Sequence[TransferRun]) -> dict[str, Any]:
+    rows = [_messages_of(run) for run in runs]
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def _messages_of(run: TransferRun) -> dict[str, Any]:
+    sent = np.sort(run.sent_messages, order="message")
+    received = np.sort(run.received_messages, order="message")
+    return {
+        "transport": np.full(len(sent), run.transport),
+        "message": sent["message"],
+        "bytes": sent["bytes"],
+        "packets": sent["packets"],
+        "resent": sent["resent"],
+        "duplicates": received["duplicates"],
+        "status": sent["status"],
+        "posted_ns": sent["posted_ns"],
+        "first_sent_ns": sent["first_ns"],
+        "first_received_ns": received["first_ns"],
+        "received_ns": received["completed_ns"],
+        "completed_ns": sent["completed_ns"],
+    }
+
+
+def _events(lab: Lab, runs: Sequence[TransferRun]) -> dict[str, Any]:
+    tables = []
+    for run in runs:
+        tables.append(_drops(lab, run))
+        tables += [_acts(run, node, acts) for node, acts in run.events.items()]
+    joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    order = np.lexsort((joined["time_ns"], joined["transport"]))
+    return {name: column[order] for name, column in joined.items()}
+
+
+def _drops(lab: Lab, run: TransferRun) -> dict[str, Any]:
+    drops, count = run.drops, len(run.drops)
+    names = np.array([link.name for link in run.links])
+    rules = np.array([rule.rule for rule in lab.plan.faults] or [""])
+    kinds = np.array(["data", "control", "report"])
+    kind = np.minimum(drops["kind"], 3)
+    return {
+        "transport": np.full(count, run.transport),
+        "time_ns": drops["time_ns"].astype(np.int64) - run.epoch_ns,
+        "source": np.full(count, "injector"),
+        "event": np.full(count, "drop"),
+        "link": names[drops["directed_link"]] if count else np.full(0, "", dtype="U1"),
+        "rule": rules[drops["rule_id"]] if count else np.full(0, "", dtype="U1"),
+        "packet_kind": np.append(kinds, "other")[kind],
+        "message": drops["message"],
+        "index": drops["index"],
+        "attempt": drops["attempt"],
+        "packets": np.ones(count, dtype=np.uint32),
+        "src": _addresses(drops["src"]),
+        "dst": _addresses(drops["dst"]),
+        "sport": drops["sport"],
+        "psn": drops["psn"],
+        "qpn": drops["qpn"],
+    }
+
+
+def _acts(run: TransferRun, node: str, acts: Any) -> dict[str, Any]:
+    count = len(acts)
+    empty = np.full(count, "")
+    zero = np.zeros(count, dtype=np.uint32)
+    return {
+        "transport": np.full(count, run.transport),
+        "time_ns": acts["time_ns"],
+        "source": np.full(count, node),
+        "event": acts["kind"],
+        "link": empty,
+        "rule": empty,
+        "packet_kind": empty,
+        "message": acts["message"],
+        "index": zero,
+        "attempt": zero.astype(np.uint8),
+        "packets": acts["packets"],
+        "src": empty,
+        "dst": empty,
+        "sport": zero.astype(np.uint16),
+        "psn": zero,
+        "qpn": zero,
+    }
+
+
+def _addresses(numbers: Any) -> Any:
+    unique, where = np.unique(numbers, return_inverse=True)
+    texts = np.array([str(ipaddress.IPv4Address(int(number))) for number in unique] or [""])
+    return texts[where] if len(numbers) else np.full(0, "", dtype="U1")
+
+
+def _capture(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun]) -> None:
+    monitor.sync(lab.directory, _SYNC_S)
+    packets = read_captures(
+        lab.directory / monitor.CAPTURE, since_ns=runs[0].epoch_ns, until_ns=runs[-1].end_ns
+    )
+    path = directory.path / "trace.pcapng"
+    pcapng.write(
+        path,
+        packets,
+        link_names={link.directed_link: link.name for link in runs[0].links},
+        rule_names={rule.rule_id: rule.rule for rule in lab.plan.faults},
+        epoch_ns=time.time_ns() - time.monotonic_ns(),
+    )
+    give_to_user(path)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A file from one host of a lab to another over one transport: the run, and what it measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import select
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.errors import RunError
+from softroce_lab.experiment.accounting import Accounts
+from softroce_lab.experiment.hosts import HostHandle, connect
+from softroce_lab.experiment.settings import TransferSettings
+from softroce_lab.fabric import monitor
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.telemetry.drops import Drops, read_drops
+from softroce_lab.telemetry.fidelity import Fidelity, judge
+from softroce_lab.telemetry.links import LinkFigures, PortFigures
+
+Progress = Callable[[int], None]
+
+MESSAGE_BYTES = 1 << 20
+DEPTH = 8
+STALL_S = 15.0  # without a byte of progress, a run is over: every wait has a bound
+_SETTLE_S = 0.05  # for frames still on their way when both hosts are done
+_SYNC_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What is sent: `size_bytes` of a file, from one host to another."""
+
+    source: str
+    destination: str
+    path: Path
+    size_bytes: int
+    message_bytes: int = MESSAGE_BYTES
+    depth: int = DEPTH
+    hash: bool = True
+    save: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TransferRun:
+    """One transport's run, complete."""
+
+    transport: str
+    epoch_ns: int  # CLOCK_MONOTONIC at its beginning
+    end_ns: int
+    sent: dict[str, Any]  # what the sending host said
+    received: dict[str, Any]
+    sent_messages: np.ndarray[Any, np.dtype[np.void]]  # of dtype journal.COMPLETION
+    received_messages: np.ndarray[Any, np.dtype[np.void]]
+    events: dict[str, np.ndarray[Any, np.dtype[np.void]]]  # by node, of dtype journal.EVENT
+    drops: Drops
+    links: list[LinkFigures]
+    ports: list[PortFigures]
+    fidelity: Fidelity
+
+    @property
+    def verified(self) -> bool:
+        """Whether both ends saw the same bytes."""
+        same = self.sent["sha256"] == self.received["sha256"]
+        return bool(same and self.sent["bytes"] == self.received["bytes"])
+
+    @property
+    def emulator_drops(self) -> int:
+        """Frames that the machine lost, not a rule."""
+        return sum(figures.emulator_drops for figures in (*self.links, *self.ports))
+
+    def completion_times_ns(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Per message, from the post of the send to its completion at the sender."""
+        times: np.ndarray[Any, np.dtype[np.int64]] = (
+            self.sent_messages["completed_ns"] - self.sent_messages["posted_ns"]
+        )
+        return times
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the table, and of `lab demo --json`."""
+        times = self.completion_times_ns()
+        begun, over = self.sent_messages["posted_ns"], self.sent_messages["completed_ns"]
+        span_ns = max(int(over.max() - begun.min()), 1)
+        counters = self.sent["counters"]
+        return {
+            "transport": self.transport,
+            "verified": self.verified,
+            "goodput_bps": int(self.sent["bytes"] * 8e9 / span_ns),
+            "fct_p50_ns": int(np.percentile(times, 50, method="higher")),
+            "fct_p99_ns": int(np.percentile(times, 99, method="higher")),
+            "packets_sent": counters["tx_data"],
+            "injected_drops": len(self.drops),
+            "emulator_drops": self.emulator_drops,
+            "resent": counters["tx_resent"],
+            "spurious_resent": self.received["counters"]["rx_duplicate"],
+            "fidelity": self.fidelity.document(),
+        }
+
+    def first_attempts_lost(self) -> set[tuple[int, int]]:
+        """(message, packet index) of the data packets lost when they were sent first."""
+        first = self.drops[(self.drops["kind"] == 0) & (self.drops["attempt"] == 0)]
+        return set(zip(first["message"].tolist(), first["index"].tolist(), strict=True))
+
+
+def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) -> TransferRun:
+    """Send the file over `transport`, and wait until both ends are done.
+
+    RunError when a host fails, or when nothing moves for `STALL_S`; hosts are gone afterwards.
+    """
+    before = lab.xdp.counters()
+    epoch_ns = time.monotonic_ns()
+    nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
+    with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
+        journals = {node.name: Path(scratch) / f"{node.name}.npz" for node in nodes}
+        with (
+            HostHandle(lab, nodes[0], transport, epoch_ns, qkey) as source,
+            HostHandle(lab, nodes[1], transport, epoch_ns, qkey) as destination,
+        ):
+            connect([source, destination])
+            _begin(destination, "receive", job, journals)
+            _begin(source, "send", job, journals)
+            done = _until_done({source: "sent", destination: "received"}, progress)
+        saved = {name: np.load(path) for name, path in journals.items()}
+    time.sleep(_SETTLE_S)
+    monitor.sync(lab.directory, _SYNC_S)
+    end_ns = time.monotonic_ns()
+    hosts = {job.source: done["sent"], job.destination: done["received"]}
+    accounts = Accounts(lab.plan, before, lab.xdp.counters(), hosts)
+    links, ports = accounts.links(), accounts.ports()
+    drops = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
+    return TransferRun(
+        transport=transport,
+        epoch_ns=epoch_ns,
+        end_ns=end_ns,
+        sent=done["sent"],
+        received=done["received"],
+        sent_messages=saved[job.source]["completions"],
+        received_messages=saved[job.destination]["completions"],
+        events={name: journal["events"] for name, journal in saved.items()},
+        drops=drops,
+        links=links,
+        ports=ports,
+        fidelity=judge(links, ports, hosts),
+    )
+
+
+def _begin(host: HostHandle, role: str, job: Job, journals: dict[str, Path]) -> None:
+    path = job.path if role == "send" else job.save
+    settings = TransferSettings(
+        role=role,
+        total_bytes=job.size_bytes,
+        message_bytes=job.message_bytes,
+        depth=job.depth,
+        path=None if path is None else str(path),
+        hash=job.hash,
+    )
+    journal = str(journals[host.node.name])
+    host.tell("transfer", {**dataclasses.asdict(settings), "journal": journal})
+    host.expect("posted")
+
+
+def _until_done(roles: dict[HostHandle, str], progress: Progress) -> dict[str, dict[str, Any]]:
+    done: dict[str, dict[str, Any]] = {}
+    waiting = set(roles)
+    moved = time.monotonic()
+    received = -1
+    while waiting:
+        ready, _, _ = select.select(list(waiting), [], [], 1.0)
+        for host in ready:
+            for document in host.documents():
+                if "done" in document:
+                    done[roles[host]] = document["done"]
+                    waiting.discard(host)
+                elif roles[host] == "received" and document.get("progress", -1) > received:
+                    received = document["progress"]
+                    moved = time.monotonic()
+                    progress(received)
+        if time.monotonic() - moved > STALL_S:
+            raise RunError(f"nothing moved for {STALL_S:g} s, {max(received, 0)} bytes arrived")
+    return done
+
+
+def sha256(path: Path, size_bytes: int) -> str:
+    """Of the first `size_bytes` of a file, hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size_bytes > 0 and (chunk := file.read(min(size_bytes, 1 << 20))):
+            digest.update(chunk)
+            size_bytes -= len(chunk)
+    return digest.hexdigest()

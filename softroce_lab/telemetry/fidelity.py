@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Can a run be trusted? An emulator that is out of CPU lies; this says when it may have.
+
+A run is `faithful` when the emulator itself lost nothing, wrote everything down, and decided in
+time. Thresholds are this project's; all figures they are applied to are in the manifest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.units import format_duration
+
+DECISION_P99_LIMIT_NS = 5_000_000
+"""A policy that takes up an event this late is a policy with other timers than it was given."""
+
+TIMER_P99_LIMIT_NS = 2_000_000
+"""The same of the engine's timers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fidelity:
+    """The verdict on a run; no reasons: faithful."""
+
+    reasons: tuple[str, ...]
+
+    @property
+    def faithful(self) -> bool:
+        """Whether nothing speaks against the run."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return "faithful" if self.faithful else "not faithful: " + "; ".join(self.reasons)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        verdict = "faithful" if self.faithful else "not faithful"
+        return {"verdict": verdict, "reasons": list(self.reasons)}
+
+
+def judge(
+    links: Sequence[LinkFigures],
+    ports: Sequence[PortFigures],
+    hosts: Mapping[str, Mapping[str, Any]],
+) -> Fidelity:
+    """The verdict from links, ports and what each host process said of itself."""
+    return Fidelity((*_lost(links, ports), *_late(hosts)))
+
+
+def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures]) -> list[str]:
+    reasons = [
+        f"the emulator lost {link.emulator_drops} frames on {link.name}"
+        for link in links
+        if link.emulator_drops
+    ]
+    reasons += [
+        f"the socket of {port.node} lost {port.emulator_drops} frames"
+        for port in ports
+        if port.emulator_drops
+    ]
+    unrecorded = sum(link.records_lost for link in links)
+    if unrecorded:
+        reasons.append(f"{unrecorded} records of drops or captured packets were lost")
+    return reasons
+
+
+def _late(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    reasons = []
+    for name, host in hosts.items():
+        decision_ns = host["decision_lateness_ns"]["p99"]
+        if decision_ns > DECISION_P99_LIMIT_NS:
+            late = format_duration(decision_ns)
+            reasons.append(f"1 % of the decisions of {name} came {late} late or more")
+        timer_ns = percentile_log2_ns(host["timer_lateness_log2_ns"], 0.99)
+        if timer_ns > TIMER_P99_LIMIT_NS:
+            late = format_duration(timer_ns)
+            reasons.append(f"1 % of the timers of {name} fired {late} late or more")
+    return reasons
+
+
+def percentile_log2_ns(counts: Sequence[int], fraction: float) -> int:
+    """Lower bound of the bucket [2**i, 2**(i+1)) ns that holds the percentile; 0 without any."""
+    left = fraction * sum(counts)
+    for exponent, count in enumerate(counts):
+        left -= count
+        if left <= 0 < count:
+            return 1 << exponent
+    return 0

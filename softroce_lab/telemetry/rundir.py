@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The run directory: `./runs/<time>-<name>`, the same for every experiment.
+
+    manifest.json     what was run, where, with which seed, and the verdicts
+    messages.parquet  one row a message and transport
+    events.parquet    injected drops and the policies' acts, in the order of time
+    links.json        figures of every directed link, by transport
+    trace.pcapng      captured packets, with a comment on those that the injector touched
+
+Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
+newest. Everything belongs to the user behind sudo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import __version__
+
+SCHEMA_VERSION = 1
+LATEST = "latest"
+
+
+class RunDirectory:
+    """A run directory that is being filled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._manifest: dict[str, Any] = {}
+
+    @classmethod
+    def create(cls, name: str, *, under: Path = Path("runs")) -> RunDirectory:
+        """A new directory, and `latest` pointing at it. OSError if it cannot be made."""
+        under.mkdir(parents=True, exist_ok=True)
+        give_to_user(under)
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        for number in range(1000):
+            path = under / (f"{stamp}-{name}" + (f"-{number}" if number else ""))
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                break
+        else:
+            raise FileExistsError(f"{under} holds a thousand runs of this second")
+        give_to_user(path)
+        _point_latest(under, path.name)
+        return cls(path)
+
+    def manifest(self, **facts: Any) -> None:
+        """Add facts to the manifest and write it, whole, at once."""
+        self._manifest |= facts
+        document = {"schema_version": SCHEMA_VERSION, **self._manifest}
+        self._write("manifest.json", json.dumps(document, indent=1) + "\n")
+
+    def links(self, figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Figures of every directed link, by transport."""
+        document = {"schema_version": SCHEMA_VERSION, "runs": figures}
+        self._write("links.json", json.dumps(document, indent=1) + "\n")
+
+    def table(self, name: str, columns: Mapping[str, Any]) -> None:
+        """Write `<name>.parquet` from equally long columns."""
+        import pyarrow as pa  # late: it takes a third of a second  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        path = self.path / f"{name}.parquet"
+        pq.write_table(pa.table(dict(columns)), path)
+        give_to_user(path)
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.path / name
+        fresh = path.with_suffix(".tmp")
+        fresh.write_text(text)
+        give_to_user(fresh)
+        fresh.replace(path)
+
+
+def environment() -> dict[str, Any]:
+    """Of the machine and the software: what may differ between two runs of one seed."""
+    return {
+        "softroce_lab": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def give_to_user(path: Path) -> None:
+    """Let a path belong to the user who called sudo, if one did."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and uid.isdecimal() and gid.isdecimal():
+        os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def _point_latest(under: Path, name: str) -> None:
+    fresh = under / f".{LATEST}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        fresh.unlink()
+    fresh.symlink_to(name)
+    give_to_user(fresh)
+    fresh.replace(under / LATEST)
