@@ -5,17 +5,21 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "../engine/units.hpp"
+#include "../live/endpoint.hpp"
 
 namespace softroce {
 
 namespace nb = nanobind;
 
+using EndpointClass = nb::class_<Endpoint>;
+
 void bind_types(nb::module_& m);
 void bind_endpoint(nb::module_& m);
+void bind_ud_qp(EndpointClass& cls);
 void bind_pair(nb::module_& m);
 void bind_host(nb::module_& m);
 void bind_codec(nb::module_& m);
@@ -24,6 +28,18 @@ void bind_faults(nb::module_& m);
 inline std::int64_t to_ns(Time time) { return time == kNever ? INT64_MAX : time / kNanosecond; }
 inline Time from_ns(std::int64_t ns) {
   return ns >= kNever / kNanosecond ? kNever : ns * kNanosecond;
+}
+
+// Calls `body(rnic, now)` where the engine runs, and waits for its result.
+template <typename F>
+auto call_in_engine(Endpoint& endpoint, F&& body) {
+  using Result = std::invoke_result_t<F, Rnic&, Time>;
+  Result result{};
+  {
+    const nb::gil_scoped_release release;
+    endpoint.call([&](Rnic& rnic, Time now) { result = body(rnic, now); });
+  }
+  return result;
 }
 
 // A numpy array that owns the vector's elements.

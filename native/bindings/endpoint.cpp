@@ -91,10 +91,12 @@ Counter counter_named(const std::string& name) {
 // A posted work request that the engine cannot take completes in error at once.
 void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
           std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> name, std::uint32_t memory_key,
-          std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id) {
+          std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id,
+          std::uint32_t protection_domain) {
   if (length > UINT32_MAX) throw std::invalid_argument("a message has at most 4 GiB - 1 bytes");
   const std::uint32_t access = is_send ? 0U : kLocalWrite;
-  std::uint8_t* base = endpoint.rnic().memory().pin(memory_key, offset, length, access);
+  std::uint8_t* base =
+      endpoint.rnic().memory().pin(memory_key, offset, length, access, protection_domain);
   const auto [operation, step, message] = name;
   const MessageEngine::WorkRequest request{peer,       {operation, step, message},
                                            base,       static_cast<std::uint32_t>(length),
@@ -112,17 +114,6 @@ void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
                              .posted_at = now,
                              .completed_at = now});
   });
-}
-
-template <typename F>
-auto call_in_engine(Endpoint& endpoint, F&& body) {
-  using Result = std::invoke_result_t<F, Rnic&, Time>;
-  Result result{};
-  {
-    const nb::gil_scoped_release release;
-    endpoint.call([&](Rnic& rnic, Time now) { result = body(rnic, now); });
-  }
-  return result;
 }
 
 void bind_states(nb::module_& m) {
@@ -168,8 +159,6 @@ void bind_states(nb::module_& m) {
       .def_ro("receive_bytes_per_second", &MessageEngine::PeerState::receive_bytes_per_second);
 }
 
-using EndpointClass = nb::class_<Endpoint>;
-
 void bind_verbs(EndpointClass& cls) {
   cls.def_prop_ro("now_ns", [](const Endpoint& e) { return to_ns(e.now()); })
       .def_prop_ro("data_qp", [](Endpoint& e) { return e.rnic().data_qp(); })
@@ -178,10 +167,15 @@ void bind_verbs(EndpointClass& cls) {
           "chunk_bytes", [](Endpoint& e) { return e.rnic().messages().chunk_bytes(); },
           "data bytes a packet of a striped message carries")
       .def_prop_ro("paths", [](Endpoint& e) { return e.rnic().messages().config().paths; })
-      .def("register_memory",
-           [](Endpoint& e, std::uintptr_t address, std::uint64_t length, std::uint32_t access) {
-             return e.rnic().memory().add(reinterpret_cast<std::uint8_t*>(address), length, access);
-           })
+      .def(
+          "register_memory",
+          [](Endpoint& e, std::uintptr_t address, std::uint64_t length, std::uint32_t access,
+             std::uint32_t protection_domain) {
+            return e.rnic().memory().add(reinterpret_cast<std::uint8_t*>(address), length, access,
+                                         protection_domain);
+          },
+          nb::arg("address"), nb::arg("length"), nb::arg("access"),
+          nb::arg("protection_domain") = 0)
       .def("deregister_memory",
            [](Endpoint& e, std::uint32_t key) { e.rnic().memory().remove(key); })
       .def("set_qkey",
@@ -198,43 +192,29 @@ void bind_verbs(EndpointClass& cls) {
           },
           nb::arg("ip"), nb::arg("mac"), nb::arg("data_qp"), nb::arg("recovery_qp"),
           nb::arg("qkey"))
-      .def("create_ud_qp",
-           [](Endpoint& e, std::uint32_t qkey) {
-             return call_in_engine(e, [=](Rnic& rnic, Time) { return rnic.create_ud_qp(qkey); });
-           })
-      .def("post_ud_send",
-           [](Endpoint& e, std::uint32_t qp, std::uint32_t ip, std::uint64_t mac,
-              std::uint32_t remote_qp, std::uint32_t remote_qkey, std::uint32_t memory_key,
-              std::uint64_t offset, std::uint32_t length, std::uint64_t wr_id, bool solicited) {
-             UdSend send{wr_id,
-                         {.ip = ip, .mac = mac, .data_qp = remote_qp, .qkey = remote_qkey},
-                         e.rnic().memory().pin(memory_key, offset, length, 0),
-                         length,
-                         memory_key,
-                         solicited};
-             return call_in_engine(e,
-                                   [=](Rnic& rnic, Time) { return rnic.post_ud_send(qp, send); });
-           })
-      .def("post_ud_receive",
-           [](Endpoint& e, std::uint32_t qp, std::uint32_t memory_key, std::uint64_t offset,
-              std::uint32_t length, std::uint64_t wr_id) {
-             UdReceive receive{wr_id,
-                               e.rnic().memory().pin(memory_key, offset, length, kLocalWrite),
-                               length, memory_key};
-             return call_in_engine(
-                 e, [=](Rnic& rnic, Time) { return rnic.post_ud_receive(qp, receive); });
-           })
-      .def("post_send",
-           [](Endpoint& e, PeerIndex peer,
-              std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
-              std::uint64_t offset, std::uint64_t length,
-              std::uint64_t wr_id) { post(e, true, peer, key, memory_key, offset, length, wr_id); })
-      .def("post_receive",
-           [](Endpoint& e, PeerIndex peer,
-              std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
-              std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id) {
-             post(e, false, peer, key, memory_key, offset, length, wr_id);
-           })
+      .def(
+          "flush_messages",
+          [](Endpoint& e) {
+            call_in_engine(e, [](Rnic& rnic, Time now) { return rnic.messages().flush(now), 0; });
+          },
+          "end every striped message's work request in IBV_WC_WR_FLUSH_ERR")
+      .def(
+          "post_send",
+          [](Endpoint& e, PeerIndex peer,
+             std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
+             std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id,
+             std::uint32_t pd) { post(e, true, peer, key, memory_key, offset, length, wr_id, pd); },
+          nb::arg("peer"), nb::arg("key"), nb::arg("memory_key"), nb::arg("offset"),
+          nb::arg("length"), nb::arg("wr_id"), nb::arg("protection_domain") = 0)
+      .def(
+          "post_receive",
+          [](Endpoint& e, PeerIndex peer,
+             std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
+             std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id, std::uint32_t pd) {
+            post(e, false, peer, key, memory_key, offset, length, wr_id, pd);
+          },
+          nb::arg("peer"), nb::arg("key"), nb::arg("memory_key"), nb::arg("offset"),
+          nb::arg("length"), nb::arg("wr_id"), nb::arg("protection_domain") = 0)
       .def(
           "poll_completions",
           [](Endpoint& e, std::size_t most) { return e.rnic().completions().poll(most); },
@@ -304,6 +284,7 @@ void bind_endpoint(nb::module_& m) {
   bind_states(m);
   EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
   bind_verbs(cls);
+  bind_ud_qp(cls);
   bind_policy_face(cls);
 }
 

@@ -3,10 +3,27 @@
 // nanoseconds; memory as addresses that the Python objects keep alive.
 #include <nanobind/nanobind.h>
 
+#include <system_error>
+
 #include "bindings.hpp"
+
+namespace {
+
+// What the system refused becomes an OSError with its errno.
+void raise_os_error(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::system_error& error) {
+    const nanobind::tuple arguments = nanobind::make_tuple(error.code().value(), error.what());
+    PyErr_SetObject(PyExc_OSError, arguments.ptr());
+  }
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
   m.doc() = "Native core of softroce_lab: soft RNIC engine, AF_XDP port, in-memory pair.";
+  nanobind::register_exception_translator(raise_os_error);
   softroce::bind_types(m);
   softroce::bind_endpoint(m);
   softroce::bind_pair(m);

@@ -55,14 +55,13 @@ struct WorkCompletion {
 // work requests outstanding.
 class CompletionQueue {
  public:
+  // `pushed` counts what the RNIC's queues have been given; the engine's thread only.
+  explicit CompletionQueue(std::size_t& pushed) : pushed_(pushed) {}
+
   void push(const WorkCompletion& completion) {
     const std::lock_guard lock(mutex_);
     entries_.push_back(completion);
     ++pushed_;
-  }
-
-  std::size_t pushed() const {  // since the beginning; the engine's thread only
-    return pushed_;
   }
 
   std::vector<WorkCompletion> poll(std::size_t most) {
@@ -77,7 +76,7 @@ class CompletionQueue {
  private:
   std::mutex mutex_;
   std::deque<WorkCompletion> entries_;
-  std::size_t pushed_ = 0;
+  std::size_t& pushed_;
 };
 
 }  // namespace softroce

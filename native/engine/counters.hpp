@@ -27,6 +27,7 @@ namespace softroce {
   X(rx_wrong_pkey)         /* IBA 9.6.1.1.3 */                                                 \
   X(rx_not_ours)           /* destination address of another host */                           \
   X(rx_unknown_qp)         /* IBA 9.6.1.1.1 */                                                 \
+  X(rx_qp_not_ready)       /* the QP's state takes nothing, IBA 9.6.1.1.1 */                   \
   X(rx_wrong_qkey)         /* IBA 9.6.1.4 */                                                   \
   X(rx_unknown_peer)       /* source address or QP nobody connected */                         \
   X(rx_bad_header)         /* our header: version, kind, flags or path */                      \
@@ -43,6 +44,7 @@ namespace softroce {
   X(rx_bad_control)        /* a control message that the policy refused */                     \
   X(rx_event_overflow)     /* the policy lags: a control message was dropped */                \
   X(rx_ud_no_recv)         /* UD SEND without a posted receive, IBA 9.8.3 */                   \
+  X(rx_ud_bad_recv)        /* the posted receive names memory that it may not use */           \
   X(rx_ud_too_long)        /* UD SEND larger than the posted receive */                        \
   X(stale_action)          /* an action named a message that is gone */                        \
   X(window_forgiven)       /* nothing was heard: packets in flight counted as lost */

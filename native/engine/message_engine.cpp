@@ -144,6 +144,12 @@ bool MessageEngine::post_receive(const WorkRequest& request, Time now) {
   return true;
 }
 
+void MessageEngine::flush(Time now) {
+  sends_.for_each([&](SendMessage& m) { complete_send(m.handle, WcStatus::wr_flush_err, now); });
+  receives_.for_each(
+      [&](ReceiveMessage& m) { fail_receive(m.handle, WcStatus::wr_flush_err, now); });
+}
+
 // ---------------------------------------------------------------- what arrives
 
 Peer* MessageEngine::find_peer(const Packet& packet) {

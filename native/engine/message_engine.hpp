@@ -59,6 +59,7 @@ class MessageEngine {
   // False: the queue to this peer is full (message_slots), as ENOMEM of ibv_post_send.
   bool post_send(const WorkRequest& request, Time now);
   bool post_receive(const WorkRequest& request, Time now);
+  void flush(Time now);  // every work request ends in IBV_WC_WR_FLUSH_ERR
 
   // ---- what arrives, what leaves
   void handle_packet(Packet& packet, Time now);

@@ -78,6 +78,14 @@ class Pool {
     return true;
   }
 
+  // Calls `visit(object)` for each object in use, which may release it. The engine's own thread
+  // only.
+  template <typename F>
+  void for_each(F&& visit) {
+    for (T& object : objects_)
+      if (object.handle != kNoHandle) visit(object);
+  }
+
   std::size_t in_use() const { return objects_.size() - free_.size(); }
 
  private:

@@ -201,7 +201,7 @@ void Host::fire_timers(Time at) {
 }
 
 bool Host::hand_over_events() {
-  const std::size_t completions = rnic_.completions().pushed();
+  const std::size_t completions = rnic_.completions_pushed();
   if (completions != completions_seen_) {
     completions_seen_ = completions;
     signal_fd(completion_fd_);
