@@ -115,16 +115,21 @@ class Lab:
 
     def close(self) -> None:
         """Let go of the lab, which stays up."""
-        while self._namespaces:
-            os.close(self._namespaces.popitem()[1])
+        self._close_handles()
         self.ledger.close()
 
     def down(self, say: Say = _silent) -> None:
         """Take the lab away, whatever state it is in. An interrupt waits until that is done."""
         with interrupts.held():
-            while self._namespaces:  # or they would outlive their names
-                os.close(self._namespaces.popitem()[1])
+            self._close_handles()  # or what they stand for would outlive its name
             removal.remove(self.ledger, say)
+
+    def _close_handles(self) -> None:
+        if self._xdp is not None:
+            self._xdp.close()
+            self._xdp = None
+        while self._namespaces:
+            os.close(self._namespaces.popitem()[1])
 
     def _open_namespaces(self) -> None:
         for entry in self.ledger.history.of_kind("netns"):
@@ -136,7 +141,9 @@ class Lab:
                 )
             self._namespaces[entry.facts["node"]] = fd
 
-    def _realise(self, mode: Mode, say: Say) -> None:
+    def _realise(self, mode: Mode, say: Say, check: Callable[[], None]) -> None:
+        netns.prepare_directory()
+        netns.refuse_taken(node.namespace for node in self.plan.nodes)
         self._write_plan()
         self._mount_bpffs()
         say(f"{len(self.plan.nodes)} namespaces, {len(self.plan.links)} links")
@@ -147,8 +154,7 @@ class Lab:
         chosen = resolve_mode(mode)
         self._xdp = XdpFabric.attach(self.plan, self.enter, self.bpffs, self.token, chosen)
         say("probes")
-        seen, step = self._xdp.probe_seen, self.ledger.on_step
-        probe.prove(self.plan, self._namespaces, self.token, seen, step)
+        probe.prove(self.plan, self._namespaces, self.token, self._xdp.probe_seen, check)
         self._start_monitor()
         self.ledger.enter_state("up", xdp=chosen)
 
@@ -215,17 +221,16 @@ def up(
             check()
 
         with needing_root():
-            netns.prepare_directory()
-            netns.refuse_taken(node.namespace for node in plan.nodes)
             lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
         try:
             lab.ledger.enter_state("starting")
             with needing_root():
-                lab._realise(mode, say)
+                lab._realise(mode, say, check)
         except BaseException:
             lab.ledger.on_step = on_step  # a second interrupt waits
             lab.down(say)
             raise
+        lab.ledger.on_step = no_step
     return lab
 
 

@@ -17,7 +17,7 @@ FILE = "plan.json"
 
 def write(plan: Plan, directory: Path) -> None:
     """Write the plan into a lab's directory."""
-    text = json.dumps(dataclasses.asdict(plan), indent=1)
+    text = json.dumps(dataclasses.asdict(plan))
     (directory / FILE).write_text(text + "\n", "utf-8")
 
 
@@ -28,7 +28,7 @@ def read(directory: Path) -> Plan:
     return plan
 
 
-def _as(wanted: Any, value: Any) -> Any:  # noqa: ANN401 - as json has it
+def _as(wanted: Any, value: Any) -> Any:
     """`value`, which json read, as the type `wanted`: a dataclass, tuple, union or plain value."""
     if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
         hints = typing.get_type_hints(wanted)

@@ -30,11 +30,11 @@ Seen = Callable[[], set[int]]
 
 
 def prove(
-    plan: Plan, namespaces: Mapping[str, int], token: int, seen: Seen, step: Callable[[], None]
+    plan: Plan, namespaces: Mapping[str, int], token: int, seen: Seen, check: Callable[[], None]
 ) -> None:
     """RunError that names the links over which no probe came back.
 
-    `seen` returns the ifindexes of the ports whose probes came back; `step` is called while
+    `seen` returns the ifindexes of the ports whose probes came back; `check` is called while
     waiting and may raise.
     """
     far = {
@@ -48,7 +48,7 @@ def prove(
             for node in plan.nodes:
                 ports = [port for port in node.ports if port.ifindex in missing]
                 _send(senders[node.name], ports, far, token)
-            missing = _await(missing, seen, step)
+            missing = _await(missing, seen, check)
             if not missing:
                 return
     raise RunError(
@@ -88,11 +88,11 @@ def _send(sender: socket.socket, ports: list[Port], far: Mapping[int, Port], tok
         sender.sendto(frame(port, far[port.ifindex], token), (port.name, 0))
 
 
-def _await(missing: set[int], seen: Seen, step: Callable[[], None]) -> set[int]:
+def _await(missing: set[int], seen: Seen, check: Callable[[], None]) -> set[int]:
     """Those of `missing` that stay unseen for a round's time."""
     deadline = time.monotonic() + _ROUND_S
     while missing and time.monotonic() < deadline:
-        step()
+        check()
         missing = missing - seen()
         if missing:
             time.sleep(_POLL_S)

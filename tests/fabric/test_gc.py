@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import json
+import os
+
+import pytest
+
+from softroce_lab.fabric import gc, lab, ledger, runtime
+
+
+def ignore(_):
+    pass
+
+
+def names(conditions):
+    return [condition.name for condition in conditions]
+
+
+def up(plan, **options):
+    lab.up(plan, **options).close()
+
+
+def in_a_child(action):
+    """Run `action()` in a process that then ends without any cleaning up."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def test_a_lab_that_is_up_is_none_of_its_business(two_hosts, traces):
+    up(two_hosts)
+    assert two_hosts.name not in names(gc.collect(ignore))
+    assert runtime.examine(two_hosts.name).word == "up"
+
+
+def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, traces):
+    up(two_hosts, ephemeral=True)
+    assert two_hosts.name not in names(gc.collect(ignore))
+    lab.down(two_hosts.name)
+    in_a_child(lambda: up(two_hosts, ephemeral=True))
+    assert "its owner, process" in runtime.examine(two_hosts.name).remains
+    assert two_hosts.name in names(gc.collect(ignore))
+    assert traces.gone(), traces.found()
+
+
+def test_a_persistent_lab_outlives_who_made_it(two_hosts, traces):
+    in_a_child(lambda: up(two_hosts))
+    assert two_hosts.name not in names(gc.collect(ignore))
+    assert runtime.examine(two_hosts.name).word == "up"
+
+
+def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
+    def run():
+        made = lab.up(two_hosts, ephemeral=True)
+        made.spawn(["sleep", "60"], role="host", node="h1")
+
+    in_a_child(run)
+    (_, host) = ledger.read(traces.directory).of_kind("process")
+    from softroce_lab.fabric import process
+
+    identity = process.recorded(host)
+    assert identity.is_alive()
+    gc.collect(ignore)
+    assert eventually(lambda: not identity.is_alive())
+    assert traces.gone(), traces.found()
+
+
+def test_a_lab_at_work_is_none_of_its_business(two_hosts, traces):
+    seen = []
+
+    def look():
+        if ledger.read(traces.directory).entries:
+            seen.extend(names(gc.remains()))
+
+    lab.up(two_hosts, on_step=look).down()
+    assert two_hosts.name not in seen
+
+
+def test_a_claim_that_died_at_once(traces):
+    traces.directory.mkdir(parents=True)
+    assert traces.name in names(gc.collect(ignore))
+    assert traces.gone()
+
+
+def test_what_an_earlier_boot_left_is_files_only(two_hosts, traces, eventually):
+    """Nothing in the kernel is looked for, least of all processes by number."""
+    up(two_hosts)
+    path = traces.directory / ledger.FILE
+    lines = path.read_text().splitlines()
+    header = json.loads(lines[0])
+    now = header["boot"]
+    path.write_text("\n".join([json.dumps(header | {"boot": "another"}), *lines[1:]]) + "\n")
+    assert runtime.examine(two_hosts.name).remains == "it is of an earlier boot"
+    (monitor,) = ledger.read(traces.directory).of_kind("process")
+    os.kill(monitor.facts["pid"], 0)
+    path.write_text("\n".join(lines) + "\n")
+    assert ledger.read(traces.directory).header["boot"] == now
+
+
+@pytest.mark.parametrize("text", [b"", b'{"record":"la'])
+def test_a_ledger_without_a_whole_line(traces, text):
+    traces.directory.mkdir(parents=True)
+    (traces.directory / ledger.FILE).write_bytes(text)
+    assert runtime.examine(traces.name).remains == "its `lab up` died before it made anything"
+    gc.collect(ignore)
+    assert traces.gone()
+
+
+def test_there_may_be_no_labs_at_all(monkeypatch, tmp_path):
+    monkeypatch.setattr(runtime, "DIRECTORY", tmp_path / "none")
+    assert gc.collect(ignore) == []
