@@ -95,7 +95,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Send a file over CSA-UD and ud_rto through a leaf-spine fabric that loses 1 % at its spines."""
+    """Send a file over CSA-UD and ud_rto through a leaf-spine fabric, 1 % lost at its spines."""
     options = experiment.Options(
         file=file,
         transports=tuple(transport or experiment.TRANSPORTS),

@@ -42,11 +42,11 @@ class Accounts:
         from_host = self._plan.node(near.node).kind == "host"
         if from_host:  # its fate is decided at the far end, behind the crossing
             offered = self._hosts.get(near.node, {}).get("frames_sent", 0)
-            injected = self._gained(far, "injected_rx")
+            injected = self._gained(far, "injected_rx_roce")
             lost = offered - delivered
         else:
             handed = self._gained(near, "tx_roce")
-            injected = self._gained(near, "injected_tx")
+            injected = self._gained(near, "injected_tx_roce")
             offered = handed + injected
             lost = handed - delivered
         return LinkFigures(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demo: a real file over a lossy leaf-spine fabric, once per transport, with the same losses."""
+"""The demo: a real file over a lossy leaf-spine fabric, each transport with the same losses."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _run_all(
         lab.xdp.set_faults(plan.faults)
         if captured is not None:
             lab.xdp.capture(captured)
-        runs = []
+        runs: list[TransferRun] = []
         for transport in options.transports:
             lab.xdp.restart_index()
             progress = reporter.transfer(transport, job.size_bytes)

@@ -94,7 +94,7 @@ class PolicyThread:
             while not self._stopping.is_set():
                 if poller.poll(_POLL_MS):
                     self._runner.step()
-        except BaseException as error:  # noqa: BLE001 - reported by the main thread
+        except BaseException as error:
             self.failure = error
 
 
@@ -106,7 +106,7 @@ class HostProcess:
         policy_class = registry.find(settings.transport)
         try:
             self.host = _native.Host(_configure(settings))
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
         self.host.set_qkey(settings.qkey)
         self.journal = Journal()

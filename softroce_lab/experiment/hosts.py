@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import json
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.settings import HostSettings, PeerSettings
@@ -36,17 +37,25 @@ def mac_number(mac: str) -> int:
     return int(mac.replace(":", ""), 16)
 
 
+def _end(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RunError("a host process was started without its pipes")
+    return pipe
+
+
 class HostHandle:
     """A host process of a lab, from the outside."""
 
     def __init__(self, lab: Lab, node: Node, transport: str, epoch_ns: int, qkey: int) -> None:
+        if node.address is None:
+            raise RunError(f"{node.name} is a switch, not a host")
         self.node = node
         port = node.ports[0]
         self.settings = HostSettings(
             node=node.name,
             interface=port.name,
             ifindex=port.ifindex,
-            address=int(ipaddress.IPv4Address(node.address or "0.0.0.0")),
+            address=int(ipaddress.IPv4Address(node.address)),
             mac=mac_number(port.mac),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
@@ -64,6 +73,8 @@ class HostHandle:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
         )
+        self._input = _end(self._process.stdin)
+        self._output = _end(self._process.stdout)
         self._received = bytearray()
 
     def __enter__(self) -> Self:
@@ -74,12 +85,11 @@ class HostHandle:
 
     def close(self) -> None:
         """End the process: by the end of its input, and if that is not enough, by signals."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
         self._process.wait(1.0)
         self._process.end()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._output.close()
         self._stderr.close()
 
     @property
@@ -89,15 +99,13 @@ class HostHandle:
 
     def fileno(self) -> int:
         """Readable when a document waits."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+        return self._output.fileno()
 
     def tell(self, command: str, arguments: dict[str, Any]) -> None:
         """Send a command. RunError if the process is gone."""
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(f"{command} {json.dumps(arguments)}\n".encode())
-            self._process.stdin.flush()
+            self._input.write(f"{command} {json.dumps(arguments)}\n".encode())
+            self._input.flush()
         except BrokenPipeError:
             raise self._gone() from None
 

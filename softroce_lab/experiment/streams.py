@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import hashlib
 import os
-from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Stream(abc.ABC):
             self._buffer.ctypes.data, self._buffer.nbytes, _LOCAL_WRITE
         )
         self._hash = hashlib.sha256() if settings.hash else None
+        self._files = contextlib.ExitStack()
         self.done_bytes = 0
         self._done = 0  # messages
 
@@ -41,7 +42,10 @@ class Stream(abc.ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The host's end releases the memory: work that failed may still be under way."""
+        self._files.close()  # the memory is the engine's until the process ends
+
+    def _open(self, path: str, mode: str) -> IO[bytes]:
+        return self._files.enter_context(open(path, mode, buffering=0))  # noqa: PTH123
 
     @property
     def finished(self) -> bool:
@@ -84,12 +88,9 @@ class Sender(Stream):
         super().__init__(host, peer, work, settings, settings.depth)
         if settings.path is None:
             raise RunError("a sender needs a file")
-        self._file = Path(settings.path).open("rb", buffering=0)  # noqa: SIM115 - closed on exit
+        self._file = self._open(settings.path, "rb")
         self._completed: set[int] = set()
         self._next = 0
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def begin(self) -> None:  # noqa: D102
         while self._next < min(self._slots, len(self._work)):
@@ -106,7 +107,7 @@ class Sender(Stream):
 
     def _send(self, number: int) -> None:
         piece = self._work[number]
-        slot = memoryview(self._slot(piece))
+        slot = self._slot(piece).data
         filled = 0
         while filled < piece.length_bytes:
             got = os.preadv(self._file.fileno(), [slot[filled:]], piece.offset_bytes + filled)
@@ -126,11 +127,9 @@ class Receiver(Stream):
         # Twice the sender's: a receive is posted before the message it is for begins.
         super().__init__(host, peer, work, settings, 2 * settings.depth)
         self._completed: set[int] = set()
-        self._file = None if settings.path is None else Path(settings.path).open("wb")
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._file: IO[bytes] | None = None
+        if settings.path is not None:
+            self._file = self._open(settings.path, "wb")
 
     def begin(self) -> None:  # noqa: D102
         for number in range(self._slots):
@@ -146,7 +145,7 @@ class Receiver(Stream):
             self._take(self._work[self._done])
 
     def _take(self, piece: Piece) -> None:
-        slot = memoryview(self._slot(piece))
+        slot = self._slot(piece).data
         if self._hash is not None:
             self._hash.update(slot)
         if self._file is not None:

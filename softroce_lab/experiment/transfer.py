@@ -73,7 +73,8 @@ class TransferRun:
     @property
     def emulator_drops(self) -> int:
         """Frames that the machine lost, not a rule."""
-        return sum(figures.emulator_drops for figures in (*self.links, *self.ports))
+        on_links = sum(link.emulator_drops for link in self.links)
+        return on_links + sum(port.emulator_drops for port in self.ports)
 
     def completion_times_ns(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Per message, from the post of the send to its completion at the sender."""

@@ -65,8 +65,8 @@ class RunDirectory:
 
     def table(self, name: str, columns: Mapping[str, Any]) -> None:
         """Write `<name>.parquet` from equally long columns."""
-        import pyarrow as pa  # late: it takes a third of a second  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow as pa  # late: it takes a third of a second
+        import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
         pq.write_table(pa.table(dict(columns)), path)
