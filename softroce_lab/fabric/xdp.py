@@ -22,7 +22,7 @@ from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import bpf, xdp_layout
 from softroce_lab.fabric.xdp_compile import Module
 from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, u32, u64
-from softroce_lab.topology.plan import Link, LossRule, Node, Plan, Port
+from softroce_lab.topology.plan import LossRule, Node, Plan, Port
 
 Mode: TypeAlias = Literal["native", "generic"]
 Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -53,13 +53,6 @@ _DROP_LOG_BYTES = 1 << 20
 _CAPTURE_BYTES = 1 << 22
 
 
-def directed_links(links: Iterable[Link]) -> Iterator[tuple[int, Port, Port]]:
-    """(number, near end, far end) of every directed half of the links."""
-    for link in links:
-        yield 2 * link.index, link.a, link.b
-        yield 2 * link.index + 1, link.b, link.a
-
-
 def _salt(plan: Plan, node: Node) -> int:
     """The switch's hash key, from stable names: another switch changes no choice of this one."""
     text = f"{plan.seed}/ecmp/{node.name}"
@@ -70,7 +63,8 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
     """Every port with what the programs know of it."""
     nodes = {node.name: node for node in plan.nodes}
     spray = xdp_layout.SPRAY if plan.load_balancing == "spray" else 0
-    for tx_link, port, peer in directed_links(plan.links):
+    halves = (half for link in plan.links for half in link.halves)
+    for tx_link, port, peer in halves:
         node = nodes[port.node]
         # A host's frames are first seen at the far end, so that is where their fate is decided.
         fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].kind == "host" else 0

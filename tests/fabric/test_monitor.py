@@ -15,12 +15,11 @@ import pytest
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import monitor
-from softroce_lab.fabric.xdp import directed_links
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.telemetry.drops import KIND_NONE, read_captures, read_drops
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import LossRule
-from tests.fabric.xdp_rig import Rig, lab_header, listening, number, roce
+from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
 TIMEOUT_S = 10.0
 ALWAYS = 2**64 - 1

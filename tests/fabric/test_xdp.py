@@ -15,12 +15,21 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import bpf
-from softroce_lab.fabric.xdp import XdpFabric, directed_links, port_configs
+from softroce_lab.fabric.xdp import XdpFabric, port_configs
 from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import FaultKey, LossRule, Plan, Route
-from tests.fabric.xdp_rig import TOKEN, Rig, checksum, lab_header, listening, number, roce
+from tests.fabric.xdp_rig import (
+    TOKEN,
+    Rig,
+    checksum,
+    directed_links,
+    lab_header,
+    listening,
+    number,
+    roce,
+)
 
 STREAM = 0x0123456789ABCDEF
 OFF_NET = "192.0.2.9"  # RFC 5737: no host has it

@@ -8,17 +8,22 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from softroce_lab.fabric import bpf, bpffs, links, netns
-from softroce_lab.fabric.xdp import Mode, XdpFabric, directed_links
+from softroce_lab.fabric.xdp import Mode, XdpFabric
 from softroce_lab.fabric.xdp_layout import PortCounters
-from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.plan import Link, Plan, Port
 
 TOKEN = 0xFEEDFACE12345678
 ETH_P_ALL = 3
 ROCE_PORT = 4791
+
+
+def directed_links(links: Iterable[Link]) -> Iterator[tuple[int, Port, Port]]:
+    """(number, near end, far end) of every directed link."""
+    return (half for link in links for half in link.halves)
 
 
 def checksum(data: bytes) -> int:
