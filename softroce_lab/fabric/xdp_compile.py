@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles and loads XDP programs with bcc, on hosts without kernel headers too.
 
-bcc asks for a kernel source tree, but XDP code needs UAPI headers only. So it gets a tree of six
-small files, and the system's UAPI headers (Debian's linux-libc-dev) for the rest.
+bcc asks for a kernel source tree, but XDP code needs UAPI headers only. So it gets xdp/kernel, a
+tree of six small files, and the system's UAPI headers (Debian's linux-libc-dev) for the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import os
 import sysconfig
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,30 +23,7 @@ from softroce_lab.paths import XDP
 
 _UAPI = Path("/usr/include")
 
-_KCONFIG = """\
-#define CONFIG_BPF_SYSCALL 1
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef signed char s8;
-typedef short s16;
-typedef int s32;
-typedef long long s64;
-typedef unsigned long size_t;
-typedef unsigned long uintptr_t;
-typedef _Bool bool;
-"""
-
-# What bcc's own headers include; it brings its own linux/bpf.h.
-_TREE = {
-    "linux/kconfig.h": _KCONFIG,
-    "linux/log2.h": "",
-    "linux/bpf.h": "",
-    "uapi/linux/bpf.h": "",
-    "uapi/linux/if_packet.h": "#include_next <linux/if_packet.h>\n",
-    "asm/page.h": f"#define PAGE_SIZE {os.sysconf('SC_PAGE_SIZE')}\n",
-}
+_TREE = XDP / "kernel"
 
 # bcc reads the tree's place from the environment and changes the working directory to it: both
 # belong to the whole process.
@@ -57,13 +33,9 @@ _COMPILING = threading.Lock()
 @contextlib.contextmanager
 def _kernel_tree() -> Iterator[None]:
     variable = "BCC_KERNEL_SOURCE"
-    with _COMPILING, tempfile.TemporaryDirectory(prefix="softroce_lab-headers-") as tree:
-        for name, text in _TREE.items():
-            header = Path(tree, "include", name)
-            header.parent.mkdir(parents=True, exist_ok=True)
-            header.write_text(text, "ascii")
+    with _COMPILING:
         before = os.environ.get(variable)
-        os.environ[variable] = tree
+        os.environ[variable] = str(_TREE)
         try:
             yield
         finally:
@@ -105,11 +77,16 @@ class Module:
         bcc = _bcc()
         self._lib = bcc.lib
         flags = [f"-I{folder}" for folder in _include_folders()]
+        flags += [f"-DPAGE_SIZE={os.sysconf('SC_PAGE_SIZE')}"]
         flags += [f"-D{name}={value}" for name, value in parameters.items()]
         try:
             with _kernel_tree():
-                self._bpf = bcc.BPF(src_file=os.fsencode(XDP / source), cflags=flags, allow_rlimit=False)
-            self._programs = {name: self._bpf.load_func(name.encode(), bcc.BPF.XDP).fd for name in programs}
+                self._bpf = bcc.BPF(
+                    src_file=os.fsencode(XDP / source), cflags=flags, allow_rlimit=False
+                )
+            self._programs = {
+                name: self._bpf.load_func(name.encode(), bcc.BPF.XDP).fd for name in programs
+            }
         except Exception as error:  # bcc raises nothing more exact
             raise LabError(
                 f"xdp/{source} does not compile or load: {error}",
