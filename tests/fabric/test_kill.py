@@ -4,12 +4,22 @@
 import os
 import random
 import signal
+import tempfile
 import time
 
 import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import gc, lab, ledger, netns, runtime
+
+
+@pytest.fixture(autouse=True)
+def _no_temporary_files(tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert list(folder.iterdir()) == []
 
 
 def ignore(_):
