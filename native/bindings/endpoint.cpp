@@ -20,7 +20,7 @@ struct SendState {
   std::uint32_t count, sent, resend_pending;
   bool paused;
   std::vector<std::uint8_t> attempts, paths;
-  std::vector<std::uint32_t> stamps;
+  std::vector<std::int64_t> sent_ns;
 };
 
 struct ReceiveState {
@@ -54,7 +54,7 @@ nb::object send_state(Endpoint& endpoint, Handle handle) {
                                        m.paused,
                                        copy_relaxed(m.attempts),
                                        copy_relaxed(m.paths),
-                                       copy_relaxed(m.stamps)};
+                                       copy_relaxed(m.sent_ns)};
                              });
 }
 
@@ -129,7 +129,7 @@ void bind_states(nb::module_& m) {
           "paths", [](const SendState& s) { return to_numpy(std::vector(s.paths)); },
           nb::rv_policy::move)
       .def_prop_ro(
-          "stamps_ns", [](const SendState& s) { return to_numpy(std::vector(s.stamps)); },
+          "sent_ns", [](const SendState& s) { return to_numpy(std::vector(s.sent_ns)); },
           nb::rv_policy::move);
   nb::class_<ReceiveState>(m, "ReceiveState", "A receive as it was when asked about.")
       .def_ro("peer", &ReceiveState::peer)
@@ -156,17 +156,25 @@ void bind_states(nb::module_& m) {
                      return s.heard_at < 0 ? std::int64_t{-1} : to_ns(s.heard_at);
                    })
       .def_ro("newest_stamp_ns", &MessageEngine::PeerState::newest_stamp_ns)
+      .def_prop_ro("newest_stamp_at_ns",
+                   [](const MessageEngine::PeerState& s) {
+                     return s.newest_stamp_at < 0 ? std::int64_t{-1} : to_ns(s.newest_stamp_at);
+                   })
       .def_ro("receive_bytes_per_second", &MessageEngine::PeerState::receive_bytes_per_second);
 }
 
 void bind_verbs(EndpointClass& cls) {
   cls.def_prop_ro("now_ns", [](const Endpoint& e) { return to_ns(e.now()); })
+      .def_prop_ro(
+          "address", [](Endpoint& e) { return e.rnic().address(); }, "IPv4 address as an integer")
       .def_prop_ro("data_qp", [](Endpoint& e) { return e.rnic().data_qp(); })
       .def_prop_ro("recovery_qp", [](Endpoint& e) { return e.rnic().recovery_qp(); })
       .def_prop_ro(
           "chunk_bytes", [](Endpoint& e) { return e.rnic().messages().chunk_bytes(); },
           "data bytes a packet of a striped message carries")
       .def_prop_ro("paths", [](Endpoint& e) { return e.rnic().messages().config().paths; })
+      .def_prop_ro("message_slots",
+                   [](Endpoint& e) { return e.rnic().messages().config().message_slots; })
       .def(
           "register_memory",
           [](Endpoint& e, std::uintptr_t address, std::uint64_t length, std::uint32_t access,

@@ -15,6 +15,7 @@ void bind_config(nb::module_& m) {
       .def_rw("path_mtu", &MessageConfig::path_mtu, "IB path MTU, bytes")
       .def_rw("paths", &MessageConfig::paths)
       .def_rw("message_slots", &MessageConfig::message_slots)
+      .def_rw("first_message_id", &MessageConfig::first_message_id)
       .def_rw("window_packets", &MessageConfig::window_packets)
       .def_rw("receive_ring_packets", &MessageConfig::receive_ring_packets)
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)

@@ -21,7 +21,7 @@ enum class EventKind : std::uint8_t {
   control,           // a control message of the peer's policy: `body`
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
-  late_packet,       // a packet of a message that is complete: `key`, `id`
+  late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
 };
 
 struct Event {

@@ -40,11 +40,12 @@ struct SendMessage {
   Bitmap resend;           // asked for by the policy, not sent yet
   std::uint32_t resend_pending = 0;
   std::uint32_t resend_cursor = 0;
+  bool in_send_queue = false;
   bool in_resend_queue = false;
   bool paused = false;
   std::vector<std::uint8_t> attempts;  // times sent, saturating
   std::vector<std::uint8_t> paths;     // the last time
-  std::vector<std::uint32_t> stamps;   // the last time, nanoseconds modulo 2^32
+  std::vector<std::int64_t> sent_ns;   // when, the last time
 
   Time look_at = kNever;
   Time posted_at = 0;

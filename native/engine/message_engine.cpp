@@ -54,8 +54,9 @@ PeerIndex MessageEngine::connect(const PeerAddress& address) {
   }
   const std::lock_guard lock(peers_lock_);
   Peer& peer = peers_.emplace_back(
-      index, address, config_.message_slots, config_.paths,
+      index, address, config_.message_slots, config_.paths, config_.window_packets,
       make_congestion_control(config_.congestion_control, config_.window_packets));
+  peer.next_id = config_.first_message_id;
   peer.credit_packets = config_.receive_ring_packets;
   peer_look_at_.push_back(kNever);
   return index;
@@ -79,15 +80,26 @@ void MessageEngine::emit_about(EventKind kind, const Message& message, Time now)
 
 // ---------------------------------------------------------------- work requests
 
+// An id whose slot is free: the receiver has done with what used the slot before.
+std::uint32_t MessageEngine::take_id(Peer& peer) {
+  const auto mask = static_cast<std::uint32_t>(peer.send_slots.size()) - 1;
+  while (peer.send_slots[peer.next_id & mask]) ++peer.next_id;
+  peer.send_slots[peer.next_id & mask] = true;
+  ++peer.sends_outstanding;
+  return peer.next_id++;
+}
+
 bool MessageEngine::post_send(const WorkRequest& request, Time now) {
-  Peer& peer = peers_.at(request.peer);
+  if (request.peer >= peers_.size()) return false;
+  Peer& peer = peers_[request.peer];
   if (peer.sends_outstanding >= config_.message_slots) return false;
+  if (!sending_.insert({request.peer, request.key}).second) return false;
   SendMessage& message = sends_.acquire();
   {
     const std::lock_guard lock(message.lock);
     message.peer = request.peer;
     message.key = request.key;
-    message.id = peer.next_id++;
+    message.id = take_id(peer);
     message.base = request.base;
     message.length = request.length;
     message.count = packets_of(request.length, chunk_bytes_);
@@ -97,17 +109,17 @@ bool MessageEngine::post_send(const WorkRequest& request, Time now) {
     message.resend.reset(message.count);
     message.resend_pending = 0;
     message.resend_cursor = 0;
+    message.in_send_queue = true;
     message.in_resend_queue = false;
     message.paused = false;
     message.attempts.assign(message.count, 0);
     message.paths.assign(message.count, 0);
-    message.stamps.assign(message.count, 0);
+    message.sent_ns.assign(message.count, 0);
     message.look_at = kNever;
     message.posted_at = now;
     message.first_at = 0;
     message.resent = 0;
   }
-  ++peer.sends_outstanding;
   peer.sends.push_back(message.handle);
   make_ready(peer);
   emit_about(EventKind::send_posted, message, now);
@@ -115,7 +127,7 @@ bool MessageEngine::post_send(const WorkRequest& request, Time now) {
 }
 
 bool MessageEngine::post_receive(const WorkRequest& request, Time now) {
-  const ReceiveKey key{request.peer, request.key};
+  const PeerKey key{request.peer, request.key};
   if (request.peer >= peers_.size() || posted_.contains(key)) return false;
   ReceiveMessage& message = receives_.acquire();
   {
@@ -183,11 +195,13 @@ void MessageEngine::note_arrival(Peer& peer, const Packet& packet, Time now) {
   peer.arrived[lab.path].bytes += packet.payload_bytes;
   ++peer.arrived_packets;
   peer.ce_packets += packet.congestion_experienced;
-  peer.bytes_since_rate += packet.payload_bytes;
+  // The rate is that of arrivals between two reports; the pause before the first is not in it.
+  if (peer.unreported == 0) peer.rate_since = now;
+  peer.bytes_since_rate = peer.unreported == 0 ? 0 : peer.bytes_since_rate + packet.payload_bytes;
   if (peer.newest_stamp_at < 0 || now - peer.newest_stamp_at > kStampHorizon ||
       stamp_distance(lab.stamp_ns, peer.newest_stamp) >= 0) {
     relaxed_store(peer.newest_stamp, lab.stamp_ns);
-    peer.newest_stamp_at = now;
+    relaxed_store(peer.newest_stamp_at, now);
   }
   relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);
   relaxed_store(peer.remote_rttvar_ns, lab.rttvar_ns);
@@ -244,7 +258,7 @@ ReceiveMessage* MessageEngine::open_message(Peer& peer, ReceiveSlot& slot, const
     counters_.add(Counter::rx_stale_generation);
     return nullptr;
   }
-  if (slot.state == State::complete && newer == 0) {
+  if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
     counters_.add(Counter::rx_duplicate);
     tell_rarely(peer, slot, lab, EventKind::late_packet, now);
     return nullptr;
@@ -278,15 +292,16 @@ ReceiveMessage* MessageEngine::open_message(Peer& peer, ReceiveSlot& slot, const
 ReceiveMessage* MessageEngine::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
                                       Counter why, EventKind event, Time now) {
   counters_.add(why);
-  if (slot.state != ReceiveSlot::State::refused || slot.id != lab.message_id)
-    slot = {.state = ReceiveSlot::State::refused, .id = lab.message_id};
   tell_rarely(peer, slot, lab, event, now);
   return nullptr;
 }
 
 void MessageEngine::tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
                                 EventKind event, Time now) {
-  if (slot.told_at >= 0 && now - slot.told_at < kTellInterval) return;
+  const bool told = slot.told_at >= 0 && slot.told_id == lab.message_id;
+  if (told && now - slot.told_at < kTellInterval) return;
+  if (events_.size() >= kMostEvents) return counters_.add(Counter::rx_event_overflow);
+  slot.told_id = lab.message_id;
   slot.told_at = now;
   emit({.kind = event,
         .peer = peer.index,
@@ -328,17 +343,24 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
   Report report;
   if (!read_report(packet.payload, packet.payload_bytes, report))
     return counters_.add(Counter::rx_bad_report);
-  const Time rtt = Time{stamp_distance(stamp_of(now), report.echo_stamp_ns)} * kNanosecond -
-                   Time{report.echo_delay_ns} * kNanosecond;
-  const bool sent_nothing = peer.flight.sent_total() == 0;
-  if (sent_nothing || rtt < 0 || rtt > kStampHorizon) return counters_.add(Counter::rx_bad_report);
+  const std::int64_t age_ns = stamp_distance(stamp_of(now), report.echo_stamp_ns);
+  const std::int64_t echo_ns = now / kNanosecond - age_ns;
+  const Time rtt = (age_ns - report.echo_delay_ns) * kNanosecond;
+  if (rtt < 0 || rtt > kStampHorizon || echo_ns > peer.flight.newest_ns())
+    return counters_.add(Counter::rx_bad_report);
   counters_.add(Counter::rx_report);
   relaxed_store(peer.heard_at, now);
-  if (peer.flight.echo(report.echo_stamp_ns) != 0) peer.rtt.sample(rtt);
+  if (echo_ns < peer.echoed_ns) return;  // overtaken by a newer report
+  peer.echoed_ns = echo_ns;
+  if (peer.flight.echo(echo_ns) != 0) peer.rtt.sample(rtt);
   peer.credit_packets = report.credit_packets;
-  peer.congestion->on_report({.rtt = rtt,
-                              .delivered_packets = report.packets - peer.reported_packets,
-                              .ce_packets = report.ce_packets - peer.reported_ce});
+  const auto since = [](std::uint32_t newer, std::uint32_t older) {
+    return static_cast<std::int32_t>(newer - older) < 0 ? 0 : newer - older;
+  };
+  peer.congestion->on_report(
+      {.rtt = rtt,
+       .delivered_packets = since(report.packets, peer.reported_packets),
+       .ce_packets = since(report.ce_packets, peer.reported_ce)});
   peer.reported_packets = report.packets;
   peer.reported_ce = report.ce_packets;
   make_ready(peer);
@@ -418,15 +440,13 @@ void MessageEngine::fill_report(Peer& peer, Time now) {
   write_report(report, scratch_);
   peer.unreported = 0;
   peer.report_at = kNever;
-  const Time span = now - peer.rate_since;
-  if (span > 0) {
+  const Time span = peer.newest_stamp_at - peer.rate_since;
+  if (span > 0 && peer.bytes_since_rate != 0) {
     const double rate =
         static_cast<double>(peer.bytes_since_rate) * 1e12 / static_cast<double>(span);
     const double before = peer.receive_bytes_per_second;
     relaxed_store(peer.receive_bytes_per_second, before == 0 ? rate : before + (rate - before) / 8);
   }
-  peer.bytes_since_rate = 0;
-  peer.rate_since = now;
 }
 
 // The free frames of the ring are shared among those who use it.
@@ -439,7 +459,7 @@ std::uint32_t MessageEngine::credit_for(Time now) const {
 
 bool MessageEngine::window_closed(const Peer& peer) const {
   const std::uint64_t window =
-      std::min({peer.congestion->window_packets(), peer.credit_packets, FlightLog::kMostInFlight});
+      std::min({peer.congestion->window_packets(), peer.credit_packets, peer.flight.capacity()});
   return peer.flight.in_flight() >= window;
 }
 
@@ -480,6 +500,7 @@ bool MessageEngine::poll_data(Packet& packet, Time now) {
     }
     SendMessage* message = sends_.find(peer.sends.front());
     if (message == nullptr || message->paused || message->next == message->count) {
+      if (message != nullptr) message->in_send_queue = false;
       peer.sends.pop_front();
       continue;
     }
@@ -488,6 +509,7 @@ bool MessageEngine::poll_data(Packet& packet, Time now) {
     build_data(peer, *message, index, false, now, packet);
     relaxed_store(message->next, index + 1);
     if (message->next == message->count) {
+      message->in_send_queue = false;
       peer.sends.pop_front();
       // Peers take turns message by message.
       data_ring_.pop_front();
@@ -520,8 +542,8 @@ void MessageEngine::build_data(Peer& peer, SendMessage& message, std::uint32_t i
   packet.payload = message.base + std::uint64_t{index} * chunk_bytes_;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, chunk_bytes_);
   address_packet(peer, resend, now, packet);
-  relaxed_store(message.stamps[index], packet.lab.stamp_ns);
-  peer.flight.sent(packet.lab.stamp_ns);
+  relaxed_store(message.sent_ns[index], now / kNanosecond);
+  peer.flight.sent(now / kNanosecond);
   counters_.add(Counter::tx_data);
   if (resend) {
     ++message.resent;
@@ -634,7 +656,8 @@ void MessageEngine::pause(Handle send, bool paused) {
   if (message == nullptr) return counters_.add(Counter::stale_action);
   if (message->paused == paused) return;
   message->paused = paused;
-  if (paused || message->next == message->count) return;
+  if (paused || message->in_send_queue || message->next == message->count) return;
+  message->in_send_queue = true;
   Peer& peer = peers_[message->peer];
   peer.sends.push_front(send);
   make_ready(peer);
@@ -678,7 +701,10 @@ void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {
                      .first_at = message->first_at,
                      .completed_at = now});
   memory_.unpin(message->memory_key);
-  --peers_[message->peer].sends_outstanding;
+  sending_.erase({message->peer, message->key});
+  Peer& peer = peers_[message->peer];
+  --peer.sends_outstanding;
+  peer.send_slots[message->id & (config_.message_slots - 1)] = false;
   sends_.release(*message);
 }
 
@@ -686,9 +712,9 @@ void MessageEngine::fail_receive(Handle receive, WcStatus status, Time now) {
   ReceiveMessage* message = receives_.find(receive);
   if (message == nullptr) return counters_.add(Counter::stale_action);
   Peer& peer = peers_[message->peer];
-  if (message->open)
+  if (message->open)  // what is still on its way is late
     peer.receive_slots[message->id & (config_.message_slots - 1)].state =
-        ReceiveSlot::State::complete;  // what is still on its way is late
+        ReceiveSlot::State::failed;
   else
     posted_.erase({message->peer, message->key});
   complete_receive(*message, status, now);
@@ -709,6 +735,7 @@ MessageEngine::PeerState MessageEngine::peer_state(PeerIndex index) {
           .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
           .heard_at = relaxed_load(peer.heard_at),
           .newest_stamp_ns = relaxed_load(peer.newest_stamp),
+          .newest_stamp_at = relaxed_load(peer.newest_stamp_at),
           .receive_bytes_per_second = relaxed_load(peer.receive_bytes_per_second)};
 }
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "completion.hpp"
@@ -29,7 +30,9 @@ struct MessageConfig {
   std::uint32_t address = 0;                  // IPv4, host order
   std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; our header counts toward it
   std::uint32_t paths = 8;                    // UDP source ports in use
-  std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two
+  std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two;
+                                              // the same at both ends
+  std::uint32_t first_message_id = 0;         // ids count up from here and wrap
   std::uint32_t window_packets = 1024;        // one bandwidth-delay product
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
   std::uint32_t report_every_packets = 64;
@@ -56,7 +59,8 @@ class MessageEngine {
     std::uint32_t memory_key;
     std::uint64_t wr_id;
   };
-  // False: the queue to this peer is full (message_slots), as ENOMEM of ibv_post_send.
+  // False: no such peer, its queue is full (message_slots), or another message of this key is
+  // under way (a receive: posted and not begun). A key names one message at a time.
   bool post_send(const WorkRequest& request, Time now);
   bool post_receive(const WorkRequest& request, Time now);
   void flush(Time now);  // every work request ends in IBV_WC_WR_FLUSH_ERR
@@ -87,7 +91,8 @@ class MessageEngine {
     Time srtt, rttvar;                // measured from here; 0 unknown
     Time remote_srtt, remote_rttvar;  // as the peer's packets tell
     Time heard_at;                    // -1: never
-    std::uint32_t newest_stamp_ns;    // of its data packets that arrived
+    std::uint32_t newest_stamp_ns;    // of its data packets that arrived,
+    Time newest_stamp_at;             // and when; -1: none has
     double receive_bytes_per_second;
   };
   PeerState peer_state(PeerIndex index);  // throws std::out_of_range
@@ -95,13 +100,13 @@ class MessageEngine {
   const MessageConfig& config() const { return config_; }
 
  private:
-  struct ReceiveKey {
+  struct PeerKey {
     PeerIndex peer;
     MessageKey key;
-    bool operator==(const ReceiveKey&) const = default;
+    bool operator==(const PeerKey&) const = default;
   };
-  struct ReceiveKeyHash {
-    std::size_t operator()(const ReceiveKey& k) const {
+  struct PeerKeyHash {
+    std::size_t operator()(const PeerKey& k) const {
       const std::uint64_t name =
           std::uint64_t{k.key.operation} << 48 | std::uint64_t{k.key.step} << 32 | k.key.message;
       return std::hash<std::uint64_t>()(name * 0x9E3779B97F4A7C15ULL ^ k.peer);
@@ -137,6 +142,7 @@ class MessageEngine {
                          EventKind event, Time now);
   void tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event, Time now);
   void complete_receive(ReceiveMessage& message, WcStatus status, Time now);
+  static std::uint32_t take_id(Peer& peer);
 
   bool poll_control(Packet& packet, Time now);
   bool poll_report(Packet& packet, Time now);
@@ -179,7 +185,8 @@ class MessageEngine {
 
   Pool<SendMessage, 0> sends_;
   Pool<ReceiveMessage, kReceiveTag> receives_;
-  std::unordered_map<ReceiveKey, Handle, ReceiveKeyHash> posted_;  // receives not opened yet
+  std::unordered_set<PeerKey, PeerKeyHash> sending_;         // sends outstanding
+  std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // receives not opened yet
 
   std::deque<ControlOut> control_queue_;
   std::deque<PeerIndex> report_queue_;

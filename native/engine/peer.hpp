@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -42,20 +43,27 @@ struct RttEstimate {
 };
 
 // When each packet in flight was sent, so that an echoed stamp tells how many are accounted for.
+// Times are whole nanoseconds: old ones may be seconds past, where 32-bit stamps are ambiguous.
 class FlightLog {
  public:
   static constexpr std::uint32_t kMostInFlight = 1 << 14;
 
-  void sent(std::uint32_t stamp) { stamps_[sent_++ % kMostInFlight] = stamp; }
+  explicit FlightLog(std::uint32_t most) : sent_ns_(std::bit_ceil(most)) {}
+
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
   std::uint64_t in_flight() const { return sent_ - accounted_; }
-  std::uint64_t sent_total() const { return sent_; }
+  std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
+
+  void sent(std::int64_t now_ns) {
+    newest_ns_ = now_ns;
+    sent_ns_[sent_++ & (capacity() - 1)] = now_ns;
+  }
 
   // All packets sent no later than the echoed one have arrived or are lost. Returns how many were
   // newly accounted for.
-  std::uint32_t echo(std::uint32_t stamp) {
+  std::uint32_t echo(std::int64_t sent_ns) {
     const std::uint64_t before = accounted_;
-    while (accounted_ < sent_ && stamp_distance(stamp, stamps_[accounted_ % kMostInFlight]) >= 0)
-      ++accounted_;
+    while (accounted_ < sent_ && sent_ns_[accounted_ & (capacity() - 1)] <= sent_ns) ++accounted_;
     return static_cast<std::uint32_t>(accounted_ - before);
   }
 
@@ -64,15 +72,18 @@ class FlightLog {
  private:
   std::uint64_t sent_ = 0;
   std::uint64_t accounted_ = 0;
-  std::vector<std::uint32_t> stamps_ = std::vector<std::uint32_t>(kMostInFlight);
+  std::int64_t newest_ns_ = -1;
+  std::vector<std::int64_t> sent_ns_;
 };
 
+// What the newest message that began in this slot came to.
 struct ReceiveSlot {
-  enum class State : std::uint8_t { empty, refused, open, complete };
+  enum class State : std::uint8_t { empty, open, complete, failed };
   State state = State::empty;
   std::uint32_t id = 0;
   Handle message = kNoHandle;
-  Time told_at = -kNever;  // when the policy last heard of a packet without effect
+  std::uint32_t told_id = 0;  // whose packet without effect the policy last heard of, and when
+  Time told_at = -1;
 };
 
 struct PathCount {
@@ -82,10 +93,12 @@ struct PathCount {
 
 struct Peer {
   Peer(PeerIndex index_, const PeerAddress& address_, std::uint32_t slots, std::uint32_t paths,
-       std::unique_ptr<CongestionControl> control)
+       std::uint32_t most_in_flight, std::unique_ptr<CongestionControl> control)
       : index(index_),
         address(address_),
+        send_slots(slots),
         schedule(paths),
+        flight(most_in_flight),
         congestion(std::move(control)),
         receive_slots(slots) {}
 
@@ -95,6 +108,7 @@ struct Peer {
   // Sending to it.
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
+  std::vector<bool> send_slots;  // in use
   std::deque<Handle> sends;    // first passes, in the order posted
   std::deque<Handle> resends;  // messages with packets to resend
   PathSchedule schedule;
@@ -105,6 +119,7 @@ struct Peer {
   bool in_data_ring = false;
   bool in_resend_ring = false;
   Time persist_at = kNever;  // when packets in flight count as lost, if nothing is heard
+  std::int64_t echoed_ns = -1;  // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
 

@@ -2,10 +2,8 @@
 #include "host.hpp"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include <system_error>
 
 #include "../engine/codec.hpp"
+#include "clock.hpp"
 
 namespace softroce {
 namespace {
@@ -25,12 +24,6 @@ constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission h
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
 constexpr auto kCallTimeout = std::chrono::seconds(5);
-
-std::int64_t monotonic_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 int make_event_fd() {
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -122,12 +115,7 @@ std::vector<Event> Host::take_events() {
 // ---------------------------------------------------------------- the engine's thread
 
 void Host::run() {
-  if (config_.cpu >= 0) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(config_.cpu, &cpus);
-    pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  }
+  stay_on_cpu(config_.cpu);
   try {
     while (!stopping_)
       if (!turn()) sleep();

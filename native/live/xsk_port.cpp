@@ -73,17 +73,17 @@ void XskPort::create() {
   xsk_ring_prod__submit(&fill_, config_.receive_frames);
   for (std::uint32_t i = 0; i < config_.transmit_frames; ++i)
     free_transmit_.push_back(std::uint64_t{config_.receive_frames + i} * kFrameBytes);
-  if (!config_.xsks_map_path.empty()) insert_into_map();
+  if (!config_.xsks_map_path.empty()) insert_into(config_.xsks_map_path);
 }
 
-void XskPort::insert_into_map() {
-  const int map = bpf_obj_get(config_.xsks_map_path.c_str());
-  if (map < 0) fail(errno, "open " + config_.xsks_map_path);
+void XskPort::insert_into(const std::string& map_path) {
+  const int map = bpf_obj_get(map_path.c_str());
+  if (map < 0) fail(errno, "open " + map_path);
   const int value = fd();
   const int error = bpf_map_update_elem(map, &config_.ifindex, &value, BPF_ANY);
   const int reason = errno;
   close(map);
-  if (error != 0) fail(reason, "insert the AF_XDP socket into " + config_.xsks_map_path);
+  if (error != 0) fail(reason, "insert the AF_XDP socket into " + map_path);
 }
 
 XskPort::~XskPort() {

@@ -73,9 +73,11 @@ class XskPort {
 
   XskStatistics statistics() const;
 
+  // Lets programs redirect frames of this port's interface here: a pinned XSKMAP keyed by ifindex.
+  void insert_into(const std::string& map_path);
+
  private:
   void create();
-  void insert_into_map();
   void reclaim();
   void kick_receive();
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "raw_traffic.hpp"
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "clock.hpp"
+
+namespace softroce {
+namespace {
+
+// As much memory as a transfer of a few messages uses, so that both are as cold or warm.
+constexpr std::size_t kBufferBytes = 8 << 20;
+constexpr std::uint32_t kBatch = 32;
+constexpr int kPollMs = 10;
+constexpr std::int64_t kSettleNs = 20'000'000;
+
+class PayloadBuffer {
+ public:
+  explicit PayloadBuffer(std::size_t payload) : bytes_(kBufferBytes, 0x5A), payload_(payload) {}
+  std::uint8_t* next() {
+    if (at_ + payload_ > bytes_.size()) at_ = 0;
+    std::uint8_t* place = bytes_.data() + at_;
+    at_ += payload_;
+    return place;
+  }
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+  std::size_t payload_;
+  std::size_t at_ = 0;
+};
+
+std::uint64_t send(XskPort& port, const RawJob& job, std::int64_t until_ns) {
+  stay_on_cpu(job.sender_cpu);
+  const std::size_t payload = job.frame.size() - job.payload_offset;
+  PayloadBuffer buffer(payload);
+  std::uint32_t sent = 0;
+  while (monotonic_ns() < until_ns) {
+    for (std::uint32_t i = 0; i < kBatch; ++i) {
+      std::uint8_t* frame = port.next_transmit_frame();
+      if (frame == nullptr) break;
+      std::memcpy(frame, job.frame.data(), job.payload_offset);
+      std::memcpy(frame + job.payload_offset, buffer.next(), payload);
+      if (job.index_offset != 0) {
+        const std::uint32_t index = __builtin_bswap32(sent);
+        std::memcpy(frame + job.index_offset, &index, sizeof index);
+      }
+      port.commit(static_cast<std::uint32_t>(job.frame.size()));
+      ++sent;
+    }
+    port.flush();
+  }
+  return sent;
+}
+
+std::uint64_t receive(XskPort& port, const RawJob& job, const std::atomic<bool>& over) {
+  stay_on_cpu(job.receiver_cpu);
+  const std::size_t payload = job.frame.size() - job.payload_offset;
+  PayloadBuffer buffer(payload);
+  std::uint64_t received = 0;
+  while (true) {
+    const std::uint32_t n = port.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
+      if (bytes == job.frame.size())
+        std::memcpy(buffer.next(), frame + job.payload_offset, payload);
+    });
+    received += n;
+    if (n != 0) continue;
+    if (over) return received;
+    pollfd readable{.fd = port.fd(), .events = POLLIN, .revents = 0};
+    poll(&readable, 1, kPollMs);
+  }
+}
+
+}  // namespace
+
+RawResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job) {
+  std::atomic<bool> over{false};
+  RawResult result;
+  std::exception_ptr failure;
+  std::thread taker([&] { result.received = receive(receiver, job, over); });
+  const std::int64_t began = monotonic_ns();
+  std::thread giver([&] {
+    try {
+      result.sent = send(sender, job, began + job.duration_ns);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  giver.join();
+  result.elapsed_ns = monotonic_ns() - began;
+  const timespec settle{0, kSettleNs};
+  nanosleep(&settle, nullptr);
+  over = true;
+  taker.join();
+  if (failure) std::rethrow_exception(failure);
+  return result;
+}
+
+}  // namespace softroce

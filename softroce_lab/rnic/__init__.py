@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Verbs: the Python face of the RNIC, in pyverbs' names, argument order and defaults.
+
+The enums are in `softroce_lab.rnic.enums`, in C spelling. Striped messages are the lab's own.
+"""
+
+from softroce_lab.rnic import enums
+from softroce_lab.rnic.addr import AH, GID, GRH_BYTES, AHAttr, GlobalRoute
+from softroce_lab.rnic.cq import CQ, WC
+from softroce_lab.rnic.device import Context
+from softroce_lab.rnic.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from softroce_lab.rnic.message import MessageEndpoint, Peer
+from softroce_lab.rnic.mr import MR
+from softroce_lab.rnic.pd import PD
+from softroce_lab.rnic.qp import QP, QPAttr, QPCap, QPInitAttr
+from softroce_lab.rnic.wr import SGE, RecvWR, SendWR
+
+__all__ = [
+    "AH",
+    "CQ",
+    "GID",
+    "GRH_BYTES",
+    "MR",
+    "PD",
+    "QP",
+    "SGE",
+    "WC",
+    "AHAttr",
+    "Context",
+    "GlobalRoute",
+    "MessageEndpoint",
+    "Peer",
+    "PyverbsError",
+    "PyverbsRDMAError",
+    "PyverbsUserError",
+    "QPAttr",
+    "QPCap",
+    "QPInitAttr",
+    "RecvWR",
+    "SendWR",
+    "enums",
+]

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the verbs raise, by pyverbs' names; how work requests end is told by completions."""
+
+from __future__ import annotations
+
+import os
+
+from softroce_lab.errors import LabError
+
+
+class PyverbsError(LabError):
+    """Base of what the verbs raise."""
+
+
+class PyverbsRDMAError(PyverbsError):
+    """A verb was refused; `error_code` is the errno value of its C function."""
+
+    def __init__(self, msg: str, error_code: int, *, hint: str | None = None) -> None:
+        super().__init__(f"{msg}. Errno: {error_code}, {os.strerror(error_code)}", hint=hint)
+        self.error_code = error_code
+
+
+class PyverbsUserError(PyverbsError):
+    """The arguments make no sense, whatever the device."""
