@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whose loss was it? Conservation of frames over every link, from the counters before and after.
+"""Whose loss was it? Conservation of RoCE frames over every link, and at every host's socket.
 
-What the near end handed to a link less what the far end's program saw is what the emulator lost.
-A host's frames are handed to its uplink by its socket and counted there.
+What the near end handed to a link less what the far end's program saw is what the emulator lost;
+a host's frames are handed to its uplink by its socket, and counted by its process.
 """
 
 from __future__ import annotations
@@ -14,50 +14,44 @@ from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.telemetry.links import LinkFigures, PortFigures
 from softroce_lab.topology.plan import Plan, Port
 
-Counters = Mapping[int, PortCounters]  # by ifindex
-
 
 class Accounts:
-    """The counters of a lab's ports over one run."""
+    """What a lab's ports counted in one run, by ifindex, and what each host process said."""
 
     def __init__(
-        self, plan: Plan, before: Counters, after: Counters, hosts: Mapping[str, dict[str, Any]]
+        self,
+        plan: Plan,
+        before: Mapping[int, PortCounters],
+        after: Mapping[int, PortCounters],
+        hosts: Mapping[str, dict[str, Any]],
     ) -> None:
         self._plan = plan
-        self._before = before
-        self._after = after
-        self._hosts = hosts  # what each host process said of itself
-
-    def _gained(self, port: Port, *names: str) -> int:
-        after, before = self._after[port.ifindex], self._before[port.ifindex]
-        return sum(getattr(after, name) - getattr(before, name) for name in names)
+        self._counted = {ifindex: after[ifindex] - before[ifindex] for ifindex in after}
+        self._hosts = hosts
 
     def links(self) -> list[LinkFigures]:
         """Every directed link."""
-        halves = [half for link in self._plan.links for half in link.halves]
+        halves = (half for link in self._plan.links for half in link.halves)
         return [self._link(number, near, far) for number, near, far in halves]
 
     def _link(self, number: int, near: Port, far: Port) -> LinkFigures:
-        delivered = self._gained(far, "rx_roce")
+        at_near, at_far = self._counted[near.ifindex], self._counted[far.ifindex]
+        # The fate of a host's frames is decided where its uplink ends, a switch's where it begins.
         from_host = self._plan.node(near.node).kind == "host"
-        if from_host:  # its fate is decided at the far end, behind the crossing
-            offered = self._hosts.get(near.node, {}).get("frames_sent", 0)
-            injected = self._gained(far, "injected_rx_roce")
-            lost = offered - delivered
-        else:
-            handed = self._gained(near, "tx_roce")
-            injected = self._gained(near, "injected_tx_roce")
-            offered = handed + injected
-            lost = handed - delivered
+        decides = at_far if from_host else at_near
+        sent = self._sent(near.node) if from_host else at_near.tx_roce
         return LinkFigures(
             directed_link=number,
             name=f"{near.node}->{far.node}",
-            offered=offered,
-            injected_drops=injected,
-            delivered=delivered,
-            emulator_drops=lost,
-            records_lost=self._gained(near, "drop_log_lost", "capture_lost"),
+            sent=sent,
+            injected_drops=at_far.injected_rx_roce if from_host else at_near.injected_tx_roce,
+            received=at_far.rx_roce,
+            emulator_drops=sent - at_far.rx_roce,
+            records_lost=decides.drop_log_lost + decides.capture_lost,
         )
+
+    def _sent(self, host: str) -> int:
+        return int(self._hosts[host]["frames_sent"]) if host in self._hosts else 0
 
     def ports(self) -> list[PortFigures]:
         """Every host that had a process."""
@@ -67,7 +61,7 @@ class Accounts:
         statistics = said["port"]
         return PortFigures(
             node=name,
-            handed=self._gained(self._plan.node(name).ports[0], "to_xsk"),
+            handed=self._counted[self._plan.node(name).ports[0].ifindex].to_xsk,
             taken=said["frames_received"],
             emulator_drops=statistics["rx_dropped"] + statistics["rx_ring_full"],
         )

@@ -46,7 +46,9 @@ def _end(pipe: IO[bytes] | None) -> IO[bytes]:
 class HostHandle:
     """A host process of a lab, from the outside."""
 
-    def __init__(self, lab: Lab, node: Node, transport: str, epoch_ns: int, qkey: int) -> None:
+    def __init__(
+        self, lab: Lab, node: Node, transport: str, epoch_ns: int, qkey: int, cpu: int = -1
+    ) -> None:
         if node.address is None:
             raise RunError(f"{node.name} is a switch, not a host")
         self.node = node
@@ -62,6 +64,7 @@ class HostHandle:
             transport=transport,
             epoch_ns=epoch_ns,
             qkey=qkey,
+            cpu=cpu,
         )
         self.gateway_mac = mac_number(gateway(lab, node).mac)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()

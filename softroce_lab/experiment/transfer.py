@@ -45,6 +45,7 @@ class Job:
     depth: int = DEPTH
     hash: bool = True
     save: Path | None = None
+    cpus: tuple[int, int] = (-1, -1)  # of the sender's and the receiver's engine; -1: any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,8 +121,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
         journals = {node.name: Path(scratch) / f"{node.name}.npz" for node in nodes}
         with (
-            HostHandle(lab, nodes[0], transport, epoch_ns, qkey) as source,
-            HostHandle(lab, nodes[1], transport, epoch_ns, qkey) as destination,
+            HostHandle(lab, nodes[0], transport, epoch_ns, qkey, job.cpus[0]) as source,
+            HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
         ):
             connect([source, destination])
             _begin(destination, "receive", job, journals)

@@ -25,6 +25,7 @@ from softroce_lab.fabric import (
 )
 from softroce_lab.fabric.ledger import Ledger, no_step
 from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.xdp import Mode as XdpMode
 from softroce_lab.fabric.xdp import XdpFabric, resolve_mode
 from softroce_lab.topology.plan import Plan
 
@@ -80,9 +81,10 @@ class Lab:
         return self.directory / BPFFS
 
     @property
-    def mode(self) -> str:
-        """How the XDP programs are attached: native or generic."""
-        return str(self.ledger.history.state_facts["xdp"])
+    def mode(self) -> XdpMode:
+        """How the XDP programs are attached."""
+        mode: XdpMode = self.ledger.history.state_facts["xdp"]
+        return mode
 
     @property
     def token(self) -> int:

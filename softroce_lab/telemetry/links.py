@@ -12,10 +12,10 @@ class LinkFigures:
 
     directed_link: int
     name: str  # "leaf1->spine1"
-    offered: int  # frames that came to the point where the link's fate is decided
+    sent: int  # onto the link: by a switch after the link's rules, by a host before them
     injected_drops: int
-    delivered: int  # frames that the far end's program saw
-    emulator_drops: int  # the rest: lost by the machine, not by a rule
+    received: int  # by the program at the far end
+    emulator_drops: int  # sent but not received: lost by the machine, not by a rule
     records_lost: int  # drops and captured packets without a record
 
 

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench path`: what a path carries, from bare AF_XDP sockets to a transport, in one run.
+
+    raw      AF_XDP sockets that write and read their payload, plain redirect programs between
+    switch   the same sockets and frames, the lab's programs, no faults
+    loss     the same with random loss on the spine links
+    csa_ud   a transfer over csa_ud, hosts and ICRCs and all, no faults
+    tcp      iperf3 over the hosts' kernels, the same links
+    udp      iperf3 -u -b 0 -l 2048, likewise
+
+Every round runs all of them once, one after the other, so that a machine that is slow for a while
+is slow for all; a ratio is taken within a round. Sender and receiver have a core each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import _native, topology
+from softroce_lab.errors import EnvironmentLackError, RunError
+from softroce_lab.experiment import transfer
+from softroce_lab.experiment.hosts import gateway, mac_number
+from softroce_lab.experiment.statistics import Interval, median_interval
+from softroce_lab.experiment.transfer import Job
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric import xdp_plain
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.process import Process
+from softroce_lab.faults import profile
+from softroce_lab.faults.resolve import arm
+from softroce_lab.topology.plan import Node, Plan
+
+PAYLOAD_BYTES = 2048  # of a bare frame, whose headers of 62 bytes and ICRC make it 2114 long
+TRANSFER_BYTES = 256 << 20
+_SENDER_CPU, _RECEIVER_CPU = 0, 1
+_QKEY = 0x0BE7C4
+_HEADERS_BYTES = 62 + 40  # Ethernet to DETH, and struct lab_hdr
+_INDEX_OFFSET = 62 + 16  # of lab_hdr.index, so that each frame has a fate of its own
+_IPERF_S = 10.0  # longer than it should ever take to begin or to end
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What the user may choose."""
+
+    rounds: int = 15
+    seconds: float = 0.5  # of a bare or iperf3 sample
+    transfer_bytes: int = TRANSFER_BYTES
+    mode: fabric.Mode = "auto"
+    name: str = "bench"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement."""
+
+    frames_per_second: float
+    payload_bps: float  # bits of payload a second that arrived
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """All samples by name, a list of rounds."""
+
+    samples: dict[str, list[Sample]]
+    mode: str
+
+    def ratio(self, above: str, below: str, field: str) -> Interval:
+        """Median over the rounds of one figure's ratio, with its 95 % interval."""
+        pairs = zip(self.samples[above], self.samples[below], strict=True)
+        return median_interval([getattr(a, field) / getattr(b, field) for a, b in pairs])
+
+    def ratios(self) -> dict[str, Interval]:
+        """The ratios that the bench is for."""
+        return {
+            "switch_over_raw": self.ratio("switch", "raw", "frames_per_second"),
+            "loss_over_switch": self.ratio("loss", "switch", "frames_per_second"),
+            "csa_ud_over_raw": self.ratio("csa_ud", "raw", "payload_bps"),
+            "csa_ud_over_udp": self.ratio("csa_ud", "udp", "payload_bps"),
+        }
+
+
+def run(options: Options, say: Callable[[str], None]) -> Outcome:
+    """Measure. EnvironmentLackError without iperf3 or two CPUs; the lab is gone afterwards."""
+    iperf3 = _iperf3()
+    plan = topology.load("path", name=options.name)
+    lossy = arm(plan, profile.load("spine-loss-1pct"))
+    lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=say)
+    try:
+        with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
+            bench = PathBench(lab, lossy, options, Path(scratch), iperf3)
+            for number in range(options.rounds):
+                say(f"round {number + 1} of {options.rounds}")
+                bench.round()
+            return Outcome(bench.samples, lab.mode)
+    finally:
+        lab.down(say)
+
+
+def _iperf3() -> str:
+    for folder in ("/usr/bin", "/usr/local/bin"):
+        if Path(folder, "iperf3").exists():
+            return f"{folder}/iperf3"
+    raise EnvironmentLackError("iperf3", hint="apt install iperf3")
+
+
+class PathBench:
+    """The samples' makers."""
+
+    def __init__(self, lab: Lab, lossy: Plan, options: Options, scratch: Path, iperf3: str) -> None:
+        self._lab = lab
+        self._lossy = lossy
+        self._options = options
+        self._iperf3 = iperf3
+        self._source, self._destination = lab.plan.hosts[0], lab.plan.hosts[-1]
+        self._file = scratch / "payload"
+        with self._file.open("wb") as file:
+            file.truncate(options.transfer_bytes)
+        self._frame = _data_frame(lab, self._source, self._destination)
+        (self._faulted,) = {
+            near.ifindex
+            for link in lab.plan.links
+            for _, near, far in link.halves
+            if (near.node, far.node) == ("leaf1", "spine1")
+        }
+        xdp_plain.load(lab.plan, lab.bpffs)
+        self.samples: dict[str, list[Sample]] = {}
+
+    def round(self) -> None:
+        """One sample of each."""
+        for name, measure in self._measures():
+            self.samples.setdefault(name, []).append(measure())
+
+    def _measures(self) -> Iterator[tuple[str, Callable[[], Sample]]]:
+        yield "raw", self._raw
+        yield "switch", self._switch
+        yield "loss", self._loss
+        yield "csa_ud", self._csa_ud
+        yield "tcp", self._tcp
+        yield "udp", self._udp
+
+    # ---------------------------------------------------------------- bare sockets
+
+    def _raw(self) -> Sample:
+        """Counted where the frames arrive: the plain programs count nothing."""
+        plan, lab = self._lab.plan, self._lab
+        ends = (self._source.name, self._destination.name)
+        xdp_plain.attach(plan, lab.enter, lab.bpffs, ends, lab.mode)
+        try:
+            _, received, ns = self._bare_traffic(xdp_plain.XSKS)
+        finally:
+            lab.xdp.attach_programs(plan.nodes, lab.enter, lab.mode)
+        return _sample(received, ns)
+
+    def _switch(self) -> Sample:
+        return self._through_lab()
+
+    def _loss(self) -> Sample:
+        self._lab.xdp.set_faults(self._lossy.faults)
+        try:
+            return self._through_lab()
+        finally:
+            self._lab.xdp.clear_faults()
+
+    def _through_lab(self) -> Sample:
+        """Counted where the fault acts: on the first spine link, before its rules."""
+        before = self._lab.xdp.counters()
+        _, _, ns = self._bare_traffic("xsks")
+        after = self._lab.xdp.counters()
+        gained = after[self._faulted] - before[self._faulted]
+        return _sample(gained.tx_roce + gained.injected_tx_roce, ns)
+
+    def _bare_traffic(self, xsks_map: str) -> tuple[int, int, int]:
+        sender, receiver = self._open(self._source), self._open(self._destination)
+        receiver.insert_into(str(self._lab.bpffs / xsks_map))
+        frame = self._frame
+        return _native.raw_traffic(
+            sender,
+            receiver,
+            frame,
+            payload_offset=_HEADERS_BYTES,
+            index_offset=_INDEX_OFFSET,
+            duration_ns=int(self._options.seconds * 1e9),
+            sender_cpu=_SENDER_CPU,
+            receiver_cpu=_RECEIVER_CPU,
+        )
+
+    def _open(self, node: Node) -> Any:
+        config = _native.PortConfig()
+        config.interface = node.ports[0].name
+        config.ifindex = node.ports[0].ifindex
+        config.generic = self._lab.mode == "generic"
+        with self._lab.enter(node.name):
+            return _native.RawPort(config)
+
+    # ---------------------------------------------------------------- transports
+
+    def _csa_ud(self) -> Sample:
+        size = self._options.transfer_bytes
+        job = Job(self._source.name, self._destination.name, self._file, size, hash=False,
+                  cpus=(_SENDER_CPU, _RECEIVER_CPU))  # fmt: skip
+        done = transfer.run(self._lab, "csa_ud", job, qkey=_QKEY, progress=lambda _: None)
+        packets, summary = done.sent["counters"]["tx_data"], done.summary()
+        rate = summary["goodput_bps"]
+        return Sample(packets * rate / (8 * size), rate)
+
+    def _tcp(self) -> Sample:
+        end = self._iperf("-t", f"{max(self._options.seconds, 1):g}")
+        rate = end["sum_received"]["bits_per_second"]
+        return Sample(rate / (8 * PAYLOAD_BYTES), rate)
+
+    def _udp(self) -> Sample:
+        seconds = f"{max(self._options.seconds, 1):g}"
+        end = self._iperf("-t", seconds, "-u", "-b", "0", "-l", str(PAYLOAD_BYTES))["sum"]
+        arrived = 1 - end["lost_packets"] / max(end["packets"], 1)
+        rate = end["bits_per_second"] * arrived
+        return Sample(rate / (8 * PAYLOAD_BYTES), rate)
+
+    def _iperf(self, *arguments: str) -> Any:
+        """The part `end` of the client's report. RunError if there is none."""
+        server = self._spawn(self._destination, "-s", "-1", "--forceflush")
+        try:
+            _wait_listening(server)
+            client = self._spawn(
+                self._source,
+                *("-c", str(self._destination.address), "-J", *arguments),
+                *("-A", f"{_SENDER_CPU},{_RECEIVER_CPU}", "--connect-timeout", "2000"),
+            )
+            output = _output(client, self._options.seconds + _IPERF_S)
+        finally:
+            server.end()
+        report = json.loads(output)
+        if "error" in report:
+            raise RunError(f"iperf3: {report['error']}")
+        return report["end"]
+
+    def _spawn(self, node: Node, *arguments: str) -> Process:
+        argv = [self._iperf3, *arguments]
+        return self._lab.spawn(argv, role="iperf3", node=node.name, stdout=subprocess.PIPE)
+
+
+def _sample(frames: int, ns: int) -> Sample:
+    rate = frames * 1e9 / ns
+    return Sample(rate, rate * 8 * PAYLOAD_BYTES)
+
+
+def _data_frame(lab: Lab, source: Node, destination: Node) -> bytes:
+    """A data packet of a striped message, as the engine makes it; nobody checks its ICRC here."""
+    config = _native.MessageConfig()
+    config.address = int(ipaddress.IPv4Address(source.address))
+    endpoint = _native.FrameEndpoint(config, mac_number(source.ports[0].mac))
+    peer = endpoint.connect(
+        ip=int(ipaddress.IPv4Address(destination.address)),
+        mac=mac_number(gateway(lab, source).mac),
+        data_qp=endpoint.data_qp,
+        recovery_qp=endpoint.recovery_qp,
+        qkey=_QKEY,
+    )
+    payload = np.zeros(endpoint.chunk_bytes, dtype=np.uint8)
+    key = endpoint.register_memory(payload.ctypes.data, payload.nbytes, 0)
+    endpoint.post_send(peer, (0, 0, 0), key, 0, payload.nbytes, 0)
+    frame: bytes = endpoint.poll_frame(0)
+    return frame
+
+
+def _wait_listening(server: Process) -> None:
+    """iperf3 says so in its second line."""
+    pipe = server.stdout
+    if pipe is None:
+        raise RunError("iperf3 has no output")
+    deadline = time.monotonic() + _IPERF_S
+    while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
+        line = pipe.readline()
+        if b"listening" in line:
+            return
+        if not line:
+            break
+    raise RunError("the iperf3 server does not listen")
+
+
+def _output(process: Process, timeout_s: float) -> bytes:
+    pipe = process.stdout
+    if pipe is None:
+        raise RunError("iperf3 has no output")
+    deadline = time.monotonic() + timeout_s
+    output = b""
+    while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
+        chunk = os.read(pipe.fileno(), 1 << 16)
+        if not chunk:
+            process.end()
+            return output
+        output += chunk
+    process.end()
+    raise RunError(f"iperf3 did not end in {timeout_s:g} s")

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Medians with intervals, for figures from machines that are noisy."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interval:
+    """A median and its confidence interval of at least 95 %."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The median and the narrowest pair of order statistics around it that holds the true one.
+
+    Without any assumption on the distribution: the number of values below the true median is
+    binomial(n, 1/2) (David and Nagaraja, Order Statistics, 7.1). With fewer than six values not
+    even the extremes reach 95 %; they are given then. ValueError without values.
+    """
+    if not values:
+        raise ValueError("no median of nothing")
+    ordered = sorted(values)
+    count = len(ordered)
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    below, tail = 0.0, (1 - confidence) / 2
+    rank = 0
+    while rank < count // 2 and (below := below + math.comb(count, rank) / 2**count) <= tail:
+        rank += 1
+    low = max(rank - 1, 0)
+    return Interval(middle, ordered[low], ordered[count - 1 - low])
