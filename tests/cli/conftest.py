@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command line as a user has it: processes, their output and exit codes."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softroce_lab.paths import PROJECT_ROOT
+
+COMMAND = [sys.executable, "-m", "softroce_lab.cli.app"]
+
+
+class CommandLine:
+    """`lab`, and a lab of a unique name."""
+
+    name: str
+
+    def __init__(self):
+        self.name = f"t{secrets.token_hex(3)}"
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=PROJECT_ROOT,
+            env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def run(self, *arguments, **options):
+        with self.start(*arguments, **options) as process:
+            stdout, stderr = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def json(self, *arguments):
+        result = self.run(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def up(self, *arguments):
+        return self.run("up", "two-hosts", "--name", self.name, *arguments)
+
+    def traces(self):
+        """Names that the lab has on the machine."""
+        places = (Path("/run/netns"), Path("/run/softroce_lab"))
+        names = [entry for place in places if place.is_dir() for entry in place.iterdir()]
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [
+            *(str(path) for path in names if path.name.partition("-")[0] == self.name),
+            *(line for line in mounts if f"/{self.name}/" in line or f"/{self.name}-" in line),
+        ]
+
+
+@pytest.fixture
+def lab():
+    """The command line of root; whatever lab is up in the end goes down."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    line = CommandLine()
+    yield line
+    line.run("down", line.name)
+    line.run("gc")
+    assert line.traces() == []

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+def test_a_healthy_machine_in_lines(lab):
+    result = lab.run("doctor")
+    assert result.returncode == 0, result.stdout
+    assert "ok       the rights of root" in result.stdout
+
+
+def test_the_same_as_json(lab):
+    document = lab.json("doctor")
+    assert document["healthy"]
+    keys = {"capability", "found", "required", "why", "how", "detail"}
+    assert all(set(each) == keys for each in document["capabilities"])
+
+
+def test_what_is_missing_says_why_and_how(lab):
+    result = lab.run("doctor", user=65534)
+    assert result.returncode == 3
+    assert "MISSING  the rights of root" in result.stdout
+    assert "get: run it as root, or with sudo" in result.stdout

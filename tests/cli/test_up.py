@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+
+def test_up_prints_what_is_up(lab):
+    result = lab.up()
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"{lab.name} up: 2 hosts, 1 switches, 2 links (")
+    assert f"{lab.name}-h1" in result.stdout
+    assert "probes" in result.stderr
+
+
+@pytest.mark.parametrize("mode", ["native", "generic"])
+def test_up_as_json(lab, mode):
+    document = json.loads(lab.up("--json", "--xdp", mode).stdout)
+    assert (document["schema_version"], document["state"], document["xdp"]) == (1, "up", mode)
+    nodes = {node["name"]: node for node in document["lab"]["nodes"]}
+    assert nodes["h1"]["namespace"] == f"{lab.name}-h1"
+    assert document["lab"]["links"] == [["h1:eth1", "s1:p1"], ["h2:eth1", "s1:p2"]]
+
+
+def test_a_dry_run_makes_nothing(lab):
+    document = json.loads(lab.up("--dry-run", "--json").stdout)
+    assert document["state"] == "planned"
+    assert len(document["lab"]["nodes"]) == 3
+    assert lab.traces() == []
+
+
+def test_a_lab_that_is_up_already(lab):
+    assert lab.up().returncode == 0
+    again = lab.up()
+    assert (again.returncode, again.stdout) == (2, "")
+    assert f"the lab {lab.name} is up already" in again.stderr
+    assert lab.json("status", lab.name)["labs"][0]["state"] == "up"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("name: [", ":1:"),
+        ("nmae: x\ntopology: {}", "nmae"),
+        (
+            "name: x\ntopology:\n  nodes: {h1: {kind: host}}\n  links: [{endpoints: [a:x, h1:y]}]",
+            "a",
+        ),
+    ],
+)
+def test_bad_input_is_named_by_its_place_and_changes_nothing(lab, tmp_path, text, complaint):
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    result = lab.run("up", str(file), "--name", lab.name)
+    assert result.returncode == 2
+    assert f"{file}:" in result.stderr
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert lab.traces() == []
+
+
+def test_a_file_that_is_not_there(lab):
+    result = lab.run("up", "/no/such.yaml")
+    assert result.returncode == 2
+    assert "/no/such.yaml" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_without_rights(lab):
+    result = lab.run("up", "two-hosts", "--name", lab.name, user=65534)
+    assert result.returncode == 3
+    assert "root" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("stage", ["ledger.jsonl", "bpf/ports", "monitor.log"])
+def test_ctrl_c_cleans_up(lab, stage):
+    """SIGINT as soon as this file of the lab is there."""
+    mark = Path("/run/softroce_lab", lab.name, stage)
+    with lab.start("up", "two-hosts", "--name", lab.name) as process:
+        while not mark.exists() and process.poll() is None:
+            time.sleep(0.0005)
+        process.send_signal(signal.SIGINT)
+        stderr = process.communicate(timeout=30)[1]
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert lab.traces() == []
