@@ -35,7 +35,7 @@ class SendState(Protocol):
     paused: bool
     attempts: npt.NDArray[np.uint8]
     paths: npt.NDArray[np.uint8]
-    stamps_ns: npt.NDArray[np.uint32]  # last send, modulo 2**32
+    sent_ns: npt.NDArray[np.int64]  # when it was last sent
 
 
 class ReceiveState(Protocol):
@@ -45,6 +45,7 @@ class ReceiveState(Protocol):
     id: int
     count: int
     received: int
+    duplicates: int
     highest: int
     words: npt.NDArray[np.uint64]  # the bitmap, packet 0 in bit 0 of word 0
 
@@ -57,7 +58,8 @@ class PeerState(Protocol):
     remote_srtt_ns: int  # as the peer measures it
     remote_rttvar_ns: int
     heard_ns: int  # last valid packet, -1 never
-    newest_stamp_ns: int  # newest stamp among its data packets that arrived
+    newest_stamp_ns: int  # newest stamp among its data packets that arrived, modulo 2**32
+    newest_stamp_at_ns: int  # when that one arrived, -1 none has
     receive_bytes_per_second: float
 
 
@@ -80,6 +82,10 @@ class View(Protocol):
     @property
     def paths(self) -> int:
         """How many paths there are to a peer."""
+
+    @property
+    def message_slots(self) -> int:
+        """Messages outstanding to a peer at most; an id modulo this is its slot."""
 
 
 class Event(Protocol):
@@ -226,7 +232,7 @@ class Policy:
         return ()
 
     def on_late_packet(self, event: Event, now_ns: int) -> Actions:
-        """A packet came of a message that is complete: the sender may not know."""
+        """A packet came of a message that is over, complete or failed: the sender may not know."""
         return ()
 
     def summary(self) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 
-    LOOK      key, flags, id, round, echo stamp, packet set    receiver asks for what is missing
-    ANSWER    key, round, verdict, packets                     sender's answer to a look
-    ACK       ids                                              complete; none: a sign of life
+    LOOK      id, key, flags, round, echo stamp, [packet set]  receiver asks for what is missing
+    ANSWER    id, key, round, verdict, packets                 sender's answer to a look
+    ACK       ids                                              over and known; none: a sign of life
     PROBE     (id, key) pairs                                  sender asks; none: a sign of life
     RNR       id, key                                          no receive is posted
     REFUSE    id, key, by receiver, status                     the message cannot succeed
-    BITMAP    id, packet set                                   receiver tells what is missing
+    BITMAP    id, key, [packet set]                            receiver tells what is missing
 
 A *packet set* is a base, a number of packets from there, and their bits (1 = missing), either
 plain or as run lengths (LEB128, alternating, beginning with a run of missing ones), whichever is
-shorter. A set that does not fit is cut at the end: what it does not cover is asked for later.
+shorter. A set that does not fit is cut at the end: what it does not cover is asked for later. A
+receiver that no packet has reached knows neither id nor count, and sends no set: all is missing.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ class _Type(enum.IntEnum):
     BITMAP = 7
 
 
-_KEY = struct.Struct(">HHI")
-_LOOK = struct.Struct(">BHHIBIHI")
-_ANSWER = struct.Struct(">BHHIHBI")
 _ID_KEY = struct.Struct(">IHHI")
+_LOOK = struct.Struct(">BIHHIBHI")
+_ANSWER = struct.Struct(">BIHHIHBI")
 _SET = struct.Struct(">BII")
 _PLAIN, _RUNS = 0, 1
-_KNOWN_ID = 1
+_KNOWN_ID, _KNOWN_STAMP = 1, 2
 
 MOST_PROBED = 64
 MOST_ACKED = 256
+MOST_IN_SET = 1 << 20  # bounds what a few bytes of run lengths make of a receiver's memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,17 +80,18 @@ class PacketSet:
 class Look:
     """The receiver asks for the missing packets of a message."""
 
+    id: int | None  # None, like `missing`: no packet has arrived yet
     key: Key
-    id: int | None  # None: no packet has arrived yet
     round: int
-    echo_stamp_ns: int | None  # newest stamp of the sender's packets that arrived
-    missing: PacketSet
+    echo_stamp_ns: int | None  # what the sender sent up to then has had time to arrive
+    missing: PacketSet | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """The sender's answer to look `round`."""
 
+    id: int  # 0 where nothing has been started
     key: Key
     round: int
     verdict: Verdict
@@ -98,7 +100,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ack:
-    """These messages are complete."""
+    """These messages are complete, or their refusal has been heard."""
 
     ids: tuple[int, ...]
 
@@ -133,7 +135,8 @@ class Bitmap:
     """The receiver tells what is missing of a message."""
 
     id: int
-    missing: PacketSet
+    key: Key
+    missing: PacketSet | None  # None: no packet has arrived yet
 
 
 Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap
@@ -142,23 +145,25 @@ Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap
 def encode(message: Message, most_bytes: int) -> bytes:
     """The body of a control message, at most `most_bytes` long."""
     match message:
-        case Look(key, id_, round_, echo, missing):
-            flags = (_KNOWN_ID if id_ is not None else 0) | (2 if echo is not None else 0)
-            head = _LOOK.pack(_Type.LOOK, *key, flags, id_ or 0, round_ & 0xFFFF, echo or 0)
+        case Look(id_, key, round_, echo, missing):
+            flags = _KNOWN_ID * (id_ is not None) | _KNOWN_STAMP * (echo is not None)
+            head = _LOOK.pack(_Type.LOOK, id_ or 0, *key, flags, round_ & 0xFFFF, echo or 0)
             return head + _encode_set(missing, most_bytes - len(head))
-        case Answer(key, round_, verdict, packets):
-            return _ANSWER.pack(_Type.ANSWER, *key, round_ & 0xFFFF, verdict, packets)
+        case Answer(id_, key, round_, verdict, packets):
+            return _ANSWER.pack(_Type.ANSWER, id_, *key, round_ & 0xFFFF, verdict, packets)
         case Ack(ids):
+            ids = ids[: (most_bytes - 1) // 4]
             return struct.pack(f">B{len(ids)}I", _Type.ACK, *ids)
         case Probe(messages):
+            messages = messages[: (most_bytes - 1) // _ID_KEY.size]
             pairs = b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
             return bytes([_Type.PROBE]) + pairs
         case Rnr(id_, key):
             return bytes([_Type.RNR]) + _ID_KEY.pack(id_, *key)
         case Refused(id_, key, by_receiver, status):
             return bytes([_Type.REFUSE]) + _ID_KEY.pack(id_, *key) + bytes([by_receiver, status])
-        case Bitmap(id_, missing):
-            head = struct.pack(">BI", _Type.BITMAP, id_)
+        case Bitmap(id_, key, missing):
+            head = bytes([_Type.BITMAP]) + _ID_KEY.pack(id_, *key)
             return head + _encode_set(missing, most_bytes - len(head))
 
 
@@ -174,18 +179,10 @@ def _decode(body: bytes) -> Message:
     kind = _Type(body[0])
     match kind:
         case _Type.LOOK:
-            _, op, step, message, flags, id_, round_, echo = _LOOK.unpack_from(body)
-            missing = _decode_set(body[_LOOK.size :])
-            return Look(
-                (op, step, message),
-                id_ if flags & _KNOWN_ID else None,
-                round_,
-                echo if flags & 2 else None,
-                missing,
-            )
+            return _decode_look(body)
         case _Type.ANSWER:
-            _, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
-            return Answer((op, step, message), round_, Verdict(verdict), packets)
+            _, id_, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
+            return Answer(id_, (op, step, message), round_, Verdict(verdict), packets)
         case _Type.ACK:
             count = _whole(len(body) - 1, 4, MOST_ACKED)
             return Ack(struct.unpack_from(f">{count}I", body, 1))
@@ -200,8 +197,18 @@ def _decode(body: bytes) -> Message:
             id_, op, step, message = _ID_KEY.unpack(body[1:-2])
             return Refused(id_, (op, step, message), bool(body[-2]), body[-1])
         case _Type.BITMAP:
-            (id_,) = struct.unpack_from(">I", body, 1)
-            return Bitmap(id_, _decode_set(body[5:]))
+            id_, op, step, message = _ID_KEY.unpack_from(body, 1)
+            return Bitmap(id_, (op, step, message), _decode_set(body[1 + _ID_KEY.size :]))
+
+
+def _decode_look(body: bytes) -> Look:
+    _, id_, op, step, message, flags, round_, echo = _LOOK.unpack_from(body)
+    missing = _decode_set(body[_LOOK.size :])
+    known = bool(flags & _KNOWN_ID)
+    if known != (missing is not None):
+        raise ControlError("a look with an id and no packet set, or the reverse")
+    echo_stamp_ns = echo if flags & _KNOWN_STAMP else None
+    return Look(id_ if known else None, (op, step, message), round_, echo_stamp_ns, missing)
 
 
 def _whole(size: int, unit: int, most: int) -> int:
@@ -223,9 +230,11 @@ def packet_set(missing: npt.NDArray[np.bool_]) -> PacketSet:
     return PacketSet(first, missing[first : last + 1])
 
 
-def _encode_set(missing: PacketSet, most_bytes: int) -> bytes:
+def _encode_set(missing: PacketSet | None, most_bytes: int) -> bytes:
+    if missing is None:
+        return b""
     room = most_bytes - _SET.size
-    bits = missing.bits
+    bits = missing.bits[:MOST_IN_SET]
     plain_count = min(len(bits), room * 8)
     plain = np.packbits(bits[:plain_count], bitorder="little").tobytes()
     runs, runs_count = _encode_runs(bits, min(room, len(plain)))
@@ -238,6 +247,8 @@ def _encode_runs(bits: npt.NDArray[np.bool_], room: int) -> tuple[bytes, int]:
     """Run lengths of as many bits as fit into `room` bytes, and how many bits that is."""
     edges = np.flatnonzero(np.diff(bits)) + 1
     out = bytearray()
+    if bits.size and not bits[0]:
+        out.append(0)
     covered = 0
     for end in [*edges.tolist(), len(bits)]:
         code = _leb128(end - covered)
@@ -257,7 +268,9 @@ def _leb128(value: int) -> bytes:
     return bytes(out)
 
 
-def _decode_set(data: bytes) -> PacketSet:
+def _decode_set(data: bytes) -> PacketSet | None:
+    if not data:
+        return None
     form, base, count = _SET.unpack_from(data)
     rest = data[_SET.size :]
     if form == _PLAIN:
@@ -265,7 +278,7 @@ def _decode_set(data: bytes) -> PacketSet:
             raise ControlError("plain bits of another length than announced")
         bits = np.unpackbits(np.frombuffer(rest, np.uint8), count=count, bitorder="little")
         return PacketSet(base, bits.astype(np.bool_))
-    if form != _RUNS or count > 1 << 22:
+    if form != _RUNS or count > MOST_IN_SET:
         raise ControlError("unknown form of a packet set, or absurdly many packets")
     return PacketSet(base, _decode_runs(rest, count))
 

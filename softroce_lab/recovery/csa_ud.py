@@ -23,6 +23,7 @@ from softroce_lab.recovery.api import (
     Action,
     Actions,
     Event,
+    Key,
     LookAt,
     Pause,
     ReceiveState,
@@ -34,19 +35,21 @@ from softroce_lab.recovery.api import (
     missing_packets,
 )
 from softroce_lab.recovery.control import Answer, Look, Verdict
-from softroce_lab.recovery.datagram import DatagramPolicy, PeerWork, Receiving, Sending
+from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.paths import PathHealth
+from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 _STAMPS = 1 << 32
+_STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
 _MOST_STRETCH = 8
 _LEAST_REORDER_NS = 50_000
 
 
-def stamp_age(now_ns: int, stamps_ns: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Signed nanoseconds from each stamp to `now_ns`, right within 2.1 s (stamps wrap)."""
-    wrapped = (np.int64(now_ns % _STAMPS) - stamps_ns.astype(np.int64)) % _STAMPS
-    return np.where(wrapped >= _STAMPS // 2, wrapped - _STAMPS, wrapped)
+def stamped_ns(stamp_ns: int, now_ns: int) -> int:
+    """The time of a 32-bit stamp: the one nearest to `now_ns`."""
+    age_ns = (now_ns - stamp_ns) % _STAMPS
+    return now_ns - (age_ns if age_ns < _STAMPS // 2 else age_ns - _STAMPS)
 
 
 class CsaUd(DatagramPolicy):
@@ -77,64 +80,77 @@ class CsaUd(DatagramPolicy):
 
     def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         yield from super().on_receive_posted(event, now_ns)
-        work = self._work(event.peer)
-        if next(iter(work.unopened), None) == event.handle:
+        work = self.work_with(event.peer)
+        if next(iter(work.unopened), None) == event.key:
             yield LookAt(event.handle, now_ns + self.timing.first_look_ns)
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
-        overtaken = self._posted_before(work, event.handle)
+        work = self.work_with(event.peer)
+        overtaken = self._posted_before(work, event.key)
         yield from super().on_first_packet(event, now_ns)
         yield LookAt(event.handle, now_ns + self.interval_ns(work, event.count))
         # Messages begin in the order they were posted, or one of them was lost whole.
         for receive in overtaken:
-            yield LookAt(receive.handle, now_ns + self.interval_ns(work, 0))
-        if not overtaken and work.unopened:
-            yield LookAt(next(iter(work.unopened)), now_ns + self.timing.t_max_ns)
+            if not receive.overtaken:
+                receive.overtaken = True
+                yield LookAt(receive.handle, now_ns + self.interval_ns(work, 0))
+        following = next(iter(work.unopened.values()), None)
+        if not overtaken and following is not None:
+            yield LookAt(following.handle, now_ns + self.timing.t_max_ns)
 
     @staticmethod
-    def _posted_before(work: PeerWork, handle: int) -> list[Receiving]:
+    def _posted_before(work: PeerWork, key: Key) -> list[Receiving]:
         before = []
         for other, receive in work.unopened.items():
-            if other == handle:
+            if other == key:
                 break
             before.append(receive)
         return before
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        receive = self._work(event.peer).receives.get(event.handle)
+        receive = self.work_with(event.peer).receives.get(event.handle)
         return () if receive is None else self._look_soon(receive, now_ns)
 
     def _look_soon(self, receive: Receiving, now_ns: int) -> Iterator[Action]:
         """Look once what was sent up to now has had time to arrive over any path."""
-        work = self._work(receive.peer)
-        receive.echo_ns = self.view.peer_state(receive.peer).newest_stamp_ns
-        yield LookAt(receive.handle, now_ns + self.reorder_ns(work))
+        work = self.work_with(receive.peer)
+        receive.echo_ns = self._newest_stamp_ns(receive.peer, now_ns)
+        wait_ns = self.backed_off(self.reorder_ns(work), receive.barren)
+        yield LookAt(receive.handle, now_ns + wait_ns)
+
+    def _newest_stamp_ns(self, peer: int, now_ns: int) -> int | None:
+        state = self.view.peer_state(peer)
+        age_ns = now_ns - state.newest_stamp_at_ns
+        recent = state.newest_stamp_at_ns >= 0 and age_ns < _STAMP_HORIZON_NS
+        return state.newest_stamp_ns if recent else None
 
     # ---------------------------------------------------------------- receiver: a look
 
     def on_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
+        work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is not None:
             return self._look(work, receive, now_ns)
         send = work.sends.get(event.id)
-        return () if send is None else self._ask(work, send, now_ns)
+        if send is None or send.handle != event.handle:
+            return ()
+        return self._ask(work, send, now_ns)
 
     def _look(self, work: PeerWork, receive: Receiving, now_ns: int) -> Iterator[Action]:
         state = self.view.receive_state(receive.handle)
         if state is None:
             return
         missing = missing_packets(state)
-        flowing = self._flowing(receive, state)
-        receive.received = state.received
-        if flowing:  # what lies beyond the highest packet seen is still to come
+        if self._flowing(receive, state):  # what lies beyond the highest is still to come
             missing[state.highest :] = False
+        receive.barren = 0 if state.received > receive.received else receive.barren + 1
+        receive.received = state.received
         if missing.any():
             yield self._request(work, receive, missing, now_ns)
         receive.echo_ns = None
         rest = state.count - state.received
-        yield LookAt(receive.handle, now_ns + self.interval_ns(work, rest))
+        wait_ns = self.backed_off(self.interval_ns(work, rest), receive.barren)
+        yield LookAt(receive.handle, now_ns + wait_ns)
 
     @staticmethod
     def _flowing(receive: Receiving, state: ReceiveState) -> bool:
@@ -147,20 +163,23 @@ class CsaUd(DatagramPolicy):
         self.looks += 1
         receive.round += 1
         receive.asked_ns = now_ns
-        peer = self.view.peer_state(work.index)
         echo = receive.echo_ns
-        if echo is None and peer.heard_ns >= 0:
-            echo = (peer.newest_stamp_ns - self.reorder_ns(work)) % _STAMPS
-        look = Look(receive.key, receive.id, receive.round, echo, control.packet_set(missing))
-        return self.say(work.index, look)
+        if echo is None:
+            newest = self._newest_stamp_ns(work.index, now_ns)
+            echo = None if newest is None else (newest - self.reorder_ns(work)) % _STAMPS
+        wanted = None if receive.id is None else control.packet_set(missing)
+        return self.say(work.index, Look(receive.id, receive.key, receive.round, echo, wanted))
 
     def on_asked_for(  # noqa: D102
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
     ) -> Actions:
+        pause_ns = self.backed_off(self.reorder_ns(work), receive.barren)
+        if receive.asked_ns >= 0 and now_ns - receive.asked_ns < pause_ns:
+            return ()
         return self._look(work, receive, now_ns)
 
     def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> Iterator[Action]:
-        receive = work.receives_by_key.get(answer.key)
+        receive = work.receive_of(answer.id, answer.key)
         if receive is None or answer.round != receive.round & 0xFFFF:
             return
         if answer.verdict == Verdict.NOT_STARTED:
@@ -187,58 +206,74 @@ class CsaUd(DatagramPolicy):
                 return super().on_message(work, message, now_ns)
 
     def _looked_at(self, work: PeerWork, look: Look, now_ns: int) -> Iterator[Action]:
-        send = work.sends_by_key.get(look.key)
+        if look.id is None:
+            send = work.sends_by_key.get(look.key)
+        else:
+            send = work.sends.get(look.id)
+            if send is None or send.key != look.key:
+                yield self.refuse(work, look.id, look.key)
+                return
         state = None if send is None else self.view.send_state(send.handle)
-        if send is None or state is None or look.id not in (None, send.id):
-            yield self._answer(work, look, Verdict.NOT_STARTED)
+        if send is None or state is None:
+            yield self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
-        if look.missing.base + len(look.missing.bits) > state.count:
+        wanted = self._wanted(look, state)
+        if wanted is None:
             yield Refuse("a look asks for packets beyond the message")
             return
         if state.paused:
             yield Pause(send.handle, False)
         if state.sent == 0:
-            yield self._answer(work, look, Verdict.NOT_STARTED)
+            yield self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
-        lost = self._lost(work, look, state, now_ns)
+        lost = wanted[self._is_lost(work, look, state.sent_ns[wanted], now_ns)]
         if lost.size == 0:
-            yield self._answer(work, look, Verdict.ON_THE_WAY)
+            yield self._answer(work, look, send.id, Verdict.ON_THE_WAY)
             return
         send.answer = (look.round, int(lost.size))
+        self._count_first_pass(work, send, state)
         yield from self._blame_paths(work, state.paths[lost])
         action = Resend(send.handle, lost)
         yield from self.resend(work, send, action, int(state.attempts[lost].max()))
 
-    def _lost(
-        self, work: PeerWork, look: Look, state: SendState, now_ns: int
-    ) -> npt.NDArray[np.uint32]:
-        """Which of the packets asked for are lost, not just late.
+    @staticmethod
+    def _wanted(look: Look, state: SendState) -> npt.NDArray[np.uint32] | None:
+        """The packets asked for that were sent; None: there are no such packets."""
+        if look.missing is None:
+            return np.arange(state.sent, dtype=np.uint32)
+        if look.missing.base + len(look.missing.bits) > state.count:
+            return None
+        wanted = look.missing.indices()
+        return wanted[wanted < state.sent]
+
+    def _is_lost(
+        self, work: PeerWork, look: Look, sent_ns: npt.NDArray[np.int64], now_ns: int
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the packets that are missed are lost, not just late.
 
         Those that the receiver has given up by the stamps it has seen since, and those sent
         longer ago than a round trip takes.
         """
-        wanted = look.missing.indices()
-        wanted = wanted[wanted < state.sent]
-        stamps = state.stamps_ns[wanted]
         srtt, var = self.rtt_ns(work.index)
-        lost = stamp_age(now_ns, stamps) > srtt + self.timing.rttvar_weight * var
+        lost = now_ns - sent_ns > srtt + self.timing.rttvar_weight * var
         if look.echo_stamp_ns is not None:
-            lost |= stamp_age(look.echo_stamp_ns, stamps) >= 0
-        return wanted[lost]
+            lost |= sent_ns <= stamped_ns(look.echo_stamp_ns, now_ns)
+        return lost
 
-    def _answer(self, work: PeerWork, look: Look, verdict: Verdict) -> Action:
-        return self.say(work.index, Answer(look.key, look.round, verdict, 0))
+    def _answer(self, work: PeerWork, look: Look, id_: int, verdict: Verdict) -> Action:
+        return self.say(work.index, Answer(id_, look.key, look.round, verdict, 0))
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
+        work = self.work_with(event.peer)
         send = work.sends.get(event.id)
-        if send is None:
+        if send is None or send.handle != event.handle:
             return
-        send.out = True
+        self._count_sent(work, send)
         if send.answer is not None:
             round_, packets = send.answer
             send.answer = None
-            yield self.say(work.index, Answer(send.key, round_, Verdict.RESENT, packets))
+            answer = Answer(send.id, send.key, round_, Verdict.RESENT, packets)
+            yield self.say(work.index, answer)
         yield LookAt(send.handle, now_ns + self._patience_ns(work))
 
     def _patience_ns(self, work: PeerWork) -> int:
@@ -258,6 +293,20 @@ class CsaUd(DatagramPolicy):
             health = self._health[work.index] = PathHealth(self.view.paths)
         return health
 
+    def _count_first_pass(self, work: PeerWork, send: Sending, state: SendState) -> None:
+        self._paths(work).note_sent(state.paths[send.counted : state.sent])
+        send.counted = state.sent
+
+    def _count_sent(self, work: PeerWork, send: Sending) -> None:
+        """All that was queued of this send is out; its paths are known."""
+        state = self.view.send_state(send.handle)
+        if state is None:
+            return
+        self._count_first_pass(work, send, state)
+        if send.resending is not None:
+            self._paths(work).note_sent(state.paths[send.resending])
+            send.resending = None
+
     def _blame_paths(self, work: PeerWork, paths: npt.NDArray[np.uint8]) -> Iterator[Action]:
         self._paths(work).note_lost(paths)
         shares = self._paths(work).reweigh()
@@ -265,9 +314,7 @@ class CsaUd(DatagramPolicy):
             yield UsePaths(work.index, shares)
 
     def on_acknowledged(self, work: PeerWork, send: Sending) -> Actions:  # noqa: D102
-        state = self.view.send_state(send.handle)
-        if state is not None:
-            self._paths(work).note_sent(state.paths)
+        self._count_sent(work, send)
         shares = self._paths(work).reweigh()
         return () if shares is None else [UsePaths(work.index, shares)]
 

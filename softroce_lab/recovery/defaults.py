@@ -47,8 +47,14 @@ class Timing:
     alive_ns: int = 10 * MILLISECOND_NS
     """Silence of a peer, with work outstanding, after which it is asked for a sign of life."""
 
-    fruitless_rounds: int = 40
-    """Unanswered signs of life in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
+    alive_most_ns: int = 30 * MILLISECOND_NS
+    """From one question to the next; they begin `alive_ns` apart, and the distance doubles."""
+
+    fruitless_rounds: int = 56
+    """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
+
+    eager_rounds: int = 3
+    """Looks (or timeouts) in a row that may bring nothing; then the interval doubles, to T_max."""
 
     most_attempts: int = 200
     """Sends of one packet after which its message fails, although the peer is alive."""

@@ -25,7 +25,8 @@ from softroce_lab.recovery.api import (
     missing_packets,
 )
 from softroce_lab.recovery.control import Bitmap
-from softroce_lab.recovery.datagram import DatagramPolicy, PeerWork, Receiving, Sending
+from softroce_lab.recovery.datagram import DatagramPolicy
+from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
 class UdRto(DatagramPolicy):
@@ -37,14 +38,18 @@ class UdRto(DatagramPolicy):
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         yield from super().on_first_packet(event, now_ns)
-        yield LookAt(event.handle, now_ns + self._telling_ns(self._work(event.peer)))
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is not None:
+            receive.interval_ns = self._telling_ns(work)
+            yield LookAt(receive.handle, now_ns + receive.interval_ns)
 
     def _telling_ns(self, work: PeerWork) -> int:
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         return self.clamp(srtt // 4)
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
+        work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         return () if receive is None else self._tell(work, receive)
 
@@ -52,27 +57,30 @@ class UdRto(DatagramPolicy):
         state = self.view.receive_state(receive.handle)
         if state is None or not state.open:
             return
-        receive.received = state.received
+        receive.received = state.received + state.duplicates
         missing = control.packet_set(missing_packets(state))
-        yield self.say(work.index, Bitmap(state.id, missing))
+        yield self.say(work.index, Bitmap(state.id, receive.key, missing))
 
     def on_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
+        work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is not None:
             return self._tell_progress(work, receive, now_ns)
         send = work.sends.get(event.id)
-        return () if send is None else self._timeout(work, send, now_ns)
+        if send is None or send.handle != event.handle:
+            return ()
+        return self._timeout(work, send, now_ns)
 
     def _tell_progress(self, work: PeerWork, receive: Receiving, now_ns: int) -> Iterator[Action]:
+        """Tell when packets came, known ones too; else ever more rarely."""
         state = self.view.receive_state(receive.handle)
         if state is None:
             return
-        if state.received > receive.received:
-            receive.interval_ns = self._telling_ns(work)
+        came = state.received + state.duplicates > receive.received
+        interval_ns = self._telling_ns(work) if came else self.clamp(2 * receive.interval_ns)
+        receive.interval_ns = interval_ns
+        if came or interval_ns == self.timing.t_max_ns:
             yield from self._tell(work, receive)
-        else:
-            receive.interval_ns = self.clamp(2 * receive.interval_ns)
         yield LookAt(receive.handle, now_ns + receive.interval_ns)
 
     def on_asked_for(  # noqa: D102
@@ -84,33 +92,33 @@ class UdRto(DatagramPolicy):
         if state.open:
             yield from self._tell(work, receive)
         else:
-            everything = np.ones(receive.count, dtype=np.bool_)
-            yield self.say(work.index, Bitmap(id_, control.packet_set(everything)))
+            yield self.say(work.index, Bitmap(id_, receive.key, None))
 
     # ---------------------------------------------------------------- sender: times out
 
-    def rto_ns(self, work: PeerWork) -> int:
-        """max(3 SRTT, T_min); no longer than T_max when the peer is silent."""
+    def rto_ns(self, work: PeerWork, send: Sending) -> int:
+        """max(3 SRTT, T_min); doubling, to T_max, when timeouts in a row bring nothing."""
         srtt, _ = self.rtt_ns(work.index)
-        return max(self.timing.rto_srtt * srtt, self.timing.t_min_ns)
+        rto_ns = max(self.timing.rto_srtt * srtt, self.timing.t_min_ns)
+        return self.backed_off(rto_ns, send.barren)
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self._work(event.peer)
+        work = self.work_with(event.peer)
         send = work.sends.get(event.id)
-        if send is not None:
-            send.out = True
-            yield LookAt(send.handle, now_ns + self.rto_ns(work))
+        if send is not None and send.handle == event.handle:
+            yield LookAt(send.handle, now_ns + self.rto_ns(work, send))
 
     def _timeout(self, work: PeerWork, send: Sending, now_ns: int) -> Iterator[Action]:
         state = self.view.send_state(send.handle)
         if state is None:
             return
-        yield LookAt(send.handle, now_ns + self.rto_ns(work))
+        yield LookAt(send.handle, now_ns + self.rto_ns(work, send))
         if state.paused:
             yield self.ask_if_ready(send)
             return
         if state.sent < state.count or state.resend_pending:
             return
+        send.barren += 1
         missing = self._believed_missing(send)
         action = Resend(send.handle, missing)
         yield from self.resend(work, send, action, int(state.attempts[missing].max()))
@@ -134,14 +142,25 @@ class UdRto(DatagramPolicy):
             return
         send = work.sends.get(message.id)
         state = None if send is None else self.view.send_state(send.handle)
-        if send is None or state is None:
-            if message.id >= work.next_id:
-                yield Refuse(f"a bitmap of message {message.id}, which was never sent")
+        if send is None or state is None or send.key != message.key:
+            yield self.refuse(work, message.id, message.key)
             return
-        if message.missing.base + len(message.missing.bits) > state.count:
+        if not self._learn(send, message.missing):
             yield Refuse("a bitmap reaches beyond the message")
             return
-        send.known_missing = message.missing
         if state.paused:
             yield Pause(send.handle, False)
             yield LookAt(send.handle, now_ns)
+
+    @staticmethod
+    def _learn(send: Sending, missing: control.PacketSet | None) -> bool:
+        """Take a bitmap for what is known; False: the message has no such packets."""
+        if missing is None:
+            return True
+        if missing.base + len(missing.bits) > send.count:
+            return False
+        known = send.known_missing
+        if known is None or missing.bits.sum() < known.bits.sum():
+            send.barren = 0
+        send.known_missing = missing
+        return True

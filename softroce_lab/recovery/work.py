@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a datagram policy keeps of the work outstanding with a peer. All of it is bounded.
+
+A message id is the sender's: its slot is the id modulo the number of slots. A sender does not use
+a slot again before it knows what became of the message in it, so the newest outcome of each slot
+is all that a receiver has to remember.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import Key
+
+_MOST_TURNED_AWAY = 4096
+_IDS = 1 << 32
+
+
+def is_newer(id_: int, than: int) -> bool:
+    """Whether an id was given later than another; ids wrap (RFC 1982)."""
+    return 0 < (id_ - than) % _IDS < _IDS // 2
+
+
+@dataclasses.dataclass(slots=True)
+class Sending:
+    """A send that has not been acknowledged."""
+
+    handle: int
+    peer: int
+    id: int
+    key: Key
+    count: int
+    not_ready: int = 0  # times the receiver was not ready
+    retry_ns: int = 0  # paused until then because of it
+    answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
+    resending: npt.NDArray[np.uint32] | None = None  # asked of the engine, not out yet
+    counted: int = 0  # packets [0, counted) of the first pass are in the paths' record
+    known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
+    barren: int = 0  # timeouts in a row that brought nothing (`ud_rto`)
+
+
+@dataclasses.dataclass(slots=True)
+class Receiving:
+    """A posted receive that is not complete."""
+
+    handle: int
+    peer: int
+    key: Key
+    count: int
+    id: int | None = None  # None: no packet has arrived
+    overtaken: bool = False  # a message posted later began before it
+    round: int = 0
+    asked_ns: int = -1
+    received: int = 0  # packets, when last looked at
+    barren: int = 0  # looks in a row that brought nothing
+    echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
+    interval_ns: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class PeerWork:
+    """What is outstanding with one peer."""
+
+    index: int
+    slots: int
+    sends: dict[int, Sending] = dataclasses.field(default_factory=dict)  # by id
+    sends_by_key: dict[Key, Sending] = dataclasses.field(default_factory=dict)
+    refusals: dict[int, control.Refused] = dataclasses.field(default_factory=dict)  # not heard yet
+    newest_id: int | None = None  # that was given to a send
+    receives: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by handle
+    opened: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by id
+    unopened: dict[Key, Receiving] = dataclasses.field(default_factory=dict)  # as posted
+    outcomes: dict[int, tuple[int, ibv_wc_status]] = dataclasses.field(default_factory=dict)
+    turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
+    acks: dict[int, None] = dataclasses.field(default_factory=dict)
+    ack_at_ns: int | None = None
+    alive_at_ns: int | None = None
+    began_ns: int = 0
+    questioned_ns: int = 0  # when a sign of life was last asked for
+    fruitless: int = 0
+    stretch: int = 1  # of the look interval, grown by looks that came too early
+
+    def busy(self) -> bool:
+        """Whether anything is outstanding."""
+        return bool(self.sends or self.receives or self.refusals)
+
+    # ---------------------------------------------------------------- sends
+
+    def add_send(self, send: Sending) -> None:
+        """A send was posted."""
+        self.sends[send.id] = self.sends_by_key[send.key] = send
+        self.newest_id = send.id
+
+    def was_sent(self, id_: int) -> bool:
+        """Whether a send was ever given this id."""
+        return self.newest_id is not None and not is_newer(id_, self.newest_id)
+
+    def forget_send(self, send: Sending) -> None:
+        """A send is over."""
+        del self.sends[send.id]
+        if self.sends_by_key.get(send.key) is send:
+            del self.sends_by_key[send.key]
+
+    # ---------------------------------------------------------------- receives
+
+    def add_receive(self, receive: Receiving) -> None:
+        """A receive was posted."""
+        self.receives[receive.handle] = self.unopened[receive.key] = receive
+
+    def open(self, receive: Receiving, id_: int, count: int) -> None:
+        """The first packet told a receive's id and count."""
+        self._forget_name(receive)
+        receive.id, receive.count = id_, count
+        self.opened[id_] = receive
+
+    def receive_of(self, id_: int, key: Key) -> Receiving | None:
+        """The receive that the sender's message `id_` fills, or will."""
+        opened = self.opened.get(id_)
+        if opened is None:
+            return self.unopened.get(key)
+        return opened if opened.key == key else None
+
+    def forget_receive(self, handle: int) -> None:
+        """A receive is over."""
+        receive = self.receives.pop(handle, None)
+        if receive is not None:
+            self._forget_name(receive)
+
+    def _forget_name(self, receive: Receiving) -> None:
+        """By key or by id, unless it names another one already."""
+        if self.unopened.get(receive.key) is receive:
+            del self.unopened[receive.key]
+        if receive.id is not None and self.opened.get(receive.id) is receive:
+            del self.opened[receive.id]
+
+    def end(self, id_: int, status: ibv_wc_status) -> None:
+        """Remember what became of the sender's message `id_`."""
+        newest = self.outcomes.get(id_ % self.slots)
+        if newest is None or not is_newer(newest[0], id_):
+            self.outcomes[id_ % self.slots] = (id_, status)
+
+    def outcome(self, id_: int) -> ibv_wc_status | None:
+        """What became of it; None: not over. One older than the newest of its slot is over."""
+        newest = self.outcomes.get(id_ % self.slots)
+        return None if newest is None or is_newer(id_, newest[0]) else newest[1]
+
+    def remember_turned_away(self, key: Key, id_: int) -> None:
+        """A message found no receive; its sender is to be told when one is posted."""
+        self.turned_away[key] = id_
+        if len(self.turned_away) > _MOST_TURNED_AWAY:
+            self.turned_away.popitem(last=False)
