@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import lab, runtime
+from softroce_lab.fabric import runtime
 
 app = typer.Typer(add_completion=False)
 
@@ -30,7 +30,7 @@ def down(
             hint="lab down NAME, or lab down --all" if known else None,
         )
     for each in known if name is None else [name]:
-        lab.down(each, say=_say)
+        runtime.down(each, _say)
         print(f"{each} down")
 
 

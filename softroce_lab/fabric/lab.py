@@ -234,10 +234,3 @@ def up(
             raise
         lab.ledger.on_step = no_step
     return lab
-
-
-def down(name: str, say: Say = _silent, on_step: Callable[[], None] = no_step) -> None:
-    """Take the lab called `name` down; only its ledger is needed. UserError, LabBusyError."""
-    directory = runtime.existing(name)
-    with interrupts.held(), needing_root():
-        removal.remove(Ledger.resume(directory, on_step=on_step), say)

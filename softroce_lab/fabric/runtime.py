@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import ledger, removal
+from softroce_lab.fabric import interrupts, ledger, removal
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import History, LabBusyError, Ledger
+from softroce_lab.fabric.rights import needing_root
 
 DIRECTORY = Path("/run/softroce_lab")
 
@@ -81,6 +82,16 @@ def existing(name: str) -> Path:
         hint = f"there are: {', '.join(known)}" if known else "no lab is up"
         raise UserError(f"there is no lab called {name}", hint=hint)
     return DIRECTORY / name
+
+
+def down(name: str, say: removal.Say, on_step: Callable[[], None] = ledger.no_step) -> None:
+    """Take the lab called `name` down, whatever state it is in; only its ledger is needed.
+
+    An interrupt waits until that is done. UserError, LabBusyError.
+    """
+    directory = existing(name)
+    with interrupts.held(), needing_root():
+        removal.remove(Ledger.resume(directory, on_step=on_step), say)
 
 
 def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[], None]) -> Ledger:

@@ -103,9 +103,7 @@ def traces(lab_name):
     yield Traces(lab_name)
     condition = runtime.examine(lab_name)
     if condition is not None:
-        from softroce_lab.fabric import lab
-
-        lab.down(lab_name)
+        runtime.down(lab_name, print)
 
 
 @pytest.fixture

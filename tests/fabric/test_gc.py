@@ -39,7 +39,7 @@ def test_a_lab_that_is_up_is_none_of_its_business(two_hosts, traces):
 def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, traces):
     up(two_hosts, ephemeral=True)
     assert two_hosts.name not in names(gc.collect(ignore))
-    lab.down(two_hosts.name)
+    runtime.down(two_hosts.name, ignore)
     in_a_child(lambda: up(two_hosts, ephemeral=True))
     assert "its owner, process" in runtime.examine(two_hosts.name).remains
     assert two_hosts.name in names(gc.collect(ignore))

@@ -40,7 +40,7 @@ def collect(traces):
     traces.remember_bpf_objects()
     condition = runtime.examine(traces.name)
     if condition is not None and condition.word == "up":
-        lab.down(traces.name)
+        runtime.down(traces.name, ignore)
     gc.collect(ignore)
     assert traces.gone(), traces.found()
 
@@ -62,7 +62,7 @@ def test_down_killed_at_every_step(plan, traces, foreigner, killed_at, full):
     """SIGKILL of `lab down` between any two acts; in full, of a leaf-spine fabric."""
     step = 0
     up(plan)
-    while killed_at(step, lambda on_step: lab.down(plan.name, on_step=on_step)):
+    while killed_at(step, lambda on_step: runtime.down(plan.name, ignore, on_step=on_step)):
         collect(traces)
         assert foreigner.is_intact()
         up(plan)

@@ -79,7 +79,7 @@ def test_an_interrupt_is_heard_between_acts_and_undone(two_hosts, traces):
 def test_an_interrupt_waits_until_down_is_done(two_hosts, traces):
     lab.up(two_hosts).close()
     with pytest.raises(KeyboardInterrupt):
-        lab.down(two_hosts.name, on_step=lambda: os.kill(os.getpid(), 2))
+        runtime.down(two_hosts.name, print, on_step=lambda: os.kill(os.getpid(), 2))
     assert traces.gone(), traces.found()
 
 
@@ -118,7 +118,7 @@ def test_what_an_interrupted_up_left_is_replaced(two_hosts, traces, killed_at):
 
 def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
     with pytest.raises(LabBusyError):
-        lab.down(two_hosts.name)
+        runtime.down(two_hosts.name, print)
     with pytest.raises(LabBusyError):
         lab.Lab.open(two_hosts.name)
     running.close()
@@ -129,7 +129,7 @@ def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
 
 def test_a_lab_that_is_not_there():
     with pytest.raises(UserError, match="no lab called nowhere"):
-        lab.down("nowhere")
+        runtime.down("nowhere", print)
 
 
 def test_a_damaged_lab_is_not_opened_but_goes_down(running, two_hosts, traces):
@@ -138,7 +138,7 @@ def test_a_damaged_lab_is_not_opened_but_goes_down(running, two_hosts, traces):
     subprocess.run(["ip", "netns", "delete", name], check=True)
     with pytest.raises(LabError, match=f"{name} of the lab .* is gone"):
         lab.Lab.open(two_hosts.name)
-    lab.down(two_hosts.name)
+    runtime.down(two_hosts.name, print)
     assert traces.gone(), traces.found()
 
 
