@@ -3,6 +3,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_nul(tmp_path: Path) -> None:
-    assert "cannot be read: embedded null byte" in refusal(tmp_path / "a\0b")
+    assert re.search("cannot be read: .*embedded null", refusal(tmp_path / "a\0b"))
 
 
 def test_a_fifo_does_not_hang(tmp_path: Path) -> None:
