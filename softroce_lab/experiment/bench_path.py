@@ -232,13 +232,14 @@ class PathBench:
         """The part `end` of the client's report. RunError if there is none."""
         server = self._spawn(self._destination, "-s", "-1", "--forceflush")
         try:
-            _wait_listening(server)
+            _read(server, b"listening", _IPERF_S)
             client = self._spawn(
                 self._source,
                 *("-c", str(self._destination.address), "-J", *arguments),
                 *("-A", f"{_SENDER_CPU},{_RECEIVER_CPU}", "--connect-timeout", "2000"),
             )
-            output = _output(client, self._options.seconds + _IPERF_S)
+            output = _read(client, None, self._options.seconds + _IPERF_S)
+            client.end()
         finally:
             server.end()
         report = json.loads(output)
@@ -275,22 +276,8 @@ def _data_frame(lab: Lab, source: Node, destination: Node) -> bytes:
     return frame
 
 
-def _wait_listening(server: Process) -> None:
-    """iperf3 says so in its second line."""
-    pipe = server.stdout
-    if pipe is None:
-        raise RunError("iperf3 has no output")
-    deadline = time.monotonic() + _IPERF_S
-    while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
-        line = pipe.readline()
-        if b"listening" in line:
-            return
-        if not line:
-            break
-    raise RunError("the iperf3 server does not listen")
-
-
-def _output(process: Process, timeout_s: float) -> bytes:
+def _read(process: Process, until: bytes | None, timeout_s: float) -> bytes:
+    """What iperf3 prints up to `until`, or up to its end. RunError if that does not come."""
     pipe = process.stdout
     if pipe is None:
         raise RunError("iperf3 has no output")
@@ -298,9 +285,9 @@ def _output(process: Process, timeout_s: float) -> bytes:
     output = b""
     while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
         chunk = os.read(pipe.fileno(), 1 << 16)
-        if not chunk:
-            process.end()
-            return output
         output += chunk
-    process.end()
-    raise RunError(f"iperf3 did not end in {timeout_s:g} s")
+        if (until is None and not chunk) or (until is not None and until in output):
+            return output
+        if not chunk:
+            break
+    raise RunError(f"iperf3 came to nothing in {timeout_s:g} s: {output[-200:]!r}")

@@ -8,6 +8,7 @@ policy in a thread beside it, the workload in the main thread.
     settings {...}   ->  {"ready": {"data_qp", "recovery_qp"}}
     connect {...}    ->  {"connected": peer}
     transfer {...}   ->  {"posted": true}, {"progress": bytes} ..., {"done": {...}}
+    finish {...}     ->  {"finished": {...}}    the engine is stopped: these figures are final
 
 A failure is said as {"error": what, "exit_code": n} before the process ends.
 """
@@ -130,7 +131,22 @@ class HostProcess:
         side = streams.Sender if settings.role == "send" else streams.Receiver
         with side(self.host, peer, work, settings) as stream:
             self._until_done(stream)
-            return {"bytes": stream.done_bytes, "sha256": stream.digest(), **self.figures()}
+            return {"bytes": stream.done_bytes, "sha256": stream.digest()}
+
+    def finish(self) -> dict[str, Any]:
+        """Stop, and say what all layers counted and how late things were."""
+        self.thread.stop()
+        self.host.stop()
+        return {
+            "counters": self.host.counters(),
+            "frames_sent": self.host.frames_sent,
+            "frames_received": self.host.frames_received,
+            "port": self.host.port_statistics(),
+            "timer_lateness_log2_ns": list(self.host.timer_lateness()),
+            "turn_length_log2_ns": list(self.host.turn_length()),
+            "decision_lateness_ns": self.journal.lateness(),
+            "policy": self.policy.summary(),
+        }
 
     def _until_done(self, stream: streams.Stream) -> None:
         poller = select.poll()
@@ -162,19 +178,6 @@ class HostProcess:
                 f"the policy {self.settings.transport} failed: {self.thread.failure!r}"
             ) from self.thread.failure
 
-    def figures(self) -> dict[str, Any]:
-        """Counters of all layers, and how late things were."""
-        return {
-            "counters": self.host.counters(),
-            "frames_sent": self.host.frames_sent,
-            "frames_received": self.host.frames_received,
-            "port": self.host.port_statistics(),
-            "timer_lateness_log2_ns": list(self.host.timer_lateness()),
-            "turn_length_log2_ns": list(self.host.turn_length()),
-            "decision_lateness_ns": self.journal.lateness(),
-            "policy": self.policy.summary(),
-        }
-
 
 def _serve() -> None:
     process: HostProcess | None = None
@@ -191,10 +194,11 @@ def _serve() -> None:
                     peer = process.connect(PeerSettings(**arguments))
                     _say(connected=peer)
                 case "transfer" if process is not None:
-                    journal = arguments.pop("journal")
-                    done = process.transfer(peer, TransferSettings(**arguments))
-                    process.journal.save(journal)
-                    _say(done=done)
+                    _say(done=process.transfer(peer, TransferSettings(**arguments)))
+                case "finish" if process is not None:
+                    figures = process.finish()
+                    process.journal.save(arguments["journal"])
+                    _say(finished=figures)
                 case _:
                     raise RunError(f"a host process does not understand {command!r}")
     finally:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import select
 import tempfile
 import time
@@ -29,7 +28,7 @@ Progress = Callable[[int], None]
 MESSAGE_BYTES = 1 << 20
 DEPTH = 8
 STALL_S = 15.0  # without a byte of progress, a run is over: every wait has a bound
-_SETTLE_S = 0.05  # for frames still on their way when both hosts are done
+_SETTLE_S = 0.05  # for what both hosts still have to say to each other when they are done
 _SYNC_S = 5.0
 
 
@@ -125,11 +124,14 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
             HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
         ):
             connect([source, destination])
-            _begin(destination, "receive", job, journals)
-            _begin(source, "send", job, journals)
+            _begin(destination, "receive", job)
+            _begin(source, "send", job)
             done = _until_done({source: "sent", destination: "received"}, progress)
+            time.sleep(_SETTLE_S)
+            for host, role in ((source, "sent"), (destination, "received")):
+                host.tell("finish", {"journal": str(journals[host.node.name])})
+                done[role] |= host.expect("finished")
         saved = {name: np.load(path) for name, path in journals.items()}
-    time.sleep(_SETTLE_S)
     monitor.sync(lab.directory, _SYNC_S)
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
@@ -152,7 +154,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     )
 
 
-def _begin(host: HostHandle, role: str, job: Job, journals: dict[str, Path]) -> None:
+def _begin(host: HostHandle, role: str, job: Job) -> None:
     path = job.path if role == "send" else job.save
     settings = TransferSettings(
         role=role,
@@ -162,8 +164,7 @@ def _begin(host: HostHandle, role: str, job: Job, journals: dict[str, Path]) -> 
         path=None if path is None else str(path),
         hash=job.hash,
     )
-    journal = str(journals[host.node.name])
-    host.tell("transfer", {**dataclasses.asdict(settings), "journal": journal})
+    host.tell("transfer", dataclasses.asdict(settings))
     host.expect("posted")
 
 
@@ -186,13 +187,3 @@ def _until_done(roles: dict[HostHandle, str], progress: Progress) -> dict[str, d
         if time.monotonic() - moved > STALL_S:
             raise RunError(f"nothing moved for {STALL_S:g} s, {max(received, 0)} bytes arrived")
     return done
-
-
-def sha256(path: Path, size_bytes: int) -> str:
-    """Of the first `size_bytes` of a file, hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size_bytes > 0 and (chunk := file.read(min(size_bytes, 1 << 20))):
-            digest.update(chunk)
-            size_bytes -= len(chunk)
-    return digest.hexdigest()
