@@ -67,6 +67,17 @@ def imports(source: str, module: str, is_package: bool = False) -> Iterator[str]
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
+def without_types(source: str) -> str:
+    """The source less its `if TYPE_CHECKING:` blocks: what is imported when it runs."""
+
+    class Strip(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.stmt:
+            typing_only = ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+            return ast.Pass() if typing_only else self.generic_visit(node)
+
+    return ast.unparse(Strip().visit(ast.parse(source)))
+
+
 def room_of(name: str) -> str | None:
     """The room that a dotted name of the package is in; None for somebody else's."""
     head, *rest = name.split(".")
@@ -147,12 +158,12 @@ def first_circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def own_imports() -> dict[str, set[str]]:
-    """Every module of the package -> those modules of the package that it imports."""
+    """Every module of the package -> those modules of the package that it runs."""
     names = {dotted(name)[0] for name, _ in modules()}
     graph = {}
     for name, path in modules():
         module, is_package = dotted(name)
-        found = set(imports(path.read_text(), module, is_package))
+        found = set(imports(without_types(path.read_text()), module, is_package))
         # `from package.module import name` names the module, or a module by that name in it.
         found |= {target.rpartition(".")[0] for target in found - names}
         graph[module] = (found & names) - {module}
@@ -230,6 +241,11 @@ def test_a_relative_import_of_a_package_starts_at_the_package():
         "softroce_lab.rnic.a",
         "softroce_lab.b",
     ]
+
+
+def test_an_import_for_types_alone_runs_nothing():
+    source = "if TYPE_CHECKING:\n    import softroce_lab.a\nimport softroce_lab.b"
+    assert list(imports(without_types(source), "softroce_lab.x")) == ["softroce_lab.b"]
 
 
 def test_a_circle_is_found():
