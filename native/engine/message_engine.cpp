@@ -357,10 +357,9 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
   const auto since = [](std::uint32_t newer, std::uint32_t older) {
     return static_cast<std::int32_t>(newer - older) < 0 ? 0 : newer - older;
   };
-  peer.congestion->on_report(
-      {.rtt = rtt,
-       .delivered_packets = since(report.packets, peer.reported_packets),
-       .ce_packets = since(report.ce_packets, peer.reported_ce)});
+  peer.congestion->on_report({.rtt = rtt,
+                              .delivered_packets = since(report.packets, peer.reported_packets),
+                              .ce_packets = since(report.ce_packets, peer.reported_ce)});
   peer.reported_packets = report.packets;
   peer.reported_ce = report.ce_packets;
   make_ready(peer);

@@ -109,8 +109,8 @@ struct Peer {
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
   std::vector<bool> send_slots;  // in use
-  std::deque<Handle> sends;    // first passes, in the order posted
-  std::deque<Handle> resends;  // messages with packets to resend
+  std::deque<Handle> sends;      // first passes, in the order posted
+  std::deque<Handle> resends;    // messages with packets to resend
   PathSchedule schedule;
   FlightLog flight;
   std::unique_ptr<CongestionControl> congestion;
@@ -118,7 +118,7 @@ struct Peer {
   RttEstimate rtt;
   bool in_data_ring = false;
   bool in_resend_ring = false;
-  Time persist_at = kNever;  // when packets in flight count as lost, if nothing is heard
+  Time persist_at = kNever;     // when packets in flight count as lost, if nothing is heard
   std::int64_t echoed_ns = -1;  // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
