@@ -35,6 +35,7 @@ from softroce_lab.experiment.settings import (
     TransferSettings,
     read_command,
 )
+from softroce_lab.fabric.owner import PortOwner
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.api import Policy
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
@@ -105,6 +106,7 @@ class HostProcess:
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
         policy_class = registry.find(settings.transport)
+        self.owner = PortOwner(settings.interface)
         try:
             self.host = _native.Host(_configure(settings))
         except (OSError, RuntimeError) as error:
@@ -119,6 +121,7 @@ class HostProcess:
         """End both threads and close the port."""
         self.thread.stop()
         self.host.stop()
+        self.owner.close()
 
     def connect(self, peer: PeerSettings) -> int:
         """The peer's index."""

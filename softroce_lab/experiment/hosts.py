@@ -157,11 +157,16 @@ class HostHandle:
         return RunError(f"the host {self.node.name} ended with status {status}: {last}")
 
 
-def connect(hosts: list[HostHandle]) -> None:
-    """Start the hosts' RNICs and make each one the only peer of the other (two hosts)."""
+def start(*hosts: HostHandle) -> list[dict[str, int]]:
+    """Start the hosts' RNICs, side by side; the QP numbers of each."""
     for host in hosts:
         host.tell("settings", dataclasses.asdict(host.settings))
-    qps = [host.expect("ready") for host in hosts]
+    return [host.expect("ready") for host in hosts]
+
+
+def connect(hosts: list[HostHandle]) -> None:
+    """Start the hosts' RNICs and make each one the only peer of the other (two hosts)."""
+    qps = start(*hosts)
     first, second = hosts
     first.tell("connect", dataclasses.asdict(first.peer_settings(second, qps[1])))
     second.tell("connect", dataclasses.asdict(second.peer_settings(first, qps[0])))

@@ -124,8 +124,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
             HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
         ):
             connect([source, destination])
-            _begin(destination, "receive", job)
-            _begin(source, "send", job)
+            begin(destination, "receive", job)
+            begin(source, "send", job)
             done = _until_done({source: "sent", destination: "received"}, progress)
             time.sleep(_SETTLE_S)
             for host, role in ((source, "sent"), (destination, "received")):
@@ -154,7 +154,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     )
 
 
-def _begin(host: HostHandle, role: str, job: Job) -> None:
+def begin(host: HostHandle, role: str, job: Job) -> None:
+    """Let a connected host begin its side, "send" or "receive"; returns when it has."""
     path = job.path if role == "send" else job.save
     settings = TransferSettings(
         role=role,

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A port has one owner: the process that holds its name in the port's network namespace.
+
+The name is an abstract UNIX address, which belongs to a network namespace (unix(7)), is given up
+when the process ends, however it ends, and tells who holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import Self
+
+from softroce_lab.errors import RunError
+
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+_ASK_S = 1.0
+
+
+class PortOwner:
+    """Holds `interface` of the calling thread's network namespace until it is closed.
+
+    RunError that names the owner if another process holds it.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        address = f"\0softroce_lab/port/{interface}"
+        try:
+            self._socket.bind(address)
+            self._socket.listen(8)
+        except OSError:
+            self._socket.close()
+            raise RunError(
+                f"the port {interface} is in use by {_holder(address)}",
+                hint="one process opens a port; end that one first",
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the port up."""
+        self._socket.close()
+
+
+def _holder(address: str) -> str:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_ASK_S)
+        client.connect(address)
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return f"process {_CREDENTIALS.unpack(credentials)[0]}"
+    return "another process"
