@@ -21,17 +21,15 @@ def down(
     all_labs: Annotated[bool, typer.Option("--all", help="Every lab.")] = False,
 ) -> None:
     """Take down the lab NAME, the only lab, or all of them."""
-    known = [condition.name for condition in runtime.labs()]
     if all_labs and name is not None:
         raise UserError("a name and --all", hint="give one of them")
-    if not all_labs and name is None and len(known) != 1:
-        raise UserError(
-            f"several labs: {', '.join(known)}" if known else "there is no lab",
-            hint="lab down NAME, or lab down --all" if known else None,
-        )
-    for each in known if name is None else [name]:
-        runtime.down(each, _say)
-        print(f"{each} down")
+    if all_labs:
+        for each in runtime.down_all(_say):
+            print(f"{each} down")
+        return
+    name = name or runtime.only()
+    runtime.down(name, _say)
+    print(f"{name} down")
 
 
 def _say(text: str) -> None:

@@ -152,11 +152,16 @@ def opened(name: str, identity: Identity) -> int | None:
 
 def remove(name: str, identity: Identity) -> None:
     """Take the name away if it is still ours. The namespace dies when its last user leaves it."""
-    path = DIRECTORY / name
     fd = opened(name, identity)
     if fd is not None:
         os.close(fd)
-        syscalls.umount(str(path))
+        syscalls.umount(str(DIRECTORY / name))
+    remove_file(name, identity)
+
+
+def remove_file(name: str, identity: Identity) -> None:
+    """Unlink the file that the name was, if it is ours and nothing is mounted on it."""
+    path = DIRECTORY / name
     with contextlib.suppress(FileNotFoundError):
         status = path.lstat()
         if (status.st_dev, status.st_ino) == (identity.file_device, identity.file_inode):

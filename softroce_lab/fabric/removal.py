@@ -28,12 +28,12 @@ def remove(ledger: Ledger, say: Say) -> None:
     what is left is then still in the ledger.
     """
     ledger.enter_state("stopping")
+    removers = _REMOVERS
     if ledger.history.header["boot"] == boot_id():
-        _ask_processes_to_end(ledger)
+        _end_processes(ledger)
         _empty_inhabited_namespaces(ledger, say)
-        removers = _REMOVERS
-    else:  # what an earlier boot had in the kernel ended with it
-        removers = _REMOVERS | dict.fromkeys(("process", "bpffs"), _nothing_left)
+    else:
+        removers = _REMOVERS | _AFTER_REBOOT
     for entry in reversed(list(ledger.history.entries.values())):
         removers[entry.kind](ledger, entry)
         ledger.strike(entry.id)
@@ -46,15 +46,19 @@ def identity_of(entry: Entry) -> netns.Identity:
     return netns.Identity(*(entry.facts[key] for key in keys))
 
 
-def _ask_processes_to_end(ledger: Ledger) -> None:
-    """SIGTERM to all at once, so that their times to comply overlap."""
-    for entry in ledger.history.of_kind("process"):
+def _end_processes(ledger: Ledger) -> None:
+    """End all; SIGTERM goes to all at once, so that their times to comply overlap."""
+    entries = ledger.history.of_kind("process")
+    for entry in entries:
         known = process.recorded(entry)
         if known is not None:
             known.signal(signal.SIGTERM)
+    for entry in reversed(entries):
+        _end_process(entry)
+        ledger.strike(entry.id)
 
 
-def _end_process(_: Ledger, entry: Entry) -> None:
+def _end_process(entry: Entry) -> None:
     known = process.recorded(entry)
     if known is not None and not known.end(process.GRACE_S):
         raise LabError(
@@ -75,30 +79,31 @@ def _drop_name(_: Ledger, entry: Entry) -> None:
     netns.remove(entry.facts["name"], identity_of(entry))
 
 
+def _drop_name_file(_: Ledger, entry: Entry) -> None:
+    netns.remove_file(entry.facts["name"], identity_of(entry))
+
+
 def _nothing_left(_: Ledger, entry: Entry) -> None:
-    """Ended with what holds it: a veth pair with its namespaces, and all with an earlier boot."""
+    """Ended with what held it, as a veth pair does with its namespaces."""
 
 
 _REMOVERS: dict[str, Callable[[Ledger, Entry], None]] = {
-    "process": _end_process,
     "bpffs": _unmount,
     "file": _unlink,
     "netns": _drop_name,
     "link": _nothing_left,
 }
 
+# What an earlier boot had in the kernel ended with it; where /run is on a disk, files stayed.
+_AFTER_REBOOT = {"process": _nothing_left, "netns": _drop_name_file}
+
 
 def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
     """Delete the links where strangers live, whose namespaces will outlast their names."""
     entries = ledger.history.of_kind("netns")
-    owned = {
-        known.pid
-        for entry in ledger.history.of_kind("process")
-        if (known := process.recorded(entry))
-    }
     found = netns.inhabitants(entry.facts["inode"] for entry in entries)
     for entry in entries:
-        strangers = sorted(set(found[entry.facts["inode"]]) - owned)
+        strangers = sorted(found[entry.facts["inode"]])
         if strangers:
             _delete_links(ledger, entry)
             say(_outlasting(entry.facts["name"], strangers))

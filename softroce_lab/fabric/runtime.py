@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from softroce_lab.errors import UserError
+from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import interrupts, ledger, removal
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import History, LabBusyError, Ledger
@@ -84,6 +84,17 @@ def existing(name: str) -> Path:
     return DIRECTORY / name
 
 
+def only() -> str:
+    """The name of the only lab; UserError if there are none or several."""
+    match [condition.name for condition in labs()]:
+        case [name]:
+            return name
+        case []:
+            raise UserError("there is no lab")
+        case names:
+            raise UserError(f"several labs: {', '.join(names)}", hint="say which one, or --all")
+
+
 def down(name: str, say: removal.Say, on_step: Callable[[], None] = ledger.no_step) -> None:
     """Take the lab called `name` down, whatever state it is in; only its ledger is needed.
 
@@ -92,6 +103,19 @@ def down(name: str, say: removal.Say, on_step: Callable[[], None] = ledger.no_st
     directory = existing(name)
     with interrupts.held(), needing_root():
         removal.remove(Ledger.resume(directory, on_step=on_step), say)
+
+
+def down_all(say: removal.Say) -> Iterator[str]:
+    """Take down every lab, yielding its name; LabError in the end for those that stayed."""
+    failures: list[LabError] = []
+    for condition in labs():
+        try:
+            down(condition.name, say)
+            yield condition.name
+        except LabError as error:
+            failures.append(error)
+    if failures:
+        raise LabError("; ".join(error.what for error in failures), hint=failures[0].hint)
 
 
 def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[], None]) -> Ledger:

@@ -166,6 +166,19 @@ def test_a_process_of_the_lab_goes_down_with_it(running, traces):
     assert traces.gone(), traces.found()
 
 
+def test_all_labs_go_down_but_those_in_use(two_hosts, lab_name, traces, monkeypatch):
+    other = topology.load("two-hosts", name=f"{lab_name}b")
+    ours = [f"{lab_name}b", lab_name]  # other labs of this machine are none of the test's business
+    monkeypatch.setattr(runtime, "labs", lambda: [runtime.examine(name) for name in sorted(ours)])
+    lab.up(other).close()
+    with lab.up(two_hosts):
+        gone = runtime.down_all(print)
+        assert next(gone) == other.name
+        with pytest.raises(LabError, match=f"working on the lab {lab_name}"):
+            next(gone)
+    assert runtime.examine(other.name) is None
+
+
 def test_without_rights_it_says_what_is_missing(two_hosts, traces):
     pid = os.fork()
     if pid == 0:
