@@ -10,7 +10,7 @@ policy in a thread beside it, the workload in the main thread.
     transfer {...}   ->  {"posted": true}, {"progress": bytes} ..., {"done": {...}}
     finish {...}     ->  {"finished": {...}}    the engine is stopped: these figures are final
 
-A failure is said as {"error": what, "exit_code": n} before the process ends.
+A failure is said as {"error", "hint", "exit_code"} before the process ends.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def main() -> None:
     except EOFError:
         sys.exit(1)
     except LabError as error:
-        _say(error=error.what, exit_code=int(error.exit_code))
+        _say(error=str(error).partition("\n")[0], hint=error.hint, exit_code=int(error.exit_code))
         sys.exit(int(error.exit_code))
 
 

@@ -146,8 +146,8 @@ class HostHandle:
         )
 
     def _failed(self, document: dict[str, Any]) -> RunError | UserError:
-        what = f"{self.node.name}: {document['error']}"
-        return UserError(what) if document["exit_code"] == ExitCode.USAGE else RunError(what)
+        kind = UserError if document["exit_code"] == ExitCode.USAGE else RunError
+        return kind(f"{self.node.name}: {document['error']}", hint=document["hint"])
 
     def _gone(self) -> RunError:
         status = self._process.wait(1.0)
