@@ -6,9 +6,6 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kFrameBytes = 4096 + kUdOverheadBytes + LAB_HDR_BYTES;
-constexpr int kBurst = 32;  // packets that leave before arrivals are looked at
-
 bool in_range(std::int64_t value, std::int64_t first, std::int64_t last) {
   return first <= value && value <= last;
 }
@@ -56,8 +53,8 @@ bool Pair::run(Time until) {
       if (!side.rnic->messages().events().empty()) return true;
     if (sent || delivered) continue;
     const Time next = next_event();
-    if (next > until) {
-      if (next != kNever) now_ = std::max(now_, until);
+    if (next == kNever || next > until) {
+      if (until != kNever) now_ = std::max(now_, until);
       return false;
     }
     now_ = std::max(now_, next);

@@ -39,6 +39,9 @@ struct Cable {
 
 class Pair {
  public:
+  static constexpr std::size_t kFrameBytes = 4096 + kUdOverheadBytes + LAB_HDR_BYTES;
+  static constexpr int kBurst = 32;  // packets that leave before arrivals are looked at
+
   Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);
 
   Rnic& side(int which) { return *sides_.at(static_cast<std::size_t>(which)).rnic; }
@@ -46,7 +49,7 @@ class Pair {
   Time now() const { return now_; }
 
   // Moves packets and time until a side has events for its policy (true), or nothing is left to
-  // happen before `until` (false; the clock then stands at `until` unless all is quiet for ever).
+  // happen until then (false; the clock then stands at `until`, if that is not kNever).
   bool run(Time until);
 
   // Delivers a frame of the test's own making to a side, now.
