@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,12 @@ constexpr std::size_t kRingEntries = 1 << 14;
 constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
+// While frames flow, the thread does not ask to be woken by each of them, which costs the sender's
+// core more than the frame itself, but looks by itself after this long; as NICs moderate
+// interrupts.
+constexpr std::int64_t kModerationNs = 50'000;
+constexpr std::int64_t kFlowingNs = 1'000'000;  // since the last frame: then they flow no more
+constexpr unsigned long kTimerSlackNs = 1'000;
 constexpr auto kCallTimeout = std::chrono::seconds(5);
 
 int make_event_fd() {
@@ -116,6 +123,7 @@ std::vector<Event> Host::take_events() {
 
 void Host::run() {
   stay_on_cpu(config_.cpu);
+  prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   try {
     while (!stopping_)
       if (!turn()) sleep();
@@ -162,6 +170,7 @@ bool Host::receive(Time began) {
     if (n < XskPort::kBatch) break;
     at = now();
   }
+  if (total != 0) last_receive_ = at;
   frames_received_.fetch_add(total, std::memory_order_relaxed);
   return total != 0;
 }
@@ -204,7 +213,15 @@ bool Host::hand_over_events() {
   return any;
 }
 
+void Host::doze() {
+  const Time due = rnic_.next_timeout();
+  const std::int64_t left_ns = due == kNever ? kModerationNs : (due - now()) / kNanosecond;
+  const timespec wait{.tv_sec = 0, .tv_nsec = std::clamp<std::int64_t>(left_ns, 0, kModerationNs)};
+  nanosleep(&wait, nullptr);
+}
+
 void Host::sleep() {
+  if (now() - last_receive_ < kFlowingNs * kNanosecond) return doze();
   asleep_.store(true, std::memory_order_seq_cst);
   if (actions_.empty() && !stopping_) {
     const Time due = rnic_.next_timeout();

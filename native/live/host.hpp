@@ -74,6 +74,7 @@ class Host final : public Endpoint {
   void fire_timers(Time now);
   bool hand_over_events();
   void sleep();
+  void doze();
 
   HostConfig config_;
   XskPort port_;
@@ -83,6 +84,7 @@ class Host final : public Endpoint {
   std::mutex submitters_;  // the workload's and the policy's threads take turns as the producer
   int action_fd_, event_fd_, completion_fd_;
   std::size_t completions_seen_ = 0;
+  Time last_receive_ = -kMillisecond * 1000;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};

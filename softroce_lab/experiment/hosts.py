@@ -21,6 +21,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.topology.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.host"]
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
 START_S = 20.0  # a host process imports, opens its port and answers within this
 _CHUNK_BYTES = 1 << 16
 
@@ -75,6 +76,7 @@ class HostHandle:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
+            env=os.environ | _ENVIRONMENT,
         )
         self._input = _end(self._process.stdin)
         self._output = _end(self._process.stdout)
