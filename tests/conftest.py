@@ -20,6 +20,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("softroce_lab")
     group.addoption("--full", metavar="NAME", help="run only the line NAME, in its long form")
     group.addoption("--list-full", action="store_true", help="list the lines with a long form")
+    group.addoption("--case-seed", metavar="N", type=int, help="replay one case of a random test")
 
 
 def pytest_configure(config):
