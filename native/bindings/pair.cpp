@@ -6,6 +6,7 @@
 #include <array>
 
 #include "../live/endpoint.hpp"
+#include "../pair/bare_loop.hpp"
 #include "bindings.hpp"
 
 namespace softroce {
@@ -126,6 +127,15 @@ void bind_pair(nb::module_& m) {
       .def("handle_frame", &FrameEndpoint::handle_frame)
       .def("poll_frame", &FrameEndpoint::poll_frame)
       .def("handle_timeout", &FrameEndpoint::handle_timeout);
+  m.def(
+      "bare_loop",
+      [](std::uintptr_t source, std::uintptr_t target, std::uint64_t bytes,
+         std::uint32_t chunk_bytes) {
+        return bare_loop(reinterpret_cast<const std::uint8_t*>(source),
+                         reinterpret_cast<std::uint8_t*>(target), bytes, chunk_bytes);
+      },
+      nb::arg("source"), nb::arg("target"), nb::arg("bytes"), nb::arg("chunk_bytes"),
+      "Copies and CRCs of a pair's packets and nothing else; returns the number of packets");
 }
 
 }  // namespace softroce

@@ -115,11 +115,10 @@ void Pair::send(int from, const Packet& packet) {
 }
 
 void Pair::schedule(Time at, std::uint32_t frame, std::uint32_t bytes, int to) {
-  const Arrival arrival{at, sequence_++, frame, bytes, to};
   if (in_order_.empty() || in_order_.back().at <= at)
-    in_order_.push_back(arrival);
+    in_order_.emplace_back(at, sequence_++, frame, bytes, to);
   else
-    overtaking_.push(arrival);
+    overtaking_.emplace(at, sequence_++, frame, bytes, to);
 }
 
 bool Pair::deliver_due() {

@@ -63,6 +63,8 @@ class Pair {
  private:
   using Frame = std::vector<std::uint8_t>;
   struct Arrival {
+    Arrival(Time at_, std::uint64_t sequence_, std::uint32_t frame_, std::uint32_t bytes_, int to_)
+        : at(at_), sequence(sequence_), frame(frame_), bytes(bytes_), to(to_) {}
     Time at;
     std::uint64_t sequence;
     std::uint32_t frame;

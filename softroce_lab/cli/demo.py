@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import sys
 from collections.abc import Callable
@@ -23,18 +22,11 @@ from rich.progress import (
 from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 
 app = typer.Typer(add_completion=False)
-
-
-class Xdp(enum.StrEnum):
-    """How the XDP programs are attached."""
-
-    AUTO = "auto"
-    NATIVE = "native"
-    GENERIC = "generic"
 
 
 class Screen:
@@ -91,9 +83,9 @@ def demo(
     ] = "leaf1->spine1",
     save: Annotated[Path | None, typer.Option(help="Write the received file here.")] = None,
     name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
-    xdp: Annotated[Xdp, typer.Option(help="How to attach the XDP programs.")] = Xdp.AUTO,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    xdp: Xdp = XdpMode.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Send a file over CSA-UD and ud_rto through a leaf-spine fabric, 1 % lost at its spines."""
     options = experiment.Options(

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
 
 import typer
 
+from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode
 from softroce_lab.fabric import describe
 from softroce_lab.fabric import doctor as examiner
@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Try every capability that a lab needs; exit with 3 if a required one is missing."""
     findings = examiner.examine()

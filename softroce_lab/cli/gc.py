@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab.cli.options import Json
 from softroce_lab.fabric import describe
 from softroce_lab.fabric import gc as collector
 
@@ -17,7 +18,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove what is left of labs whose `lab up`, `lab down` or owner died; nothing else."""
     found = collector.remains() if dry_run else collector.collect(_say)

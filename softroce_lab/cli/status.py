@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from softroce_lab.cli.options import Json
 from softroce_lab.fabric import describe, runtime
 
 app = typer.Typer(add_completion=False)
@@ -16,7 +17,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="Only this lab, with its nodes.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the labs of this machine, or one of them in detail."""
     if name is not None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import time
 from typing import Annotated, Any
@@ -11,18 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import topology
+from softroce_lab.cli.options import Json, Xdp, XdpMode
 from softroce_lab.fabric import describe, lab
 from softroce_lab.topology.plan import Plan
 
 app = typer.Typer(add_completion=False)
-
-
-class Xdp(enum.StrEnum):
-    """How the XDP programs are attached."""
-
-    AUTO = "auto"
-    NATIVE = "native"
-    GENERIC = "generic"
 
 
 @app.command()
@@ -30,9 +22,9 @@ def up(
     file: Annotated[str, typer.Argument(help="A topology file, or a ready one by its name.")],
     name: Annotated[str | None, typer.Option(help="Call the lab this, not what FILE says.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of its faults, not FILE's.")] = None,
-    xdp: Annotated[Xdp, typer.Option(help="How to attach the XDP programs.")] = Xdp.AUTO,
+    xdp: Xdp = XdpMode.AUTO,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Bring up the lab that FILE describes; it stays until `lab down`."""
     plan = topology.load(file, name=name, seed=seed)

@@ -30,7 +30,7 @@ import numpy as np
 
 from softroce_lab import _native, topology
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import transfer
+from softroce_lab.experiment import bench_engine, transfer
 from softroce_lab.experiment.hosts import gateway, mac_number
 from softroce_lab.experiment.statistics import Interval, median_interval
 from softroce_lab.experiment.transfer import Job
@@ -40,6 +40,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 from softroce_lab.topology.plan import Node, Plan
 
 PAYLOAD_BYTES = 2048  # of a bare frame, whose headers of 62 bytes and ICRC make it 2114 long
@@ -75,7 +76,15 @@ class Outcome:
     """All samples by name, a list of rounds."""
 
     samples: dict[str, list[Sample]]
-    mode: str
+    mode: str  # of XDP
+    pair: bench_engine.Outcome
+
+    def intervals(self, field: str) -> dict[str, Interval]:
+        """Median and 95 % interval of one figure, by what was measured."""
+        return {
+            name: median_interval([getattr(sample, field) for sample in samples])
+            for name, samples in self.samples.items()
+        }
 
     def ratio(self, above: str, below: str, field: str) -> Interval:
         """Median over the rounds of one figure's ratio, with its 95 % interval."""
@@ -91,6 +100,24 @@ class Outcome:
             "csa_ud_over_udp": self.ratio("csa_ud", "udp", "payload_bps"),
         }
 
+    def document(self) -> dict[str, Any]:
+        """All of it, as `--json` prints it."""
+        ratios = self.ratios()
+        figures = {field: self.intervals(field) for field in ("frames_per_second", "payload_bps")}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "ratios": {name: round(ratio.median, 4) for name, ratio in ratios.items()},
+            "ratios_interval_95": {name: [r.low, r.high] for name, r in ratios.items()},
+            "pair_packets_per_second": self.pair.document()["pair_packets_per_second"],
+            **{
+                field: {name: round(value.median) for name, value in values.items()}
+                for field, values in figures.items()
+            },
+            "rounds": len(self.samples["raw"]),
+            "xdp_mode": self.mode,
+            "environment": environment(),
+        }
+
 
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
     """Measure. EnvironmentLackError without iperf3 or two CPUs; the lab is gone afterwards."""
@@ -104,9 +131,11 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
                 bench.round()
-            return Outcome(bench.samples, lab.mode)
+            samples, mode = bench.samples, lab.mode
     finally:
         lab.down(say)
+    say("two RNICs in memory")
+    return Outcome(samples, mode, bench_engine.run(bench_engine.Options(rounds=15)))
 
 
 def _iperf3() -> str:
