@@ -22,6 +22,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.telemetry.drops import Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.telemetry.stolen import StolenTime
 
 Progress = Callable[[int], None]
 
@@ -115,6 +116,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     RunError when a host fails, or when nothing moves for `STALL_S`; hosts are gone afterwards.
     """
     before = lab.xdp.counters()
+    stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
     with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
@@ -150,7 +152,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         drops=drops,
         links=links,
         ports=ports,
-        fidelity=judge(links, ports, hosts),
+        fidelity=judge(links, ports, hosts, stolen.share()),
     )
 
 

@@ -20,6 +20,9 @@ DECISION_P99_LIMIT_NS = 5_000_000
 TIMER_P99_LIMIT_NS = 2_000_000
 """The same of the engine's timers."""
 
+STOLEN_LIMIT = 0.05
+"""Share of the CPUs' time without which goodput and completion times are not the transport's."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fidelity:
@@ -45,9 +48,16 @@ def judge(
     links: Sequence[LinkFigures],
     ports: Sequence[PortFigures],
     hosts: Mapping[str, Mapping[str, Any]],
+    stolen: float,
 ) -> Fidelity:
-    """The verdict from links, ports and what each host process said of itself."""
-    return Fidelity((*_lost(links, ports), *_late(hosts)))
+    """The verdict from links, ports, what each host process said of itself, and stolen CPU time."""
+    return Fidelity((*_lost(links, ports), *_late(hosts), *_stolen(stolen)))
+
+
+def _stolen(share: float) -> list[str]:
+    if share <= STOLEN_LIMIT:
+        return []
+    return [f"the hypervisor gave {share:.0%} of the CPUs' time to others"]
 
 
 def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures]) -> list[str]:
