@@ -142,8 +142,8 @@ bool Host::turn() {
   bool busy = run_actions(began);
   busy |= receive(began);
   fire_timers(now());
+  busy |= hand_over_events();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
-  busy |= hand_over_events();
   if (busy) turn_length_.add((now() - began) / kNanosecond);
   return busy;
 }

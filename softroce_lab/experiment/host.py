@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import select
@@ -226,6 +227,12 @@ def _serve() -> None:
             process.close()
 
 
+def _settle_memory() -> None:
+    """Take the modules out of the garbage collector's rounds: one of them would delay decisions."""
+    gc.collect()
+    gc.freeze()
+
+
 def _read_line() -> str:
     """One line of the standard input, unbuffered: the transfer polls the same descriptor."""
     line = bytearray()
@@ -238,6 +245,7 @@ def _read_line() -> str:
 
 def main() -> None:
     """Entry point of the process."""
+    _settle_memory()
     try:
         _serve()
     except EOFError:

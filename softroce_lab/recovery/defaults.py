@@ -50,7 +50,7 @@ class Timing:
     alive_most_ns: int = 30 * MILLISECOND_NS
     """From one question to the next; they begin `alive_ns` apart, and the distance doubles."""
 
-    fruitless_rounds: int = 56
+    fruitless_rounds: int = 40
     """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
 
     eager_rounds: int = 3

@@ -7,6 +7,8 @@ others are used less and probed now and then, so that a grey link is left within
 
 from __future__ import annotations
 
+import statistics
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,7 +45,7 @@ class PathHealth:
         the median path's rate, and at least `_LEAST_EXCESS` packets more than that.
         """
         rate = self._lost / np.maximum(self._sent, 1.0)
-        expected = float(np.median(rate)) * self._sent
+        expected = statistics.median(rate.tolist()) * self._sent
         suspected = self._lost > 3 * expected + _LEAST_EXCESS
         if suspected.all():
             suspected[:] = False
