@@ -198,11 +198,8 @@ void MessageEngine::note_arrival(Peer& peer, const Packet& packet, Time now) {
   // The rate is that of arrivals between two reports; the pause before the first is not in it.
   if (peer.unreported == 0) peer.rate_since = now;
   peer.bytes_since_rate = peer.unreported == 0 ? 0 : peer.bytes_since_rate + packet.payload_bytes;
-  if (peer.newest_stamp_at < 0 || now - peer.newest_stamp_at > kStampHorizon ||
-      stamp_distance(lab.stamp_ns, peer.newest_stamp) >= 0) {
-    relaxed_store(peer.newest_stamp, lab.stamp_ns);
-    relaxed_store(peer.newest_stamp_at, now);
-  }
+  peer.newest.note(lab.stamp_ns, now);
+  peer.newest_data.note(lab.stamp_ns, now);
   relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);
   relaxed_store(peer.remote_rttvar_ns, lab.rttvar_ns);
 
@@ -332,6 +329,7 @@ void MessageEngine::complete_receive(ReceiveMessage& message, WcStatus status, T
 
 void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
   relaxed_store(peer.heard_at, now);
+  peer.newest.note(packet.lab.stamp_ns, now);
   if (events_.size() >= kMostEvents) return counters_.add(Counter::rx_event_overflow);
   counters_.add(Counter::rx_control);
   Event event{.kind = EventKind::control, .peer = peer.index, .at = now};
@@ -350,6 +348,7 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
     return counters_.add(Counter::rx_bad_report);
   counters_.add(Counter::rx_report);
   relaxed_store(peer.heard_at, now);
+  peer.newest.note(packet.lab.stamp_ns, now);
   if (echo_ns < peer.echoed_ns) return;  // overtaken by a newer report
   peer.echoed_ns = echo_ns;
   if (peer.flight.echo(echo_ns) != 0) peer.rtt.sample(rtt);
@@ -429,8 +428,8 @@ bool MessageEngine::poll_report(Packet& packet, Time now) {
 }
 
 void MessageEngine::fill_report(Peer& peer, Time now) {
-  Report report{.echo_stamp_ns = peer.newest_stamp,
-                .echo_delay_ns = saturate_ns(now - peer.newest_stamp_at),
+  Report report{.echo_stamp_ns = peer.newest_data.stamp_ns,
+                .echo_delay_ns = saturate_ns(now - peer.newest_data.at),
                 .credit_packets = credit_for(now),
                 .packets = peer.arrived_packets,
                 .ce_packets = peer.ce_packets,
@@ -439,7 +438,7 @@ void MessageEngine::fill_report(Peer& peer, Time now) {
   write_report(report, scratch_);
   peer.unreported = 0;
   peer.report_at = kNever;
-  const Time span = peer.newest_stamp_at - peer.rate_since;
+  const Time span = peer.newest_data.at - peer.rate_since;
   if (span > 0 && peer.bytes_since_rate != 0) {
     const double rate =
         static_cast<double>(peer.bytes_since_rate) * 1e12 / static_cast<double>(span);
@@ -451,7 +450,7 @@ void MessageEngine::fill_report(Peer& peer, Time now) {
 // The free frames of the ring are shared among those who use it.
 std::uint32_t MessageEngine::credit_for(Time now) const {
   const auto active = std::ranges::count_if(peers_, [now](const Peer& peer) {
-    return peer.newest_stamp_at >= 0 && now - peer.newest_stamp_at < 10 * kMillisecond;
+    return peer.newest_data.at >= 0 && now - peer.newest_data.at < 10 * kMillisecond;
   });
   return credit_ / static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(active, 1));
 }
@@ -733,8 +732,8 @@ MessageEngine::PeerState MessageEngine::peer_state(PeerIndex index) {
           .remote_srtt = Time{relaxed_load(peer.remote_srtt_ns)} * kNanosecond,
           .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
           .heard_at = relaxed_load(peer.heard_at),
-          .newest_stamp_ns = relaxed_load(peer.newest_stamp),
-          .newest_stamp_at = relaxed_load(peer.newest_stamp_at),
+          .newest_stamp_ns = relaxed_load(peer.newest.stamp_ns),
+          .newest_stamp_at = relaxed_load(peer.newest.at),
           .receive_bytes_per_second = relaxed_load(peer.receive_bytes_per_second)};
 }
 

@@ -91,7 +91,7 @@ class MessageEngine {
     Time srtt, rttvar;                // measured from here; 0 unknown
     Time remote_srtt, remote_rttvar;  // as the peer's packets tell
     Time heard_at;                    // -1: never
-    std::uint32_t newest_stamp_ns;    // of its data packets that arrived,
+    std::uint32_t newest_stamp_ns;    // of its packets that arrived,
     Time newest_stamp_at;             // and when; -1: none has
     double receive_bytes_per_second;
   };

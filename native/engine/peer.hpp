@@ -86,6 +86,18 @@ struct ReceiveSlot {
   Time told_at = -1;
 };
 
+// The newest of the stamps that a peer put on packets: what it sent before has left before.
+struct NewestStamp {
+  std::uint32_t stamp_ns = 0;
+  Time at = -1;  // when it arrived; -1: none has
+
+  void note(std::uint32_t other_ns, Time now) {
+    if (at >= 0 && now - at <= kStampHorizon && stamp_distance(other_ns, stamp_ns) < 0) return;
+    relaxed_store(stamp_ns, other_ns);
+    relaxed_store(at, now);
+  }
+};
+
 struct PathCount {
   std::uint32_t packets = 0;
   std::uint64_t bytes = 0;
@@ -131,8 +143,8 @@ struct Peer {
   std::uint32_t unreported = 0;
   bool report_queued = false;
   Time report_at = kNever;
-  std::uint32_t newest_stamp = 0;
-  Time newest_stamp_at = -1;
+  NewestStamp newest;       // of all its packets
+  NewestStamp newest_data;  // what reports echo
   std::uint32_t remote_srtt_ns = 0;
   std::uint32_t remote_rttvar_ns = 0;
   std::uint64_t bytes_since_rate = 0;

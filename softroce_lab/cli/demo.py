@@ -25,6 +25,7 @@ from softroce_lab import units
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
+from softroce_lab.experiment.transfer import DEPTH
 
 app = typer.Typer(add_completion=False)
 
@@ -77,7 +78,7 @@ def demo(
         str, typer.Option(help="A fault profile, or a ready one; none: no faults.")
     ] = "spine-loss-1pct",
     message: Annotated[str, typer.Option(help="Size of a message.")] = "1MiB",
-    depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = 8,
+    depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = DEPTH,
     capture: Annotated[
         str, typer.Option(help="Capture this link (near->far); none: capture nothing.")
     ] = "leaf1->spine1",

@@ -27,7 +27,7 @@ from softroce_lab.telemetry.stolen import StolenTime
 Progress = Callable[[int], None]
 
 MESSAGE_BYTES = 1 << 20
-DEPTH = 8
+DEPTH = 2  # what a window of 1024 packets holds; more would wait, and measure its waiting
 STALL_S = 15.0  # without a byte of progress, a run is over: every wait has a bound
 _SETTLE_S = 0.05  # for what both hosts still have to say to each other when they are done
 _SYNC_S = 5.0

@@ -58,7 +58,7 @@ class PeerState(Protocol):
     remote_srtt_ns: int  # as the peer measures it
     remote_rttvar_ns: int
     heard_ns: int  # last valid packet, -1 never
-    newest_stamp_ns: int  # newest stamp among its data packets that arrived, modulo 2**32
+    newest_stamp_ns: int  # newest stamp among its packets that arrived, modulo 2**32
     newest_stamp_at_ns: int  # when that one arrived, -1 none has
     receive_bytes_per_second: float
 

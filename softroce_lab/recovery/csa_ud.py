@@ -38,7 +38,7 @@ from softroce_lab.recovery.control import Answer, Look, Verdict
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.paths import PathHealth
-from softroce_lab.recovery.work import PeerWork, Receiving, Sending
+from softroce_lab.recovery.work import PeerWork, Receiving, Sending, is_newer
 
 _STAMPS = 1 << 32
 _STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
@@ -87,8 +87,14 @@ class CsaUd(DatagramPolicy):
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         overtaken = self._posted_before(work, event.key)
+        begun_before = list(work.opened.values())
         yield from super().on_first_packet(event, now_ns)
         yield LookAt(event.handle, now_ns + self.interval_ns(work, event.count))
+        # A message begins when the one before it is out: the tails of those are here, or lost.
+        for receive in begun_before:
+            if receive.id is not None and not receive.tail_due and is_newer(event.id, receive.id):
+                receive.tail_due = True
+                yield from self._look_soon(receive, now_ns)
         # Messages begin in the order they were posted, or one of them was lost whole.
         for receive in overtaken:
             if not receive.overtaken:
@@ -109,7 +115,10 @@ class CsaUd(DatagramPolicy):
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         receive = self.work_with(event.peer).receives.get(event.handle)
-        return () if receive is None else self._look_soon(receive, now_ns)
+        if receive is None or receive.tail_due:
+            return ()
+        receive.tail_due = True
+        return self._look_soon(receive, now_ns)
 
     def _look_soon(self, receive: Receiving, now_ns: int) -> Iterator[Action]:
         """Look once what was sent up to now has had time to arrive over any path."""
@@ -146,7 +155,7 @@ class CsaUd(DatagramPolicy):
         receive.barren = 0 if state.received > receive.received else receive.barren + 1
         receive.received = state.received
         if missing.any():
-            yield self._request(work, receive, missing, now_ns)
+            yield from self._request(work, receive, missing, now_ns)
         receive.echo_ns = None
         rest = state.count - state.received
         wait_ns = self.backed_off(self.interval_ns(work, rest), receive.barren)
@@ -159,16 +168,23 @@ class CsaUd(DatagramPolicy):
 
     def _request(
         self, work: PeerWork, receive: Receiving, missing: npt.NDArray[np.bool_], now_ns: int
-    ) -> Action:
+    ) -> Iterator[Action]:
         self.looks += 1
         receive.round += 1
+        receive.answered = False
         receive.asked_ns = now_ns
         echo = receive.echo_ns
         if echo is None:
             newest = self._newest_stamp_ns(work.index, now_ns)
             echo = None if newest is None else (newest - self.reorder_ns(work)) % _STAMPS
         wanted = None if receive.id is None else control.packet_set(missing)
-        return self.say(work.index, Look(receive.id, receive.key, receive.round, echo, wanted))
+        look = Look(receive.id, receive.key, receive.round, echo, wanted)
+        yield from self._say_twice(work, look)
+
+    def _say_twice(self, work: PeerWork, message: control.Message) -> Iterator[Action]:
+        """On two paths: the loss of a small packet would cost a round, and a round the tail."""
+        yield self.say(work.index, message)
+        yield self.say(work.index, message)
 
     def on_asked_for(  # noqa: D102
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
@@ -180,17 +196,19 @@ class CsaUd(DatagramPolicy):
 
     def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> Iterator[Action]:
         receive = work.receive_of(answer.id, answer.key)
-        if receive is None or answer.round != receive.round & 0xFFFF:
+        if receive is None or receive.answered or answer.round != receive.round & 0xFFFF:
             return
+        receive.answered = True
         if answer.verdict == Verdict.NOT_STARTED:
             yield LookAt(receive.handle, now_ns + self.timing.t_max_ns)
-        elif answer.verdict == Verdict.ON_THE_WAY:
+            return
+        if answer.verdict == Verdict.ON_THE_WAY:
             self.early_looks += 1
             work.stretch = min(work.stretch * 2, _MOST_STRETCH)
-            yield LookAt(receive.handle, now_ns + self.interval_ns(work, 0))
         else:
             work.stretch = max(work.stretch // 2, 1)
-            yield from self._look_soon(receive, now_ns)
+        # The answer left behind the packets that it speaks of.
+        yield from self._look_soon(receive, now_ns)
 
     # ---------------------------------------------------------------- sender
 
@@ -215,8 +233,11 @@ class CsaUd(DatagramPolicy):
                 return
         state = None if send is None else self.view.send_state(send.handle)
         if send is None or state is None:
-            yield self._answer(work, look, 0, Verdict.NOT_STARTED)
+            yield from self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
+        if look.round == send.look_round:
+            return  # the second of two
+        send.look_round = look.round
         wanted = self._wanted(look, state)
         if wanted is None:
             yield Refuse("a look asks for packets beyond the message")
@@ -224,11 +245,11 @@ class CsaUd(DatagramPolicy):
         if state.paused:
             yield Pause(send.handle, False)
         if state.sent == 0:
-            yield self._answer(work, look, 0, Verdict.NOT_STARTED)
+            yield from self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
         lost = wanted[self._is_lost(work, look, state.sent_ns[wanted], now_ns)]
         if lost.size == 0:
-            yield self._answer(work, look, send.id, Verdict.ON_THE_WAY)
+            yield from self._answer(work, look, send.id, Verdict.ON_THE_WAY)
             return
         send.answer = (look.round, int(lost.size))
         self._count_first_pass(work, send, state)
@@ -255,13 +276,13 @@ class CsaUd(DatagramPolicy):
         longer ago than a round trip takes.
         """
         srtt, var = self.rtt_ns(work.index)
-        lost = now_ns - sent_ns > srtt + self.timing.rttvar_weight * var
+        lost = now_ns - sent_ns > srtt + self.timing.lost_rttvar_weight * var
         if look.echo_stamp_ns is not None:
             lost |= sent_ns <= stamped_ns(look.echo_stamp_ns, now_ns)
         return lost
 
-    def _answer(self, work: PeerWork, look: Look, id_: int, verdict: Verdict) -> Action:
-        return self.say(work.index, Answer(id_, look.key, look.round, verdict, 0))
+    def _answer(self, work: PeerWork, look: Look, id_: int, verdict: Verdict) -> Iterator[Action]:
+        return self._say_twice(work, Answer(id_, look.key, look.round, verdict, 0))
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -273,7 +294,7 @@ class CsaUd(DatagramPolicy):
             round_, packets = send.answer
             send.answer = None
             answer = Answer(send.id, send.key, round_, Verdict.RESENT, packets)
-            yield self.say(work.index, answer)
+            yield from self._say_twice(work, answer)
         yield LookAt(send.handle, now_ns + self._patience_ns(work))
 
     def _patience_ns(self, work: PeerWork) -> int:

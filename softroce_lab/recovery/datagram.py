@@ -157,7 +157,9 @@ class DatagramPolicy(Policy):
     def _flush_acks(self, work: PeerWork) -> Iterator[Action]:
         work.ack_at_ns = None
         if work.acks:
-            yield self.say(work.index, control.Ack(tuple(work.acks)))
+            batch = tuple(work.acks)
+            yield self.say(work.index, control.Ack(batch + work.acked_before))
+            work.acked_before = batch
             work.acks.clear()
 
     # ---------------------------------------------------------------- signs of life

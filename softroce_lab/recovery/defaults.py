@@ -32,8 +32,12 @@ class Timing:
     srtt_weight: int = 1
     """a of T = a*SRTT + b*RTTVAR + expected remaining transfer time."""
 
-    rttvar_weight: int = 4
-    """b of the same; 4 as in RFC 6298."""
+    rttvar_weight: int = 1
+    """b of the same. Small, as a look that comes too early costs one small packet and no data: the
+    sender knows what is still on its way."""
+
+    lost_rttvar_weight: int = 4
+    """A packet is lost that was sent SRTT + this * RTTVAR ago; 4 as in RFC 6298."""
 
     rto_srtt: int = 3
     """Multiple of SRTT that `ud_rto` waits (the "SR RTO" of arXiv 2505.05366, section 5)."""

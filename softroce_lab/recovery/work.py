@@ -38,6 +38,7 @@ class Sending:
     count: int
     not_ready: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
+    look_round: int = -1  # of the look that was heard last
     answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
     resending: npt.NDArray[np.uint32] | None = None  # asked of the engine, not out yet
     counted: int = 0  # packets [0, counted) of the first pass are in the paths' record
@@ -55,7 +56,9 @@ class Receiving:
     count: int
     id: int | None = None  # None: no packet has arrived
     overtaken: bool = False  # a message posted later began before it
-    round: int = 0
+    tail_due: bool = False  # all of it was sent once
+    round: int = 0  # of the look that was sent last
+    answered: bool = False  # by its sender
     asked_ns: int = -1
     received: int = 0  # packets, when last looked at
     barren: int = 0  # looks in a row that brought nothing
@@ -79,6 +82,7 @@ class PeerWork:
     outcomes: dict[int, tuple[int, ibv_wc_status]] = dataclasses.field(default_factory=dict)
     turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
+    acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
     ack_at_ns: int | None = None
     alive_at_ns: int | None = None
     began_ns: int = 0

@@ -14,11 +14,9 @@ from typing import Any
 from softroce_lab.telemetry.links import LinkFigures, PortFigures
 from softroce_lab.units import format_duration
 
-DECISION_P99_LIMIT_NS = 5_000_000
-"""A policy that takes up an event this late is a policy with other timers than it was given."""
-
-TIMER_P99_LIMIT_NS = 2_000_000
-"""The same of the engine's timers."""
+LATENESS_P99_LIMIT_NS = 5_000_000
+"""A policy that takes up events, or an engine that fires timers, this late is one with other timers
+than it was given."""
 
 STOLEN_LIMIT = 0.05
 """Share of the CPUs' time without which goodput and completion times are not the transport's."""
@@ -81,21 +79,21 @@ def _late(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     reasons = []
     for name, host in hosts.items():
         decision_ns = host["decision_lateness_ns"]["p99"]
-        if decision_ns > DECISION_P99_LIMIT_NS:
+        if decision_ns > LATENESS_P99_LIMIT_NS:
             late = format_duration(decision_ns)
             reasons.append(f"1 % of the decisions of {name} came {late} late or more")
         timer_ns = percentile_log2_ns(host["timer_lateness_log2_ns"], 0.99)
-        if timer_ns > TIMER_P99_LIMIT_NS:
+        if timer_ns > LATENESS_P99_LIMIT_NS:
             late = format_duration(timer_ns)
-            reasons.append(f"1 % of the timers of {name} fired {late} late or more")
+            reasons.append(f"1 % of the timers of {name} fired up to {late} late, or more")
     return reasons
 
 
 def percentile_log2_ns(counts: Sequence[int], fraction: float) -> int:
-    """Lower bound of the bucket [2**i, 2**(i+1)) ns that holds the percentile; 0 without any."""
+    """Upper bound of the bucket [2**i, 2**(i+1)) ns that holds the percentile; 0 without any."""
     left = fraction * sum(counts)
     for exponent, count in enumerate(counts):
         left -= count
         if left <= 0 < count:
-            return 1 << exponent
+            return 2 << exponent
     return 0

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import statistics
 import time
 from pathlib import Path
 
@@ -53,16 +54,24 @@ def test_one_seed_is_one_fate(demo, small_file, nothing_left):
     assert lost_first(demo.folder / other["run_dir"]) != lost[0]
 
 
+def runs_to_believe(demo, *arguments, attempts=4):
+    """The runs of a demo, again while the machine was too busy elsewhere to say anything."""
+    for _ in range(attempts):
+        runs = demo.json(*arguments)["runs"]
+        if all(run["fidelity"]["verdict"] == "faithful" for run in runs):
+            break
+    return runs
+
+
 @pytest.mark.full("p99")
-def test_recovery_is_quicker_than_a_timer(demo, small_file, full):
-    """The p99 of csa_ud is below ud_rto's in the median of seeds: in full 10 of libLLVM."""
+def test_recovery_is_quicker_than_a_timer(demo, full):
+    """The p99 of csa_ud is below ud_rto's in the median of seeds, 10 in full."""
     ratios = []
     for seed in range(10 if full else 5):
-        runs = demo.json("--seed", str(seed), *(() if full else ("--file", str(small_file))))[
-            "runs"
-        ]
-        ratios.append(runs[0]["fct_p99_ns"] / runs[1]["fct_p99_ns"])
-    assert sorted(ratios)[len(ratios) // 2] < 1, ratios
+        csa_ud, ud_rto = runs_to_believe(demo, "--seed", str(seed))
+        ratios.append(csa_ud["fct_p99_ns"] / ud_rto["fct_p99_ns"])
+    print("p99 of csa_ud over that of ud_rto, by seed:", ratios)
+    assert statistics.median(ratios) < 1, ratios
 
 
 @pytest.mark.parametrize("size", [0, 1, 2007, 2008, 2009, (1 << 20) - 1, (1 << 20) + 1])
