@@ -43,8 +43,7 @@ void bind_codec(nb::module_& m) {
   m.def(
       "icrc",
       [](const nb::bytes& frame) {
-        if (frame.size() < kUdHeaderBytes - kDethBytes + kIcrcBytes)
-          throw nb::value_error("frame too short");
+        if (frame.size() < kBaseHeaderBytes + kIcrcBytes) throw nb::value_error("frame too short");
         const auto* bytes = static_cast<const std::uint8_t*>(frame.data());
         return icrc_ipv4(bytes + kEthernetBytes, frame.size() - kEthernetBytes - kIcrcBytes);
       },

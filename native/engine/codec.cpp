@@ -140,7 +140,7 @@ std::size_t encode(const Packet& packet, std::uint64_t source_mac, std::uint8_t*
 }
 
 std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Packet& packet) {
-  if (bytes < kUdHeaderBytes + kIcrcBytes) return Counter::rx_truncated;
+  if (bytes < kBaseHeaderBytes + kIcrcBytes) return Counter::rx_truncated;
   if (load16(frame + 12) != kEthertypeIpv4) return Counter::rx_not_roce;
   const std::uint8_t* ip = frame + kEthernetBytes;
   const bool fragment = (load16(ip + 6) & 0x3FFF) != 0;
@@ -149,7 +149,7 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   if (load16(udp + 2) != LAB_ROCE_UDP_PORT) return Counter::rx_not_roce;
 
   const std::size_t ip_bytes = load16(ip + 2);
-  const std::size_t least = kUdHeaderBytes - kEthernetBytes + kIcrcBytes;
+  const std::size_t least = kBaseHeaderBytes - kEthernetBytes + kIcrcBytes;
   if (ip_bytes + kEthernetBytes > bytes || ip_bytes < least) return Counter::rx_truncated;
   if (load16(udp + 4) != ip_bytes - kIpv4Bytes) return Counter::rx_truncated;
   const std::uint8_t* icrc = ip + ip_bytes - kIcrcBytes;
@@ -160,9 +160,10 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   const std::uint8_t* deth = bth + kBthBytes;
   const std::uint8_t* payload = deth + kDethBytes;
   const std::size_t pad = bth[1] >> 4 & 3;
-  const std::size_t padded = static_cast<std::size_t>(icrc - payload);
   if (bth[1] & 0x0F) return Counter::rx_bad_opcode;  // transport version 0, IBA 9.2.5
-  if (padded < pad) return Counter::rx_truncated;
+  // The opcode's upper bits are the service, which tells what headers follow (IBA 9.2.1).
+  if (bth[0] >> 5 != LAB_BTH_OPCODE_UD_SEND_ONLY >> 5) return Counter::rx_bad_opcode;
+  if (ip_bytes < least + kDethBytes + pad) return Counter::rx_truncated;
 
   packet.source_ip = load32(ip + 12);
   packet.destination_ip = load32(ip + 16);
@@ -177,7 +178,7 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   packet.source_qp = load24(deth + 4);
   packet.has_lab_header = false;
   packet.payload = payload;
-  packet.payload_bytes = static_cast<std::uint32_t>(padded - pad);
+  packet.payload_bytes = static_cast<std::uint32_t>(icrc - payload - pad);
   return std::nullopt;
 }
 

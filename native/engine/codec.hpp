@@ -19,8 +19,8 @@ inline constexpr std::size_t kUdpBytes = 8;
 inline constexpr std::size_t kBthBytes = 12;
 inline constexpr std::size_t kDethBytes = 8;
 inline constexpr std::size_t kIcrcBytes = 4;
-inline constexpr std::size_t kUdHeaderBytes =
-    kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes + kDethBytes;
+inline constexpr std::size_t kBaseHeaderBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
+inline constexpr std::size_t kUdHeaderBytes = kBaseHeaderBytes + kDethBytes;
 inline constexpr std::size_t kUdOverheadBytes = kUdHeaderBytes + kIcrcBytes + 3;  // pad at most 3
 
 // ICRC of the packet that begins at the IPv4 header (IBA 7.8.1 with annex A17.3.2: fields that

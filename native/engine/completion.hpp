@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -52,8 +53,9 @@ struct WorkCompletion {
 };
 
 // Filled by the engine, polled from any thread. Never overruns: what it holds is bounded by the
-// work requests outstanding.
-class CompletionQueue {
+// work requests outstanding. Its owners share it by `shared_from_this` alone: what comes from
+// Python would else hold the Python object, which holds the RNIC, which holds the queue.
+class CompletionQueue : public std::enable_shared_from_this<CompletionQueue> {
  public:
   // `pushed` counts what the RNIC's queues have been given; the engine's thread only.
   explicit CompletionQueue(std::size_t& pushed) : pushed_(pushed) {}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""RoCEv2 frames made by hand, right or wrong in any field: an encoder that is not the engine's.
+
+The ICRC is zlib's CRC-32 over the packet with ones where routers may change it (IBA 7.8.1, annex
+A17.3.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from pathlib import Path
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+
+ETHERNET, IPV4, UDP, BTH, DETH, LAB, ICRC = 14, 20, 8, 12, 8, 40, 4
+IP_AT, UDP_AT, BTH_AT, DETH_AT = 14, 34, 42, 54
+LAB_AT = DETH_AT + DETH
+HEADERS = LAB_AT
+SPORT_BASE = 0xC000
+ROCE_PORT = 4791
+UD_SEND_ONLY = 0x64
+DATA_QP, RECOVERY_QP = 0x11, 0x12
+DATA, CONTROL, REPORT = range(3)
+
+# Byte of the frame -> bits that routers may change, and the ICRC does not cover.
+VARIANT = {
+    IP_AT + 1: 0xFF,  # DSCP, ECN
+    IP_AT + 8: 0xFF,  # TTL
+    IP_AT + 10: 0xFF,  # header checksum
+    IP_AT + 11: 0xFF,
+    UDP_AT + 6: 0xFF,  # UDP checksum
+    UDP_AT + 7: 0xFF,
+    BTH_AT + 4: 0xFF,  # FECN, BECN, resv6
+}
+
+
+def icrc(frame: bytes) -> int:
+    """The ICRC that the last four bytes of the frame should hold, little-endian."""
+    covered = bytearray(frame[IP_AT:-ICRC])
+    for at, bits in VARIANT.items():
+        covered[at - IP_AT] |= bits
+    return zlib.crc32(b"\xff" * 8 + covered)
+
+
+def seal(frame: bytes) -> bytes:
+    """The frame with a right ICRC."""
+    return frame[:-ICRC] + icrc(frame).to_bytes(ICRC, "little")
+
+
+def flip(frame: bytes, bit: int) -> bytes:
+    """The frame with one bit turned over."""
+    changed = bytearray(frame)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab:
+    """Our header, struct lab_hdr of xdp/lab_wire.h."""
+
+    kind: int = DATA
+    path: int = 0
+    attempt: int = 0
+    operation: int = 0
+    step: int = 0
+    message: int = 0
+    message_id: int = 0
+    index: int = 0
+    count: int = 1
+    length: int = 0
+    stamp_ns: int = 0
+    srtt_ns: int = 0
+    rttvar_ns: int = 0
+    version: int = 1
+    flags: int = 0
+
+    def encode(self) -> bytes:
+        return struct.pack(
+            ">BBBBHHIIIIIIII",
+            self.version << 4 | self.kind,
+            self.flags,
+            self.path,
+            self.attempt,
+            self.operation,
+            self.step,
+            self.message,
+            self.message_id,
+            self.index,
+            self.count,
+            self.length,
+            self.stamp_ns,
+            self.srtt_ns,
+            self.rttvar_ns,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A UD SEND-only frame; `None`: what the rest calls for."""
+
+    source_ip: int = 0x0A000001
+    destination_ip: int = 0x0A000002
+    source_mac: int = 0x020000000001
+    destination_mac: int = 0x020000000002
+    source_port: int | None = None
+    opcode: int = UD_SEND_ONLY
+    flags: int = 0  # of the BTH: solicited 0x80, migration 0x40, transport version 0x0F
+    pkey: int = 0xFFFF
+    destination_qp: int = DATA_QP
+    psn: int = 0
+    qkey: int = 0
+    source_qp: int = DATA_QP
+    lab: Lab | None = None
+    payload: bytes = b""
+
+    def but(self, **fields) -> Frame:
+        """The same frame with other fields; those of `Lab` go into our header."""
+        own = {field.name for field in dataclasses.fields(self)}
+        lab = {name: value for name, value in fields.items() if name not in own}
+        changed = {name: value for name, value in fields.items() if name in own}
+        if lab:
+            changed["lab"] = dataclasses.replace(self.lab, **lab)
+        return dataclasses.replace(self, **changed)
+
+    def encode(self) -> bytes:
+        data = (self.lab.encode() if self.lab else b"") + self.payload
+        pad = -len(data) % 4
+        udp_bytes = UDP + BTH + DETH + len(data) + pad + ICRC
+        path = self.lab.path if self.lab else 0
+        port = SPORT_BASE + path if self.source_port is None else self.source_port
+        ip = struct.pack(
+            ">BBHHHBBHII", 0x45, 2, IPV4 + udp_bytes, 0, 0x4000, 64, 17, 0,
+            self.source_ip, self.destination_ip,
+        )  # fmt: skip
+        total = sum(struct.unpack(">10H", ip))
+        total = (total & 0xFFFF) + (total >> 16)
+        checksum = ~(total + (total >> 16)) & 0xFFFF
+        frame = (
+            self.destination_mac.to_bytes(6, "big")
+            + self.source_mac.to_bytes(6, "big")
+            + b"\x08\x00"
+            + ip[:10]
+            + checksum.to_bytes(2, "big")
+            + ip[12:]
+            + struct.pack(">HHHH", port, ROCE_PORT, udp_bytes, 0)
+            + struct.pack(
+                ">BBHII",
+                self.opcode,
+                self.flags | pad << 4,
+                self.pkey,
+                self.destination_qp,
+                self.psn & 0xFFFFFF,
+            )
+            + struct.pack(">II", self.qkey, self.source_qp)
+            + data
+            + bytes(pad + ICRC)
+        )
+        return seal(frame)
