@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which paths lose more than the others: the evidence of bitmaps, and the shares that follow.
 
-This project's definition [protocols.md, section 1, Multipath]: paths that lose more than the
+This project's definition (docs/protocols.md, section 1, Multipath): paths that lose more than the
 others are used less and probed now and then, so that a grey link is left within a few RTTs.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`ud_rto`: sender-driven recovery over UD, a timer per message; the fair rival of `csa_ud`.
 
-This project's definition (docs/protocols.md, section 4). It has the same packets, bitmaps,
+This project's definition (docs/protocols.md, section 2). It has the same packets, bitmaps,
 reports, congestion control and acknowledgements; only the detection of loss differs. The receiver
 tells what is missing while packets arrive, a quarter of an RTT apart; the sender resends what it
 does not know to have arrived when max(3 SRTT, T_min) have passed since the last packet left.
