@@ -62,10 +62,10 @@ class Posted:
 class Side:
     """One end of the pair: endpoint, policy, arena, completions."""
 
-    def __init__(self, endpoint, policy: Policy, arena_bytes: int, recorder=None) -> None:
+    def __init__(self, endpoint, policy: Policy, arena_bytes: int) -> None:
         self.endpoint = endpoint
         self.policy = policy
-        self.runner = PolicyRunner(endpoint, policy, recorder)
+        self.runner = PolicyRunner(endpoint, policy)
         self.alive = True
         self.arena = noise(7, arena_bytes)
         self.expected = self.arena.copy()
@@ -130,14 +130,13 @@ class PairRig:
         seed: int = 1,
         timing: Timing = DEFAULT_TIMING,
         arena_bytes: int = 1 << 22,
-        recorder=None,
         **settings,
     ) -> None:
         cls = registry.find(transport) if isinstance(transport, str) else transport
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in ADDRESSES), seed)
         self.sides = [
-            Side(endpoint, cls(endpoint, timing), arena_bytes, recorder)
+            Side(endpoint, cls(endpoint, timing), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
         ]
         self.cables = [self.pair.cable(0), self.pair.cable(1)]
