@@ -110,9 +110,12 @@ class DatagramPolicy(Policy):
         receive = work.receives.get(event.handle)
         if receive is None:  # it failed in the meantime
             work.end(event.id, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
-        else:
-            work.open(receive, event.id, event.count)
-        return ()
+            return ()
+        work.open(receive, event.id, event.count)
+        status = work.outcome(event.id)
+        if status is None:
+            return ()
+        return self.fail_receive(work, receive, status)  # of a message given up before it came
 
     def on_receive_complete(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -316,9 +319,9 @@ class DatagramPolicy(Policy):
     ) -> Iterator[Action]:
         if work.outcome(message.id) is None:
             receive = work.receive_of(message.id, message.key)
+            work.end(message.id, status)  # said again, it must not fail the key's next receive
             if receive is not None:
                 yield from self.fail_receive(work, receive, status)
-                work.end(message.id, status)
         yield self.say(work.index, control.Ack((message.id,)))
 
     def refuse(self, work: PeerWork, id_: int, key: Key) -> Action:

@@ -143,7 +143,8 @@ class UdRto(DatagramPolicy):
         send = work.sends.get(message.id)
         state = None if send is None else self.view.send_state(send.handle)
         if send is None or state is None or send.key != message.key:
-            yield self.refuse(work, message.id, message.key)
+            if message.missing is not None:  # else nothing has begun there; the key may be reused
+                yield self.refuse(work, message.id, message.key)
             return
         if not self._learn(send, message.missing):
             yield Refuse("a bitmap reaches beyond the message")

@@ -110,6 +110,8 @@ class Side:
     def step(self) -> None:
         if self.alive:
             self.runner.step()
+        else:
+            self.endpoint.take_events()
         self.completions += self.endpoint.poll_completions(1024)
 
     def statuses(self) -> list[ibv_wc_status]:

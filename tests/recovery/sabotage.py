@@ -42,6 +42,7 @@ class ControlLoss:
         self._rig, self._side = rig, side
         self._matches, self._most = matches, most
         self._said = 0
+        self.seen = 0
         self.lost: list[control.Message] = []
         end = rig.sides[side]
         end.runner = PolicyRunner(end.endpoint, end.policy, self._record)
@@ -52,6 +53,9 @@ class ControlLoss:
         sequence = self._rig.counters(self._side)["tx_report"] + self._said
         self._said += 1
         message = control.decode(action.body)
-        if len(self.lost) < self._most and self._matches(message):
+        if not self._matches(message):
+            return
+        self.seen += 1
+        if len(self.lost) < self._most:
             self.lost.append(message)
             lose(self._rig, self._side, kind=CONTROL, message=sequence)
