@@ -13,9 +13,10 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kMostEvents = 1 << 16;      // waiting for a policy that lags
-constexpr std::size_t kMostControlOut = 1 << 14;  // waiting for the wire
-constexpr Time kTellInterval = kMillisecond;      // between events of packets without effect
+// Waiting for a policy that lags, or for the wire; each may hold a body of a whole packet.
+constexpr std::size_t kMostEvents = 1 << 12;
+constexpr std::size_t kMostControlOut = 1 << 12;
+constexpr Time kTellInterval = kMillisecond;  // between events of packets without effect
 
 std::uint32_t saturate_ns(Time time) {
   return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));

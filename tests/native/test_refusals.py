@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Frames from outside: each refused under its name, the memory untouched, and work goes on.
+
+Every case is injected in the middle of a transfer: side 0 has sent a part of a message, side 1 has
+placed it and waits for the rest. Afterwards the transfer and another one end with the right bytes.
+"""
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.recovery import control
+from softroce_lab.recovery.control import Ack, Answer, Bitmap, Look, PacketSet, Probe, Refused, Rnr
+from tests.native import frames
+from tests.native.frames import CONTROL, RECOVERY_QP, REPORT, Frame, Lab
+from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, PairRig
+
+KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
+PACKETS = 20
+CHUNK = 2048 - frames.LAB
+LENGTH = PACKETS * CHUNK - 7
+SLOTS = 1024  # of messages; the id modulo this is the slot
+ID = 0  # of the open message
+UNKNOWN_ID = 777
+U32 = 0xFFFFFFFF
+FORGED = bytes(reversed(range(256))) * 8
+DELAY_NS = 1_000_000
+
+
+def begun(transport="csa_ud"):
+    """A rig with 8 of the 20 packets of a message sent, and placed; a small receive is posted."""
+    rig = PairRig(transport, window_packets=8, arena_bytes=1 << 17)
+    for cable in rig.cables:
+        cable.delay_ns = DELAY_NS
+    rig.transfer(KEY, LENGTH)
+    rig.small = rig.sides[1].receive(SMALL_KEY, 100)
+    rig.step_until(rig.now_ns + DELAY_NS + DELAY_NS // 2)
+    assert rig.counters(1)["rx_placed"] == 8
+    return rig
+
+
+@pytest.fixture(params=["csa_ud", "ud_rto"])
+def rig(request):
+    return begun(request.param)
+
+
+def inject(rig, frame, to=1):
+    """What the frame changes in the counters, apart from its being a valid packet at all."""
+    side = rig.sides[to]
+    before = rig.counters(to)
+    memory = side.arena.copy()
+    rig.pair.inject(to, frame if isinstance(frame, bytes) else frame.encode())
+    side.step()
+    assert np.array_equal(memory, side.arena), "a refused frame wrote memory"
+    after = rig.counters(to)
+    changed = {name: n - before[name] for name, n in after.items() if n > before[name]}
+    return {name: n for name, n in changed.items() if name not in ("rx_data", "rx_control")}
+
+
+def ends_well(rig):
+    """The transfers that were under way, and a new one in each direction."""
+    data = np.arange(100, dtype=np.uint8)
+    rig.sides[0].send(SMALL_KEY, data)
+    rig.sides[1].expect(rig.small, data)
+    rig.transfer((5, 0, 0), 10_000)
+    rig.transfer((5, 0, 0), 10_000, sender=1)
+    rig.finish()
+    rig.check()
+
+
+def data_frame(**fields):
+    """The second packet of the open message with other contents: valid, but for `fields`."""
+    lab = Lab(
+        path=3,
+        operation=KEY[0],
+        step=KEY[1],
+        message=KEY[2],
+        message_id=ID,
+        index=10,
+        count=PACKETS,
+        length=LENGTH,
+        stamp_ns=1_200_000,
+    )
+    frame = Frame(
+        source_ip=ADDRESSES[0],
+        destination_ip=ADDRESSES[1],
+        source_mac=MACS[0],
+        destination_mac=MACS[1],
+        qkey=QKEY,
+        lab=lab,
+        payload=FORGED[:CHUNK],
+    )
+    return frame.but(**fields)
+
+
+def recovery_frame(rig, kind, body, *, to=1, **fields):
+    """A frame to the recovery QP: a control message or a report."""
+    lab = Lab(kind=kind, length=len(body), stamp_ns=rig.now_ns % (1 << 32))
+    frame = Frame(
+        source_ip=ADDRESSES[1 - to],
+        destination_ip=ADDRESSES[to],
+        qkey=QKEY,
+        source_qp=RECOVERY_QP,
+        destination_qp=RECOVERY_QP,
+        lab=lab,
+        payload=body,
+    )
+    return frame.but(**fields)
+
+
+# ---------------------------------------------------------------- one field wrong
+
+
+def test_the_frame_that_all_cases_are_made_from_is_valid():
+    rig = begun()
+    before = rig.counters(1)["rx_placed"]
+    rig.pair.inject(1, data_frame().encode())
+    assert rig.counters(1)["rx_placed"] == before + 1
+
+
+PACKET_FIELDS = {
+    "rx_wrong_qkey": [{"qkey": QKEY ^ 1}, {"qkey": 0}, {"qkey": QKEY ^ 1 << 31}],
+    "rx_unknown_qp": [{"destination_qp": qp} for qp in (0, 1, 0x10, 0x13, 0xFFFFFF)],
+    "rx_wrong_pkey": [{"pkey": pkey} for pkey in (0, 0x8000, 0x7FFE, 0x1234)],
+    "rx_bad_opcode": [{"opcode": opcode} for opcode in (0x00, 0x04, 0x11, 0x24, 0x65, 0x81, 0xFF)]
+    + [{"flags": version} for version in (1, 8, 15)],
+    "rx_not_ours": [{"destination_ip": ADDRESSES[1] + 1}, {"destination_ip": 0xE0000001}],
+    "rx_unknown_peer": [
+        {"source_ip": ADDRESSES[0] + 7},
+        {"source_ip": ADDRESSES[1]},
+        {"source_qp": 0x10},
+        {"source_qp": 0x13},
+    ],
+}
+HEADER_FIELDS = {
+    "rx_bad_header": [
+        {"version": 0},
+        {"version": 2},
+        {"version": 15},
+        {"flags": 0, "lab": Lab(flags=1)},
+        {"kind": 3},
+        {"kind": 15},
+        {"path": 4, "source_port": frames.SPORT_BASE},
+        {"path": 16},
+        {"path": 255},
+        {"source_port": 4791},
+        {"lab": None, "payload": b"", "source_port": frames.SPORT_BASE},
+        {"lab": None, "payload": b"\x10" + bytes(38), "source_port": frames.SPORT_BASE},
+    ],
+    "rx_bad_count": [{"count": count} for count in (0, 1, PACKETS - 1, PACKETS + 1, U32)]
+    + [{"length": length} for length in (0, CHUNK, LENGTH + CHUNK, U32)],
+    "rx_bad_index": [{"index": index} for index in (PACKETS, PACKETS + 1, 1 << 31, U32)],
+    "rx_bad_length": [
+        {"payload": b""},
+        {"payload": FORGED[: CHUNK - 1]},
+        {"payload": FORGED[: CHUNK + 1]},
+        {"payload": FORGED[: CHUNK + 4]},
+        {"index": PACKETS - 1},  # a whole chunk where the last, shorter one belongs
+        {"index": PACKETS - 1, "payload": FORGED[: CHUNK - 8]},
+    ],
+    "rx_inconsistent": [
+        {"operation": KEY[0] + 1},
+        {"step": KEY[1] + 1},
+        {"message": KEY[2] + 1},
+        {"length": LENGTH + 1},
+        {"length": LENGTH - 1},
+        {"length": CHUNK, "count": 1, "index": 0},
+        {"length": U32, "count": -(-U32 // CHUNK)},
+    ],
+    "rx_stale_generation": [{"message_id": ID - SLOTS & U32}, {"message_id": ID - 9 * SLOTS & U32}],
+    "rx_slot_busy": [{"message_id": ID + SLOTS}, {"message_id": ID + 9 * SLOTS}],
+    "rx_no_recv": [
+        {"message_id": UNKNOWN_ID, "message": 99},
+        {"message_id": UNKNOWN_ID},  # the receive of this key is another message's by now
+    ],
+    "rx_message_too_long": [
+        {"message_id": UNKNOWN_ID, "message": SMALL_KEY[2]},
+        {"message_id": UNKNOWN_ID, "message": SMALL_KEY[2], "length": 101, "count": 1, "index": 0,
+         "payload": FORGED[:101]},
+        {"message_id": UNKNOWN_ID, "message": SMALL_KEY[2], "length": U32,
+         "count": -(-U32 // CHUNK)},
+    ],
+    "rx_duplicate": [{"index": 0}, {"index": 7}],  # with another payload than the first had
+}  # fmt: skip
+CASES = [
+    pytest.param(counter, fields, id=f"{counter}-{number}")
+    for counter, cases in (PACKET_FIELDS | HEADER_FIELDS).items()
+    for number, fields in enumerate(cases)
+]
+
+
+@pytest.mark.parametrize(("counter", "fields"), CASES)
+def test_one_wrong_field(counter, fields):
+    rig = begun()
+    assert inject(rig, data_frame(**fields)) == {counter: 1}
+    ends_well(rig)
+
+
+def test_all_of_it_in_one_transfer(rig):
+    for case in CASES:
+        counter, fields = case.values
+        for _ in range(3):
+            assert inject(rig, data_frame(**fields)) == {counter: 1}, case.id
+    ends_well(rig)
+
+
+# ---------------------------------------------------------------- not a whole RoCE frame
+
+
+def test_truncated_at_every_length(rig):
+    frame = data_frame().encode()
+    for length in range(len(frame)):
+        assert inject(rig, frame[:length]) == {"rx_truncated": 1}, length
+    ends_well(rig)
+
+
+def test_truncated_by_its_own_word(rig):
+    """The packet ends early by its headers, with a right ICRC there."""
+    frame = data_frame().encode()
+    for cut in (1, 4, 5, CHUNK, CHUNK + 40, CHUNK + 48, CHUNK + 60):
+        short = bytearray(frame[:-cut])
+        struct.pack_into(">H", short, frames.IP_AT + 2, len(short) - frames.ETHERNET)
+        assert inject(rig, bytes(short)) == {"rx_truncated": 1}, cut
+    ends_well(rig)
+
+
+def test_wrong_icrc(rig):
+    draw = random.Random(2)
+    frame = data_frame().encode()
+    for _ in range(500):
+        bit = draw.randrange(frames.LAB_AT * 8, len(frame) * 8)
+        assert inject(rig, frames.flip(frame, bit)) == {"rx_wrong_icrc": 1}, bit
+    ends_well(rig)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (12, b"\x86\xdd"),  # IPv6
+        (12, b"\x08\x06"),  # ARP
+        (frames.IP_AT, b"\x46"),  # IP options
+        (frames.IP_AT, b"\x65"),
+        (frames.IP_AT + 6, b"\x20\x00"),  # first fragment
+        (frames.IP_AT + 6, b"\x00\x10"),  # a later one
+        (frames.IP_AT + 9, b"\x06"),  # TCP
+        (frames.UDP_AT + 2, b"\x12\xb8"),  # port 4792
+    ],
+)
+def test_not_roce(rig, at, value):
+    frame = bytearray(data_frame().encode())
+    frame[at : at + len(value)] = value
+    assert inject(rig, frames.seal(bytes(frame))) == {"rx_not_roce": 1}
+    ends_well(rig)
+
+
+def test_noise(rig):
+    """Random bytes, alone and behind a right Ethernet header."""
+    draw = random.Random(3)
+    for _ in range(2000):
+        noise = draw.randbytes(draw.randrange(2100))
+        head = data_frame().encode()[:14] if draw.random() < 0.5 else b""
+        assert set(inject(rig, head + noise)) in ({"rx_truncated"}, {"rx_not_roce"})
+    ends_well(rig)
+
+
+def test_a_late_packet_of_a_message_that_is_over_writes_nothing(rig):
+    """The receive has been completed: its memory is the application's again."""
+    rig.step_until(rig.now_ns + 10**9, lambda: rig.sides[1].completions)
+    for index in (0, 10, 19):
+        payload = FORGED[: CHUNK if index < 19 else CHUNK - 7]
+        told = inject(rig, data_frame(index=index, payload=payload))
+        assert told == {"rx_duplicate": 1}
+    ends_well(rig)
+
+
+# ---------------------------------------------------------------- forged reports
+
+
+def report(echo_ns=0, delay_ns=0, credit=100, packets=10, ce=0, paths=8, cut=None):
+    body = struct.pack(">6I", echo_ns & U32, delay_ns, credit, packets, ce, paths)
+    return (body + bytes(12 * min(paths, 100)))[:cut]
+
+
+BAD_REPORTS = {
+    "empty": lambda now: b"",
+    "cut": lambda now: report(now - 10**6, cut=23),
+    "a path short": lambda now: report(now - 10**6, cut=-12),
+    "a byte long": lambda now: report(now - 10**6) + b"\0",
+    "no path": lambda now: report(now - 10**6, paths=0),
+    "17 paths": lambda now: report(now - 10**6, paths=17),
+    "2**32-1 paths": lambda now: report(now - 10**6, paths=U32),
+    "of the future": lambda now: report(now + 1),
+    "of the far future": lambda now: report(now + 2**31 - 1),
+    "of the distant past": lambda now: report(now - 2 * 10**9),
+    "held for longer than it took": lambda now: report(now - 10**6, delay_ns=10**6 + 1),
+    "held for ever": lambda now: report(now - 10**6, delay_ns=U32),
+    "of a stamp after the last sent": lambda now: report(now - 1),
+}
+
+
+@pytest.mark.parametrize("body", BAD_REPORTS.values(), ids=BAD_REPORTS)
+def test_bad_report(rig, body):
+    frame = recovery_frame(rig, REPORT, body(rig.now_ns), to=0)
+    assert inject(rig, frame, to=0) == {"rx_bad_report": 1}
+    ends_well(rig)
+
+
+def test_a_report_to_one_who_has_sent_nothing(rig):
+    frame = recovery_frame(rig, REPORT, report(rig.now_ns - 10**6))
+    assert inject(rig, frame) == {"rx_bad_report": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("fields", [{"length": 7}, {"length": U32}, {"count": 2}, {"count": 0},
+                                    {"index": 1}])  # fmt: skip
+@pytest.mark.parametrize("kind", [CONTROL, REPORT])
+def test_control_with_a_header_that_is_not_its_own(rig, kind, fields):
+    frame = recovery_frame(rig, kind, report(rig.now_ns - 10**6), to=0, **fields)
+    assert inject(rig, frame, to=0) == {"rx_bad_header": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("credit", [0, U32])
+def test_lies_about_credit_do_not_stop_or_drown_a_transfer(rig, credit):
+    """What looks like a report is believed; the next true one, or the persist timer, corrects."""
+    echo_ns = 0  # the first packets left at time 0
+    frame = recovery_frame(rig, REPORT, report(echo_ns, credit=credit, packets=U32, ce=U32), to=0)
+    assert "rx_report" in inject(rig, frame, to=0)
+    ends_well(rig)
+
+
+# ---------------------------------------------------------------- forged control messages
+
+
+def missing(base, count):
+    return PacketSet(base, np.ones(count, dtype=np.bool_))
+
+
+def encoded(message):
+    return control.encode(message, CHUNK)
+
+
+_ID_KEY = struct.pack(">IHHI", ID, *KEY)
+_LOOK_HEAD = struct.pack(">BIHHIBHI", 1, ID, *KEY, 1, 1, 0)
+BAD_CONTROL = {
+    "empty": b"",
+    "no such type": b"\x00" + _ID_KEY,
+    "no such type either": b"\x08" + _ID_KEY,
+    "a look cut short": _LOOK_HEAD[:-1],
+    "a look with an id and no set": _LOOK_HEAD,
+    "a set of no known form": _LOOK_HEAD + struct.pack(">BII", 9, 0, 8) + b"\xff",
+    "plain bits too few": _LOOK_HEAD + struct.pack(">BII", 0, 0, 9) + b"\xff",
+    "plain bits, 2**32-1 of them": _LOOK_HEAD + struct.pack(">BII", 0, 0, U32) + b"\xff",
+    "runs too long": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\x09",
+    "runs too short": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\x07",
+    "runs without an end": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\xff" * 8,
+    "runs, 2**32-1 of them": _LOOK_HEAD + struct.pack(">BII", 1, 0, U32) + b"\xff\xff\xff\xff\x0f",
+    "an answer cut short": encoded(Answer(ID, KEY, 1, control.Verdict.RESENT, 1))[:-1],
+    "an answer with no such verdict": struct.pack(">BIHHIHBI", 2, ID, *KEY, 1, 7, 1),
+    "an acknowledgement that ends in an id": b"\x03\x00\x00\x00",
+    "too many acknowledgements": b"\x03" + bytes(4 * 257),
+    "a message that is not out yet": encoded(Ack((ID,))),
+    "a message that was never sent": encoded(Ack((UNKNOWN_ID,))),
+    "a probe that ends in an id": b"\x04\x00\x00\x00",
+    "too many probes": b"\x04" + _ID_KEY * 65,
+    "an RNR cut short": encoded(Rnr(ID, KEY))[:-1],
+    "an RNR too long": encoded(Rnr(ID, KEY)) + b"\0",
+    "a refusal cut short": encoded(Refused(ID, KEY, True, 12))[:-1],
+    "a refusal with success": encoded(Refused(ID, KEY, True, 0)),
+    "a refusal with no such status": encoded(Refused(ID, KEY, True, 200)),
+    "a bitmap with runs too long": b"\x07" + _ID_KEY + struct.pack(">BII", 1, 0, 8) + b"\x09",
+}
+_BEYOND = missing(PACKETS - 1, 2)
+_FAR_BEYOND = missing(U32 - 10, 1)
+BAD_FOR = {
+    ("csa_ud", "a look beyond the message"): Look(ID, KEY, 1, None, _BEYOND),
+    ("csa_ud", "a look far beyond the message"): Look(ID, KEY, 1, None, _FAR_BEYOND),
+    ("csa_ud", "a bitmap"): Bitmap(ID, KEY, missing(0, 1)),
+    ("ud_rto", "a bitmap beyond the message"): Bitmap(ID, KEY, _BEYOND),
+    ("ud_rto", "a bitmap far beyond the message"): Bitmap(ID, KEY, _FAR_BEYOND),
+    ("ud_rto", "a look"): Look(ID, KEY, 1, None, missing(0, 1)),
+    ("ud_rto", "an answer"): Answer(ID, KEY, 1, control.Verdict.RESENT, 1),
+}
+
+
+@pytest.mark.parametrize("body", BAD_CONTROL.values(), ids=BAD_CONTROL)
+def test_bad_control(rig, body):
+    assert inject(rig, recovery_frame(rig, CONTROL, body, to=0), to=0) == {"rx_bad_control": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize(
+    ("transport", "message"),
+    [(transport, message) for (transport, _), message in BAD_FOR.items()],
+    ids=[f"{transport}: {what}" for transport, what in BAD_FOR],
+)
+def test_control_that_contradicts_what_was_sent(transport, message):
+    rig = begun(transport)
+    frame = recovery_frame(rig, CONTROL, encoded(message), to=0)
+    assert inject(rig, frame, to=0) == {"rx_bad_control": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("to", [0, 1])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Look(UNKNOWN_ID, UNPOSTED_KEY, 1, 0, missing(0, 20)),
+        Look(None, UNPOSTED_KEY, 1, U32, None),
+        Look(ID, UNPOSTED_KEY, 1, U32, missing(0, 20)),
+        Look(ID, KEY, 1, U32, missing(0, PACKETS)),  # all is lost, it says
+        Look(ID, KEY, 1, None, missing(PACKETS - 1, 1)),
+        Answer(UNKNOWN_ID, UNPOSTED_KEY, 1, control.Verdict.RESENT, U32),
+        Answer(ID, KEY, 0, control.Verdict.NOT_STARTED, 0),
+        Ack(()),
+        Ack((UNKNOWN_ID, ID)),
+        Probe(((UNKNOWN_ID, UNPOSTED_KEY),) * 64),
+        Probe(((ID, KEY),) * 64),
+        Rnr(UNKNOWN_ID, UNPOSTED_KEY),
+        Rnr(ID, KEY),
+        Refused(UNKNOWN_ID, UNPOSTED_KEY, True, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
+        Refused(UNKNOWN_ID, UNPOSTED_KEY, False, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
+        Refused(ID, UNPOSTED_KEY, True, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
+        Bitmap(UNKNOWN_ID, UNPOSTED_KEY, missing(0, 20)),
+        Bitmap(ID, KEY, missing(0, PACKETS)),
+    ],
+    ids=lambda each: (
+        f"{type(each).__name__} {getattr(each, 'id', '')}"
+        if not isinstance(each, int)
+        else f"to {each}"
+    ),
+)
+def test_well_formed_lies_cost_time_at_most(rig, to, message):
+    for _ in range(3):
+        inject(rig, recovery_frame(rig, CONTROL, encoded(message), to=to), to=to)
+    ends_well(rig)
+
+
+def test_random_control(rig):
+    """Random bytes, and random changes to messages that are well-formed."""
+    draw = random.Random(4)
+    templates = [b"", *(encoded(message) for message in BAD_FOR.values()), *BAD_CONTROL.values()]
+    for _ in range(1000):
+        body = bytearray(draw.choice(templates) or draw.randbytes(draw.randrange(60)))
+        for _ in range(draw.randrange(4)):
+            if body:
+                body[draw.randrange(len(body))] = draw.randrange(256)
+        if body[:1] == b"\x06":  # a refusal that names the message rightly is the end of it
+            continue
+        to = draw.randrange(2)
+        inject(rig, recovery_frame(rig, CONTROL, bytes(body), to=to), to=to)
+    ends_well(rig)
+
+
+# ---------------------------------------------------------------- floods
+
+FLOOD = 100_000
+MIB = 1 << 20
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def flood(rig, distinct, *, to=(1,), count=FLOOD, step=True):
+    """Inject frames over and over; returns by how much this process grew in the second half."""
+    for number in range(count):
+        if number == count // 2:
+            before = resident_bytes()
+        for side in to:
+            rig.pair.inject(side, distinct[side][number % len(distinct[side])])
+        if step and number % 500 == 0:
+            rig.step(rig.now_ns + 50_000)
+    return resident_bytes() - before
+
+
+def test_a_flood_of_refused_frames_takes_no_memory():
+    rig = begun()
+    bad = [data_frame(**case.values[1]).encode() for case in CASES]
+    bad += [frame[: len(frame) // 2] for frame in bad]
+    bad += [frames.flip(frame, 8 * len(frame) - 1) for frame in bad]
+    assert flood(rig, {1: bad}) < 4 * MIB
+    ends_well(rig)
+
+
+def test_a_flood_of_messages_that_nobody_expects():
+    rig = begun()
+    distinct = [
+        data_frame(message_id=ID + 1 + number % 900, message=1000 + number).encode()
+        for number in range(5000)
+    ]
+    assert flood(rig, {1: distinct}) < 4 * MIB
+    assert rig.counters(1)["rx_no_recv"] == FLOOD
+    ends_well(rig)
+
+
+def test_a_flood_of_control_messages():
+    """To both sides, malformed ones and such as are answered."""
+    rig = begun()
+    messages = [
+        Probe(((UNKNOWN_ID, UNPOSTED_KEY),)),
+        Probe(()),
+        Ack((UNKNOWN_ID,)),
+        Rnr(UNKNOWN_ID, UNPOSTED_KEY),
+        Refused(UNKNOWN_ID, UNPOSTED_KEY, False, 12),
+    ]
+    bodies = [encoded(each) for each in messages] + [b"\xff" * CHUNK] * 5
+    distinct = {
+        to: [recovery_frame(rig, CONTROL, body, to=to).encode() for body in bodies] for to in (0, 1)
+    }
+    assert flood(rig, distinct, to=(0, 1), count=FLOOD // 2) < 4 * MIB
+    ends_well(rig)
+
+
+def test_a_policy_that_lags_loses_control_messages_and_no_memory():
+    """Nobody takes the events: what the largest bodies may occupy is bounded, and counted."""
+    rig = begun()
+    frame = recovery_frame(rig, CONTROL, b"\xff" * CHUNK).encode()
+    before = resident_bytes()
+    flood(rig, {1: [frame]}, step=False)
+    assert resident_bytes() - before < 16 * MIB
+    counters = rig.counters(1)
+    assert counters["rx_event_overflow"] + counters["rx_control"] >= FLOOD
+    assert counters["rx_event_overflow"] > FLOOD // 2
+    ends_well(rig)
