@@ -89,8 +89,6 @@ class CsaUd(DatagramPolicy):
         overtaken = self._posted_before(work, event.key)
         begun_before = list(work.opened.values())
         yield from super().on_first_packet(event, now_ns)
-        if event.handle not in work.receives:
-            return
         yield LookAt(event.handle, now_ns + self.interval_ns(work, event.count))
         # A message begins when the one before it is out: the tails of those are here, or lost.
         for receive in begun_before:

@@ -110,12 +110,9 @@ class DatagramPolicy(Policy):
         receive = work.receives.get(event.handle)
         if receive is None:  # it failed in the meantime
             work.end(event.id, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
-            return ()
-        work.open(receive, event.id, event.count)
-        status = work.outcome(event.id)
-        if status is None:
-            return ()
-        return self.fail_receive(work, receive, status)  # of a message given up before it came
+        else:
+            work.open(receive, event.id, event.count)
+        return ()
 
     def on_receive_complete(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -317,11 +314,16 @@ class DatagramPolicy(Policy):
     def _refused_by_sender(
         self, work: PeerWork, message: control.Refused, status: ibv_wc_status
     ) -> Iterator[Action]:
-        if work.outcome(message.id) is None:
-            receive = work.receive_of(message.id, message.key)
-            work.end(message.id, status)  # said again, it must not fail the key's next receive
-            if receive is not None:
-                yield from self.fail_receive(work, receive, status)
+        """Fail what the message fills, or would have; said again, only what it has begun to fill.
+
+        The key may be the next message's by then.
+        """
+        receive = work.receive_of(message.id, message.key)
+        again = message.id in work.refused or work.outcome(message.id) is not None
+        if receive is not None and (receive.id is not None or not again):
+            yield from self.fail_receive(work, receive, status)
+            work.end(message.id, status)
+        work.remember_refused(message.id)
         yield self.say(work.index, control.Ack((message.id,)))
 
     def refuse(self, work: PeerWork, id_: int, key: Key) -> Action:

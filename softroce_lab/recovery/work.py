@@ -18,7 +18,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import Key
 
-_MOST_TURNED_AWAY = 4096
+_MOST_REMEMBERED = 4096
 _IDS = 1 << 32
 
 
@@ -81,6 +81,7 @@ class PeerWork:
     unopened: dict[Key, Receiving] = dataclasses.field(default_factory=dict)  # as posted
     outcomes: dict[int, tuple[int, ibv_wc_status]] = dataclasses.field(default_factory=dict)
     turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
+    refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
     acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
     ack_at_ns: int | None = None
@@ -157,5 +158,11 @@ class PeerWork:
     def remember_turned_away(self, key: Key, id_: int) -> None:
         """A message found no receive; its sender is to be told when one is posted."""
         self.turned_away[key] = id_
-        if len(self.turned_away) > _MOST_TURNED_AWAY:
+        if len(self.turned_away) > _MOST_REMEMBERED:
             self.turned_away.popitem(last=False)
+
+    def remember_refused(self, id_: int) -> None:
+        """The sender of this message said that it has failed, and may say so again."""
+        self.refused[id_] = None
+        if len(self.refused) > _MOST_REMEMBERED:
+            self.refused.popitem(last=False)

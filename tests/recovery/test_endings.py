@@ -223,9 +223,7 @@ def test_a_packet_is_lost_as_often_as_may_be(transport, fields, most):
 @pytest.mark.parametrize("lost_words", [1, 20])
 def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words):
     rig = make(transport, most_attempts=2)
-    sabotage = ControlLoss(
-        rig, 0, lambda message: isinstance(message, control.Refused), lost_words
-    )
+    sabotage = ControlLoss(rig, 0, lambda message: isinstance(message, control.Refused), lost_words)
     lose(rig, 0, kind=DATA)
     rig.transfer(KEY, 10 * CHUNK)
     rig.finish(within_ns=SECOND_NS)
