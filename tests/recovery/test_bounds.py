@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The bounds of retrying: docs/retry-bounds.md, computed again from the defaults, and measured."""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.recovery import control, registry
+from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
+T = DEFAULT_TIMING
+RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
+
+# What the derivation assumes.
+LOSS = 0.3
+ROUND_TRIP_NS = 10 * MILLISECOND_NS
+PACKETS = -(-(1 << 20) // (2048 - 40))
+FIRST_PASS_NS = 400 * MILLISECOND_NS
+ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
+
+# What the code does: `DatagramPolicy._check_alive`.
+INTERVALS_NS = [min(T.alive_ns << k, T.alive_most_ns) for k in range(T.fruitless_rounds)]
+LAST_QUESTION_NS = sum(INTERVALS_NS[:-1])
+LEAST_SILENCE_NS = T.alive_ns + sum(INTERVALS_NS)
+MOST_SILENCE_NS = T.alive_most_ns + sum(INTERVALS_NS)
+
+# What follows.
+Q = 1 - (1 - LOSS) ** 2
+RUN = Q**T.fruitless_rounds
+NOT_PLACED = PACKETS * (1 - (1 - LOSS**2) * (1 - LOSS)) ** ROUNDS_TO_PLACE
+NOT_KNOWN = Q**ROUNDS_TO_KNOW
+TOO_MANY_ATTEMPTS = PACKETS * Q ** (T.most_attempts - 1)
+ROUND_NS = T.t_max_ns + ROUND_TRIP_NS
+RECEIVER_LIFE_NS = FIRST_PASS_NS + ROUNDS_TO_PLACE * ROUND_NS
+SENDER_LIFE_NS = RECEIVER_LIFE_NS + ROUNDS_TO_KNOW * 2 * T.t_max_ns
+
+
+def questions(life_ns):
+    return life_ns // T.alive_ns
+
+
+def gives_up(life_ns):
+    """Upper bound of the probability that a run of fruitless questions ends in that life."""
+    return RUN * (1 + (1 - Q) * (questions(life_ns) - T.fruitless_rounds))
+
+
+A_MESSAGE = (
+    NOT_PLACED
+    + NOT_KNOWN
+    + TOO_MANY_ATTEMPTS
+    + gives_up(RECEIVER_LIFE_NS)
+    + gives_up(SENDER_LIFE_NS)
+)
+A_SECOND = (1 - Q) * RUN * SECOND_NS / T.alive_ns
+
+
+def most_in_a_look():
+    """Of the set that is hardest to encode, every second packet."""
+    every_second = np.arange(1 << 15) % 2 == 0
+    look = control.Look(1, (1, 2, 3), 1, 0, control.packet_set(every_second))
+    decoded = control.decode(control.encode(look, 2048 - 40))
+    return len(decoded.missing.bits)
+
+
+def in_ms(ns):
+    return f"{ns // MILLISECOND_NS} ms"
+
+
+def figures():
+    """Every row of the document's tables, as computed."""
+    spare_ns = (2 * SECOND_NS - MOST_SILENCE_NS) // (T.fruitless_rounds + 1)
+    return {
+        f"sum of the {T.fruitless_rounds} intervals": in_ms(sum(INTERVALS_NS)),
+        "from the first question to the last": in_ms(LAST_QUESTION_NS),
+        "from the last sign of life to the error, at least": in_ms(LEAST_SILENCE_NS),
+        "from the last sign of life to the error, at most": in_ms(MOST_SILENCE_NS),
+        f"what is left of 2 s, for each of the {T.fruitless_rounds + 1} timers": in_ms(spare_ns),
+        "q": f"{Q:.2f}",
+        f"q^{T.fruitless_rounds}": f"{RUN:.1e}",
+        f"some packet is missing after {ROUNDS_TO_PLACE} rounds": f"{NOT_PLACED:.1e}",
+        f"the sender does not know after {ROUNDS_TO_KNOW} rounds": f"{NOT_KNOWN:.1e}",
+        f"questions in the receiver's life of {RECEIVER_LIFE_NS / 1e9:.2f} s": str(
+            questions(RECEIVER_LIFE_NS)
+        ),
+        "the receiver gives up": f"{gives_up(RECEIVER_LIFE_NS):.1e}",
+        f"questions in the sender's life of {SENDER_LIFE_NS / 1e9:.2f} s": str(
+            questions(SENDER_LIFE_NS)
+        ),
+        "the sender gives up": f"{gives_up(SENDER_LIFE_NS):.1e}",
+        f"some packet is sent {T.most_attempts} times": f"{TOO_MANY_ATTEMPTS:.1e}",
+        "sum, a message": f"{A_MESSAGE:.1e}",
+        "false failures, a second": f"{A_SECOND:.1e}",
+        "false failures, an hour": f"{3600 * A_SECOND:.1e}",
+        "packets that any look can ask for, at a path MTU of 2048": str(most_in_a_look()),
+        "from the first loss to the error, at most": f"{T.most_attempts * ROUND_NS / 1e9:.0f} s",
+    }
+
+
+def printed():
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    return {what: value for what, value in rows if value != "value"}
+
+
+def test_the_document_prints_what_the_defaults_give():
+    assert printed() == figures()
+
+
+def test_a_false_failure_is_rarer_than_one_in_a_billion_messages():
+    assert A_MESSAGE < 1e-9
+
+
+def test_a_dead_peer_is_noticed_within_two_seconds_and_a_short_blackout_is_not_death():
+    assert SECOND_NS < LEAST_SILENCE_NS <= MOST_SILENCE_NS < 2 * SECOND_NS
+
+
+def test_the_most_attempts_can_be_counted():
+    """The engine counts a packet's attempts in a byte that saturates."""
+    assert T.most_attempts <= 255
+
+
+def test_the_least_interval_is_longer_than_the_round_trip_that_is_assumed():
+    assert min(INTERVALS_NS) >= ROUND_TRIP_NS
+
+
+@pytest.mark.parametrize("transport", registry.names())
+@pytest.mark.parametrize("cut_at_ns", [300_000, 7_300_000, 33_000_000])
+def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
+    """Measured at both sides: from the last sign of life of the other to the failed completion."""
+    rig = PairRig(transport)
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = 100_000, 200_000
+    rig.transfer((1, 2, 3), 200 * 2008)
+    rig.step_until(cut_at_ns)
+    for cable in rig.cables:
+        cable.down = True
+    rig.finish()
+    for side in rig.sides:
+        [completion] = side.completions
+        assert ibv_wc_status(completion.status) == RETRY
+        silence_ns = completion.completed_ns - side.endpoint.peer_state(side.peer).heard_ns
+        assert LEAST_SILENCE_NS <= silence_ns <= MOST_SILENCE_NS
+
+
+@pytest.mark.parametrize("transport", registry.names())
+def test_a_blackout_that_the_last_question_outlasts_costs_no_work_request(transport):
+    rig = PairRig(transport)
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = 100_000, 10_000
+    rig.transfer((1, 2, 3), 200 * 2008)
+    rig.step_until(300_000)
+    for cable in rig.cables:
+        cable.down = True
+    rig.step_until(rig.now_ns + LAST_QUESTION_NS - MILLISECOND_NS)
+    for cable in rig.cables:
+        cable.down = False
+    rig.finish(within_ns=150 * MILLISECOND_NS)
+    rig.quiesce()
+    rig.check()
