@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whose loss was it? Counters in, figures of links and sockets out."""
+
+import dataclasses
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.experiment.accounting import Accounts
+from softroce_lab.fabric.xdp_layout import PortCounters
+
+PLAN = topology.load("two-hosts")
+NOTHING = PortCounters(**{field.name: 0 for field in dataclasses.fields(PortCounters)})
+PORTS = {str(port): port.ifindex for node in PLAN.nodes for port in node.ports}
+H1, S1_TO_H1, S1_TO_H2, H2 = "h1:eth1", *(str(link.b if link.a.node != "s1" else link.a)
+                                          for link in PLAN.links), "h2:eth1"  # fmt: skip
+
+
+def host(sent=0, received=0, dropped=0, ring_full=0):
+    return {
+        "frames_sent": sent,
+        "frames_received": received,
+        "port": {"rx_dropped": dropped, "rx_ring_full": ring_full},
+    }
+
+
+def accounts(counted, hosts, before=None):
+    """Of ports that counted so much, by their names."""
+
+    def counters(by_name):
+        return {
+            ifindex: dataclasses.replace(NOTHING, **by_name.get(name, {}))
+            for name, ifindex in PORTS.items()
+        }
+
+    return Accounts(PLAN, counters(before or {}), counters(counted), hosts)
+
+
+def links(*arguments):
+    return {link.name: link for link in accounts(*arguments).links()}
+
+
+# h1 sends 100 frames: 10 are dropped by a rule of its uplink, and 5 of the others by one of the
+# downlink; h2 takes 83 of the 85 that its program handed over.
+COUNTED = {
+    S1_TO_H1: {"rx_roce": 100, "injected_rx_roce": 10},
+    S1_TO_H2: {"tx_roce": 85, "injected_tx_roce": 5},
+    H2: {"rx_roce": 85, "to_xsk": 85},
+}
+HOSTS = {"h1": host(sent=100), "h2": host(received=83, dropped=2)}
+
+
+def test_what_the_rules_took_is_nobodys_fault():
+    found = links(COUNTED, HOSTS)
+    up, down = found["h1->s1"], found["s1->h2"]
+    assert (up.sent, up.injected_drops, up.received, up.emulator_drops) == (100, 10, 100, 0)
+    assert (down.sent, down.injected_drops, down.received, down.emulator_drops) == (85, 5, 85, 0)
+
+
+def test_idle_links_are_there_too():
+    found = links(COUNTED, HOSTS)
+    assert set(found) == {"h1->s1", "s1->h1", "h2->s1", "s1->h2"}
+    for name in ("s1->h1", "h2->s1"):
+        link = found[name]
+        assert (link.sent, link.injected_drops, link.received, link.emulator_drops) == (0, 0, 0, 0)
+
+
+def test_numbers_are_the_plans():
+    numbers = [link.directed_link for link in accounts({}, {}).links()]
+    assert numbers == [number for link in PLAN.links for number, _, _ in link.halves]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "lost"),
+    [("h1->s1", {S1_TO_H1: {"rx_roce": 93}}, 7), ("s1->h2", {H2: {"rx_roce": 84}}, 1)],
+)
+def test_what_vanished_between_two_programs_the_emulator_lost(name, changed, lost):
+    found = links(COUNTED | changed, HOSTS)
+    assert found[name].emulator_drops == lost
+    assert sum(link.emulator_drops for link in found.values()) == lost
+
+
+def test_what_the_socket_could_not_take_is_the_hosts():
+    port = {port.node: port for port in accounts(COUNTED, HOSTS).ports()}
+    assert (port["h2"].handed, port["h2"].taken, port["h2"].emulator_drops) == (85, 83, 2)
+    assert port["h1"].emulator_drops == 0
+    full = HOSTS | {"h2": host(received=82, dropped=2, ring_full=1)}
+    assert accounts(COUNTED, full).ports()[1].emulator_drops == 3
+
+
+def test_only_what_was_counted_since_counts():
+    before = {
+        S1_TO_H1: {"rx_roce": 40, "injected_rx_roce": 4},
+        H2: {"to_xsk": 5},
+    }
+    books = accounts(COUNTED, HOSTS | {"h1": host(sent=60)}, before)
+    up = books.links()[0]
+    assert (up.sent, up.injected_drops, up.received, up.emulator_drops) == (60, 6, 60, 0)
+    assert books.ports()[1].handed == 80
+
+
+@pytest.mark.parametrize(
+    ("name", "port"), [("h1->s1", S1_TO_H1), ("s1->h2", S1_TO_H2)], ids=["uplink", "downlink"]
+)
+def test_lost_records_are_of_the_port_that_decides_fates(name, port):
+    changed = {port: COUNTED[port] | {"drop_log_lost": 2, "capture_lost": 3}}
+    found = links(COUNTED | changed, HOSTS)
+    assert found[name].records_lost == 5
+    ends = set(name.split("->"))  # a host's port decides for both directions, and counts as one
+    others = [link for link in found.values() if set(link.name.split("->")) != ends]
+    assert [link.records_lost for link in others] == [0, 0]
+
+
+def test_a_host_without_a_process_has_sent_nothing():
+    found = links({}, {"h2": host()})
+    assert found["h1->s1"].sent == 0
+    assert [port.node for port in accounts({}, {"h2": host()}).ports()] == ["h2"]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verdict on a run: each reason alone, none, all."""
+
+import dataclasses
+
+import pytest
+
+from softroce_lab.telemetry.fidelity import (
+    LATENESS_P99_LIMIT_NS,
+    STOLEN_LIMIT,
+    Fidelity,
+    judge,
+    percentile_log2_ns,
+)
+from softroce_lab.telemetry.links import LinkFigures, PortFigures
+
+LINK = LinkFigures(
+    directed_link=0, name="leaf1->spine1", sent=100, injected_drops=3, received=100,
+    emulator_drops=0, records_lost=0,
+)  # fmt: skip
+PORT = PortFigures(node="h1", handed=100, taken=100, emulator_drops=0)
+ON_TIME = [0] * 10 + [1000]  # timers that fired 1 to 2 us late
+
+
+def host(decision_ns=0, timers=ON_TIME):
+    return {"decision_lateness_ns": {"p99": decision_ns}, "timer_lateness_log2_ns": timers}
+
+
+def verdict(*, link=(), port=(), hosts=None, stolen=0.0):
+    """Of a run with one link and one port, changed as said."""
+    links = [dataclasses.replace(LINK, **dict(link)), LINK]
+    ports = [dataclasses.replace(PORT, **dict(port)), PORT]
+    return judge(links, ports, {"h1": host()} if hosts is None else hosts, stolen)
+
+
+def test_a_run_without_reproach():
+    fidelity = verdict()
+    assert fidelity.faithful
+    assert str(fidelity) == "faithful"
+    assert fidelity.document() == {"verdict": "faithful", "reasons": []}
+
+
+def test_injected_drops_are_no_reproach():
+    assert verdict(link={"injected_drops": 10**6}.items()).faithful
+
+
+def late_timers(exponent, share):
+    """10,000 timers, of which a share fired 2**exponent ns late."""
+    counts = [0] * 40
+    counts[5], counts[exponent] = round(10_000 * (1 - share)), round(10_000 * share)
+    return counts
+
+
+REASONS = {
+    "the emulator lost 1 frames on leaf1->spine1": {"link": {"emulator_drops": 1}.items()},
+    "the socket of h1 lost 7 frames": {"port": {"emulator_drops": 7}.items()},
+    "4 records of drops or captured packets were lost": {"link": {"records_lost": 4}.items()},
+    "1 % of the decisions of h1 came 6 ms late or more": {"hosts": {"h1": host(6_000_000)}},
+    "1 % of the timers of h1 fired up to": {"hosts": {"h1": host(timers=late_timers(23, 0.011))}},
+    "the hypervisor gave 6% of the CPUs' time to others": {"stolen": 0.06},
+}
+
+
+@pytest.mark.parametrize(("reason", "changes"), REASONS.items(), ids=REASONS)
+def test_each_reason_alone(reason, changes):
+    fidelity = verdict(**changes)
+    assert not fidelity.faithful
+    (told,) = fidelity.reasons
+    assert told.startswith(reason)
+    assert str(fidelity) == f"not faithful: {told}"
+    assert fidelity.document() == {"verdict": "not faithful", "reasons": [told]}
+
+
+def test_all_reasons_together():
+    everything = {name: value for changes in REASONS.values() for name, value in changes.items()}
+    everything["hosts"] = {"h1": host(6_000_000, late_timers(23, 0.5))}
+    everything["link"] = {"emulator_drops": 1, "records_lost": 4}.items()
+    fidelity = verdict(**everything)
+    assert len(fidelity.reasons) == len(REASONS)
+    assert str(fidelity).count(";") == len(REASONS) - 1
+
+
+def test_negative_conservation_is_a_reproach_too():
+    """More frames at the far end than were sent: somebody's count is wrong."""
+    assert not verdict(link={"emulator_drops": -1}.items()).faithful
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stolen": STOLEN_LIMIT},
+        {"hosts": {"h1": host(LATENESS_P99_LIMIT_NS)}},
+        {"hosts": {"h1": host(timers=late_timers(30, 0.009))}},  # less than 1 %
+        {"hosts": {"h1": host(timers=late_timers(21, 1))}},  # at most 2**22 ns = 4.2 ms
+        {"hosts": {}},
+    ],
+)
+def test_what_the_limits_allow(changes):
+    assert verdict(**changes).faithful
+
+
+def test_a_host_without_timers_is_on_time():
+    assert verdict(hosts={"h1": host(timers=[0] * 40)}).faithful
+
+
+def test_each_host_is_named():
+    fidelity = verdict(hosts={"h1": host(), "h2": host(9_000_000), "h3": host(8_000_000)})
+    assert [reason.split(" came")[0][-2:] for reason in fidelity.reasons] == ["h2", "h3"]
+
+
+# ---------------------------------------------------------------- percentiles of a histogram
+
+
+@pytest.mark.parametrize(
+    ("counts", "fraction", "upper_ns"),
+    [
+        ([], 0.99, 0),
+        ([0, 0, 0], 0.99, 0),
+        ([5], 0.5, 2),  # bucket 0 holds 1 ns: the bound is below 2
+        ([0, 0, 0, 1], 0.99, 16),
+        ([99, 0, 0, 1], 0.99, 2),
+        ([98, 0, 0, 2], 0.99, 16),
+        ([50, 50], 0.5, 2),
+        ([49, 51], 0.5, 4),
+        ([1, 1, 1, 1], 1.0, 16),
+    ],
+)
+def test_percentile_is_the_upper_bound_of_its_bucket(counts, fraction, upper_ns):
+    assert percentile_log2_ns(counts, fraction) == upper_ns
+
+
+def test_percentile_bounds_the_true_one():
+    values = [3 * n * n + 1 for n in range(1, 1001)]
+    counts = [0] * 40
+    for value in values:
+        counts[value.bit_length() - 1] += 1
+    for fraction in (0.01, 0.5, 0.9, 0.99, 1.0):
+        true = values[round(fraction * len(values)) - 1]
+        assert true < percentile_log2_ns(counts, fraction) <= 2 * true
+
+
+def test_no_reasons_is_faithful():
+    assert Fidelity(()).faithful
+    assert not Fidelity(("why",)).faithful
