@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench` as a command, in a short form: the document and what stays behind, not the speed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+BENCH_S = 120.0  # one that takes longer hangs
+RATIOS = {"switch_over_raw", "loss_over_switch", "csa_ud_over_raw", "csa_ud_over_udp"}
+MEASURED = {"raw", "switch", "loss", "csa_ud", "tcp", "udp"}
+
+
+def bench(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "softroce_lab.cli.app", "bench", *arguments],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1", "TERM": "dumb"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BENCH_S,
+        check=False,
+    )
+
+
+def document(folder, *arguments):
+    result = bench(folder, *arguments, "--json", "--quiet")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def positive(values):
+    return all(value > 0 for value in values)
+
+
+def holds(interval, median):
+    low, high = interval
+    return 0 < low <= high and low <= median * 1.001 and median <= high * 1.001
+
+
+def test_engine(tmp_path, nothing_left):
+    figures = document(tmp_path, "engine", "--rounds", "2", "--size", "8MiB")
+    assert figures["schema_version"] == 1
+    assert figures["rounds"] == 2
+    for name in ("bare_packets_per_second", "pair_packets_per_second", "ratio"):
+        assert figures[name] > 0
+        assert holds(figures["interval_95"][name.removesuffix("_packets_per_second")],
+                     figures[name])  # fmt: skip
+    assert figures["cpu"] in os.sched_getaffinity(0)
+    assert figures["environment"]["kernel"] == os.uname().release
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_engine_in_words(tmp_path):
+    result = bench(tmp_path, "engine", "--rounds", "1", "--size", "8MiB")
+    assert result.returncode == 0, result.stderr
+    assert "round 1 of 1" in result.stderr
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["bare", "pair", "ratio"]
+
+
+def test_path(tmp_path, nothing_left):
+    figures = document(tmp_path, "path", "--rounds", "1", "--seconds", "0.1", "--transfer", "8MiB")
+    assert figures["schema_version"] == 1
+    assert set(figures["ratios"]) == set(figures["ratios_interval_95"]) == RATIOS
+    for name, ratio in figures["ratios"].items():
+        assert ratio > 0
+        assert holds(figures["ratios_interval_95"][name], ratio), name
+    assert figures["pair_packets_per_second"] > 0
+    for field in ("frames_per_second", "payload_bps"):
+        assert set(figures[field]) == MEASURED
+        assert positive(figures[field].values()), figures[field]
+    assert figures["rounds"] == 1
+    assert figures["xdp_mode"] in ("native", "generic")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("engine", "--size", "8"), "8"),
+        (("engine", "--size", "8 parsecs"), "parsecs"),
+        (("engine", "--rounds", "0"), "rounds"),
+        (("engine", "--cpu", "4095"), "may not use CPU 4095"),
+        (("path", "--transfer", "much"), "much"),
+        (("path", "--seconds", "0"), "seconds"),
+        (("path", "--xdp", "offload"), "offload"),
+    ],
+)
+def test_bad_input(tmp_path, nothing_left, arguments, words):
+    result = bench(tmp_path, *arguments)
+    assert result.returncode == 2, (result.stdout, result.stderr)
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
