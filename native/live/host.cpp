@@ -20,7 +20,7 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kRingEntries = 1 << 14;
+constexpr std::size_t kRingEntries = 1 << 12;
 constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
