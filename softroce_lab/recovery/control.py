@@ -95,7 +95,7 @@ class Answer:
     key: Key
     round: int
     verdict: Verdict
-    packets: int  # that were resent
+    packets: int  # that were resent, or are on the way
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -149,6 +149,10 @@ class CsaUd(DatagramPolicy):
         state = self.view.receive_state(receive.handle)
         if state is None:
             return
+        if receive.id is None and work.has_begun(receive.key):
+            # A look by key would ask for the packets of the message that has begun.
+            yield LookAt(receive.handle, now_ns + self.timing.t_max_ns)
+            return
         missing = missing_packets(state)
         if self._flowing(receive, state):  # what lies beyond the highest is still to come
             missing[state.highest :] = False
@@ -205,6 +209,8 @@ class CsaUd(DatagramPolicy):
         if answer.verdict == Verdict.ON_THE_WAY:
             self.early_looks += 1
             work.stretch = min(work.stretch * 2, _MOST_STRETCH)
+            if answer.packets == 0:  # nor sent: there is nothing to look for before the time set
+                return
         else:
             work.stretch = max(work.stretch // 2, 1)
         # The answer left behind the packets that it speaks of.
@@ -249,7 +255,7 @@ class CsaUd(DatagramPolicy):
             return
         lost = wanted[self._is_lost(work, look, state.sent_ns[wanted], now_ns)]
         if lost.size == 0:
-            yield from self._answer(work, look, send.id, Verdict.ON_THE_WAY)
+            yield from self._answer(work, look, send.id, Verdict.ON_THE_WAY, int(wanted.size))
             return
         send.answer = (look.round, int(lost.size))
         self._count_first_pass(work, send, state)
@@ -281,8 +287,10 @@ class CsaUd(DatagramPolicy):
             lost |= sent_ns <= stamped_ns(look.echo_stamp_ns, now_ns)
         return lost
 
-    def _answer(self, work: PeerWork, look: Look, id_: int, verdict: Verdict) -> Iterator[Action]:
-        return self._say_twice(work, Answer(id_, look.key, look.round, verdict, 0))
+    def _answer(
+        self, work: PeerWork, look: Look, id_: int, verdict: Verdict, packets: int = 0
+    ) -> Iterator[Action]:
+        return self._say_twice(work, Answer(id_, look.key, look.round, verdict, packets))
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)

@@ -131,6 +131,10 @@ class PeerWork:
             return self.unopened.get(key)
         return opened if opened.key == key else None
 
+    def has_begun(self, key: Key) -> bool:
+        """Whether a message of this key is open; its sender has one of a key at a time."""
+        return any(receive.key == key for receive in self.opened.values())
+
     def forget_receive(self, handle: int) -> None:
         """A receive is over."""
         receive = self.receives.pop(handle, None)

@@ -137,24 +137,15 @@ class _Poster:
             waiting.pop(0)
 
     def _post_receives(self, which: int) -> None:
-        """A receive waits for the one before it of the same key to complete."""
+        """A receive waits for the one before it of the same key to begin; some are thus ahead."""
         side, waiting = self._rig.sides[which], self._receives[which]
-        over = {each.wr_id for each in side.completions}
-        keys = self._receive_keys(side, over)
+        keys = set(side.policy.work_with(side.peer).unopened)
         for message in list(waiting):
             if message.receive_at_ns <= self._rig.now_ns and message.key not in keys:
                 receive = side.receive(message.key, message.capacity)
                 side.expect(receive, self._data(message))
                 waiting.remove(message)
             keys.add(message.key)
-
-    def _receive_keys(self, side, over: set[int]) -> set:
-        sends = self._keys[self._rig.sides.index(side)]
-        return {
-            request.key
-            for request in side.posted
-            if request.wr_id not in over and request.wr_id not in sends
-        }
 
     @staticmethod
     def _data(message: Message):

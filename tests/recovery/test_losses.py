@@ -325,3 +325,28 @@ def test_not_ready_and_the_words_for_it_are_lost(transport):
     rig.quiesce()
     rig.check()
     assert len(sabotage.lost) == 2
+
+
+def test_the_next_receive_of_a_key_is_posted_ahead(transport):
+    """While the message before it arrives for longer than a look waits: nothing is asked twice."""
+    rig = make(transport)
+    rig.cables[0].packet_time_ns = MILLISECOND_NS
+    rig.transfer((1, 2, 3), LENGTH)
+    rig.step_until(5 * MILLISECOND_NS)
+    ahead = rig.sides[1].receive((1, 2, 3), LENGTH)
+    rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
+    assert rig.counters(0)["tx_resent"] == 0
+    assert rig.sides[1].outstanding == 1
+    data = rig.sides[0].arena[:LENGTH].copy()
+    rig.sides[1].expect(ahead, data)
+    rig.sides[0].send((1, 2, 3), data)
+    rig.finish()
+    rig.check()
+
+
+def test_looks_do_not_starve_the_data_of_a_slow_link(transport):
+    """Of 5 Mb/s: a packet takes longer than a look, and answers go before data."""
+    rig = make(transport)
+    rig.cables[0].packet_time_ns = 3 * MILLISECOND_NS
+    deliver(rig, LENGTH, within_ns=SECOND_NS)
+    assert rig.counters(0)["tx_control"] <= 4 * PACKETS
