@@ -114,6 +114,19 @@ def test_one_direction_falls_silent(transport, direction, at_ns):
     rig.quiesce()
 
 
+@pytest.mark.parametrize("direction", [0, 1])
+def test_who_hears_nothing_gives_up_and_tells_the_other(transport, direction):
+    """Both end at once, not one after the other has fallen silent."""
+    rig = make(transport)
+    lose(rig, 0, kind=DATA, index_first=100, index_last=100)
+    rig.transfer(KEY, 200 * CHUNK)
+    rig.step_until(300_000)
+    cut_ns = cut(rig, direction)
+    rig.finish(within_ns=2 * SECOND_NS)
+    assert SECOND_NS < rig.now_ns - cut_ns < 1_210 * MILLISECOND_NS
+    assert statuses(rig) == [[RETRY], [RETRY]]
+
+
 def test_a_peer_falls_silent_while_questions_are_being_lost(transport):
     """The questions were far apart already; the time is the same."""
     rig = make(transport)
@@ -157,12 +170,27 @@ def test_a_receiver_that_is_never_ready(transport, rnr_retry):
     rig = make(transport, rnr_retry=rnr_retry)
     sabotage = ControlLoss(rig, 1, lambda message: isinstance(message, control.Rnr), 0)
     rig.sides[0].send(KEY, noise(1, LENGTH))
-    rig.finish(within_ns=(rnr_retry + 1) * 2 * DEFAULT_TIMING.t_max_ns)
+    rig.finish(within_ns=rnr_retry * DEFAULT_TIMING.t_max_ns + 10 * MILLISECOND_NS)
     assert statuses(rig) == [[NOT_READY], []]
     assert sabotage.seen >= rnr_retry + 1
     assert rig.now_ns >= rnr_retry * DEFAULT_TIMING.t_max_ns
     assert untouched(rig)
     rig.quiesce()
+
+
+def test_packets_turned_away_during_a_pause_are_not_counted(transport):
+    """They left before it: one pause, however many RNRs they bring."""
+    rig = make(transport, rnr_retry=1)
+    rig.cables[0].delay_ns, rig.cables[0].packet_time_ns = 5_000_000, 1_000_000
+    sabotage = ControlLoss(rig, 1, lambda message: isinstance(message, control.Rnr), 0)
+    data = noise(1, LENGTH)
+    rig.sides[0].send(KEY, data)
+    rig.step_until(20 * MILLISECOND_NS)
+    assert sabotage.seen > 3
+    rig.sides[1].expect(rig.sides[1].receive(KEY, LENGTH), data)
+    rig.finish(within_ns=SECOND_NS)
+    rig.quiesce()
+    rig.check()
 
 
 def test_a_key_is_sent_again_after_its_receiver_was_not_ready(transport):
