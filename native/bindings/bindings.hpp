@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -30,16 +31,18 @@ inline Time from_ns(std::int64_t ns) {
   return ns >= kNever / kNanosecond ? kNever : ns * kNanosecond;
 }
 
-// Calls `body(rnic, now)` where the engine runs, and waits for its result.
+// Calls `body(rnic, now)` where the engine runs, and waits for its result. An action runs even
+// when the wait for it was given up: the result is shared with it, and `body` must hold its
+// arguments by value.
 template <typename F>
-auto call_in_engine(Endpoint& endpoint, F&& body) {
-  using Result = std::invoke_result_t<F, Rnic&, Time>;
-  Result result{};
+auto call_in_engine(Endpoint& endpoint, F body) {
+  const auto result = std::make_shared<std::invoke_result_t<F, Rnic&, Time>>();
   {
     const nb::gil_scoped_release release;
-    endpoint.call([&](Rnic& rnic, Time now) { result = body(rnic, now); });
+    endpoint.call(
+        [result, body = std::move(body)](Rnic& rnic, Time now) { *result = body(rnic, now); });
   }
-  return result;
+  return std::move(*result);
 }
 
 // A numpy array that owns the vector's elements.

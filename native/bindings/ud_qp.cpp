@@ -15,7 +15,7 @@ std::uint32_t create_ud_qp(Endpoint& endpoint, Cq send_cq, Cq receive_cq, std::u
                            std::uint32_t max_recv_wr, std::uint32_t protection_domain) {
   const UdQpConfig config{protection_domain, max_send_wr, max_recv_wr, std::move(send_cq),
                           std::move(receive_cq)};
-  return call_in_engine(endpoint, [&](Rnic& rnic, Time) { return rnic.create_ud_qp(config); });
+  return call_in_engine(endpoint, [config](Rnic& rnic, Time) { return rnic.create_ud_qp(config); });
 }
 
 int modify_ud_qp(Endpoint& endpoint, std::uint32_t qp, int state, std::uint32_t qkey,
@@ -32,14 +32,14 @@ int post_ud_send(Endpoint& endpoint, std::uint32_t qp, std::uint64_t wr_id, std:
   const UdSend request{wr_id,    {address, length, lkey}, ip, mac, remote_qp, remote_qkey, signaled,
                        solicited};
   return call_in_engine(endpoint,
-                        [&](Rnic& rnic, Time now) { return rnic.post_ud_send(qp, request, now); });
+                        [=](Rnic& rnic, Time now) { return rnic.post_ud_send(qp, request, now); });
 }
 
 int post_ud_receive(Endpoint& endpoint, std::uint32_t qp, std::uint64_t wr_id,
                     std::uint64_t address, std::uint32_t length, std::uint32_t lkey) {
   const UdReceive request{wr_id, {address, length, lkey}};
   return call_in_engine(
-      endpoint, [&](Rnic& rnic, Time now) { return rnic.post_ud_receive(qp, request, now); });
+      endpoint, [=](Rnic& rnic, Time now) { return rnic.post_ud_receive(qp, request, now); });
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "host.hpp"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -91,9 +90,12 @@ void Host::submit(Action action) {
   if (!running_) return action(rnic_, now());
   while (!actions_.push(action)) {  // the engine takes all of them every turn
     if (!running_) return;
-    sched_yield();
+    rest();
   }
-  if (asleep_.load(std::memory_order_seq_cst)) signal_fd(action_fd_);
+  // Either the engine sees this action before it sleeps, or it is seen to be asleep here: that
+  // takes a fence on both sides, as processors let a load overtake the store before it.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_relaxed)) signal_fd(action_fd_);
 }
 
 void Host::call(Action action) {
@@ -222,7 +224,8 @@ void Host::doze() {
 
 void Host::sleep() {
   if (now() - last_receive_ < kFlowingNs * kNanosecond) return doze();
-  asleep_.store(true, std::memory_order_seq_cst);
+  asleep_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see submit
   if (actions_.empty() && !stopping_) {
     const Time due = rnic_.next_timeout();
     const std::int64_t wait_ns =
@@ -233,7 +236,7 @@ void Host::sleep() {
     const timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
     ppoll(fds, 2, &timeout, nullptr);
   }
-  asleep_.store(false, std::memory_order_seq_cst);
+  asleep_.store(false, std::memory_order_relaxed);
   drain_fd(action_fd_);
 }
 
