@@ -15,6 +15,7 @@ namespace softroce {
   X(tx_control)            /* messages of the recovery policy */                               \
   X(tx_report)             /* receiver reports */                                              \
   X(tx_ud)                 /* ordinary UD SENDs */                                             \
+  X(tx_link_down)          /* packets of any kind, lost because the port was down */           \
   X(rx_data)               /* valid packets of striped messages */                             \
   X(rx_placed)             /* of them, those whose payload was placed */                       \
   X(rx_control)            /* control messages handed to the policy */                         \

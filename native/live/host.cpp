@@ -23,6 +23,7 @@ constexpr std::size_t kRingEntries = 1 << 12;
 constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
+constexpr std::int64_t kDownSleepNs = 1'000'000;  // while frames wait for the interface to be up
 // While frames flow, the thread does not ask to be woken by each of them, which costs the sender's
 // core more than the frame itself, but looks by itself after this long; as NICs moderate
 // interrupts.
@@ -178,7 +179,11 @@ bool Host::receive(Time began) {
 }
 
 bool Host::transmit(Time at) {
-  if (port_.unsent() != 0 && !port_.flush()) return true;
+  if (port_.unsent() != 0) {
+    const XskPort::Flush flushed = port_.flush();
+    if (flushed == XskPort::Flush::full) return true;
+    if (flushed == XskPort::Flush::down) return lose(at);
+  }
   std::uint32_t sent = 0;
   Packet packet;
   while (sent < kTransmitBatch) {
@@ -190,6 +195,15 @@ bool Host::transmit(Time at) {
   if (sent != 0) port_.flush();
   frames_sent_.fetch_add(sent, std::memory_order_relaxed);
   return sent != 0;
+}
+
+// A port that is down loses what is sent through it. Only what the kernel's ring holds already
+// must stay there, one batch at most.
+bool Host::lose(Time at) {
+  std::uint32_t lost = 0;
+  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at);) ++lost;
+  rnic_.counters().add(Counter::tx_link_down, lost);
+  return lost != 0;
 }
 
 void Host::fire_timers(Time at) {
@@ -228,9 +242,10 @@ void Host::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see submit
   if (actions_.empty() && !stopping_) {
     const Time due = rnic_.next_timeout();
+    const std::int64_t longest_ns = port_.unsent() != 0 ? kDownSleepNs : kLongestSleepNs;
     const std::int64_t wait_ns =
-        due == kNever ? kLongestSleepNs
-                      : std::clamp<std::int64_t>((due - now()) / kNanosecond, 0, kLongestSleepNs);
+        due == kNever ? longest_ns
+                      : std::clamp<std::int64_t>((due - now()) / kNanosecond, 0, longest_ns);
     pollfd fds[] = {{.fd = port_.fd(), .events = POLLIN, .revents = 0},
                     {.fd = action_fd_, .events = POLLIN, .revents = 0}};
     const timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};

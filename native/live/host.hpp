@@ -71,6 +71,7 @@ class Host final : public Endpoint {
   bool run_actions(Time now);
   bool receive(Time now);
   bool transmit(Time now);
+  bool lose(Time now);
   void fire_timers(Time now);
   bool hand_over_events();
   void sleep();

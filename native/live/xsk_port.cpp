@@ -118,17 +118,18 @@ std::uint32_t XskPort::unsent() const {
   return tx_.cached_prod - __atomic_load_n(tx_.consumer, __ATOMIC_ACQUIRE);
 }
 
-bool XskPort::flush() {
+XskPort::Flush XskPort::flush() {
   // One call sends at most 32 frames (TX_BATCH_SIZE, net/xdp/xsk.c), and says EAGAIN for more.
   for (std::uint32_t before = unsent(); before != 0;) {
     const ssize_t sent = sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
+    if (sent < 0 && (errno == ENETDOWN || errno == ENXIO)) return Flush::down;
     if (sent < 0 && errno != EAGAIN && errno != EBUSY && errno != ENOBUFS)
       fail(errno, "send on AF_XDP");
     const std::uint32_t after = unsent();
-    if (after == before) return false;  // the kernel is full
+    if (after == before) return Flush::full;
     before = after;
   }
-  return true;
+  return Flush::sent;
 }
 
 void XskPort::kick_receive() {

@@ -67,8 +67,13 @@ class XskPort {
   // A frame to write, or null when all are on their way. `commit` queues it, `flush` sends.
   std::uint8_t* next_transmit_frame();
   void commit(std::uint32_t bytes);
-  // Hands queued frames to the kernel. Returns false while some remain (call again).
-  bool flush();
+  // Hands queued frames to the kernel; unless that is `sent`, some remain (call again).
+  enum class Flush : std::uint8_t {
+    sent,  // all of them
+    full,  // the kernel takes no more just now
+    down,  // nor will it until the interface is up again
+  };
+  Flush flush();
   std::uint32_t unsent() const;  // committed frames that the kernel has not taken
 
   XskStatistics statistics() const;

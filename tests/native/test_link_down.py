@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host whose interface goes down for a moment: its engine lives on, the transfer ends well."""
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+from pyroute2 import IPRoute
+
+from softroce_lab import topology
+from softroce_lab.experiment import hosts, transfer
+from softroce_lab.experiment.transfer import Job
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.recovery import registry
+
+MIB = 1 << 20
+DOWN_S = 0.3
+
+
+@pytest.fixture
+def lab():
+    made = fabric.up(topology.load("two-hosts", name=f"t{secrets.token_hex(3)}"), ephemeral=True)
+    yield made
+    made.down()
+
+
+def set_link(lab, node, state):
+    with lab.enter(node), IPRoute() as route:
+        route.link("set", index=route.link_lookup(ifname="eth1")[0], state=state)
+
+
+def cpu_s(pid):
+    """Seconds of processor time that a process has had: utime and stime of proc(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("transport", registry.names())
+def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 4096 * 64)
+    job = Job("h1", "h2", path, 64 * MIB)
+    epoch_ns = time.monotonic_ns()
+    nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
+    both = [hosts.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
+    try:
+        hosts.connect(both)
+        for host, role in zip(reversed(both), ("receive", "send"), strict=True):
+            transfer.begin(host, role, job)
+        both[1].expect("progress")
+        set_link(lab, nodes[victim].name, "down")
+        before_s = cpu_s(both[victim].pid)
+        time.sleep(DOWN_S)
+        busy_s = cpu_s(both[victim].pid) - before_s
+        set_link(lab, nodes[victim].name, "up")
+        done = [host.expect("done", timeout_s=20) for host in both]
+        assert done[0]["sha256"] == done[1]["sha256"]
+        figures = [host.finish()[0] for host in both]
+    finally:
+        for host in both:
+            host.close()
+    assert busy_s < DOWN_S / 2, "the engine spins while its port is down"
+    assert figures[victim]["counters"]["tx_link_down"] > 0
