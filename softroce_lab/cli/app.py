@@ -8,16 +8,23 @@ To add a verb, write its file and put its name into `VERBS`.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import signal
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from softroce_lab import __version__
-from softroce_lab.errors import EnvironmentLackError, LabError
+from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 VERBS = ("demo", "up", "down", "status", "exec", "gc", "doctor", "bench", "test")
+
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 
 class LazyGroup(TyperGroup):
@@ -36,10 +43,18 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; typer itself turns an interrupt into exit code 130."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except LabError as error:
             typer.echo(f"lab: {error}", err=True)
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+                raise
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
+            typer.echo(f"lab: cannot write the output: {error.strerror}", err=True)
+            raise typer.Exit(ExitCode.FAILED) from error
+        return result
 
 
 def _load(verb: str) -> Any:
@@ -91,8 +106,19 @@ def lab(
     """Multi-path RDMA fabrics with injected faults, on one Linux machine."""
 
 
+def _prepare_process() -> None:
+    """End by every signal as by Ctrl-C, after clean-up; work with output that is closed, too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - till the end
+
+
 def main() -> None:
     """Entry point of the `lab` command."""
+    _prepare_process()
     app(prog_name="lab")
 
 

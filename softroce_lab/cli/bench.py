@@ -11,6 +11,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.errors import UserError
 from softroce_lab.experiment import bench_engine, bench_path
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -30,7 +31,7 @@ def engine(
     quiet: Quiet = False,
 ) -> None:
     """Packets a second of two RNICs in memory on one core, beside a loop of copies and CRCs."""
-    options = bench_engine.Options(rounds, units.parse_bytes(size), cpu)
+    options = bench_engine.Options(rounds, _bytes(size), cpu)
     say = _say(quiet)
     outcome = bench_engine.run(options, lambda done: say(f"round {done} of {rounds}"))
     if as_json:
@@ -51,7 +52,7 @@ def path(
     quiet: Quiet = False,
 ) -> None:
     """What a path of three switches carries: bare sockets, switches, loss, csa_ud, TCP, UDP."""
-    options = bench_path.Options(rounds, seconds, units.parse_bytes(transfer), mode=xdp.value)
+    options = bench_path.Options(rounds, seconds, _bytes(transfer), mode=xdp.value)
     outcome = bench_path.run(options, _say(quiet))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
@@ -70,6 +71,13 @@ def _print_path(outcome: bench_path.Outcome) -> None:
         print(f"{name:18}{ratio}")
     pair = outcome.document()["pair_packets_per_second"]
     print(f"\nin-memory pair: {pair:,} packets/s")
+
+
+def _bytes(text: str) -> int:
+    size = units.parse_bytes(text)
+    if size == 0:
+        raise UserError("0 bytes take no time", hint="measure with more")
+    return size
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

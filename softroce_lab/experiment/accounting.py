@@ -39,7 +39,7 @@ class Accounts:
         # The fate of a host's frames is decided where its uplink ends, a switch's where it begins.
         from_host = self._plan.node(near.node).kind == "host"
         decides = at_far if from_host else at_near
-        sent = self._sent(near.node) if from_host else at_near.tx_roce
+        sent = self._sent(near.node, at_far.rx_roce) if from_host else at_near.tx_roce
         return LinkFigures(
             directed_link=number,
             name=f"{near.node}->{far.node}",
@@ -50,8 +50,9 @@ class Accounts:
             records_lost=decides.drop_log_lost + decides.capture_lost,
         )
 
-    def _sent(self, host: str) -> int:
-        return int(self._hosts[host]["frames_sent"]) if host in self._hosts else 0
+    def _sent(self, host: str, arrived: int) -> int:
+        """Of a host without a process no more is known than what arrived."""
+        return int(self._hosts[host]["frames_sent"]) if host in self._hosts else arrived
 
     def ports(self) -> list[PortFigures]:
         """Every host that had a process."""

@@ -21,7 +21,6 @@ import json
 import os
 import select
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -136,8 +135,10 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     lossy = arm(plan, profile.load("spine-loss-1pct"))
     lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=say)
     try:
-        with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
-            bench = PathBench(lab, lossy, options, Path(scratch), iperf3)
+        with open(os.memfd_create("payload"), "wb") as payload:  # noqa: PTH123
+            payload.truncate(options.transfer_bytes)
+            path = Path(f"/proc/{os.getpid()}/fd/{payload.fileno()}")
+            bench = PathBench(lab, lossy, options, path, iperf3)
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
                 bench.round()
@@ -158,15 +159,13 @@ def _iperf3() -> str:
 class PathBench:
     """The samples' makers."""
 
-    def __init__(self, lab: Lab, lossy: Plan, options: Options, scratch: Path, iperf3: str) -> None:
+    def __init__(self, lab: Lab, lossy: Plan, options: Options, path: Path, iperf3: str) -> None:
         self._lab = lab
         self._lossy = lossy
         self._options = options
         self._iperf3 = iperf3
         self._source, self._destination = lab.plan.hosts[0], lab.plan.hosts[-1]
-        self._file = scratch / "payload"
-        with self._file.open("wb") as file:
-            file.truncate(options.transfer_bytes)
+        self._file = path
         self._frame = _data_frame(lab, self._source, self._destination)
         (self._faulted,) = {
             near.ifindex

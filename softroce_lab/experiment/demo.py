@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import ctypes.util
 import dataclasses
+import os
 import re
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from softroce_lab import topology
-from softroce_lab.errors import RunError, UserError
+from softroce_lab import topology, units
+from softroce_lab.errors import EnvironmentLackError, RunError, UserError
 from softroce_lab.experiment import record, transfer
+from softroce_lab.experiment.files import saving, size_to_send
 from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import profile
@@ -88,35 +89,57 @@ def run(options: Options, reporter: Reporter) -> Outcome:
 
     UserError, EnvironmentLackError, RunError; whatever happens, the lab is gone afterwards.
     """
-    for transport in options.transports:
-        registry.find(transport)
+    _check(options)
     path = options.file or default_file()
-    size = _size(path, whole=options.file is not None)
+    size = size_to_send(path)
+    if options.file is None:
+        size = min(size, DEFAULT_BYTES)
     quiet = topology.load(options.topology, name=options.name, seed=options.seed)
     armed = quiet if options.faults is None else arm(quiet, profile.load(options.faults))
     captured = None if options.capture is None else _directed_link(armed, options.capture)
     source, destination = _ends(armed)
-    job = Job(
-        source,
-        destination,
-        path.resolve(),
-        size,
-        options.message_bytes,
-        options.depth,
-        save=None if options.save is None else options.save.resolve(),
-    )
-    directory = RunDirectory.create(options.name, under=options.runs)
-    directory.manifest(state="running", **_facts(armed, options, job))
-    try:
-        runs = _run_all(options, armed, job, captured, directory, reporter)
-    except BaseException as error:
-        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        directory.manifest(state=state, error=str(error) or type(error).__name__)
-        raise
-    outcome = Outcome(directory.path, runs)
+    job = Job(source, destination, path.resolve(), size, options.message_bytes, options.depth)
+    with saving(options.save, job.path) as saved:
+        if saved is not None:
+            job = dataclasses.replace(job, save=saved.path)
+        directory = RunDirectory.create(options.name, under=options.runs)
+        directory.manifest(state="running", **_facts(armed, options, job))
+        try:
+            runs = _run_all(options, armed, job, captured, directory, reporter)
+        except BaseException as error:
+            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            directory.manifest(state=state, error=str(error) or type(error).__name__)
+            raise
+        outcome = Outcome(directory.path, runs)
+        if saved is not None and outcome.verified:
+            saved.commit()
     verdicts = {"verified": outcome.verified, "same_first_attempt_drops": outcome.same_fates}
     directory.manifest(state="done", verdicts=verdicts, runs=[_figures(run) for run in runs])
     return outcome
+
+
+def _check(options: Options) -> None:
+    """UserError for what cannot work, EnvironmentLackError without the rights, before anything."""
+    for transport in options.transports:
+        registry.find(transport)
+    if len(set(options.transports)) < len(options.transports):
+        raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
+    if os.geteuid() != 0:
+        raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
+    buffers = 3 * options.depth * options.message_bytes  # the receiver has twice the sender's
+    available = _available_bytes()
+    if buffers > available // 2:
+        need, have = units.format_bytes(buffers), units.format_bytes(available)
+        raise UserError(
+            f"{options.depth} messages at once need {need} of buffers, {have} of memory are free",
+            hint="a smaller --depth or --message",
+        )
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping: MemAvailable of proc_meminfo(5)."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def _run_all(
@@ -193,18 +216,6 @@ def default_file() -> Path:
         if match := re.search(r"\s(/\S*/libLLVM\S*)$", line):
             return Path(match[1])
     raise RunError("libbcc does not use a shared libLLVM", hint="name a file: --file PATH")
-
-
-def _size(path: Path, *, whole: bool) -> int:
-    try:
-        with path.open("rb") as file:
-            status = path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise UserError(f"{path} is not a regular file", hint="send another one: --file")
-            file.read(1)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", hint="--file PATH") from error
-    return status.st_size if whole else min(status.st_size, DEFAULT_BYTES)
 
 
 def _ends(plan: Plan) -> tuple[str, str]:

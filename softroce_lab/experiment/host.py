@@ -218,7 +218,8 @@ def _serve() -> None:
                     _say(done=process.transfer(peer, TransferSettings(**arguments)))
                 case "finish" if process is not None:
                     figures = process.finish()
-                    process.journal.save(arguments["journal"])
+                    with open(arguments["journal_fd"], "wb", closefd=False) as file:
+                        process.journal.save(file)
                     _say(finished=figures)
                 case _:
                     raise RunError(f"a host process does not understand {command!r}")

@@ -15,8 +15,10 @@ import tempfile
 import time
 from typing import IO, Any, Self
 
+import numpy as np
+
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.settings import HostSettings, PeerSettings
+from softroce_lab.experiment.settings import HostSettings, PeerSettings, path_mtu_bytes
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.topology.plan import Node, Port
 
@@ -65,10 +67,12 @@ class HostHandle:
             transport=transport,
             epoch_ns=epoch_ns,
             qkey=qkey,
+            path_mtu=path_mtu_bytes(lab.plan.mtu),
             cpu=cpu,
         )
         self.gateway_mac = mac_number(gateway(lab, node).mac)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._journal_fd = os.memfd_create("journal")  # no file that a crash could leave behind
         self._process = lab.spawn(
             _ARGV,
             role=f"host {node.name}",
@@ -77,6 +81,7 @@ class HostHandle:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=os.environ | _ENVIRONMENT,
+            pass_fds=[self._journal_fd],
         )
         self._input = _end(self._process.stdin)
         self._output = _end(self._process.stdout)
@@ -96,6 +101,7 @@ class HostHandle:
         self._process.end()
         self._output.close()
         self._stderr.close()
+        os.close(self._journal_fd)
 
     @property
     def pid(self) -> int:
@@ -140,6 +146,13 @@ class HostHandle:
                     if name in document:
                         return document[name]
         raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
+
+    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Stop the engine: its final figures, and the arrays of its journal."""
+        self.tell("finish", {"journal_fd": self._journal_fd})
+        figures: dict[str, Any] = self.expect("finished")
+        with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
+            return figures, dict(np.load(journal))
 
     def peer_settings(self, other: HostHandle, qps: dict[str, int]) -> PeerSettings:
         """What this host must know of another one."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -74,10 +74,10 @@ class Journal:
         late = np.array(self._lateness or [0])
         return {f"p{q}": int(np.percentile(late, q)) for q in (50, 99, 100)}
 
-    def save(self, path: str) -> None:
-        """Write completions and events to a .npz file."""
+    def save(self, file: IO[bytes]) -> None:
+        """Write completions and events as .npz."""
         np.savez(
-            path,
+            file,
             completions=np.array(self._completions, dtype=COMPLETION),
             events=np.array([_row(*event) for event in self._events], dtype=EVENT),
         )

@@ -7,11 +7,25 @@ import dataclasses
 import json
 from typing import Any
 
-PATH_MTU_BYTES = 2048
+from softroce_lab.errors import UserError
+
+IBA_MTU_BYTES = (2048, 1024, 512, 256)  # IBA table 26; 4096 is left out, as one page holds no more
+OVERHEAD_BYTES = 52  # of a UD packet in IPv4: IP 20, UDP 8, BTH 12, DETH 8, ICRC 4
 PATHS = 8
 RECEIVE_FRAMES = 4096
 WINDOW_PACKETS = 1024
 """One bandwidth-delay product of the lab; a quarter of the receive ring, half of what may be."""
+
+
+def path_mtu_bytes(netdev_mtu_bytes: int) -> int:
+    """The largest path MTU whose packets fit into frames of links with this MTU."""
+    for mtu in IBA_MTU_BYTES:
+        if mtu + OVERHEAD_BYTES <= netdev_mtu_bytes:
+            return mtu
+    raise UserError(
+        f"an MTU of {netdev_mtu_bytes} bytes holds no RDMA packet",
+        hint=f"at least {IBA_MTU_BYTES[-1] + OVERHEAD_BYTES}",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,21 +42,12 @@ class HostSettings:
     transport: str
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
     qkey: int
+    path_mtu: int
     congestion_control: str = "bdp"
-    path_mtu: int = PATH_MTU_BYTES
     paths: int = PATHS
     window_packets: int = WINDOW_PACKETS
     receive_frames: int = RECEIVE_FRAMES
     cpu: int = -1
-
-    @classmethod
-    def from_json(cls, text: str) -> HostSettings:
-        """The settings that `to_json` wrote."""
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import select
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,11 @@ from softroce_lab.experiment.hosts import HostHandle, connect
 from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.fabric import monitor
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.telemetry.drops import Drops, read_drops
+from softroce_lab.telemetry.drops import KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures
 from softroce_lab.telemetry.stolen import StolenTime
+from softroce_lab.topology.plan import Node
 
 Progress = Callable[[int], None]
 
@@ -119,27 +120,26 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
-    with tempfile.TemporaryDirectory(prefix="softroce-lab-") as scratch:
-        journals = {node.name: Path(scratch) / f"{node.name}.npz" for node in nodes}
-        with (
-            HostHandle(lab, nodes[0], transport, epoch_ns, qkey, job.cpus[0]) as source,
-            HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
-        ):
-            connect([source, destination])
-            begin(destination, "receive", job)
-            begin(source, "send", job)
-            done = _until_done({source: "sent", destination: "received"}, progress)
-            time.sleep(_SETTLE_S)
-            for host, role in ((source, "sent"), (destination, "received")):
-                host.tell("finish", {"journal": str(journals[host.node.name])})
-                done[role] |= host.expect("finished")
-        saved = {name: np.load(path) for name, path in journals.items()}
+    with (
+        HostHandle(lab, nodes[0], transport, epoch_ns, qkey, job.cpus[0]) as source,
+        HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
+    ):
+        connect([source, destination])
+        begin(destination, "receive", job)
+        begin(source, "send", job)
+        done = _until_done({source: "sent", destination: "received"}, progress)
+        time.sleep(_SETTLE_S)
+        saved = {}
+        for host, role in ((source, "sent"), (destination, "received")):
+            figures, saved[host.node.name] = host.finish()
+            done[role] |= figures
     monitor.sync(lab.directory, _SYNC_S)
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
     accounts = Accounts(lab.plan, before, lab.xdp.counters(), hosts)
     links, ports = accounts.links(), accounts.ports()
     drops = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
+    drops = drops[_of_run(drops, nodes)]
     return TransferRun(
         transport=transport,
         epoch_ns=epoch_ns,
@@ -154,6 +154,17 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         ports=ports,
         fidelity=judge(links, ports, hosts, stolen.share()),
     )
+
+
+def _of_run(drops: Drops, nodes: list[Node]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which drops are of packets between these nodes' RNICs, not of other traffic in the lab."""
+    addresses = [int(ipaddress.IPv4Address(node.address or 0)) for node in nodes]
+    ours: np.ndarray[Any, np.dtype[np.bool_]] = (
+        np.isin(drops["src"], addresses)
+        & np.isin(drops["dst"], addresses)
+        & (drops["kind"] != KIND_NONE)
+    )
+    return ours
 
 
 def begin(host: HostHandle, role: str, job: Job) -> None:

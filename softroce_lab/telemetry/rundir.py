@@ -18,11 +18,12 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from softroce_lab import __version__
+from softroce_lab.errors import RunError
 
 SCHEMA_VERSION = 1
 LATEST = "latest"
@@ -37,20 +38,9 @@ class RunDirectory:
 
     @classmethod
     def create(cls, name: str, *, under: Path = Path("runs")) -> RunDirectory:
-        """A new directory, and `latest` pointing at it. OSError if it cannot be made."""
-        under.mkdir(parents=True, exist_ok=True)
-        give_to_user(under)
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        for number in range(1000):
-            path = under / (f"{stamp}-{name}" + (f"-{number}" if number else ""))
-            with contextlib.suppress(FileExistsError):
-                path.mkdir()
-                break
-        else:
-            raise FileExistsError(f"{under} holds a thousand runs of this second")
-        give_to_user(path)
-        _point_latest(under, path.name)
-        return cls(path)
+        """A new directory, and `latest` pointing at it. RunError if it cannot be made."""
+        with _writing(under):
+            return cls(_create(name, under))
 
     def manifest(self, **facts: Any) -> None:
         """Add facts to the manifest and write it, whole, at once."""
@@ -69,15 +59,42 @@ class RunDirectory:
         import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
-        pq.write_table(pa.table(dict(columns)), path)
-        give_to_user(path)
+        with _writing(path):
+            pq.write_table(pa.table(dict(columns)), path)
+            give_to_user(path)
 
     def _write(self, name: str, text: str) -> None:
         path = self.path / name
         fresh = path.with_suffix(".tmp")
-        fresh.write_text(text)
-        give_to_user(fresh)
-        fresh.replace(path)
+        with _writing(path):
+            fresh.write_text(text)
+            give_to_user(fresh)
+            fresh.replace(path)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="start it in a folder where there is room and the right to write",
+        ) from error
+
+
+def _create(name: str, under: Path) -> Path:
+    under.mkdir(parents=True, exist_ok=True)
+    give_to_user(under)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        path = under / (f"{stamp}-{name}" + (f"-{number}" if number else ""))
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            give_to_user(path)
+            _point_latest(under, path.name)
+            return path
+    raise FileExistsError(f"{under} holds a thousand runs of this second")
 
 
 def environment() -> dict[str, Any]:

@@ -115,3 +115,9 @@ def test_a_host_without_a_process_has_sent_nothing():
     found = links({}, {"h2": host()})
     assert found["h1->s1"].sent == 0
     assert [port.node for port in accounts({}, {"h2": host()}).ports()] == ["h2"]
+
+
+def test_of_a_host_without_a_process_nothing_is_missed():
+    """Its kernel may send to the RoCE port, too."""
+    link = links({S1_TO_H1: {"rx_roce": 7}}, {"h2": host()})["h1->s1"]
+    assert (link.sent, link.received, link.emulator_drops) == (7, 7, 0)

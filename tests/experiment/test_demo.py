@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scapy.utils import RawPcapNgReader
 
+from softroce_lab import paths
 from softroce_lab.experiment.demo import default_file
 
 FIELDS = {
@@ -171,6 +174,11 @@ def test_text_output(demo, small_file, nothing_left):
         (("--capture", "leaf1->leaf2"), "no link leaf1->leaf2"),
         (("--faults", "no-such-profile"), "no-such-profile"),
         (("--message", "0B"), "message of 0B"),
+        (("--file", "/proc/cpuinfo"), "does not say how long"),
+        (("--transport", "csa_ud", "--transport", "csa_ud"), "named twice"),
+        (("--depth", "256", "--message", "256MiB"), "of buffers"),
+        (("--save", "/no/such/folder/file"), "cannot write /no/such/folder/file"),
+        (("--save", "/dev/null"), "not a regular file"),
         (("--name", "a/b"), "a/b"),
     ],
 )
@@ -182,14 +190,58 @@ def test_bad_input_changes_nothing(demo, nothing_left, arguments, words):
     assert not (demo.folder / "runs").exists()
 
 
+def test_a_fifo_is_no_file_and_no_hang(demo, tmp_path, nothing_left):
+    os.mkfifo(tmp_path / "fifo")
+    result = demo.run("--file", str(tmp_path / "fifo"))
+    assert (result.returncode, "not a regular file" in result.stderr) == (2, True)
+
+
+def test_a_file_is_not_saved_over_itself(demo, small_file, tmp_path, nothing_left):
+    before = small_file.read_bytes()
+    (tmp_path / "link").symlink_to(small_file)
+    for target in (small_file, tmp_path / "link"):
+        result = demo.run("--file", str(small_file), "--save", str(target))
+        assert (result.returncode, "is the file that is sent" in result.stderr) == (2, True)
+    assert small_file.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written(demo, small_file, nothing_left):
+    (demo.folder / "runs").touch()
+    result = demo.run("--file", str(small_file))
+    assert result.returncode == 1
+    assert "cannot write runs" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_output_that_cannot_be_written(demo, small_file, nothing_left):
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "softroce_lab.cli.app", "demo", "-q", "--file", str(small_file)],
+            cwd=demo.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert process.returncode == 1
+    assert process.stderr == "lab: cannot write the output: No space left on device\n"
+
+
+def test_links_narrower_than_the_usual_mtu(demo, small_file, tmp_path, nothing_left):
+    """The path MTU follows the links'."""
+    topology = tmp_path / "narrow.yaml"
+    topology.write_text(paths.TOPOLOGIES.joinpath("two-hosts.yaml").read_text() + "\nmtu: 1500\n")
+    arguments = ("--topology", str(topology), "--faults", "none", "--capture", "none")
+    document = demo.json("--file", str(small_file), *arguments)
+    assert all(run["verified"] for run in document["runs"])
+    assert document["runs"][0]["packets_sent"] >= (8 << 20) / (1024 - 40)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [0.5, 1.2, 2.0])
-def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s):
+def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(20 << 30)
     process = demo.start("--file", str(path), "--transport", "csa_ud")
     time.sleep(after_s)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr

@@ -39,7 +39,8 @@ def completion(message, **fields):
 
 def saved(journal, tmp_path):
     path = tmp_path / "journal.npz"
-    journal.save(str(path))
+    with path.open("wb") as file:
+        journal.save(file)
     with np.load(path) as file:
         return file["completions"], file["events"]
 

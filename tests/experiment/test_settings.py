@@ -5,47 +5,33 @@ import dataclasses
 
 import pytest
 
+from softroce_lab.errors import UserError
 from softroce_lab.experiment.settings import (
-    PATH_MTU_BYTES,
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
-    HostSettings,
     PeerSettings,
     TransferSettings,
+    path_mtu_bytes,
     read_command,
 )
-
-HOST = HostSettings(
-    node="h1",
-    interface="eth1",
-    ifindex=1001,
-    address=0x0A000001,
-    mac=0x020000000001,
-    xsks_map="/sys/fs/bpf/a name with spaces/xsks",
-    xdp_mode="generic",
-    transport="csa_ud",
-    epoch_ns=1 << 60,
-    qkey=0xFFFFFFFF,
-)
-
-
-def test_host_settings_there_and_back():
-    text = HOST.to_json()
-    assert "\n" not in text
-    assert HostSettings.from_json(text) == HOST
-    changed = dataclasses.replace(HOST, cpu=1, paths=3, congestion_control="other")
-    assert HostSettings.from_json(changed.to_json()) == changed != HOST
-
-
-def test_a_setting_that_is_unknown_is_an_error():
-    with pytest.raises(TypeError, match="colour"):
-        HostSettings.from_json(HOST.to_json().replace('"node"', '"colour": 1, "node"'))
 
 
 def test_the_window_leaves_room_in_the_receive_ring():
     """Two senders at full window, and as much again for what nobody has taken yet."""
     assert 4 * WINDOW_PACKETS <= RECEIVE_FRAMES
-    assert PATH_MTU_BYTES in (256, 512, 1024, 2048, 4096)
+
+
+@pytest.mark.parametrize(
+    ("netdev", "path"),
+    [(308, 256), (576, 512), (1500, 1024), (2099, 1024), (2100, 2048), (9000, 2048)],
+)
+def test_the_path_mtu_fits_into_the_links(netdev, path):
+    assert path_mtu_bytes(netdev) == path
+
+
+def test_links_that_are_too_narrow_for_rdma():
+    with pytest.raises(UserError, match="MTU of 307 bytes"):
+        path_mtu_bytes(307)
 
 
 @pytest.mark.parametrize(
