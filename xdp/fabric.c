@@ -272,10 +272,16 @@ int switch_port(struct xdp_md *ctx) {
   }
   if (!lab_parse_ip(&frame)) goto malformed;
   count->rx_roce += frame.roce;
-  if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
-    count->injected_rx++;
-    count->injected_rx_roce += frame.roce;
-    return XDP_DROP;
+  if (in->flags & LAB_PORT_FATE) { /* a host may not speak in another's name: RFC 2827 */
+    if (frame.flow.src != in->address) {
+      count->spoofed++;
+      return XDP_DROP;
+    }
+    if (loses(ctx, &frame, in->rx_link, count)) {
+      count->injected_rx++;
+      count->injected_rx_roce += frame.roce;
+      return XDP_DROP;
+    }
   }
   if (frame.ip->ttl <= 1) {
     count->ttl_exceeded++;

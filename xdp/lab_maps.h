@@ -21,7 +21,7 @@ enum lab_port_flags {
 struct lab_port {
   lab_u64 salt; /* of the switch */
   lab_u32 node;
-  lab_u32 address; /* the host's, host order; 0 at a switch */
+  lab_u32 address; /* of the host at this end or the far one, host order; 0: neither is one */
   lab_u32 rx_link; /* directed link that ends here */
   lab_u32 tx_link; /* directed link that begins here */
   lab_u32 flags;
@@ -78,6 +78,7 @@ struct lab_counters {
   lab_u64 malformed;
   lab_u64 unsupported;   /* neither IPv4 nor ARP for the gateway nor a probe */
   lab_u64 stray_probe;   /* a probe with another token or port */
+  lab_u64 spoofed;       /* from a host, with a source that is not its address */
   lab_u64 unwired;       /* the chosen port has no entry in the device map */
   lab_u64 drop_log_lost; /* injected, but the ring buffer was full */
   lab_u64 capture_lost;

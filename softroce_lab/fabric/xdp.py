@@ -73,7 +73,7 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
             PortConfig(
                 salt=_salt(plan, node),
                 node=node.index,
-                address=node.address,
+                address=node.address or nodes[peer.node].address,
                 rx_link=tx_link ^ 1,
                 tx_link=tx_link,
                 flags=fate | spray,

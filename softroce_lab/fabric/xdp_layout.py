@@ -167,6 +167,7 @@ class PortCounters:
     malformed: int
     unsupported: int  # neither IPv4 nor ARP for the gateway nor a probe
     stray_probe: int  # a probe with another lab's token, or of another port
+    spoofed: int  # from a host, with a source that is not its address
     unwired: int  # the chosen port has no entry in the device map
     drop_log_lost: int  # dropped by a rule, but the drop record was lost
     capture_lost: int

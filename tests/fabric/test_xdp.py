@@ -284,6 +284,23 @@ def test_what_a_switch_cannot_forward_is_dropped_under_its_own_name(rig):
         assert receiver.received() == []
 
 
+def test_a_host_speaks_in_its_own_name_only(rig):
+    h1, h2, h3 = (rig.address(host) for host in ("h1", "h2", "h3"))
+    right = roce(h1, h3, psn=1)
+    fragment = bytearray(roce(h2, h3))
+    fragment[20:22] = struct.pack("!H", 0x2001)
+    with rig.tap("h1") as sender, rig.tap("h3") as receiver:
+        for forged in (roce(h2, h3), roce(h3, h3), roce(OFF_NET, h3), bytes(fragment)):
+            sender.send(forged)
+        sender.send(right)
+        rig.settle()
+        (got,) = receiver.received()
+    assert got[26:] == right[26:]
+    (leaf_port,) = (far for _, near, far in directed_links(rig.plan.links) if near.node == "h1")
+    assert rig.counters()[leaf_port.ifindex].spoofed == 4
+    assert rig.total("spoofed") == 4
+
+
 def test_fragments_of_one_datagram_take_one_path(rig):
     src, dst = rig.address("h1"), rig.address("h3")
     with rig.tap("h1") as sender, rig.tap("h3") as receiver:
