@@ -41,6 +41,7 @@ from softroce_lab.recovery.paths import PathHealth
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending, is_newer
 
 _STAMPS = 1 << 32
+_ROUNDS = 1 << 16
 _STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
 _MOST_STRETCH = 8
 _LEAST_REORDER_NS = 50_000
@@ -200,7 +201,7 @@ class CsaUd(DatagramPolicy):
 
     def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> Iterator[Action]:
         receive = work.receive_of(answer.id, answer.key)
-        if receive is None or receive.answered or answer.round != receive.round & 0xFFFF:
+        if receive is None or receive.answered or answer.round != receive.round % _ROUNDS:
             return
         receive.answered = True
         if answer.verdict == Verdict.NOT_STARTED:
@@ -241,8 +242,8 @@ class CsaUd(DatagramPolicy):
         if send is None or state is None:
             yield from self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
-        if look.round == send.look_round:
-            return  # the second of two
+        if not 0 < (look.round - send.look_round) % _ROUNDS < _ROUNDS // 2:
+            return  # said twice, or overtaken by a later one
         send.look_round = look.round
         wanted = self._wanted(look, state)
         if wanted is None:
@@ -298,6 +299,7 @@ class CsaUd(DatagramPolicy):
         if send is None or send.handle != event.handle:
             return
         self._count_sent(work, send)
+        send.barren = 0
         if send.answer is not None:
             round_, packets = send.answer
             send.answer = None
@@ -311,8 +313,10 @@ class CsaUd(DatagramPolicy):
         return self.clamp(2 * srtt + self.timing.rttvar_weight * var)
 
     def _ask(self, work: PeerWork, send: Sending, now_ns: int) -> Iterator[Action]:
+        send.barren += 1
+        wait_ns = self.backed_off(2 * self._patience_ns(work), send.barren)
         yield self.ask_if_ready(send)
-        yield LookAt(send.handle, now_ns + 2 * self._patience_ns(work))
+        yield LookAt(send.handle, now_ns + wait_ns)
 
     # ---------------------------------------------------------------- paths
 

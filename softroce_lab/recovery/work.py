@@ -38,12 +38,12 @@ class Sending:
     count: int
     not_ready: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
-    look_round: int = -1  # of the look that was heard last
+    look_round: int = 0  # of the newest look heard; they count from 1
     answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
     resending: npt.NDArray[np.uint32] | None = None  # asked of the engine, not out yet
     counted: int = 0  # packets [0, counted) of the first pass are in the paths' record
     known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
-    barren: int = 0  # timeouts in a row that brought nothing (`ud_rto`)
+    barren: int = 0  # timeouts, or questions, in a row that brought nothing
 
 
 @dataclasses.dataclass(slots=True)

@@ -82,6 +82,19 @@ def test_a_peer_is_killed(transport, alive):
     assert here.statuses() == [RETRY]
 
 
+def test_a_dead_peer_is_not_stormed(transport):
+    """Of many sends whose packets are out each asks, or resends, more and more rarely."""
+    rig = make(transport)
+    for number in range(64):
+        rig.sides[0].send((1, 2, number), noise(1, CHUNK))
+    cut(rig, 0, 1)
+    rig.finish(within_ns=2 * SECOND_NS)
+    assert statuses(rig) == [[RETRY] * 64, []]
+    each = rig.now_ns // DEFAULT_TIMING.t_max_ns + 10
+    sent = rig.counters(0)
+    assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.fruitless_rounds + 64
+
+
 @pytest.mark.parametrize("late_ns", [0, 3 * SECOND_NS])
 def test_a_peer_that_was_never_there(transport, late_ns):
     """Nothing was ever heard; the time runs from the post."""
