@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab.cli.options import Json
-from softroce_lab.fabric import describe
+from softroce_lab.fabric import describe, runtime
 from softroce_lab.fabric import gc as collector
 
 app = typer.Typer(add_completion=False)
@@ -21,14 +21,15 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Remove what is left of labs whose `lab up`, `lab down` or owner died; nothing else."""
-    found = collector.remains() if dry_run else collector.collect(_say)
+    done = collector.Collection(collector.remains()) if dry_run else collector.collect(_say)
     if as_json:
-        remains = [{"name": each.name, "why": each.remains} for each in found]
+        remains = [{"name": each.name, "why": each.remains} for each in done.removed]
         document = {"schema_version": describe.SCHEMA_VERSION, "removed": not dry_run}
         print(json.dumps(document | {"remains": remains}, indent=1))
-        return
-    for each in found:
-        print(f"{each.name} {'to be removed' if dry_run else 'removed'}: {each.remains}")
+    else:
+        for each in done.removed:
+            print(f"{each.name} {'to be removed' if dry_run else 'removed'}: {each.remains}")
+    runtime.raise_all(done.failures)
 
 
 def _say(text: str) -> None:

@@ -38,11 +38,11 @@ def status(
 def _print(document: dict[str, Any]) -> None:
     plan = document["plan"] or {"nodes": [], "links": []}
     counts = f"{len(plan['nodes'])} nodes, {len(plan['links'])} links"
-    notes = [document["remains"] and f"{document['remains']}: lab gc"]
+    notes = [document["problem"], document["remains"] and f"{document['remains']}: lab gc"]
     notes += [document["owner_pid"] and f"owned by process {document['owner_pid']}"]
     notes += ["in use" if document["busy"] else None]
     print(
-        "  ".join([f"{document['name']:20} {document['state']:9} {counts}", *filter(None, notes)])
+        "  ".join([f"{document['name']:20} {document['state']:10} {counts}", *filter(None, notes)])
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from softroce_lab.errors import LabError
 from softroce_lab.fabric import planfile, process, runtime
 from softroce_lab.fabric.ledger import History
 from softroce_lab.fabric.runtime import Condition
@@ -54,9 +55,12 @@ def lab_document(condition: Condition) -> dict[str, Any]:
         "owner_pid": history.owner.pid if history.header and history.owner else None,
         "xdp": history.state_facts.get("xdp"),
         "processes": _processes(history),
+        "problem": condition.unreadable.what if condition.unreadable else None,
         "plan": None,
     }
-    with contextlib.suppress(FileNotFoundError, ValueError):  # not written yet, or not whole
+    if condition.unreadable is not None:
+        return document
+    with contextlib.suppress(FileNotFoundError, LabError):  # not written yet, or not whole
         document["plan"] = plan_document(planfile.read(runtime.DIRECTORY / condition.name))
     return document
 

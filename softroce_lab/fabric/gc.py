@@ -3,9 +3,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from softroce_lab.errors import LabError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.removal import Say
 from softroce_lab.fabric.runtime import Condition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collection:
+    """What `collect` did."""
+
+    removed: list[Condition] = dataclasses.field(default_factory=list)
+    failures: list[LabError] = dataclasses.field(default_factory=list)  # why others stayed
 
 
 def remains() -> list[Condition]:
@@ -13,9 +24,20 @@ def remains() -> list[Condition]:
     return [condition for condition in runtime.labs() if condition.remains]
 
 
-def collect(say: Say) -> list[Condition]:
-    """Remove the remains of all labs; which these were."""
-    found = remains()
-    for condition in found:
+def collect(say: Say) -> Collection:
+    """Remove the remains of all labs. What cannot be read is left alone, and said."""
+    collection = Collection()
+    for condition in runtime.labs():
+        if condition.unreadable is not None:
+            say(f"left alone: {condition.unreadable.what}")
+        elif condition.remains:
+            _sweep(condition, say, collection)
+    return collection
+
+
+def _sweep(condition: Condition, say: Say, collection: Collection) -> None:
+    try:
         runtime.sweep(condition, say)
-    return found
+        collection.removed.append(condition)
+    except LabError as error:
+        collection.failures.append(error)

@@ -25,7 +25,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric.identity import ProcessIdentity, boot_id
@@ -35,6 +35,7 @@ State = Literal["starting", "up", "stopping"]
 FILE = "ledger.jsonl"
 _FORMAT = 1
 _LOCK_POLL_S = 0.01
+_MODE = 0o700  # whoever may open the directory may lock it, and so keep the lab from going down
 
 
 @dataclasses.dataclass(slots=True)
@@ -73,6 +74,16 @@ class History:
                 self.entries[facts.pop("id")].facts.update(facts)
             case "gone":
                 del self.entries[facts["id"]]
+            case other:
+                raise ValueError(f"no record is called {other!r}")
+
+    def check(self) -> None:
+        """ValueError, LookupError or TypeError unless the lab has said what all rely on."""
+        if self.header["format"] != _FORMAT:
+            raise ValueError(f"format {self.header['format']}, not {_FORMAT}")
+        _ = self.token, self.owner, self.header["boot"], self.header["name"]
+        if self.state not in get_args(State):
+            raise ValueError(f"no state is called {self.state!r}")
 
     @property
     def token(self) -> int:
@@ -90,12 +101,30 @@ class History:
         return [entry for entry in self.entries.values() if entry.kind == kind]
 
 
+class LedgerDamagedError(LabError):
+    """A ledger that this program did not write like that."""
+
+    def __init__(self, path: Path, line: int, problem: Exception) -> None:
+        super().__init__(
+            f"line {line} of {path} is damaged ({type(problem).__name__}: {problem})",
+            hint="what the lab made is in `ip netns list` and `mount`; remove that by hand, "
+            f"then {path.parent}",
+        )
+
+
 def read(directory: Path) -> History:
-    """The history so far, of a lab that somebody else may be writing. FileNotFoundError."""
+    """The history so far, of a lab that somebody else may be writing.
+
+    FileNotFoundError, LedgerDamagedError.
+    """
     history = History()
-    for line in (directory / FILE).read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
+    path = directory / FILE
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
             history.add(json.loads(line))
+            history.check()
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise LedgerDamagedError(path, number, error) from error
     return history
 
 
@@ -137,6 +166,41 @@ def _locked(fd: int) -> bool:
     return True
 
 
+def _claimed(directory: Path) -> int:
+    """The lock on a directory made now, with an empty ledger in it. FileExistsError."""
+    while True:
+        directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # the last lab to go takes the parent
+            directory.mkdir(mode=_MODE)
+            fd = lock(directory)
+            break
+    try:
+        (directory / FILE).touch(mode=0o600, exist_ok=False)
+    except BaseException:
+        directory.rmdir()
+        os.close(fd)
+        raise
+    return fd
+
+
+def remove_empty(directory: Path) -> None:
+    """Remove the directory of a lab whose `lab up` died before it began a ledger.
+
+    OSError if it is not empty; LabBusyError, FileNotFoundError.
+    """
+    fd = lock(directory)
+    try:
+        directory.rmdir()
+    finally:
+        os.close(fd)
+    _remove_if_empty(directory.parent)
+
+
+def _remove_if_empty(parent: Path) -> None:
+    with contextlib.suppress(OSError):  # other labs live there
+        parent.rmdir()
+
+
 def _header(name: str, ephemeral: bool) -> dict[str, Any]:
     owner = dataclasses.asdict(ProcessIdentity.of(os.getpid())) if ephemeral else None
     return {
@@ -163,28 +227,25 @@ class Ledger:
     def __init__(
         self, directory: Path, lock_fd: int, on_step: Callable[[], None] = no_step
     ) -> None:
-        """Take over `lock_fd`, from `lock(directory)`."""
+        """Take over `lock_fd`, from `lock(directory)`, and the ledger that is there."""
         self.directory = directory
         self._lock_fd = lock_fd
+        self._fd = -1
         self.on_step = on_step
-        self._fd = os.open(
-            directory / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644
-        )
-        self._cut_torn_line()
-        self.history = read(directory)
+        try:
+            self._fd = os.open(directory / FILE, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+            self.history = read(directory)
+            self._cut_torn_line()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def begin(
         cls, directory: Path, *, ephemeral: bool, on_step: Callable[[], None] = no_step
     ) -> Ledger:
         """Claim a lab's name by making its directory. FileExistsError if it is claimed."""
-        while True:
-            directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # the last lab to go takes the parent
-                directory.mkdir(mode=0o755)
-                lock_fd = lock(directory)
-                break
-        self = cls(directory, lock_fd, on_step)
+        self = cls(directory, _claimed(directory), on_step)
         try:
             self._append(record="lab", **_header(directory.name, ephemeral))
         except BaseException:
@@ -194,7 +255,10 @@ class Ledger:
 
     @classmethod
     def resume(cls, directory: Path, *, on_step: Callable[[], None] = no_step) -> Ledger:
-        """Go on with the ledger of an existing lab. LabBusyError, FileNotFoundError."""
+        """Go on with the ledger of an existing lab.
+
+        LabBusyError, FileNotFoundError, LedgerDamagedError.
+        """
         return cls(directory, lock(directory), on_step)
 
     def _cut_torn_line(self) -> None:
@@ -237,13 +301,12 @@ class Ledger:
             )
         (self.directory / FILE).unlink()
         self.directory.rmdir()
-        with contextlib.suppress(OSError):  # other labs live there
-            self.directory.parent.rmdir()
+        _remove_if_empty(self.directory.parent)
         self.close()
 
     def close(self) -> None:
         """Let go of the lab, which stays as it is."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            os.close(self._lock_fd)
-            self._fd = self._lock_fd = -1
+        for fd in (self._fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock_fd = -1

@@ -10,6 +10,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from softroce_lab.errors import LabError
 from softroce_lab.topology.plan import Plan
 
 FILE = "plan.json"
@@ -22,8 +23,12 @@ def write(plan: Plan, directory: Path) -> None:
 
 
 def read(directory: Path) -> Plan:
-    """The plan of the lab whose directory this is. FileNotFoundError."""
-    plan = _as(Plan, json.loads((directory / FILE).read_text("utf-8")))
+    """The plan of the lab whose directory this is. FileNotFoundError, LabError if it is not one."""
+    path = directory / FILE
+    try:
+        plan = _as(Plan, json.loads(path.read_text("utf-8")))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise LabError(f"{path} is not a plan: {error}", hint="only `lab down` is left") from error
     assert isinstance(plan, Plan)  # noqa: S101 - what _as makes of Plan
     return plan
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import interrupts, ledger, removal
 from softroce_lab.fabric.identity import boot_id
-from softroce_lab.fabric.ledger import History, LabBusyError, Ledger
+from softroce_lab.fabric.ledger import History, LabBusyError, Ledger, LedgerDamagedError
 from softroce_lab.fabric.rights import needing_root
 
 DIRECTORY = Path("/run/softroce_lab")
@@ -25,24 +25,52 @@ class Condition:
     history: History
     busy: bool  # a process is working on it
     remains: str | None  # why it is only what is left of a lab; None: it is one
+    unreadable: LabError | None = None  # why nobody knows what this is; it is then left alone
 
     @property
     def word(self) -> str:
-        """In one word: starting, up, stopping, or remains."""
+        """In one word: starting, up, stopping, remains, or unreadable."""
+        if self.unreadable is not None:
+            return "unreadable"
         return "remains" if self.remains else self.history.state
 
 
+class ForeignError(LabError):
+    """Something lies where a lab's directory would, and no lab made it."""
+
+
 def examine(name: str) -> Condition | None:
-    """How the lab called `name` is; None if there is none."""
-    directory = DIRECTORY / name
+    """How the lab called `name` is; None if there is none.
+
+    EnvironmentLackError for whoever may not look.
+    """
+    problem: LabError
     try:
-        busy = _is_locked(directory)
+        with needing_root():
+            return _examine(DIRECTORY / name)
+    except FileNotFoundError:
+        return None  # it went down meanwhile
+    except OSError as error:
+        problem = _foreign(DIRECTORY / name, error.strerror or str(error))
+    except (ForeignError, LedgerDamagedError) as error:
+        problem = error
+    return Condition(name, History(), busy=False, remains=None, unreadable=problem)
+
+
+def _examine(directory: Path) -> Condition:
+    busy = _is_locked(directory)
+    try:
         history = ledger.read(directory)
     except FileNotFoundError:
-        if not directory.is_dir():
-            return None
-        busy, history = _is_locked(directory), History()
-    return Condition(name, history, busy, None if busy else _why_remains(history))
+        history = History()
+        strangers = sorted(path.name for path in directory.iterdir())
+        if strangers and not busy:
+            raise _foreign(directory, f"it has no ledger, but {', '.join(strangers)}") from None
+    return Condition(directory.name, history, busy, None if busy else _why_remains(history))
+
+
+def _foreign(path: Path, why: str) -> ForeignError:
+    return ForeignError(f"{path} is not a lab's: {why}", hint="look at it, and remove it")
 
 
 def _is_locked(directory: Path) -> bool:
@@ -71,22 +99,28 @@ def labs() -> list[Condition]:
     """All labs and remains of labs, by name."""
     if not DIRECTORY.is_dir():
         return []
-    names = sorted(entry.name for entry in DIRECTORY.iterdir() if entry.is_dir())
+    names = sorted(entry.name for entry in DIRECTORY.iterdir())
     return [condition for name in names if (condition := examine(name)) is not None]
 
 
 def existing(name: str) -> Path:
-    """The directory of the lab called `name`; UserError, which lists the known ones."""
-    known = [condition.name for condition in labs()]
+    """The directory of the lab called `name`.
+
+    UserError, which lists the known ones; LabError if it cannot be read.
+    """
+    known = {condition.name: condition.unreadable for condition in labs()}
     if name not in known:
         hint = f"there are: {', '.join(known)}" if known else "no lab is up"
         raise UserError(f"there is no lab called {name}", hint=hint)
+    problem = known[name]
+    if problem is not None:
+        raise problem
     return DIRECTORY / name
 
 
 def only() -> str:
-    """The name of the only lab; UserError if there are none or several."""
-    match [condition.name for condition in labs()]:
+    """The name of the only lab that can be read; UserError if there are none or several."""
+    match [condition.name for condition in labs() if condition.unreadable is None]:
         case [name]:
             return name
         case []:
@@ -114,6 +148,11 @@ def down_all(say: removal.Say) -> Iterator[str]:
             yield condition.name
         except LabError as error:
             failures.append(error)
+    raise_all(failures)
+
+
+def raise_all(failures: Sequence[LabError]) -> None:
+    """Raise all as one LabError, unless there are none."""
     if failures:
         raise LabError("; ".join(error.what for error in failures), hint=failures[0].hint)
 
@@ -130,12 +169,22 @@ def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[],
     try:
         return Ledger.begin(DIRECTORY / name, ephemeral=ephemeral, on_step=on_step)
     except FileExistsError as error:
-        word = "is up already" if condition is None else _presence(condition)
-        raise UserError(f"the lab {name} {word}", hint=f"lab down {name}") from error
+        raise _taken(name, condition) from error
 
 
-def _presence(condition: Condition) -> str:
-    return "is up already" if condition.history.state == "up" else f"is {condition.history.state}"
+def _taken(name: str, condition: Condition | None) -> LabError:
+    """Why the name of a lab cannot be claimed."""
+    if condition is not None and condition.unreadable is not None:
+        return condition.unreadable
+    if condition is None or condition.busy:
+        what = "has just come up" if condition is None else f"is {_doing(condition)}"
+        return UserError(f"the lab {name} {what}", hint="wait for the process that works on it")
+    return UserError(f"the lab {name} is up already", hint=f"lab down {name}")
+
+
+def _doing(condition: Condition) -> str:
+    state = condition.history.state
+    return "up already, and in use" if state == "up" else state
 
 
 def sweep(
@@ -144,6 +193,9 @@ def sweep(
     """Remove the remains of a lab; nothing happens if it became a lab, or was swept, meanwhile."""
     directory = DIRECTORY / condition.name
     try:
+        if not (directory / ledger.FILE).exists():
+            ledger.remove_empty(directory)
+            return
         remains = Ledger.resume(directory, on_step=on_step)
     except (FileNotFoundError, LabBusyError):
         return

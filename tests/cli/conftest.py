@@ -69,3 +69,13 @@ def lab():
     line.run("down", line.name)
     line.run("gc")
     assert line.traces() == []
+
+
+@pytest.fixture
+def intruder(lab, tmp_path):
+    """A symbolic link to a directory, where labs are."""
+    link = Path("/run/softroce_lab", f"{lab.name}z")
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path)
+    yield link
+    link.unlink()

@@ -24,11 +24,32 @@ def test_the_same_as_json(lab):
     assert len(found["plan"]["nodes"]) == 3
 
 
-def test_a_user_without_rights_may_look(lab):
+def test_who_is_not_root_is_told_so(lab):
     lab.up()
     result = lab.run("status", lab.name, user=65534)
-    assert result.returncode == 0
-    assert "h1:eth1 - s1:p1" in result.stdout
+    assert result.returncode == 3
+    assert "run it as root" in result.stderr
+
+
+def test_what_no_lab_made_is_shown_with_its_reason(lab, intruder):
+    lab.up()
+    lines = lab.run("status").stdout.splitlines()
+    (line,) = [line for line in lines if intruder.name in line]
+    assert line.split()[:2] == [intruder.name, "unreadable"]
+    assert "is not a lab's" in line
+    documents = {each["name"]: each for each in lab.json("status")["labs"]}
+    assert documents[lab.name]["state"] == "up"
+    assert "is not a lab's" in documents[intruder.name]["problem"]
+
+
+def test_what_no_lab_made_is_in_nobodys_way(lab, intruder):
+    assert lab.up().returncode == 0
+    assert lab.run("gc").returncode == 0
+    result = lab.run("down", intruder.name)
+    assert result.returncode == 1
+    assert "is not a lab's" in result.stderr
+    assert lab.run("down", lab.name).returncode == 0
+    assert intruder.is_symlink()
 
 
 def test_an_unknown_lab(lab):

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import gc, lab, ledger, netns, process, runtime, syscalls
 from softroce_lab.fabric.identity import ProcessIdentity, boot_id
 
@@ -34,23 +35,23 @@ def in_a_child(action):
 
 def test_a_lab_that_is_up_is_none_of_its_business(two_hosts, traces):
     up(two_hosts)
-    assert two_hosts.name not in names(gc.collect(ignore))
+    assert two_hosts.name not in names(gc.collect(ignore).removed)
     assert runtime.examine(two_hosts.name).word == "up"
 
 
 def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, traces):
     up(two_hosts, ephemeral=True)
-    assert two_hosts.name not in names(gc.collect(ignore))
+    assert two_hosts.name not in names(gc.collect(ignore).removed)
     runtime.down(two_hosts.name, ignore)
     in_a_child(lambda: up(two_hosts, ephemeral=True))
     assert "its owner, process" in runtime.examine(two_hosts.name).remains
-    assert two_hosts.name in names(gc.collect(ignore))
+    assert two_hosts.name in names(gc.collect(ignore).removed)
     assert traces.gone(), traces.found()
 
 
 def test_a_persistent_lab_outlives_who_made_it(two_hosts, traces):
     in_a_child(lambda: up(two_hosts))
-    assert two_hosts.name not in names(gc.collect(ignore))
+    assert two_hosts.name not in names(gc.collect(ignore).removed)
     assert runtime.examine(two_hosts.name).word == "up"
 
 
@@ -81,7 +82,7 @@ def test_a_lab_at_work_is_none_of_its_business(two_hosts, traces):
 
 def test_a_claim_that_died_at_once(traces):
     traces.directory.mkdir(parents=True)
-    assert traces.name in names(gc.collect(ignore))
+    assert traces.name in names(gc.collect(ignore).removed)
     assert traces.gone()
 
 
@@ -126,4 +127,73 @@ def test_a_ledger_without_a_whole_line(traces, text):
 
 def test_there_may_be_no_labs_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime, "DIRECTORY", tmp_path / "none")
-    assert gc.collect(ignore) == []
+    assert gc.collect(ignore) == gc.Collection()
+
+
+@pytest.fixture
+def labs(monkeypatch, tmp_path):
+    """A directory of labs of its own."""
+    monkeypatch.setattr(runtime, "DIRECTORY", tmp_path / "labs")
+    runtime.DIRECTORY.mkdir()
+    return runtime.DIRECTORY
+
+
+def damage(path):
+    path.mkdir()
+    (path / ledger.FILE).write_text("not json\n")
+
+
+def tree(path):
+    return {each: each.read_bytes() if each.is_file() else None for each in path.rglob("*")}
+
+
+INTRUDERS = {
+    "a damaged ledger": damage,
+    "a foreign directory": lambda path: (path.mkdir(), (path / "diary").write_text("mine")),
+    "a symbolic link": lambda path: path.symlink_to("/usr"),
+    "a dangling link": lambda path: path.symlink_to("/no/such"),
+    "a file": lambda path: path.write_text("mine"),
+    "a ledger that is a directory": lambda path: (path / ledger.FILE).mkdir(parents=True),
+}
+
+
+@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
+def test_what_no_lab_made_is_left_alone(labs, intrude):
+    intrude(labs / "m")
+    (labs / "a").mkdir()
+    (labs / "z").mkdir()
+    before = tree(labs / "m")
+    said = []
+    done = gc.collect(said.append)
+    assert (names(done.removed), done.failures) == (["a", "z"], [])
+    assert runtime.examine("m").word == "unreadable"
+    assert len(said) == 1
+    assert f"{labs}/m" in said[0]
+    assert os.path.lexists(labs / "m")
+    assert tree(labs / "m") == before
+
+
+@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
+def test_what_no_lab_made_is_refused_by_its_name(labs, intrude):
+    intrude(labs / "m")
+    for act in (
+        lambda: runtime.existing("m"),
+        lambda: runtime.down("m", ignore),
+        lambda: list(runtime.down_all(ignore)),
+        lambda: runtime.claim("m", ephemeral=False, say=ignore, on_step=ledger.no_step),
+    ):
+        with pytest.raises(LabError, match=f"{labs}/m"):
+            act()
+    with pytest.raises(UserError, match="there is no lab"):
+        runtime.only()
+
+
+def test_one_that_cannot_be_removed_keeps_no_other(labs):
+    for name in ("a", "m", "z"):
+        ledger.Ledger.begin(labs / name, ephemeral=False).close()  # its `lab up` died
+    (labs / "m" / "diary").write_text("mine")
+    done = gc.collect(ignore)
+    assert names(done.removed) == ["a", "z"]
+    assert [error.what for error in done.failures] == [
+        f"{labs}/m holds what the lab did not make: diary"
+    ]

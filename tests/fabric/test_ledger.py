@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import ledger
 from softroce_lab.fabric.identity import ProcessIdentity, boot_id
-from softroce_lab.fabric.ledger import LabBusyError, Ledger
+from softroce_lab.fabric.ledger import LabBusyError, Ledger, LedgerDamagedError
 
 
 @pytest.fixture
@@ -142,3 +142,47 @@ def test_a_foreign_file_stops_the_destruction(fresh, directory):
     with pytest.raises(LabError, match="did not make: diary"):
         fresh.destroy()
     assert ledger.read(directory).header["name"] == "x"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b'{"record":"diary"}',
+        b'{"record":"gone","id":7}',
+        b'{"record":"state","state":"sideways"}',
+        b'{"record":"lab","format":2}',
+        b'{"record":"object","kind":"file"}',
+    ],
+)
+def test_a_damaged_line_is_named(fresh, directory, line):
+    fresh.close()
+    with (directory / ledger.FILE).open("ab") as file:
+        file.write(line + b"\n")
+    before = (directory / ledger.FILE).read_bytes()
+    for reader in (ledger.read, Ledger.resume):
+        with pytest.raises(LedgerDamagedError, match=r"line 2 of .*ledger\.jsonl is damaged"):
+            reader(directory)
+    assert (directory / ledger.FILE).read_bytes() == before
+    os.close(ledger.lock(directory, patience_s=0))
+
+
+def test_a_ledger_begins_with_its_header(directory):
+    directory.mkdir(parents=True)
+    (directory / ledger.FILE).write_text('{"record":"state","state":"up"}\n')
+    with pytest.raises(LedgerDamagedError, match="line 1"):
+        ledger.read(directory)
+
+
+def test_resuming_makes_no_ledger(directory):
+    directory.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        Ledger.resume(directory)
+    assert list(directory.iterdir()) == []
+    os.close(ledger.lock(directory, patience_s=0))
+
+
+def test_nobody_else_may_open_the_directory(fresh, directory):
+    """Or any user could lock the lab, and keep it from going down."""
+    assert directory.stat().st_mode & 0o777 == 0o700
