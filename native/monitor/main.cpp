@@ -5,7 +5,8 @@
 // DIRECTORY/capture.bin (layouts: xdp/lab_records.h) until SIGTERM or SIGINT, and once more then.
 //
 // DIRECTORY/monitor.sock is a stream socket: whoever connects is sent, after everything that the
-// rings held at that moment is in the files, their sizes as two 64-bit numbers in native order.
+// rings held at that moment is in the files, four 64-bit numbers in native order: the sizes of
+// drops.bin and of capture.bin, and how many records of each found no room there since the start.
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -120,8 +121,9 @@ class Monitor {
     const int peer = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0) return;  // it went away again
     drain();
-    const std::array<std::uint64_t, 2> sizes{drops_.file().size(), captures_.file().size()};
-    send(peer, sizes.data(), sizeof(sizes), MSG_NOSIGNAL);
+    const std::array<std::uint64_t, 4> figures{drops_.file().size(), captures_.file().size(),
+                                               drops_.file().lost(), captures_.file().lost()};
+    send(peer, figures.data(), sizeof(figures), MSG_NOSIGNAL);
     close(peer);
   }
 

@@ -33,7 +33,6 @@ Mode = Literal["auto", "native", "generic"]
 Say = Callable[[str], None]
 
 BPFFS = "bpf"  # the mount point in the lab's directory
-MONITOR_LOG = "monitor.log"
 
 
 def _silent(_: str) -> None:
@@ -195,9 +194,9 @@ class Lab:
 
     def _start_monitor(self) -> None:
         argv = monitor.argv(self.bpffs, self.directory)
-        for name in (MONITOR_LOG, monitor.DROPS, monitor.CAPTURE, monitor.SOCKET):
+        for name in (monitor.LOG, monitor.DROPS, monitor.CAPTURE, monitor.SOCKET):
             self.ledger.announce("file", name=name)
-        with (self.directory / MONITOR_LOG).open("wb") as log:
+        with (self.directory / monitor.LOG).open("wb") as log:
             process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
 
 

@@ -17,17 +17,25 @@ PROGRAM = "softroce-monitor"
 DROPS = "drops.bin"
 CAPTURE = "capture.bin"
 SOCKET = "monitor.sock"
+LOG = "monitor.log"  # its standard error
 
-_SIZES = struct.Struct("=QQ")
+_ANSWER = struct.Struct("=QQQQ")
 _RETRY_S = 0.01
+_LOG_LINES = 3  # of a dead monitor, in the error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drained:
-    """Sizes of the monitor's files, in bytes, once everything up to some moment is in them."""
+    """The monitor's files once everything up to some moment is in them.
+
+    Each takes 64 MiB at most, or a quarter of what was free in /run if that is less; records
+    beyond that are lost.
+    """
 
     drops_bytes: int
     capture_bytes: int
+    drops_lost: int  # records since the lab came up
+    captures_lost: int
 
 
 def argv(bpffs: Path, directory: Path) -> list[str]:
@@ -55,18 +63,28 @@ def sync(directory: Path, timeout_s: float) -> Drained:
         except TimeoutError as error:
             problem = error
             break
-        if len(answer) == _SIZES.size:
-            return Drained(*_SIZES.unpack(answer))
+        if len(answer) == _ANSWER.size:
+            return Drained(*_ANSWER.unpack(answer))
         problem = "it ended while it drained"
         break
     raise RunError(
-        f"the lab's monitor did not drain its rings in {timeout_s:g} s: {problem}",
-        hint=f"its log is in {directory}",
+        f"the lab's monitor did not drain its rings in {timeout_s:g} s: {problem}"
+        + _last_words(directory),
+        hint=f"its log is {directory / LOG}",
     )
+
+
+def _last_words(directory: Path) -> str:
+    """What the monitor said last, to go behind an error."""
+    try:
+        lines = (directory / LOG).read_text("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    except FileNotFoundError:
+        lines = []
+    return f"; it said: {' / '.join(lines)}" if lines else ""
 
 
 def _ask(path: Path, timeout_s: float) -> bytes:
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
         client.settimeout(timeout_s)
         client.connect(str(path))
-        return client.recv(_SIZES.size)
+        return client.recv(_ANSWER.size)

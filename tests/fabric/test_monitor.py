@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import monitor
+from softroce_lab.fabric import monitor, syscalls
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.telemetry.drops import KIND_NONE, read_captures, read_drops
 from softroce_lab.topology import loader
@@ -41,6 +41,16 @@ def monitoring(rig: Rig, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def small(tmp_path) -> Iterator[Path]:
+    """A file system of 512 KiB in memory."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "small", folder], check=True)
+    yield folder
+    syscalls.umount(str(folder))
 
 
 @pytest.fixture
@@ -200,6 +210,46 @@ def test_a_drop_that_nobody_drains_is_counted(rig, tmp_path):
     assert len(drops) + rig.total("drop_log_lost") == 17_000
 
 
+def test_files_take_a_quarter_of_a_small_file_system_and_losses_are_counted(rig, small):
+    link = uplink(rig)
+    rig.xdp.set_faults([cut(link)])
+    rig.xdp.capture(link, 128)
+    with monitoring(rig, small):
+        monitor.sync(small, TIMEOUT_S)
+        send(rig, 3000)  # 164 KiB of drop records, 445 KiB of captures
+        done = monitor.sync(small, TIMEOUT_S)
+        assert monitor.sync(small, TIMEOUT_S) == done
+    drops = len(read_drops(small / monitor.DROPS))
+    captures = len(list(read_captures(small / monitor.CAPTURE)))
+    assert (drops + done.drops_lost, captures + done.captures_lost) == (3000, 3000)
+    for size, name in (
+        (done.drops_bytes, monitor.DROPS),
+        (done.capture_bytes, monitor.CAPTURE),
+    ):
+        assert size == (small / name).stat().st_size
+        assert 100 << 10 < size <= 128 << 10
+
+
+def test_a_full_file_system_loses_records_and_not_the_monitor(rig, small):
+    rig.xdp.set_faults([cut(uplink(rig))])
+    with monitoring(rig, small):
+        monitor.sync(small, TIMEOUT_S)
+        filler = small / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        send(rig, 200)
+        full = monitor.sync(small, TIMEOUT_S)
+        whole = len(read_drops(small / monitor.DROPS))
+        assert full.drops_lost > 0
+        assert whole + full.drops_lost == 200
+        assert full.drops_bytes == (small / monitor.DROPS).stat().st_size == 16 + 56 * whole
+        filler.unlink()
+        send(rig, 10)
+        assert monitor.sync(small, TIMEOUT_S).drops_lost == full.drops_lost
+    assert len(read_drops(small / monitor.DROPS)) == whole + 10
+
+
 def test_sigterm_drains_first(rig, tmp_path):
     rig.xdp.set_faults([cut(uplink(rig))])
     with monitoring(rig, tmp_path) as process:
@@ -248,6 +298,12 @@ def test_sync_is_bounded_when_the_monitor_hangs(rig, tmp_path):
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(RunError, match="monitor did not drain"):
             monitor.sync(tmp_path, 0.2)
+
+
+def test_a_dead_monitors_last_words_are_in_the_error(tmp_path):
+    (tmp_path / monitor.LOG).write_text("one\ntwo\nthree\nfour\n")
+    with pytest.raises(RunError, match="it said: two / three / four"):
+        monitor.sync(tmp_path, 0.05)
 
 
 def test_a_monitor_without_a_fabric_says_what_is_missing(tmp_path):
