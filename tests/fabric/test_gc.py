@@ -144,13 +144,15 @@ def damage(path):
 
 
 def tree(path):
-    return {each: each.read_bytes() if each.is_file() else None for each in path.rglob("*")}
+    """Everything under `path`, which is no symbolic link."""
+    found = [] if path.is_symlink() else path.rglob("*")
+    return {each: each.read_bytes() if each.is_file() else None for each in found}
 
 
 INTRUDERS = {
     "a damaged ledger": damage,
     "a foreign directory": lambda path: (path.mkdir(), (path / "diary").write_text("mine")),
-    "a symbolic link": lambda path: path.symlink_to("/usr"),
+    "a symbolic link": lambda path: path.symlink_to(path.parent.parent),
     "a dangling link": lambda path: path.symlink_to("/no/such"),
     "a file": lambda path: path.write_text("mine"),
     "a ledger that is a directory": lambda path: (path / ledger.FILE).mkdir(parents=True),
