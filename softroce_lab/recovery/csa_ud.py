@@ -242,7 +242,8 @@ class CsaUd(DatagramPolicy):
         if send is None or state is None:
             yield from self._answer(work, look, 0, Verdict.NOT_STARTED)
             return
-        if not 0 < (look.round - send.look_round) % _ROUNDS < _ROUNDS // 2:
+        heard = send.look_round
+        if heard is not None and not 0 < (look.round - heard) % _ROUNDS < _ROUNDS // 2:
             return  # said twice, or overtaken by a later one
         send.look_round = look.round
         wanted = self._wanted(look, state)

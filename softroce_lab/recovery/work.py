@@ -38,7 +38,7 @@ class Sending:
     count: int
     not_ready: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
-    look_round: int = 0  # of the newest look heard; they count from 1
+    look_round: int | None = None  # of the newest look heard
     answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
     resending: npt.NDArray[np.uint32] | None = None  # asked of the engine, not out yet
     counted: int = 0  # packets [0, counted) of the first pass are in the paths' record

@@ -360,3 +360,19 @@ def test_looks_do_not_starve_the_data_of_a_slow_link(transport):
     rig.cables[0].packet_time_ns = 3 * MILLISECOND_NS
     deliver(rig, LENGTH, within_ns=SECOND_NS)
     assert rig.counters(0)["tx_control"] <= 4 * PACKETS
+
+
+@pytest.mark.parametrize("round_", [2**15 - 1, 2**15, 2**16 - 1, 2**16, 3 * 2**15])
+def test_looks_that_have_been_counted_for_hours(round_):
+    """Rounds wrap on the wire; a sender may begin in the middle of them."""
+    rig = make("csa_ud")
+    lose(rig, 0, kind=DATA, attempt_last=0)
+    data = rig.sides[0].arena[:LENGTH].copy()
+    rig.sides[1].expect(rig.sides[1].receive((1, 2, 3), LENGTH), data)
+    rig.step_until(50 * MILLISECOND_NS)
+    [receive] = rig.sides[1].policy.work_with(rig.sides[1].peer).receives.values()
+    receive.round = round_
+    rig.sides[0].send((1, 2, 3), data)
+    rig.finish(within_ns=100 * MILLISECOND_NS)
+    rig.quiesce()
+    rig.check()
