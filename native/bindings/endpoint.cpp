@@ -51,7 +51,7 @@ nb::object send_state(Endpoint& endpoint, Handle handle) {
                                return {m.count,
                                        relaxed_load(m.next),
                                        relaxed_load(m.resend_pending),
-                                       m.paused,
+                                       relaxed_load(m.paused),
                                        copy_relaxed(m.attempts),
                                        copy_relaxed(m.paths),
                                        copy_relaxed(m.sent_ns)};

@@ -96,31 +96,29 @@ bool MessageEngine::post_send(const WorkRequest& request, Time now) {
   if (peer.sends_outstanding >= config_.message_slots) return false;
   if (!sending_.insert({request.peer, request.key}).second) return false;
   SendMessage& message = sends_.acquire();
-  {
-    const std::lock_guard lock(message.lock);
-    message.peer = request.peer;
-    message.key = request.key;
-    message.id = take_id(peer);
-    message.base = request.base;
-    message.length = request.length;
-    message.count = packets_of(request.length, chunk_bytes_);
-    message.memory_key = request.memory_key;
-    message.wr_id = request.wr_id;
-    message.next = 0;
-    message.resend.reset(message.count);
-    message.resend_pending = 0;
-    message.resend_cursor = 0;
-    message.in_send_queue = true;
-    message.in_resend_queue = false;
-    message.paused = false;
-    message.attempts.assign(message.count, 0);
-    message.paths.assign(message.count, 0);
-    message.sent_ns.assign(message.count, 0);
-    message.look_at = kNever;
-    message.posted_at = now;
-    message.first_at = 0;
-    message.resent = 0;
-  }
+  // No lock is held meanwhile: nobody knows the new handle before the event.
+  message.peer = request.peer;
+  message.key = request.key;
+  message.id = take_id(peer);
+  message.base = request.base;
+  message.length = request.length;
+  message.count = packets_of(request.length, chunk_bytes_);
+  message.memory_key = request.memory_key;
+  message.wr_id = request.wr_id;
+  message.next = 0;
+  message.resend.reset(message.count);
+  message.resend_pending = 0;
+  message.resend_cursor = 0;
+  message.in_send_queue = true;
+  message.in_resend_queue = false;
+  message.paused = false;
+  message.attempts.assign(message.count, 0);
+  message.paths.assign(message.count, 0);
+  message.sent_ns.assign(message.count, 0);
+  message.look_at = kNever;
+  message.posted_at = now;
+  message.first_at = 0;
+  message.resent = 0;
   peer.sends.push_back(message.handle);
   make_ready(peer);
   emit_about(EventKind::send_posted, message, now);
@@ -131,27 +129,25 @@ bool MessageEngine::post_receive(const WorkRequest& request, Time now) {
   const PeerKey key{request.peer, request.key};
   if (request.peer >= peers_.size() || posted_.contains(key)) return false;
   ReceiveMessage& message = receives_.acquire();
-  {
-    const std::lock_guard lock(message.lock);
-    message.peer = request.peer;
-    message.key = request.key;
-    message.open = false;
-    message.id = 0;
-    message.base = request.base;
-    message.capacity = request.length;
-    message.length = request.length;
-    message.count = packets_of(request.length, chunk_bytes_);
-    message.memory_key = request.memory_key;
-    message.wr_id = request.wr_id;
-    message.bitmap.reset(message.count);
-    message.received = 0;
-    message.highest = 0;
-    message.duplicates = 0;
-    message.look_at = kNever;
-    message.posted_at = now;
-    message.first_at = 0;
-    message.last_at = 0;
-  }
+  // No lock is held meanwhile: nobody knows the new handle before the event.
+  message.peer = request.peer;
+  message.key = request.key;
+  message.open = false;
+  message.id = 0;
+  message.base = request.base;
+  message.capacity = request.length;
+  message.length = request.length;
+  message.count = packets_of(request.length, chunk_bytes_);
+  message.memory_key = request.memory_key;
+  message.wr_id = request.wr_id;
+  message.bitmap.reset(message.count);
+  message.received = 0;
+  message.highest = 0;
+  message.duplicates = 0;
+  message.look_at = kNever;
+  message.posted_at = now;
+  message.first_at = 0;
+  message.last_at = 0;
   posted_.emplace(key, message.handle);
   emit_about(EventKind::receive_posted, message, now);
   return true;
@@ -182,7 +178,13 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   if (!ud_framing::open(packet) || packet.lab.path >= kMaxPaths)
     return counters_.add(Counter::rx_bad_header);
   const LabHeader& lab = packet.lab;
+  // As address_packet does it: from QP to QP of one kind, the first sending of data on the data
+  // QPs, all the rest on the recovery QPs.
+  const bool recovery = packet.destination_qp == recovery_qp_;
+  if ((packet.source_qp == peer->address.recovery_qp) != recovery)
+    return counters_.add(Counter::rx_bad_header);
   if (lab.kind == LAB_KIND_DATA) return handle_data(*peer, packet, now);
+  if (!recovery) return counters_.add(Counter::rx_bad_header);
   if (lab.length != packet.payload_bytes || lab.count != 1 || lab.index != 0)
     return counters_.add(Counter::rx_bad_header);
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
@@ -220,27 +222,30 @@ void MessageEngine::handle_data(Peer& peer, const Packet& packet, Time now) {
   const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, chunk_bytes_);
   if (packet.payload_bytes != bytes) return counters_.add(Counter::rx_bad_length);
   counters_.add(Counter::rx_data);
-  note_arrival(peer, packet, now);
 
   ReceiveSlot& slot = peer.receive_slots[lab.message_id & (config_.message_slots - 1)];
   const bool opened = slot.state == ReceiveSlot::State::open && slot.id == lab.message_id;
-  ReceiveMessage* message =
-      opened ? receives_.find(slot.message) : open_message(peer, slot, lab, now);
-  if (message == nullptr) return;
-  if (lab.length != message->length ||
-      MessageKey{lab.operation, lab.step, lab.message} != message->key)
+  ReceiveMessage* message = opened ? receives_.find(slot.message) : nullptr;
+  if (message != nullptr && (lab.length != message->length ||
+                             MessageKey{lab.operation, lab.step, lab.message} != message->key))
     return counters_.add(Counter::rx_inconsistent);
+  // Before it is known whether the packet has any effect: the sender's window holds those of
+  // messages that are complete or that nobody expects too, until a report accounts for them.
+  note_arrival(peer, packet, now);
+  if (message == nullptr) message = open_message(peer, slot, lab, now);
+  if (message == nullptr) return;
 
-  message->last_at = now;
+  relaxed_store(message->last_at, now);
   if (!message->bitmap.set(lab.index)) {
-    ++message->duplicates;
+    relaxed_store(message->duplicates, message->duplicates + 1);
     return counters_.add(Counter::rx_duplicate);
   }
   if (packet.payload != nullptr && bytes != 0)
     std::memcpy(message->base + std::uint64_t{lab.index} * chunk_bytes_, packet.payload, bytes);
   counters_.add(Counter::rx_placed);
-  message->highest = std::max(message->highest, lab.index);
-  if (++message->received == message->count) {
+  relaxed_store(message->highest, std::max(message->highest, lab.index));
+  relaxed_store(message->received, message->received + 1);
+  if (message->received == message->count) {
     slot.state = ReceiveSlot::State::complete;
     complete_receive(*message, WcStatus::success, now);
   } else if (lab.index + 1 == lab.count) {
@@ -480,7 +485,7 @@ bool MessageEngine::poll_resend(Packet& packet, Time now) {
     std::uint32_t index = message->resend.take_next(message->resend_cursor);
     if (index == message->resend.bits()) index = message->resend.take_next(0);
     message->resend_cursor = index + 1 < message->count ? index + 1 : 0;
-    --message->resend_pending;
+    relaxed_store(message->resend_pending, message->resend_pending - 1);
     build_data(peer, *message, index, true, now, packet);
     finish_if_drained(*message, now);
     return true;
@@ -640,7 +645,8 @@ void MessageEngine::resend(Handle send, std::span<const std::uint32_t> indices) 
   SendMessage* message = sends_.find(send);
   if (message == nullptr) return counters_.add(Counter::stale_action);
   for (const std::uint32_t index : indices)
-    if (index < message->next && message->resend.set(index)) ++message->resend_pending;
+    if (index < message->next && message->resend.set(index))
+      relaxed_store(message->resend_pending, message->resend_pending + 1);
   if (message->resend_pending == 0) return;
   Peer& peer = peers_[message->peer];
   if (!message->in_resend_queue) {
@@ -654,7 +660,7 @@ void MessageEngine::pause(Handle send, bool paused) {
   SendMessage* message = sends_.find(send);
   if (message == nullptr) return counters_.add(Counter::stale_action);
   if (message->paused == paused) return;
-  message->paused = paused;
+  relaxed_store(message->paused, paused);
   if (paused || message->in_send_queue || message->next == message->count) return;
   message->in_send_queue = true;
   Peer& peer = peers_[message->peer];

@@ -16,7 +16,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
 from softroce_lab.recovery.control import Ack, Answer, Bitmap, Look, PacketSet, Probe, Refused, Rnr
 from tests.native import frames
-from tests.native.frames import CONTROL, RECOVERY_QP, REPORT, Frame, Lab
+from tests.native.frames import CONTROL, DATA_QP, RECOVERY_QP, REPORT, Frame, Lab
 from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
@@ -197,6 +197,46 @@ CASES = [
 def test_one_wrong_field(counter, fields):
     rig = begun()
     assert inject(rig, data_frame(**fields)) == {counter: 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"), [(DATA_QP, RECOVERY_QP), (RECOVERY_QP, DATA_QP)]
+)
+def test_data_goes_between_queue_pairs_of_one_kind(source, destination):
+    rig = begun()
+    frame = data_frame(source_qp=source, destination_qp=destination)
+    assert inject(rig, frame) == {"rx_bad_header": 1}
+    ends_well(rig)
+
+
+def test_resent_data_is_taken_on_the_recovery_queue_pair():
+    rig = begun()
+    before = rig.counters(1)["rx_placed"]
+    rig.pair.inject(1, data_frame(source_qp=RECOVERY_QP, destination_qp=RECOVERY_QP).encode())
+    assert rig.counters(1)["rx_placed"] == before + 1
+
+
+@pytest.mark.parametrize("kind", [CONTROL, REPORT])
+@pytest.mark.parametrize("source", [DATA_QP, RECOVERY_QP])
+def test_only_data_is_taken_on_the_data_queue_pair(rig, kind, source):
+    body = encoded(Ack((ID,))) if kind == CONTROL else report(rig.now_ns - 10**6)
+    frame = recovery_frame(rig, kind, body, to=0, source_qp=source, destination_qp=DATA_QP)
+    assert inject(rig, frame, to=0) == {"rx_bad_header": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("fields", HEADER_FIELDS["rx_inconsistent"])
+def test_a_packet_that_contradicts_its_message_tells_nothing_of_the_peer(fields):
+    rig = begun()
+    endpoint, peer = rig.sides[1].endpoint, rig.sides[1].peer
+    before = endpoint.peer_state(peer)
+    lies = {"stamp_ns": 900_000_000, "srtt_ns": 1, "rttvar_ns": 1}
+    frame = data_frame(**{"payload": FORGED[:CHUNK], **fields, **lies})
+    assert inject(rig, frame) == {"rx_inconsistent": 1}
+    after = endpoint.peer_state(peer)
+    for name in ("heard_ns", "newest_stamp_ns", "newest_stamp_at_ns", "remote_srtt_ns"):
+        assert getattr(after, name) == getattr(before, name), name
     ends_well(rig)
 
 
