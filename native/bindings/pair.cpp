@@ -50,6 +50,7 @@ class FrameEndpoint final : public DirectEndpoint {
     if (!rnic_.poll_packet(packet, now_)) return nb::none();
     std::vector<std::uint8_t> out(4096 + kUdOverheadBytes + LAB_HDR_BYTES);
     const std::size_t bytes = encode(packet, mac_, out.data());
+    rnic_.packet_done(now_);
     return nb::bytes(out.data(), bytes);
   }
   void handle_timeout(std::int64_t now_ns) {

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace softroce {
 
@@ -95,11 +96,19 @@ bool Rnic::poll_ud(Packet& packet, Time now) {
     ud_ready_.pop_front();
     if (qp == nullptr) continue;
     qp->has_turn = false;
-    const bool polled = qp->poll_packet(packet, config_.address, now);
-    give_turn(*qp);
-    if (polled) return true;
+    if (qp->poll_packet(packet, config_.address, now)) {
+      leaving_ = qp;
+      return true;
+    }
   }
   return false;
+}
+
+void Rnic::packet_done(Time now) {
+  UdQp* qp = std::exchange(leaving_, nullptr);
+  if (qp == nullptr) return;
+  qp->packet_done(now);
+  give_turn(*qp);
 }
 
 }  // namespace softroce

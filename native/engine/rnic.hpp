@@ -47,7 +47,9 @@ class Rnic {
   std::size_t completions_pushed() const { return completions_pushed_; }
 
   void handle_packet(Packet& packet, Time now);
+  // To be followed by packet_done(), when the payload has been read and may change.
   bool poll_packet(Packet& packet, Time now);
+  void packet_done(Time now);
   bool has_packet() const { return !ud_ready_.empty() || engine_.has_packet(); }
   void handle_timeout(Time now) { engine_.handle_timeout(now); }
   Time next_timeout() const { return engine_.next_timeout(); }
@@ -70,6 +72,7 @@ class Rnic {
   std::uint32_t next_qp_ = kRecoveryQp + 1;
   std::unordered_map<std::uint32_t, UdQp> ud_qps_;
   std::deque<std::uint32_t> ud_ready_;  // QPs with sends, which take turns; may hold stale ones
+  UdQp* leaving_ = nullptr;             // whose packet was polled and is not done
   MessageEngine engine_;
 };
 

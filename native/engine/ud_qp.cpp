@@ -96,10 +96,10 @@ void UdQp::handle_packet(const Packet& packet, Time now) {
 
 bool UdQp::poll_packet(Packet& packet, std::uint32_t source_ip, Time now) {
   if (sends_.empty()) return false;
-  const Posted<UdSend> send = sends_.front();
-  sends_.pop_front();
+  const Posted<UdSend>& send = sends_.front();
   if (send.status != WcStatus::success) {  // IBA 10.3.1.6: only the send queue stops
     complete_send(send, send.status, now);
+    sends_.pop_front();
     state_ = QpState::sqe;
     flush_sends(now);
     return false;
@@ -117,9 +117,12 @@ bool UdQp::poll_packet(Packet& packet, std::uint32_t source_ip, Time now) {
   packet.payload = send.base;
   packet.payload_bytes = send.request.source.length;
   counters_.add(Counter::tx_ud);
-  // UD completes when the packet has left (IBA 9.8.2); the payload is copied before the next poll.
-  complete_send(send, WcStatus::success, now);
   return true;
+}
+
+void UdQp::packet_done(Time now) {
+  complete_send(sends_.front(), WcStatus::success, now);
+  sends_.pop_front();
 }
 
 void UdQp::complete_send(const Posted<UdSend>& send, WcStatus status, Time now) {

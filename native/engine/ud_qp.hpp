@@ -68,7 +68,9 @@ class UdQp {
   int post_receive(const UdReceive& request, Time now);
 
   void handle_packet(const Packet& packet, Time now);
+  // The packet's payload is that of the work request, which stays the oldest until packet_done().
   bool poll_packet(Packet& packet, std::uint32_t source_ip, Time now);
+  void packet_done(Time now);  // the packet has left: so UD completes, IBA 9.8.2
 
   // Forgets all work requests, without completions, as the destruction of a QP does.
   void drop_requests();

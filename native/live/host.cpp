@@ -190,6 +190,7 @@ bool Host::transmit(Time at) {
     std::uint8_t* frame = port_.next_transmit_frame();
     if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
     port_.commit(static_cast<std::uint32_t>(encode(packet, config_.mac, frame)));
+    rnic_.packet_done(at);
     ++sent;
   }
   if (sent != 0) port_.flush();
@@ -201,7 +202,8 @@ bool Host::transmit(Time at) {
 // must stay there, one batch at most.
 bool Host::lose(Time at) {
   std::uint32_t lost = 0;
-  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at);) ++lost;
+  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at); ++lost)
+    rnic_.packet_done(at);
   rnic_.counters().add(Counter::tx_link_down, lost);
   return lost != 0;
 }

@@ -79,6 +79,7 @@ bool Pair::transmit(int from) {
   while (burst < kBurst && side.free_at <= now_ && side.rnic->poll_packet(packet, now_)) {
     side.free_at = now_ + side.cable.packet_time;
     send(from, packet);
+    side.rnic->packet_done(now_);
     ++burst;
   }
   return burst != 0;
