@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 
-MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 
 

@@ -37,10 +37,16 @@ def pair(lab, transport):
     return [hosts.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
 
 
+@pytest.mark.full("killed-peer")
 @pytest.mark.parametrize("transport", registry.names())
 @pytest.mark.parametrize("victim", [0, 1])
-def test_killed_peer_ends_in_retry_exc(lab, endless, transport, victim):
-    """SIGKILL in mid-transfer: the other side fails with IBV_WC_RETRY_EXC_ERR within 2 s."""
+def test_killed_peer_ends_in_retry_exc(lab, endless, transport, victim, full):
+    """SIGKILL in mid-transfer ends in IBV_WC_RETRY_EXC_ERR within 2 s; in full 25 times each."""
+    for _ in range(25 if full else 1):
+        kill_in_mid_transfer(lab, endless, transport, victim)
+
+
+def kill_in_mid_transfer(lab, endless, transport, victim):
     both = pair(lab, transport)
     try:
         hosts.connect(both)
