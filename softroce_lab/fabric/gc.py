@@ -8,6 +8,7 @@ import dataclasses
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.removal import Say
+from softroce_lab.fabric.room import needing_room
 from softroce_lab.fabric.runtime import Condition
 
 
@@ -37,7 +38,8 @@ def collect(say: Say) -> Collection:
 
 def _sweep(condition: Condition, say: Say, collection: Collection) -> None:
     try:
-        runtime.sweep(condition, say)
+        with needing_room(runtime.DIRECTORY):
+            runtime.sweep(condition, say)
         collection.removed.append(condition)
     except LabError as error:
         collection.failures.append(error)

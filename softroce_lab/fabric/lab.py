@@ -25,6 +25,7 @@ from softroce_lab.fabric import (
 )
 from softroce_lab.fabric.ledger import Ledger, no_step
 from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.room import needing_room
 from softroce_lab.fabric.xdp import Mode as XdpMode
 from softroce_lab.fabric.xdp import XdpFabric, resolve_mode
 from softroce_lab.topology.plan import Plan
@@ -213,7 +214,7 @@ def up(
     An `ephemeral` lab belongs to this process: `lab gc` removes it once the process is gone.
     `say` hears of progress; `on_step` is called between any two acts.
     UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
-    link is dead), KeyboardInterrupt (after undoing).
+    link is dead, or /run is full), KeyboardInterrupt (after undoing).
     """
     with interrupts.held() as check:
 
@@ -221,11 +222,11 @@ def up(
             on_step()
             check()
 
-        with needing_root():
+        with needing_root(), needing_room(runtime.DIRECTORY):
             lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
         try:
             lab.ledger.enter_state("starting")
-            with needing_root():
+            with needing_root(), needing_room(lab.directory):
                 lab._realise(mode, say, check)
         except BaseException:
             lab.ledger.on_step = on_step  # a second interrupt waits

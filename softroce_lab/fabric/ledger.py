@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -27,7 +28,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from softroce_lab.errors import LabError
+from softroce_lab.errors import LabError, RunError
+from softroce_lab.fabric import room, syscalls
 from softroce_lab.fabric.identity import ProcessIdentity, boot_id
 
 State = Literal["starting", "up", "stopping"]
@@ -35,6 +37,7 @@ State = Literal["starting", "up", "stopping"]
 FILE = "ledger.jsonl"
 _FORMAT = 1
 _LOCK_POLL_S = 0.01
+_RESERVE_BYTES = 4096  # behind every line: room to take a lab down on a full file system
 _MODE = 0o700  # whoever may open the directory may lock it, and so keep the lab from going down
 
 
@@ -247,7 +250,7 @@ class Ledger:
         """Claim a lab's name by making its directory. FileExistsError if it is claimed."""
         self = cls(directory, _claimed(directory), on_step)
         try:
-            self._append(record="lab", **_header(directory.name, ephemeral))
+            self._append({"record": "lab", **_header(directory.name, ephemeral)})
         except BaseException:
             self.destroy()
             raise
@@ -265,31 +268,56 @@ class Ledger:
         text = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         os.ftruncate(self._fd, text.rfind(b"\n") + 1)
 
-    def _append(self, **record: object) -> None:
+    def _append(self, record: dict[str, Any], *, dispensable: bool = False) -> None:
+        """Write a line down. RunError if it finds no room, unless it is dispensable."""
         self.on_step()
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        if os.write(self._fd, line) != len(line):
-            raise OSError(f"the ledger {self.directory / FILE} took only part of a line")
+        try:
+            self._write(line, 0 if dispensable else _RESERVE_BYTES)
+        except OSError as error:
+            if not dispensable:
+                path = self.directory / FILE
+                raise RunError(f"cannot write {path}: {error.strerror}", hint=room.HINT) from error
         self.history.add(record)
         self.on_step()
 
+    def _write(self, line: bytes, reserve_bytes: int) -> None:
+        """Append the whole line, or nothing and raise OSError."""
+        end = os.fstat(self._fd).st_size
+        if reserve_bytes:
+            self._reserve(end, len(line) + reserve_bytes)
+        try:
+            if os.write(self._fd, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(self._fd, end)  # or the next line would be glued to a torn one
+            raise
+
+    def _reserve(self, offset: int, length_bytes: int) -> None:
+        try:
+            syscalls.reserve(self._fd, offset, length_bytes)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # then a line may find no room, and says so
+                raise
+
     def enter_state(self, state: State, **facts: object) -> None:
-        """Note how far the lab is."""
-        self._append(record="state", state=state, **facts)
+        """Note how far the lab is. That it is on its way out can be left unsaid."""
+        record = {"record": "state", "state": state, **facts}
+        self._append(record, dispensable=state == "stopping")
 
     def announce(self, kind: str, **facts: object) -> int:
         """Write an object down that is about to be made; its id."""
         number = self.history.next_id
-        self._append(record="object", id=number, kind=kind, **facts)
+        self._append({"record": "object", "id": number, "kind": kind, **facts})
         return number
 
     def identify(self, number: int, **facts: object) -> None:
         """Write down what an announced object turned out to be."""
-        self._append(record="identity", id=number, **facts)
+        self._append({"record": "identity", "id": number, **facts})
 
     def strike(self, number: int) -> None:
-        """Note that an object is gone."""
-        self._append(record="gone", id=number)
+        """Note that an object is gone; where that finds no room, whoever looks sees it too."""
+        self._append({"record": "gone", "id": number}, dispensable=True)
 
     def destroy(self) -> None:
         """Remove the lab's directory, which is to hold nothing but the ledger, and close."""

@@ -13,6 +13,7 @@ from softroce_lab.fabric import interrupts, ledger, removal
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import History, LabBusyError, Ledger, LedgerDamagedError
 from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.room import needing_room
 
 DIRECTORY = Path("/run/softroce_lab")
 
@@ -135,7 +136,7 @@ def down(name: str, say: removal.Say, on_step: Callable[[], None] = ledger.no_st
     An interrupt waits until that is done. UserError, LabBusyError.
     """
     directory = existing(name)
-    with interrupts.held(), needing_root():
+    with interrupts.held(), needing_root(), needing_room(directory):
         removal.remove(Ledger.resume(directory, on_step=on_step), say)
 
 

@@ -14,6 +14,7 @@ MS_PRIVATE = 1 << 18
 MS_SHARED = 1 << 20
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
+FALLOC_FL_KEEP_SIZE = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,3 +45,9 @@ def mount(source: str, target: str, kind: str | None, flags: int) -> None:
 def umount(target: str) -> None:
     """umount2(2), lazily: the mount leaves the tree at once, whoever still uses it."""
     _checked(_libc.umount2(target.encode(), MNT_DETACH | UMOUNT_NOFOLLOW), target)
+
+
+def reserve(fd: int, offset: int, length_bytes: int) -> None:
+    """fallocate(2): writes to this range of a file will find room. The file's size stays."""
+    start, length = ctypes.c_long(offset), ctypes.c_long(length_bytes)
+    _checked(_libc.fallocate(fd, FALLOC_FL_KEEP_SIZE, start, length))
