@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "bitmap.hpp"
@@ -25,7 +26,7 @@ inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std:
 
 struct SendMessage {
   Handle handle = kNoHandle;
-  SpinLock lock;
+  std::mutex lock;
 
   PeerIndex peer = 0;
   MessageKey key;
@@ -55,7 +56,7 @@ struct SendMessage {
 
 struct ReceiveMessage {
   Handle handle = kNoHandle;
-  SpinLock lock;
+  std::mutex lock;
 
   PeerIndex peer = 0;
   MessageKey key;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <queue>
 #include <span>
 #include <string>
@@ -176,7 +177,7 @@ class MessageEngine {
   std::uint32_t recovery_psn_ = 0;
   std::uint32_t credit_;
 
-  SpinLock peers_lock_;  // against a snapshot while a peer is being added
+  std::mutex peers_lock_;  // against a snapshot while a peer is being added
   std::deque<Peer> peers_;
   std::vector<Time> peer_look_at_;
   std::unordered_map<std::uint64_t, PeerIndex> peer_by_source_;

@@ -2,8 +2,6 @@
 // Objects named by handles that go stale: a handle is an index and the generation of its use.
 #pragma once
 
-#include <time.h>
-
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -16,32 +14,7 @@ using Handle = std::uint64_t;
 inline constexpr Handle kNoHandle = 0;
 inline constexpr Handle kReceiveTag = Handle{1} << 63;  // tells receives' handles from sends'
 
-// Lets other threads of this CPU run, those of a lower priority too, which sched_yield does not: a
-// real-time thread that spins for what one of them holds would wait for ever.
-inline void rest() {
-  constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 20'000};
-  nanosleep(&kWait, nullptr);
-}
-
-// Held for moments only: the engine takes it to recycle a message, a policy's thread to copy one.
-class SpinLock {
- public:
-  void lock() {
-    for (int tries = 0; flag_.test_and_set(std::memory_order_acquire); ++tries) {
-      if (tries < kSpins)
-        __builtin_ia32_pause();
-      else
-        rest();
-    }
-  }
-  void unlock() { flag_.clear(std::memory_order_release); }
-
- private:
-  static constexpr int kSpins = 200;  // some microseconds
-  std::atomic_flag flag_;
-};
-
-// T has members `Handle handle` and `SpinLock lock`. Objects are never freed before the pool is,
+// T has members `Handle handle` and `std::mutex lock`. Objects are never freed before the pool is,
 // so that a stale handle may be looked up from another thread.
 template <typename T, Handle Tag>
 class Pool {

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,13 @@ int make_event_fd() {
 void signal_fd(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);  // full is as good as set
+}
+
+// Lets other threads of this CPU run, those of a lower priority too, which sched_yield does not: a
+// real-time thread that waits for the engine would wait for ever.
+void rest() {
+  constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 20'000};
+  nanosleep(&kWait, nullptr);
 }
 
 void drain_fd(int fd) {
