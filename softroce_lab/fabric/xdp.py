@@ -154,11 +154,6 @@ class XdpFabric:
             self._add_route(nodes[route.node], route.destination, route.ports)
 
     def _add_route(self, node: int, destination: str, ports: Sequence[Port]) -> None:
-        if len(ports) > xdp_layout.GROUP_PORTS:
-            raise UserError(
-                f"{len(ports)} equal-cost ports to {destination}",
-                hint=f"a switch chooses among {xdp_layout.GROUP_PORTS} at most",
-            )
         prefix = ipaddress.IPv4Network(destination)
         value = xdp_layout.group([port.ifindex for port in ports])
         if prefix.prefixlen == 32:

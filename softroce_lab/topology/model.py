@@ -18,6 +18,7 @@ from softroce_lab.topology.plan import LoadBalancing, NodeKind
 from softroce_lab.topology.validation import Model, editor_schema
 
 MAX_PORTS = 4000
+MAX_EQUAL_COST_PORTS = 64  # what a route's map entry in the XDP switch holds
 MAX_LAB_NAME = 32
 MAX_NODE_NAME = 31  # with the lab's name and a hyphen it names a namespace: at most 64
 MTU_DEFAULT_BYTES = 2200  # IB path MTU 2048 with all its headers

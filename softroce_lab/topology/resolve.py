@@ -14,6 +14,7 @@ from softroce_lab.faults.resolve import resolve as resolve_faults
 from softroce_lab.topology import generators
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.model import (
+    MAX_EQUAL_COST_PORTS,
     MAX_PORTS,
     Endpoint,
     Graph,
@@ -62,7 +63,7 @@ def resolve(
         load_balancing=raw.lb,
         nodes=nodes,
         links=links,
-        routes=_routes(nodes, neighbours),
+        routes=_routes(nodes, neighbours, source),
         faults=on_links + resolve_faults(rules, nodes, links, seed, before=on_links),
         digest="",
     )
@@ -191,8 +192,8 @@ def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
     )
 
 
-def _routes(nodes: Sequence[Node], neighbours: Neighbours) -> tuple[Route, ...]:
-    """All shortest next hops from every switch to every host.
+def _routes(nodes: Sequence[Node], neighbours: Neighbours, source: Source) -> tuple[Route, ...]:
+    """All shortest next hops from every switch to every host; UserError if they are too many.
 
     A host has one link, so no shortest path to another host passes through it: the search need
     not know about hosts.
@@ -207,6 +208,10 @@ def _routes(nodes: Sequence[Node], neighbours: Neighbours) -> tuple[Route, ...]:
         ((_, last),) = ((peer, port) for port, peer in neighbours[edge] if peer == host.name)
         for switch in switches:
             ports = (last,) if switch == edge else toward[edge][switch]
+            if len(ports) > MAX_EQUAL_COST_PORTS:
+                what = f"{len(ports)} equal-cost ports lead from {switch!r} to {host.name!r}"
+                hint = f"a switch chooses among {MAX_EQUAL_COST_PORTS} at most"
+                raise source.error(("topology",), what, hint=hint, at_key=True)
             routes.append(Route(switch, f"{host.address}/32", ports))
     return tuple(routes)
 

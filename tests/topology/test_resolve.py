@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.topology.model import TopologyFile
+from softroce_lab.fabric import xdp_layout
+from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
 from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.resolve import resolve
 from softroce_lab.topology.validation import validate
@@ -147,6 +148,22 @@ def test_too_many_links() -> None:
     links = [f"s1:a{i}-s2:b{i}" for i in range(2001)]
     with pytest.raises(UserError, match=r"^x.yaml:6:3: 2001 links make more than 4000 ports"):
         plan_of(graph("s1 s2", *links).replace("s1: {kind: switch}", "s1: {kind: host}"))
+
+
+def parallel(links: int) -> str:
+    joined = [f"s1:a{i}-s2:b{i}" for i in range(links)]
+    return graph("h1 h2 s1 s2", "h1:a-s1:h", "h2:a-s2:h", *joined)
+
+
+def test_a_switch_chooses_among_64_equal_cost_ports() -> None:
+    assert max(len(route.ports) for route in plan_of(parallel(64)).routes) == 64
+    with pytest.raises(UserError) as caught:
+        plan_of(parallel(65))
+    assert str(caught.value) == (
+        "x.yaml:2:1: 65 equal-cost ports lead from 's2' to 'h1'\n"
+        "  hint: a switch chooses among 64 at most"
+    )
+    assert MAX_EQUAL_COST_PORTS == xdp_layout.GROUP_PORTS
 
 
 def hops(plan: Plan, source: str, destination: str) -> set[int]:
