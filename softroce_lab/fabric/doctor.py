@@ -13,8 +13,10 @@ import dataclasses
 import importlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import bpf, bpf_probe, links, monitor, netns, syscalls, xsk
@@ -150,9 +152,28 @@ def _af_xdp() -> str:
     return f"with {_UMEM_BYTES >> 20} MiB of packet memory"
 
 
+@contextlib.contextmanager
+def _errors_aside() -> Iterator[IO[bytes]]:
+    """What the process writes to its standard error meanwhile goes to a file."""
+    with tempfile.TemporaryFile() as aside:
+        before = os.dup(2)
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield aside
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 def _compiler() -> None:
-    with Module("plain_redirect.c", ("plain_host",), {"LAB_PORTS": 2}):
-        pass
+    with _errors_aside() as log:  # bcc's compiler and libbpf write there by themselves
+        try:
+            with Module("plain_redirect.c", ("plain_host",), {"LAB_PORTS": 2}):
+                pass
+        except LabError as error:
+            log.seek(0)
+            said = log.readline().decode("utf-8", "replace").strip()
+            raise LabError(f"{error.what}; {said}" if said else error.what) from error
 
 
 def _native_module() -> None:

@@ -20,6 +20,8 @@ def execute(lab: str | None, node: str, argv: Sequence[str]) -> NoReturn:
     Nothing but the network namespace changes; in particular /sys stays, and with it any bpffs.
     UserError for an unknown lab, node or program.
     """
+    if not argv[0]:
+        raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
     with needing_root():
         fd = _namespace(_chosen(lab), node)
         syscalls.setns(fd, syscalls.CLONE_NEWNET)

@@ -17,3 +17,5 @@ def test_what_is_missing_says_why_and_how(lab):
     assert result.returncode == 3
     assert "MISSING  the rights of root" in result.stdout
     assert "get: run it as root, or with sudo" in result.stdout
+    assert "MISSING  bcc's compiler" in result.stdout
+    assert result.stderr == ""

@@ -53,6 +53,12 @@ def test_an_unknown_program_is_refused(running, run_lab):
     assert "cannot run /no/such: No such file" in result.stderr
 
 
+def test_an_empty_word_is_no_program(running, run_lab):
+    result = run_lab("exec", "--lab", running.name, "h1", "--", "")
+    assert result.returncode == 2
+    assert "lab: the command is an empty word" in result.stderr
+
+
 def test_several_labs_need_a_name(running, run_lab):
     other = topology.load("two-hosts", name=f"{running.name}b")
     with lab.up(other) as second:

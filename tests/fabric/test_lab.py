@@ -276,3 +276,17 @@ def test_an_idle_fabric_is_silent(leaf_spine, eventually):
 
     before = packets()
     assert not eventually(lambda: packets() != before, timeout_s=1.5)
+
+
+@pytest.mark.parametrize(
+    ("states", "word"), [(["starting"], "is starting"), (["starting", "up"], "in use")]
+)
+def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, states, word):
+    book = ledger.Ledger.begin(traces.directory, ephemeral=False)
+    for state in states:
+        book.enter_state(state)
+    with pytest.raises(UserError) as caught:
+        runtime.claim(lab_name, ephemeral=False, say=print, on_step=ledger.no_step)
+    assert word in caught.value.what
+    assert caught.value.hint == "wait for the process that works on it"
+    book.close()
