@@ -15,7 +15,6 @@ PROJECT_ROOT = _PACKAGE.parent if _IN_CHECKOUT else _PACKAGE / "data"
 XDP = PROJECT_ROOT / "xdp"
 TOPOLOGIES = PROJECT_ROOT / "netns_topologies"
 FAULTS = PROJECT_ROOT / "faults"
-WORKLOADS = PROJECT_ROOT / "workloads"
 
 
 def native_program(name: str) -> Path:

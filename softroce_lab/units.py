@@ -134,8 +134,3 @@ def format_duration(time_ns: float) -> str:
 def format_rate(rate_bps: float) -> str:
     """`2345000000` -> `2.35 Gbit/s`."""
     return _scaled(rate_bps, _RATE_STEPS)
-
-
-def format_percent(probability: float | Fraction) -> str:
-    """`0.01` -> `1%`, short and without an exponent where that is readable."""
-    return f"{float(probability) * 100:.6g}%"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import struct
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,11 +40,6 @@ def u32(number: int) -> bytes:
 def u64(number: int) -> bytes:
     """Value of the arrays of counts and tokens."""
     return struct.pack("=Q", number)
-
-
-def read_u64(value: bytes) -> int:
-    """The number in such a value."""
-    return int.from_bytes(value, sys.byteorder)
 
 
 def mac_bytes(mac: str) -> bytes:
