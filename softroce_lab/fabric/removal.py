@@ -27,6 +27,9 @@ def remove(ledger: Ledger, say: Say) -> None:
     LabError if a process does not die of SIGKILL, or if the lab's directory holds foreign files;
     what is left is then still in the ledger.
     """
+    if not ledger.history.header:  # nothing was made
+        ledger.destroy()
+        return
     ledger.enter_state("stopping")
     removers = _REMOVERS
     if ledger.history.header["boot"] == boot_id():

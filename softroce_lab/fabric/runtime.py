@@ -137,7 +137,14 @@ def down(name: str, say: removal.Say, on_step: Callable[[], None] = ledger.no_st
     """
     directory = existing(name)
     with interrupts.held(), needing_root(), needing_room(directory):
-        removal.remove(Ledger.resume(directory, on_step=on_step), say)
+        if _has_ledger(directory):
+            removal.remove(Ledger.resume(directory, on_step=on_step), say)
+        else:
+            ledger.remove_empty(directory)
+
+
+def _has_ledger(directory: Path) -> bool:
+    return (directory / ledger.FILE).exists()
 
 
 def down_all(say: removal.Say) -> Iterator[str]:
@@ -194,14 +201,12 @@ def sweep(
     """Remove the remains of a lab; nothing happens if it became a lab, or was swept, meanwhile."""
     directory = DIRECTORY / condition.name
     try:
-        if not (directory / ledger.FILE).exists():
+        if not _has_ledger(directory):
             ledger.remove_empty(directory)
             return
         remains = Ledger.resume(directory, on_step=on_step)
     except (FileNotFoundError, LabBusyError):
         return
-    if not remains.history.header:
-        remains.destroy()
-    elif _why_remains(remains.history):
+    if _why_remains(remains.history):
         removal.remove(remains, say)
     remains.close()

@@ -199,3 +199,12 @@ def test_one_that_cannot_be_removed_keeps_no_other(labs):
     assert [error.what for error in done.failures] == [
         f"{labs}/m holds what the lab did not make: diary"
     ]
+
+
+@pytest.mark.parametrize("text", [None, b"", b'{"record":"la'])
+def test_down_takes_away_a_claim_that_died_at_once(labs, text):
+    (labs / "a").mkdir()
+    if text is not None:
+        (labs / "a" / ledger.FILE).write_bytes(text)
+    runtime.down("a", ignore)
+    assert not labs.exists()
