@@ -117,6 +117,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     RunError when a host fails, or when nothing moves for `STALL_S`; hosts are gone afterwards.
     """
     before = lab.xdp.counters()
+    written = monitor.sync(lab.directory, _SYNC_S)
     stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
@@ -133,7 +134,9 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         for host, role in ((source, "sent"), (destination, "received")):
             figures, saved[host.node.name] = host.finish()
             done[role] |= figures
-    monitor.sync(lab.directory, _SYNC_S)
+    drained = monitor.sync(lab.directory, _SYNC_S)
+    unwritten = drained.drops_lost - written.drops_lost
+    unwritten += drained.captures_lost - written.captures_lost
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
     accounts = Accounts(lab.plan, before, lab.xdp.counters(), hosts)
@@ -152,7 +155,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         drops=drops,
         links=links,
         ports=ports,
-        fidelity=judge(links, ports, hosts, stolen.share()),
+        fidelity=judge(links, ports, hosts, unwritten=unwritten, stolen=stolen.share()),
     )
 
 

@@ -46,10 +46,16 @@ def judge(
     links: Sequence[LinkFigures],
     ports: Sequence[PortFigures],
     hosts: Mapping[str, Mapping[str, Any]],
+    *,
+    unwritten: int,
     stolen: float,
 ) -> Fidelity:
-    """The verdict from links, ports, what each host process said of itself, and stolen CPU time."""
-    return Fidelity((*_lost(links, ports), *_late(hosts), *_stolen(stolen)))
+    """The verdict from links, ports, and what each host process said of itself.
+
+    `unwritten`: records of drops and captured packets that the monitor's files had no room for;
+    `stolen`: share of the CPUs' time that the hypervisor gave to others.
+    """
+    return Fidelity((*_lost(links, ports, unwritten), *_late(hosts), *_stolen(stolen)))
 
 
 def _stolen(share: float) -> list[str]:
@@ -58,7 +64,7 @@ def _stolen(share: float) -> list[str]:
     return [f"the hypervisor gave {share:.0%} of the CPUs' time to others"]
 
 
-def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures]) -> list[str]:
+def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures], unwritten: int) -> list[str]:
     reasons = [
         f"the emulator lost {link.emulator_drops} frames on {link.name}"
         for link in links
@@ -69,7 +75,7 @@ def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures]) -> list[st
         for port in ports
         if port.emulator_drops
     ]
-    unrecorded = sum(link.records_lost for link in links)
+    unrecorded = unwritten + sum(link.records_lost for link in links)
     if unrecorded:
         reasons.append(f"{unrecorded} records of drops or captured packets were lost")
     return reasons

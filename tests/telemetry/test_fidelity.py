@@ -26,11 +26,12 @@ def host(decision_ns=0, timers=ON_TIME):
     return {"decision_lateness_ns": {"p99": decision_ns}, "timer_lateness_log2_ns": timers}
 
 
-def verdict(*, link=(), port=(), hosts=None, stolen=0.0):
+def verdict(*, link=(), port=(), hosts=None, unwritten=0, stolen=0.0):
     """Of a run with one link and one port, changed as said."""
     links = [dataclasses.replace(LINK, **dict(link)), LINK]
     ports = [dataclasses.replace(PORT, **dict(port)), PORT]
-    return judge(links, ports, {"h1": host()} if hosts is None else hosts, stolen)
+    said = {"h1": host()} if hosts is None else hosts
+    return judge(links, ports, said, unwritten=unwritten, stolen=stolen)
 
 
 def test_a_run_without_reproach():
@@ -83,6 +84,11 @@ def test_all_reasons_together():
 def test_negative_conservation_is_a_reproach_too():
     """More frames at the far end than were sent: somebody's count is wrong."""
     assert not verdict(link={"emulator_drops": -1}.items()).faithful
+
+
+def test_records_without_room_and_those_that_overflowed_are_counted_together():
+    fidelity = verdict(unwritten=5, link={"records_lost": 4}.items())
+    assert fidelity.reasons == ("9 records of drops or captured packets were lost",)
 
 
 @pytest.mark.parametrize(
