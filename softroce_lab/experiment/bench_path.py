@@ -180,7 +180,7 @@ class PathBench:
         }
 
     def round(self) -> None:
-        """One sample of each, to and fro: those that are compared are neighbours in time."""
+        """One sample of each, forth and back: those that are compared are neighbours in time."""
         measures = {
             "loss": self._loss,
             "switch": self._switch,

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab import __version__
+from softroce_lab.errors import RunError
 from softroce_lab.telemetry import rundir
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
 
@@ -45,7 +46,7 @@ def test_a_link_that_was_left_half_made_is_no_obstacle(runs):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(RunError, match="cannot write .*file"):
         RunDirectory.create("demo", under=tmp_path / "file")
 
 
