@@ -46,7 +46,7 @@ def test_a_link_that_was_left_half_made_is_no_obstacle(runs):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot write .*file"):
+    with pytest.raises(RunError, match=r"cannot write .*file"):
         RunDirectory.create("demo", under=tmp_path / "file")
 
 
