@@ -169,7 +169,7 @@ class CsaUd(DatagramPolicy):
     @staticmethod
     def _flowing(receive: Receiving, state: ReceiveState) -> bool:
         advanced = state.received > receive.received
-        return state.open and advanced and state.highest + 1 < state.count
+        return advanced and not receive.tail_due and state.highest + 1 < state.count
 
     def _request(
         self, work: PeerWork, receive: Receiving, missing: npt.NDArray[np.bool_], now_ns: int

@@ -46,7 +46,7 @@ class UdRto(DatagramPolicy):
 
     def _telling_ns(self, work: PeerWork) -> int:
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
-        return self.clamp(srtt // 4)
+        return min(max(srtt // 4, self.timing.tell_least_ns), self.timing.t_max_ns)
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -77,7 +77,8 @@ class UdRto(DatagramPolicy):
         if state is None:
             return
         came = state.received + state.duplicates > receive.received
-        interval_ns = self._telling_ns(work) if came else self.clamp(2 * receive.interval_ns)
+        later_ns = min(2 * receive.interval_ns, self.timing.t_max_ns)
+        interval_ns = self._telling_ns(work) if came else later_ns
         receive.interval_ns = interval_ns
         if came or interval_ns == self.timing.t_max_ns:
             yield from self._tell(work, receive)
