@@ -8,6 +8,7 @@ import os
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
+MS_REMOUNT = 0x20
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 1 << 18
@@ -35,11 +36,11 @@ def setns(fd: int, flags: int) -> None:
     _checked(_libc.setns(fd, flags))
 
 
-def mount(source: str, target: str, kind: str | None, flags: int) -> None:
-    """mount(2)."""
-    encoded = kind.encode() if kind is not None else None
-    options = ctypes.c_ulong(flags)
-    _checked(_libc.mount(source.encode(), target.encode(), encoded, options, None), target)
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2); `data` is what the file system is told, as "size=1m"."""
+    encoded = [None if text is None else text.encode() for text in (kind, data)]
+    arguments = (source.encode(), target.encode(), encoded[0], ctypes.c_ulong(flags), encoded[1])
+    _checked(_libc.mount(*arguments), target)
 
 
 def umount(target: str) -> None:

@@ -12,8 +12,8 @@ def test_the_same_as_json(lab):
     assert all(set(each) == keys for each in document["capabilities"])
 
 
-def test_what_is_missing_says_why_and_how(lab):
-    result = lab.run("doctor", user=65534)
+def test_what_is_missing_says_why_and_how(lab, nobody):
+    result = lab.run("doctor", user=nobody)
     assert result.returncode == 3
     assert "MISSING  the rights of root" in result.stdout
     assert "get: run it as root, or with sudo" in result.stdout

@@ -24,9 +24,9 @@ def test_the_same_as_json(lab):
     assert len(found["plan"]["nodes"]) == 3
 
 
-def test_who_is_not_root_is_told_so(lab):
+def test_who_is_not_root_is_told_so(lab, nobody):
     lab.up()
-    result = lab.run("status", lab.name, user=65534)
+    result = lab.run("status", lab.name, user=nobody)
     assert result.returncode == 3
     assert "run it as root" in result.stderr
 

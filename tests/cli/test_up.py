@@ -68,8 +68,8 @@ def test_a_file_that_is_not_there(lab):
     assert "Traceback" not in result.stderr
 
 
-def test_without_rights(lab):
-    result = lab.run("up", "two-hosts", "--name", lab.name, user=65534)
+def test_without_rights(lab, nobody):
+    result = lab.run("up", "two-hosts", "--name", lab.name, user=nobody)
     assert result.returncode == 3
     assert "root" in result.stderr
     assert "Traceback" not in result.stderr

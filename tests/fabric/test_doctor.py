@@ -40,8 +40,8 @@ def test_a_missing_tool_is_absent_but_not_required(monkeypatch, tmp_path):
     assert "apt install" in finding.how
 
 
-def test_without_rights_it_finds_out_and_exits_with_3(run_lab):
-    result = run_lab("doctor", "--json", user=65534)
+def test_without_rights_it_finds_out_and_exits_with_3(run_lab, nobody):
+    result = run_lab("doctor", "--json", user=nobody)
     document = json.loads(result.stdout)
     assert result.returncode == 3
     assert not document["healthy"]

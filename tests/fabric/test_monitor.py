@@ -48,7 +48,7 @@ def small(tmp_path) -> Iterator[Path]:
     """A file system of 512 KiB in memory."""
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "small", folder], check=True)
+    syscalls.mount("small", str(folder), "tmpfs", 0, "size=512k")
     yield folder
     syscalls.umount(str(folder))
 

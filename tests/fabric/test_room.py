@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -24,8 +23,7 @@ class SmallRun:
         self.path = path
 
     def resize(self, size_bytes):
-        options = f"remount,size={size_bytes}"
-        subprocess.run(["mount", "-o", options, self.path], check=True)
+        syscalls.mount("small", str(self.path), None, syscalls.MS_REMOUNT, f"size={size_bytes}")
 
     def fill(self):
         with (self.path / "filler").open("ab", buffering=0) as file:
@@ -43,7 +41,7 @@ class SmallRun:
 @pytest.fixture
 def small_run(monkeypatch):
     path = Path(tempfile.mkdtemp(prefix="lab"))  # short: sockets live there
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", path], check=True)
+    syscalls.mount("small", str(path), "tmpfs", 0, "size=1m")
     monkeypatch.setattr(runtime, "DIRECTORY", path / "labs")
     yield SmallRun(path)
     syscalls.umount(str(path))
