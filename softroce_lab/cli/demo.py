@@ -75,13 +75,21 @@ def demo(
     ] = None,
     topology: Annotated[str, typer.Option(help="A topology file, or a ready one.")] = "leaf-spine",
     faults: Annotated[
-        str, typer.Option(help="A fault profile, or a ready one; none: no faults.")
-    ] = "spine-loss-1pct",
+        str | None,
+        typer.Option(
+            help="A fault profile, or a ready one, beside the topology's own faults; none: no "
+            "profile. By default spine-loss-1pct, on leaf-spine alone."
+        ),
+    ] = None,
     message: Annotated[str, typer.Option(help="Size of a message.")] = "1MiB",
     depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = DEPTH,
     capture: Annotated[
-        str, typer.Option(help="Capture this link (near->far); none: capture nothing.")
-    ] = "leaf1->spine1",
+        str | None,
+        typer.Option(
+            help="Capture this direction of a link (near->far); none: capture nothing. By default "
+            "leaf1->spine1, on leaf-spine alone."
+        ),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the received file here.")] = None,
     name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
     xdp: Xdp = XdpMode.AUTO,
@@ -93,11 +101,11 @@ def demo(
         file=file,
         transports=tuple(transport or experiment.TRANSPORTS),
         topology=topology,
-        faults=None if faults == "none" else faults,
+        faults=_chosen(faults, "spine-loss-1pct", topology),
         name=name,
         seed=seed,
         mode=xdp.value,
-        capture=None if capture == "none" else capture,
+        capture=_chosen(capture, "leaf1->spine1", topology),
         message_bytes=_message_bytes(message),
         depth=depth,
         save=save,
@@ -110,6 +118,13 @@ def demo(
         _print(outcome)
     if not outcome.verified:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _chosen(option: str | None, default: str, topology: str) -> str | None:
+    """What a user chose, or the default, which fits the default topology alone; None: nothing."""
+    if option is None:
+        return default if topology == "leaf-spine" else None
+    return None if option == "none" else option
 
 
 def _message_bytes(text: str) -> int:
