@@ -57,7 +57,7 @@ def test_one_seed_is_one_fate(demo, small_file, nothing_left):
     assert lost_first(demo.folder / other["run_dir"]) != lost[0]
 
 
-def runs_to_believe(demo, *arguments, attempts=4):
+def runs_to_believe(demo, *arguments, attempts=2):
     """The runs of a demo, again while the machine was too busy elsewhere to say anything."""
     for _ in range(attempts):
         runs = demo.json(*arguments)["runs"]
@@ -67,11 +67,18 @@ def runs_to_believe(demo, *arguments, attempts=4):
 
 
 @pytest.mark.full("p99")
-def test_recovery_is_quicker_than_a_timer(demo, full):
-    """The p99 of csa_ud is below ud_rto's in the median of seeds, 10 in full."""
+def test_recovery_is_quicker_than_a_timer(demo, tmp_path, full):
+    """The p99 of csa_ud is below ud_rto's in the median of seeds: 10 of libLLVM in full.
+
+    In short, three seeds of so many messages that a stall of the machine or two is not their p99.
+    """
+    many = tmp_path / "many"
+    with many.open("wb") as file:
+        file.truncate(512 << 20)
+    arguments = () if full else ("--file", str(many), "--capture", "none")
     ratios = []
-    for seed in range(10 if full else 5):
-        csa_ud, ud_rto = runs_to_believe(demo, "--seed", str(seed))
+    for seed in range(10 if full else 3):
+        csa_ud, ud_rto = runs_to_believe(demo, "--seed", str(seed), *arguments)
         ratios.append(csa_ud["fct_p99_ns"] / ud_rto["fct_p99_ns"])
     print("p99 of csa_ud over that of ud_rto, by seed:", ratios)
     assert statistics.median(ratios) < 1, ratios
@@ -243,7 +250,8 @@ def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
     time.sleep(after_s)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130, stderr
+    # before Python has begun, a signal ends it as it ends any process
+    assert process.returncode in (130, -number), stderr
     assert "Traceback" not in stderr
 
 
