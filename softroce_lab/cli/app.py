@@ -118,8 +118,11 @@ def _prepare_process() -> None:
 
 def main() -> None:
     """Entry point of the `lab` command."""
-    _prepare_process()
-    app(prog_name="lab")
+    try:
+        _prepare_process()
+        app(prog_name="lab")
+    except KeyboardInterrupt:  # before typer listens, or after
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 if __name__ == "__main__":
