@@ -4,15 +4,19 @@
  * Compiled and loaded once per lab by bcc; everything that differs between ports is in the maps.
  *
  * Compile-time parameters: LAB_TOKEN (the lab's probe token), LAB_PORTS (largest ifindex + 1),
- * LAB_LINKS (directed links), LAB_ROUTES (prefixes), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of
+ * LAB_LINKS (directed links), LAB_ROUTES (prefixes), LAB_NAMES (packets that can be named),
+ * LAB_FLOWS (connections with relative numbers), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of
  * the ring buffers, powers of two).
  *
  * The fate of the link A->B is decided where the lab first sees the packet on it: at A's egress if
- * A is a switch, else at B's ingress.
+ * A is a switch, else at B's ingress. XDP cannot hold a frame, so one that enters a shaped link, or
+ * came over one from a host, goes to the wire stage with its verdict in front (lab_shape.h).
  */
 #include "lab_maps.h"
+#include "lab_nd.h"
 #include "lab_parse.h"
 #include "lab_records.h"
+#include "lab_shape.h"
 
 #define ARP_REQUEST 1 /* RFC 826 */
 #define ARP_REPLY 2
@@ -20,7 +24,7 @@
 BPF_ARRAY(ports, struct lab_port, LAB_PORTS);
 BPF_PERCPU_ARRAY(counters, struct lab_counters, LAB_PORTS);
 BPF_DEVMAP(egress, LAB_PORTS);
-BPF_XSKMAP(xsks, LAB_PORTS);
+BPF_XSKMAP(xsks, LAB_PORTS); /* of a host's port: its RNIC; of a switch's: the wire stage */
 BPF_ARRAY(probe_seen, u64, LAB_PORTS);
 
 BPF_HASH(exact_routes, struct lab_exact_key, struct lab_group, LAB_ROUTES);
@@ -28,7 +32,13 @@ BPF_LPM_TRIE(prefix_routes, struct lab_prefix_key, struct lab_group, LAB_ROUTES)
 
 BPF_ARRAY(links, struct lab_link, LAB_LINKS);
 BPF_ARRAY(fault_sets, struct lab_fault_set, 2 * LAB_LINKS); /* 2 * directed link + slot */
-BPF_ARRAY(link_index, u64, LAB_LINKS);
+BPF_ARRAY(fault_states, struct lab_fault_state, 2 * LAB_LINKS);
+BPF_HASH(names, struct lab_name_key, struct lab_named, LAB_NAMES);
+BPF_ARRAY(timeline, struct lab_timeline, 1);
+BPF_TABLE("lru_hash", struct lab_flow_key, struct lab_flow_state, flows, LAB_FLOWS);
+BPF_ARRAY(flow_counts, u64, LAB_PORTS); /* connections of the host at a port */
+/* Bytes that wait in a directed link's queue; the wire stage writes them through a mapping. */
+BPF_F_TABLE("array", u32, u64, queues, LAB_LINKS, BPF_F_MMAPABLE);
 
 /* A capture is put together here, because its size varies and a reservation's may not. */
 struct capture_buffer {
@@ -58,9 +68,8 @@ struct arp_frame {
   u32 target;
 } __attribute__((packed));
 
-static inline void log_drop(const struct lab_frame *frame, const struct lab_identity *id,
-                            const struct lab_bth *bth, u32 link, u32 rule_id,
-                            struct lab_counters *count) {
+static inline void log_effect(const struct lab_frame *frame, const struct lab_packet *packet,
+                              u32 link, u32 rule_id, u32 effect, struct lab_counters *count) {
   struct lab_drop *drop = drops.ringbuf_reserve(sizeof(*drop));
 
   if (!drop) {
@@ -70,24 +79,40 @@ static inline void log_drop(const struct lab_frame *frame, const struct lab_iden
   drop->time_ns = bpf_ktime_get_ns();
   drop->directed_link = link;
   drop->rule_id = rule_id;
-  drop->src = id->src;
-  drop->dst = id->dst;
-  drop->message = id->message;
-  drop->index = id->index;
-  drop->operation = id->operation;
-  drop->step = id->step;
-  drop->kind = id->kind;
-  drop->attempt = id->attempt;
+  drop->src = packet->id.src;
+  drop->dst = packet->id.dst;
+  drop->message = packet->id.message;
+  drop->index = packet->id.index;
+  drop->operation = packet->id.operation;
+  drop->step = packet->id.step;
+  drop->kind = packet->id.kind;
+  drop->attempt = packet->id.attempt;
   drop->sport = frame->flow.sport;
-  drop->psn = bth ? bpf_ntohl(bth->psn) & LAB_24_BITS : 0;
-  drop->qpn = bth ? bpf_ntohl(bth->qpn) & LAB_24_BITS : 0;
+  drop->psn = packet->psn;
+  drop->qpn = packet->qpn;
   drop->length = frame->length;
-  drop->zero = 0;
+  drop->effect = effect;
   drops.ringbuf_submit(drop, 0);
 }
 
-static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link, u32 fate,
-                           struct lab_counters *count) {
+static inline void log_effects(const struct lab_frame *frame, const struct lab_packet *packet,
+                               u32 link, const struct lab_verdict *verdict,
+                               struct lab_counters *count) {
+  u32 effects = verdict->effects;
+
+  if (effects & LAB_EFFECT_DROP)
+    log_effect(frame, packet, link, verdict->rule_id[0],
+               effects & (LAB_EFFECT_DROP | LAB_EFFECT_DOWN), count);
+  if (effects & LAB_EFFECT_CORRUPT)
+    log_effect(frame, packet, link, verdict->rule_id[1], LAB_EFFECT_CORRUPT, count);
+  if (effects & LAB_EFFECT_DUPLICATE)
+    log_effect(frame, packet, link, verdict->rule_id[2], LAB_EFFECT_DUPLICATE, count);
+  if (effects & LAB_EFFECT_REORDER)
+    log_effect(frame, packet, link, verdict->rule_id[3], LAB_EFFECT_REORDER, count);
+}
+
+static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
+                           const struct lab_verdict *verdict, struct lab_counters *count) {
   int first = 0;
   struct capture_buffer *buffer = capture_scratch.lookup(&first);
   u32 bytes = length < snap ? length : snap;
@@ -97,47 +122,133 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link, u
   bytes = ((bytes - 1) & (LAB_SNAP_MAX - 1)) + 1;
   buffer->head.time_ns = bpf_ktime_get_ns();
   buffer->head.directed_link = link;
-  buffer->head.fate = fate;
+  buffer->head.fate = verdict->rule_id[0];
   buffer->head.length = length;
   buffer->head.captured = bytes;
+  buffer->head.effects = verdict->effects;
+  buffer->head.zero = 0;
   if (bpf_xdp_load_bytes(ctx, 0, buffer->data, bytes) ||
       captures.ringbuf_output(buffer, sizeof(buffer->head) + bytes, 0))
     count->capture_lost++;
 }
 
-/* The rule that drops this frame on `link`, or LAB_FATE_PASSED; logs the drop. */
-static inline u32 decide(const struct lab_frame *frame, u32 link, u32 armed,
-                         struct lab_counters *count) {
-  u32 slot = 2 * link + (armed & LAB_ARMED_SLOT);
-  struct lab_fault_set *set = fault_sets.lookup(&slot);
-  u64 *counter = link_index.lookup(&link);
-  struct lab_identity id;
-  struct lab_bth *bth;
-  u64 n = 0;
-  int hit;
+/* The moment on the lab's timeline, and what else all links share. */
+static inline struct lab_timeline *lab_clock(u64 *now_ns) {
+  int first = 0;
+  struct lab_timeline *shared = timeline.lookup(&first);
 
-  if (!set || !counter) return LAB_FATE_PASSED;
-  bth = lab_parse_roce(frame, &id);
-  if (lab_fault_needs_index(set, &id)) n = __sync_fetch_and_add(counter, 1);
-  hit = lab_fault_decide(set, &id, n);
-  if (hit < 0 || hit >= LAB_FAULT_RULES) return LAB_FATE_PASSED;
-  log_drop(frame, &id, bth, link, set->rule[hit].rule_id, count);
-  return set->rule[hit].rule_id;
+  if (shared) *now_ns = bpf_ktime_get_ns() - shared->epoch_ns;
+  return shared;
 }
 
-/* Whether `link` loses this frame. Captures it if asked to, lost or not. */
-static inline int loses(struct xdp_md *ctx, const struct lab_frame *frame, u32 link,
-                        struct lab_counters *count) {
+/* At a host's port, where all its packets pass: numbers a connection on its first packet. */
+static inline void learn_flow(const struct lab_frame *frame, u32 ingress) {
+  int first = 0;
+  struct lab_timeline *shared = timeline.lookup(&first);
+  struct lab_cursor cursor = frame->cursor;
+  struct lab_flow_key key = {.src = frame->flow.src, .dst = frame->flow.dst};
+  struct lab_flow_state fresh = {}, *known;
+  struct lab_bth *bth;
+  u64 *total;
+
+  if (!shared || !*(volatile u32 *)&shared->learn || !frame->roce) return;
+  bth = lab_take(&cursor, sizeof(*bth));
+  if (!bth) return;
+  key.qpn = bpf_ntohl(bth->qpn) & LAB_24_BITS;
+  known = flows.lookup(&key);
+  if (known && known->round == shared->round) return;
+  total = flow_counts.lookup(&ingress);
+  if (!total) return;
+  fresh.round = shared->round;
+  fresh.number = __sync_fetch_and_add(total, 1) + 1;
+  fresh.first_psn = bpf_ntohl(bth->psn) & LAB_24_BITS;
+  flows.update(&key, &fresh);
+}
+
+static inline void number_relatively(struct lab_packet *packet) {
+  struct lab_flow_key key = {.src = packet->id.src, .dst = packet->id.dst, .qpn = packet->qpn};
+  struct lab_flow_state *known = flows.lookup(&key);
+
+  if (!known) return;
+  packet->relative_qpn = known->number;
+  packet->relative_psn = ((packet->psn - known->first_psn) & LAB_24_BITS) + 1;
+}
+
+/* Whether a packet that goes by one of the link's names is to be dropped. */
+static inline int hits_name(const struct lab_fault_set *set, u32 slot,
+                            const struct lab_packet *packet, u64 now_ns,
+                            struct lab_verdict *verdict) {
+  struct lab_name_key key = {.link_slot = slot};
+
+  LAB_ROLLED
+  for (u32 i = 0; i < LAB_NAME_TUPLES; i++) {
+    struct lab_named *named;
+
+    if (i >= set->tuples) break;
+    if (!lab_name_of(packet, set->tuple[i], &key)) continue;
+    named = names.lookup(&key);
+    if (named && lab_named_hits(named, packet, set->needs & LAB_NEED_TIME, now_ns)) {
+      verdict->effects = LAB_EFFECT_DROP;
+      verdict->rule_id[0] = named->rule_id;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* What the rules in `slot` do to this frame. */
+static inline void decide(const struct lab_frame *frame, u32 link, u32 slot,
+                          struct lab_verdict *verdict, struct lab_counters *count) {
+  struct lab_fault_set *set = fault_sets.lookup(&slot);
+  struct lab_fault_state *state = fault_states.lookup(&slot);
+  struct lab_packet packet;
+  u64 now_ns = 0;
+
+  if (!set || !state) return;
+  lab_parse_roce(frame, &packet);
+  if (set->needs & LAB_NEED_TIME && !lab_clock(&now_ns)) return;
+  if (set->needs & LAB_NEED_RELATIVE) number_relatively(&packet);
+  if (!hits_name(set, slot, &packet, now_ns, verdict))
+    lab_fault_decide(set, state, &packet, now_ns, verdict);
+  if (verdict->effects) log_effects(frame, &packet, link, verdict, count);
+}
+
+/* Flips one bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
+static inline int corrupt(struct xdp_md *ctx, const struct lab_frame *frame, u64 draw) {
+  u32 skip = frame->roce ? 8 + sizeof(struct lab_bth) : 0;
+  u32 begin = frame->l4_offset + skip;
+  u32 bytes = frame->ip_end - begin;
+  u32 bit;
+  u8 byte;
+
+  if (begin >= frame->ip_end || begin > LAB_SNAP_MAX || bytes > LAB_SNAP_MAX) return 0;
+  bit = (u32)(((draw >> 32) * (u64)(8 * bytes)) >> 32);
+  if (bpf_xdp_load_bytes(ctx, begin + bit / 8, &byte, 1)) return 0;
+  byte ^= 1 << (bit & 7);
+  return !bpf_xdp_store_bytes(ctx, begin + bit / 8, &byte, 1);
+}
+
+/* What a directed link does to this frame: captured, logged and counted, but not yet done. */
+static inline u32 meet(struct xdp_md *ctx, const struct lab_frame *frame, u32 link,
+                       struct lab_verdict *verdict, struct lab_counters *count) {
   struct lab_link *state = links.lookup(&link);
-  u32 fate = LAB_FATE_PASSED;
   u32 armed, snap;
 
+  __builtin_memset(verdict, 0, sizeof(*verdict));
+  verdict->rule_id[0] = LAB_FATE_PASSED;
   if (!state) return 0;
   armed = *(volatile u32 *)&state->armed;
   snap = *(volatile u32 *)&state->snap;
-  if (armed & LAB_ARMED_RULES) fate = decide(frame, link, armed, count);
-  if (snap) capture(ctx, frame->length, snap, link, fate, count);
-  return fate != LAB_FATE_PASSED;
+  if (armed & LAB_ARMED_RULES)
+    decide(frame, link, 2 * link + (armed & LAB_ARMED_SLOT), verdict, count);
+  if (snap) capture(ctx, frame->length, snap, link, verdict, count);
+  if (verdict->effects) {
+    count->link_down += !!(verdict->effects & LAB_EFFECT_DOWN);
+    count->corrupted += !!(verdict->effects & LAB_EFFECT_CORRUPT);
+    count->duplicated += !!(verdict->effects & LAB_EFFECT_DUPLICATE);
+    count->reordered += !!(verdict->effects & LAB_EFFECT_REORDER);
+  }
+  return armed;
 }
 
 /* A probe comes back over its link once; who sent it then notes that the link works. */
@@ -187,6 +298,20 @@ static inline int answer_arp(struct xdp_md *ctx, const struct lab_port *port,
   return XDP_TX;
 }
 
+/* Answers a neighbour solicitation for the gateway; every other ND message ends here. */
+static inline int answer_nd(struct xdp_md *ctx, const struct lab_port *port,
+                            struct lab_counters *count) {
+  struct lab_nd_frame *frame = (void *)(long)ctx->data;
+
+  if ((void *)(frame + 1) > (void *)(long)ctx->data_end || !lab_nd_asks_gateway(frame)) {
+    count->unsupported++;
+    return XDP_DROP;
+  }
+  lab_nd_answer(frame, port->mac);
+  count->answered++;
+  return XDP_TX;
+}
+
 /* Longest prefix match. A host route is the longest there is, so the hash table goes first. */
 static inline struct lab_group *route(u32 node, u32 address) {
   struct lab_exact_key exact = {.node = node, .address = address};
@@ -197,43 +322,102 @@ static inline struct lab_group *route(u32 node, u32 address) {
   return group ? group : prefix_routes.lookup(&prefix);
 }
 
+/* The port whose queue holds least, the first of several from `start` on. */
+static inline u32 least_queue(const struct lab_group *group, u32 start) {
+  u64 least = ~0ULL;
+  u32 best = 0, way = start;
+
+  LAB_ROLLED
+  for (u32 i = 0; i < LAB_GROUP_PORTS; i++) {
+    struct lab_port *out;
+    u32 port;
+    u64 *bytes;
+
+    if (i >= group->count) break;
+    if (way >= group->count) way = 0;
+    port = group->port[way & (LAB_GROUP_PORTS - 1)];
+    way++;
+    out = ports.lookup(&port);
+    bytes = out ? queues.lookup(&out->tx_link) : 0;
+    if (bytes && *(volatile u64 *)bytes < least) {
+      least = *(volatile u64 *)bytes;
+      best = port;
+    }
+  }
+  return best;
+}
+
 /* The ifindex of the port that this frame leaves by; 0: none. */
 static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *frame, u64 n) {
   struct lab_group *group = route(in->node, frame->flow.dst);
   u32 hash, way;
 
   if (!group) return 0;
-  hash = in->flags & LAB_PORT_SPRAY ? lab_spray_hash(in->salt, n)
-                                    : lab_route_hash(in->salt, &frame->flow);
+  hash = in->flags & (LAB_PORT_SPRAY | LAB_PORT_ADAPTIVE) ? lab_spray_hash(in->salt, n)
+                                                          : lab_route_hash(in->salt, &frame->flow);
   way = lab_route_choose(hash, group->count);
+  if (in->flags & LAB_PORT_ADAPTIVE && group->count > 1) return least_queue(group, way);
   return way < LAB_GROUP_PORTS ? group->port[way] : 0;
 }
 
-/* One hop less. RFC 1624, equation 3: the TTL is the high byte of its 16-bit word. */
-static inline void decrement_ttl(struct iphdr *ip) {
-  u32 check = ip->check + bpf_htons(0x0100);
+/* One hop less; 0: it has none left. RFC 1624, equation 3: TTL is the high byte of its word. */
+static inline int decrement_ttl(struct lab_frame *frame) {
+  u32 check;
 
-  ip->check = (u16)(check + (check >= 0xffff));
-  ip->ttl--;
+  if (frame->ip6) {
+    if (frame->ip6->hop_limit <= 1) return 0;
+    frame->ip6->hop_limit--;
+    return 1;
+  }
+  if (!frame->ip || frame->ip->ttl <= 1) return 0;
+  check = frame->ip->check + bpf_htons(0x0100);
+  frame->ip->check = (u16)(check + (check >= 0xffff));
+  frame->ip->ttl--;
+  return 1;
 }
 
-/* Puts a routed frame onto its next link. */
-static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, u32 port) {
+/* To the wire stage, by the socket of the port that the frame arrived on. */
+static inline int to_wire(struct xdp_md *ctx, const struct lab_wire_meta *verdicts,
+                          struct lab_counters *count) {
+  struct lab_wire_meta *meta;
+
+  if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) goto gone;
+  meta = (void *)(long)ctx->data_meta;
+  if ((void *)(meta + 1) > (void *)(long)ctx->data) goto gone;
+  *meta = *verdicts;
+  if (xsks.redirect_map(ctx->ingress_ifindex, XDP_DROP) != XDP_REDIRECT) goto gone;
+  count->to_wire++;
+  return XDP_REDIRECT;
+
+gone:
+  count->wire_gone++;
+  return XDP_DROP;
+}
+
+/* Puts a routed frame onto its next link; `wire` says what its uplink did. */
+static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, struct lab_wire_meta *wire,
+                          struct lab_counters *arrived) {
+  u32 port = wire->port;
   struct lab_port *out = ports.lookup(&port);
   struct lab_counters *count = counters.lookup(&port);
-  int action;
+  struct lab_verdict verdict;
+  u32 armed;
 
   if (!out || !count) return XDP_ABORTED;
-  decrement_ttl(frame->ip);
   __builtin_memcpy(frame->eth->h_dest, out->peer_mac, 6);
   __builtin_memcpy(frame->eth->h_source, out->mac, 6);
-  if (loses(ctx, frame, out->tx_link, count)) {
+  armed = meet(ctx, frame, out->tx_link, &verdict, count);
+  if (verdict.effects & LAB_EFFECT_DROP) {
     count->injected_tx++;
     count->injected_tx_roce += frame->roce;
-    return XDP_DROP;
+    if (!(wire->flags & LAB_WIRE_UPLINK)) return XDP_DROP;
   }
-  action = egress.redirect_map(port, 0);
-  if (action != XDP_REDIRECT) {
+  wire->link.effects = verdict.effects;
+  wire->link.jitter = verdict.jitter;
+  if (verdict.effects & LAB_EFFECT_CORRUPT) corrupt(ctx, frame, verdict.corrupt_draw);
+  if (wire->flags & LAB_WIRE_UPLINK || armed & LAB_ARMED_SHAPED)
+    return to_wire(ctx, wire, arrived);
+  if (egress.redirect_map(port, 0) != XDP_REDIRECT) {
     count->unwired++;
     return XDP_DROP;
   }
@@ -255,44 +439,64 @@ static inline int open_frame(struct xdp_md *ctx, struct lab_frame *frame,
   return frame->eth != 0;
 }
 
+/* The end of a link that begins at a host: its fate is decided here. 0: the frame is lost. */
+static inline int arrive(struct xdp_md *ctx, struct lab_frame *frame, const struct lab_port *in,
+                         struct lab_wire_meta *wire, struct lab_counters *count) {
+  struct lab_verdict verdict;
+  u32 armed = meet(ctx, frame, in->rx_link, &verdict, count);
+
+  if (verdict.effects & LAB_EFFECT_DROP) {
+    count->injected_rx++;
+    count->injected_rx_roce += frame->roce;
+    return 0;
+  }
+  if (verdict.effects & LAB_EFFECT_CORRUPT) corrupt(ctx, frame, verdict.corrupt_draw);
+  if (armed & LAB_ARMED_SHAPED) {
+    wire->flags |= LAB_WIRE_UPLINK;
+    wire->uplink.effects = verdict.effects;
+    wire->uplink.jitter = verdict.jitter;
+  }
+  return 1;
+}
+
 int switch_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
+  struct lab_wire_meta wire = {};
   struct lab_frame frame;
-  u32 port;
 
   if (!in || !count) return XDP_ABORTED;
+  wire.arrival_ns = bpf_ktime_get_ns();
   if (!open_frame(ctx, &frame, count)) goto malformed;
   if (frame.eth->h_proto == bpf_htons(ETH_P_ARP)) return answer_arp(ctx, in, count);
   if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
-  if (frame.eth->h_proto != bpf_htons(ETH_P_IP)) {
+  if (!lab_is_ip(&frame)) {
     count->unsupported++;
     return XDP_DROP;
   }
   if (!lab_parse_ip(&frame)) goto malformed;
+  if (frame.ip6 && !frame.flow.dst) return answer_nd(ctx, in, count);
   count->rx_roce += frame.roce;
+  wire.flags = frame.roce ? LAB_WIRE_ROCE : 0;
   if (in->flags & LAB_PORT_FATE) { /* a host may not speak in another's name: RFC 2827 */
     if (frame.flow.src != in->address) {
       count->spoofed++;
       return XDP_DROP;
     }
-    if (loses(ctx, &frame, in->rx_link, count)) {
-      count->injected_rx++;
-      count->injected_rx_roce += frame.roce;
-      return XDP_DROP;
-    }
+    learn_flow(&frame, ingress);
+    if (!arrive(ctx, &frame, in, &wire, count)) return XDP_DROP;
   }
-  if (frame.ip->ttl <= 1) {
+  if (!decrement_ttl(&frame)) {
     count->ttl_exceeded++;
     return XDP_DROP;
   }
-  port = next_hop(in, &frame, count->rx_packets);
-  if (!port) {
+  wire.port = next_hop(in, &frame, count->rx_packets);
+  if (!wire.port) {
     count->no_route++;
     return XDP_DROP;
   }
-  return forward(ctx, &frame, port);
+  return forward(ctx, &frame, &wire, count);
 
 malformed:
   count->malformed++;
@@ -309,13 +513,8 @@ int host_port(struct xdp_md *ctx) {
   if (!in || !count) return XDP_ABORTED;
   if (!open_frame(ctx, &frame, count)) return XDP_PASS;
   if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
-  if (frame.eth->h_proto != bpf_htons(ETH_P_IP) || !lab_parse_ip(&frame)) return XDP_PASS;
+  if (!lab_is_ip(&frame) || !lab_parse_ip(&frame)) return XDP_PASS;
   count->rx_roce += frame.roce;
-  if (in->flags & LAB_PORT_FATE && loses(ctx, &frame, in->rx_link, count)) {
-    count->injected_rx++;
-    count->injected_rx_roce += frame.roce;
-    return XDP_DROP;
-  }
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
   if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
   count->to_xsk++;

@@ -7,8 +7,15 @@
 #define SOFTROCE_LAB_MAPS_H
 
 #include "lab_fault.h"
+#include "lab_name.h"
 
-#define LAB_GATEWAY 0xa9fe0001U    /* 169.254.0.1, every host's next hop */
+#define LAB_GATEWAY 0xa9fe0001U /* 169.254.0.1, every host's next hop; fe80::1 likewise */
+
+/* A host's IPv6 address is this /96 with its IPv4 address behind. */
+#define LAB_IPV6_0 0xfd536c61U
+#define LAB_IPV6_1 0x62000000U
+#define LAB_IPV6_2 0
+
 #define LAB_PROBE_ETHERTYPE 0x88b5 /* IEEE 802 local experimental 1 */
 #define LAB_GROUP_PORTS 64
 #define LAB_SNAP_MAX 4096 /* a power of two, above any frame in one page */
@@ -16,6 +23,7 @@
 enum lab_port_flags {
   LAB_PORT_FATE = 1,  /* the far end is a host: its link's fate is decided here, at ingress */
   LAB_PORT_SPRAY = 2, /* choose among equal-cost ports per packet */
+  LAB_PORT_ADAPTIVE = 4, /* choose the port whose queue holds least */
 };
 
 struct lab_port {
@@ -48,8 +56,9 @@ struct lab_group {
 
 /*
  * `armed` is the generation word of the link's faults: bit 0 names the slot in use, bit 1 says
- * that it holds rules, the rest counts changes. A change writes the idle slot, then this word, so
- * no packet sees half a rule. `snap` is the number of bytes to capture of each frame; 0: none.
+ * that it holds rules or names, bit 2 that the wire stage shapes the link, the rest counts
+ * changes. A change writes the idle slot, then this word, so no packet sees half a rule. `snap`
+ * is the number of bytes to capture of each frame; 0: none.
  */
 struct lab_link {
   lab_u32 armed;
@@ -58,6 +67,27 @@ struct lab_link {
 
 #define LAB_ARMED_SLOT 1
 #define LAB_ARMED_RULES 2
+#define LAB_ARMED_SHAPED 4
+
+/* What all links share. */
+struct lab_timeline {
+  lab_u64 epoch_ns; /* CLOCK_MONOTONIC of its moment 0 */
+  lab_u32 learn;    /* whether switches learn flows at the hosts' ports */
+  lab_u32 round;    /* a flow learnt in another round is a new one */
+};
+
+/* A sender's connection: it numbers QPs and PSNs from 1, in the order of their first use. */
+struct lab_flow_key {
+  lab_u32 src;
+  lab_u32 dst;
+  lab_u32 qpn; /* destination QP */
+};
+
+struct lab_flow_state {
+  lab_u32 round;
+  lab_u32 number;    /* the sender's n-th, from 1 */
+  lab_u32 first_psn;
+};
 
 /* Per port and CPU. "roce" counts are of UDP datagrams to port 4791. */
 struct lab_counters {
@@ -76,12 +106,18 @@ struct lab_counters {
   lab_u64 no_route;
   lab_u64 ttl_exceeded;
   lab_u64 malformed;
-  lab_u64 unsupported;   /* neither IPv4 nor ARP for the gateway nor a probe */
+  lab_u64 unsupported;   /* neither IP nor ARP or ND for the gateway nor a probe */
   lab_u64 stray_probe;   /* a probe with another token or port */
   lab_u64 spoofed;       /* from a host, with a source that is not its address */
   lab_u64 unwired;       /* the chosen port has no entry in the device map */
   lab_u64 drop_log_lost; /* injected, but the ring buffer was full */
   lab_u64 capture_lost;
+  lab_u64 to_wire;    /* handed to the wire stage, which counts from there on */
+  lab_u64 wire_gone;  /* nobody listens for the wire stage on the port it arrived on: lost */
+  lab_u64 link_down;  /* of the injected ones: the link was down */
+  lab_u64 corrupted;  /* a bit was flipped on a link whose fate this port decides */
+  lab_u64 duplicated; /* will be, by the wire stage */
+  lab_u64 reordered;
 };
 
 #endif

@@ -9,11 +9,10 @@
 #ifndef SOFTROCE_LAB_RECORDS_H
 #define SOFTROCE_LAB_RECORDS_H
 
-#include "lab_hash.h"
+#include "lab_fault.h"
 
-#define LAB_DROPS_MAGIC "LABDROP1"
-#define LAB_CAPTURE_MAGIC "LABCAPT1"
-#define LAB_FATE_PASSED 0xffffffffU
+#define LAB_DROPS_MAGIC "LABDROP2"
+#define LAB_CAPTURE_MAGIC "LABCAPT2"
 
 struct lab_file_header {
   char magic[8];
@@ -21,7 +20,7 @@ struct lab_file_header {
   lab_u32 record_bytes; /* of a record's fixed part */
 };
 
-/* A packet that the injector dropped. */
+/* A packet that the injector dropped, or did something else to: one record for each effect. */
 struct lab_drop {
   lab_u64 time_ns; /* CLOCK_MONOTONIC */
   lab_u32 directed_link;
@@ -38,7 +37,7 @@ struct lab_drop {
   lab_u32 psn;   /* of the BTH; this and the next: zero without one */
   lab_u32 qpn;
   lab_u32 length; /* bytes of the frame, Ethernet header included */
-  lab_u32 zero;
+  lab_u32 effect; /* enum lab_effect, one bit; DOWN beside DROP */
 };
 
 /* A packet at the point where the fate of a directed link is decided. */
@@ -48,6 +47,8 @@ struct lab_capture {
   lab_u32 fate;     /* rule_id of the rule that drops it, or LAB_FATE_PASSED */
   lab_u32 length;   /* bytes of the frame */
   lab_u32 captured; /* bytes that follow */
+  lab_u32 effects;  /* bits of enum lab_effect; the bytes are those before */
+  lab_u32 zero;
 };
 
 #endif

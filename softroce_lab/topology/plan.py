@@ -12,11 +12,15 @@ captures and counters carry.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from typing import Literal
 
+from softroce_lab.faults.effects import Fault
+
 NodeKind = Literal["host", "switch"]
-LoadBalancing = Literal["flow", "spray"]
-FaultKey = Literal["identity", "index"]
+LoadBalancing = Literal["flow", "spray", "adaptive"]
+
+IPV6_PREFIX = ipaddress.IPv6Network("fd53:6c61:6200::/96")  # LAB_IPV6_* of xdp/lab_maps.h
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +31,18 @@ class Port:
     name: str  # interface name, at most 15 characters
     ifindex: int  # set explicitly at creation, unique in the lab, never 1
     mac: str  # locally administered, derived from the ifindex
+    address: str | None = None  # a host port's IPv4 address, a /32
+
+    @property
+    def address6(self) -> str | None:
+        """A host port's IPv6 address, a /128: the IPv4 address behind the lab's prefix.
+
+        So that a switch takes the same decisions for either family, and a fault hits the same
+        packets.
+        """
+        if self.address is None:
+            return None
+        return str(IPV6_PREFIX[int(ipaddress.IPv4Address(self.address))])
 
     def __str__(self) -> str:
         return f"{self.node}:{self.name}"
@@ -41,8 +57,12 @@ class Node:
     kind: NodeKind
     namespace: str  # "<lab>-<node>"
     tier: int  # hops to the nearest host: hosts 0, leaves 1, spines 2
-    address: str | None  # a host's IPv4 address, a /32; None for a switch
-    ports: tuple[Port, ...]
+    ports: tuple[Port, ...]  # a host's are its rails, in order
+
+    @property
+    def address(self) -> str | None:
+        """The IPv4 address of a host's first rail; None for a switch."""
+        return self.ports[0].address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,30 +89,6 @@ class Route:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LossRule:
-    """Random loss on one directed link, as tc-netem's `loss random`, resolved.
-
-    `threshold` is the probability as a 64-bit threshold: a packet is lost when its 64-bit hash is
-    below it (2**64 - 1 stands for certainty). `stream` is the 64-bit key of the hash, derived from
-    the seed and stable names only, so that adding a link changes no other stream: the first 8 bytes
-    of BLAKE2b(digest_size=8), big-endian, over compact JSON (no spaces, UTF-8) of
-
-        [seed, rule, tier, "up" | "down" | "across"]        key `identity`: never the link
-        [seed, rule, "sender:port", "receiver:port"]        key `index`
-
-    where tier is the lesser of the hop's two ends, and up leads to the greater.
-    """
-
-    rule: str
-    rule_id: int  # position in the plan's `faults`; drop records carry it
-    directed_link: int
-    key: FaultKey
-    probability: float
-    threshold: int
-    stream: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """Everything `fabric.up` needs. Ordered; equal input gives equal plans."""
 
@@ -103,7 +99,7 @@ class Plan:
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     routes: tuple[Route, ...]
-    faults: tuple[LossRule, ...]
+    faults: tuple[Fault, ...]
     digest: str  # SHA-256 of the canonical plan, hex: the manifest's topology hash
 
     def node(self, name: str) -> Node:

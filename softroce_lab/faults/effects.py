@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What can happen to packets on a directed link, resolved: values, no units of the user's left.
+
+Several effects meet a packet in this order, whatever order they were written in:
+
+    Down, NamedDrop, Drop, the models of loss, Corrupt, Duplicate, Reorder     decided by XDP
+    Queue (limit, trim, ecn, rate), then Delay with its jitter                 the wire stage
+
+A packet that one effect takes never reaches the next. Probabilities are 64-bit thresholds: the
+event happens when a 64-bit hash is below it, and always with `CERTAIN`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+FaultKey = Literal["identity", "index"]
+PacketKind = Literal["data", "control", "report", "other"]  # other: without a header of the lab's
+Distribution = Literal["uniform", "normal", "pareto"]
+Word = Literal["down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay"]
+
+CERTAIN = 2**64 - 1
+
+
+def probability(threshold: int) -> float:
+    """The probability that a 64-bit threshold stands for."""
+    return 1.0 if threshold == CERTAIN else threshold / 2**64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """When a fault acts, in nanoseconds since the lab's timeline began."""
+
+    begin_ns: int = 0
+    length_ns: int = 0  # 0: for ever
+    period_ns: int = 0  # again after each of these; 0: once
+
+    @property
+    def always(self) -> bool:
+        """Whether it never begins and never ends."""
+        return self == Window()
+
+    def acts(self, now_ns: int) -> bool:
+        """Whether `now_ns` lies in it; xdp/lab_fault.h computes the same."""
+        since = now_ns - self.begin_ns
+        if self.always:
+            return True
+        if since < 0:
+            return False
+        if self.period_ns:
+            since %= self.period_ns
+        return not self.length_ns or since < self.length_ns
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """The next moment after `now_ns` at which `acts` changes its answer; None: never."""
+        if self.always:
+            return None
+        if now_ns < self.begin_ns:
+            return self.begin_ns
+        if not self.length_ns:
+            return None
+        round_, since = divmod(now_ns - self.begin_ns, self.period_ns or 2**63)
+        start = self.begin_ns + round_ * self.period_ns
+        if since < self.length_ns:
+            return start + self.length_ns
+        return start + self.period_ns if self.period_ns else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filter:
+    """Which packets a fault looks at; all that is None or empty matches every packet."""
+
+    kinds: tuple[PacketKind, ...] = ()
+    opcode: int | None = None  # of the BTH (IBA 9.2.1)
+    qpn: int | None = None  # destination QP: the n-th that its sender spoke to, from 1
+    absolute: bool = False  # `qpn` is the number on the wire instead
+    message: int | None = None  # the workload's number of a striped message
+    tail: int | None = None  # the last so many packets of each striped message
+    iters: tuple[int, ...] = ()  # transmissions from 1 to 64; striped messages alone carry it
+
+    @property
+    def everything(self) -> bool:
+        """Whether it lets every packet through."""
+        return self == Filter()
+
+
+# --- Lost packets. `kind` tells them apart in JSON. ------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Down:
+    """The link is down: nothing passes, and routes avoid it."""
+
+    kind: Literal["down"] = "down"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedDrop:
+    """One packet, by its name, on its n-th transmissions: Lumina's events (SIGCOMM'23).
+
+    Either `message` and `packet` (from 0, as the workload and the engine number them), or `qpn`
+    and `psn`: relative numbers from 1, in the order in which the sender used them, or, if
+    `absolute`, those on the wire.
+    """
+
+    message: int | None
+    packet: int | None
+    qpn: int | None
+    psn: int | None
+    absolute: bool
+    iters: tuple[int, ...]  # from 1 to 64; (): every transmission
+    kind: Literal["named-drop"] = "named-drop"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drop:
+    """Every packet that the filter lets through."""
+
+    kind: Literal["drop"] = "drop"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomLoss:
+    """Each packet on its own: tc-netem's `loss random`."""
+
+    threshold: int
+    kind: Literal["random"] = "random"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gemodel:
+    """Gilbert-Elliott's two states: tc-netem's `loss gemodel p r 1-h 1-k`, thresholds all.
+
+    The state that a packet finds decides its fate, then the chain moves, as in netem's
+    loss_gilb_ell().
+    """
+
+    p: int  # good to bad
+    r: int  # bad to good
+    loss_bad: int  # 1-h
+    loss_good: int  # 1-k
+    kind: Literal["gemodel"] = "gemodel"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Burst:
+    """Runs of exactly `length` lost packets, each begun with probability `begin`."""
+
+    begin: int
+    length: int
+    kind: Literal["burst"] = "burst"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Periodic:
+    """Of every `every` packets the `length` ones from `offset` on (counted from 0)."""
+
+    every: int
+    length: int
+    offset: int
+    kind: Literal["periodic"] = "periodic"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blackout:
+    """Everything, while the link stays up and routes do not move."""
+
+    kind: Literal["blackout"] = "blackout"
+
+
+# --- What else happens to single packets -----------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Corrupt:
+    """One bit flipped, where the ICRC of a RoCE packet, else a checksum of layer 4, covers it."""
+
+    threshold: int
+    kind: Literal["corrupt"] = "corrupt"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A second copy right behind the packet."""
+
+    threshold: int
+    kind: Literal["duplicate"] = "duplicate"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reorder:
+    """Packets that leave out of turn: tc-netem's `reorder PERCENT gap N`, or held back longer.
+
+    With `extra_ns` 0 a chosen packet skips the link's delay; else it is delayed by so much more
+    while others pass it. With a gap of N the first N-1 packets after a chosen one are none.
+    """
+
+    threshold: int
+    gap: int  # 0: none
+    extra_ns: int
+    kind: Literal["reorder"] = "reorder"
+
+
+# --- The wire --------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    """A transmitter of `rate_bps` behind a queue; 0 or None: none."""
+
+    rate_bps: int  # of whole frames, Ethernet header included, without preamble and FCS
+    limit_bytes: int | None  # waiting frames beyond this are dropped, or trimmed
+    limit_packets: int | None
+    ecn_bytes: int | None  # ECN-capable frames that find so much waiting are marked CE
+    ecn_packets: int | None
+    trim: bool
+    kind: Literal["queue"] = "queue"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Delay:
+    """Propagation: `delay_ns` plus or minus `jitter_ns`, never less than nothing."""
+
+    delay_ns: int
+    jitter_ns: int
+    distribution: Distribution
+    preserve: bool  # jitter never lets a packet overtake another
+    kind: Literal["delay"] = "delay"
+
+
+Loss: TypeAlias = RandomLoss | Gemodel | Burst | Periodic | Blackout
+Effect: TypeAlias = Down | NamedDrop | Drop | Loss | Corrupt | Duplicate | Reorder | Queue | Delay
+
+_WORDS: dict[str, Word] = {
+    "down": "down",
+    "named-drop": "drop",
+    "drop": "drop",
+    "random": "loss",
+    "gemodel": "loss",
+    "burst": "loss",
+    "periodic": "loss",
+    "blackout": "loss",
+    "corrupt": "corrupt",
+    "duplicate": "duplicate",
+    "reorder": "reorder",
+    "queue": "rate",
+    "delay": "delay",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """An effect on one directed link, resolved.
+
+    `stream` is the 64-bit key of its hashes, derived from the seed and stable names only, so that
+    adding a link changes no other stream: the first 8 bytes of BLAKE2b(digest_size=8), big-endian,
+    over compact JSON (no spaces, UTF-8) of
+
+        [seed, rule, tier, "up" | "down" | "across"]        key `identity`: never the link
+        [seed, rule, "sender:port", "receiver:port"]        key `index`
+
+    where tier is the lesser of the hop's two ends, and up leads to the greater.
+    """
+
+    rule: str
+    rule_id: int  # position in the plan's `faults`; drop records carry it
+    directed_link: int
+    key: FaultKey
+    stream: int
+    effect: Effect
+    filter: Filter = Filter()
+    window: Window = Window()
+
+    @property
+    def word(self) -> Word:
+        """What a user calls it; `lab fault set` replaces all of one word on a link."""
+        return _WORDS[self.effect.kind]
+
+    @property
+    def shapes(self) -> bool:
+        """Whether the link needs the wire stage for it."""
+        return isinstance(self.effect, Duplicate | Reorder | Queue | Delay)
