@@ -17,7 +17,7 @@ def with_digest(plan: Plan) -> Plan:
     tables = (
         (head,),
         (dataclasses.astuple(node) for node in plan.nodes),
-        ((link.index, link.a.ifindex, link.b.ifindex) for link in plan.links),
+        (dataclasses.astuple(link) for link in plan.links),
         ((r.node, r.destination, [port.ifindex for port in r.ports]) for r in plan.routes),
         (dataclasses.astuple(rule) for rule in plan.faults),
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import ipaddress
 import itertools
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from softroce_lab.topology.validation import did_you_mean
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
-_HOST_NETWORK = ipaddress.IPv4Network("10.0.0.0/16")
+MAX_RAILS = 8
 
 Kinds: TypeAlias = Mapping[str, NodeKind]
 Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
@@ -63,7 +64,7 @@ def resolve(
         load_balancing=raw.lb,
         nodes=nodes,
         links=links,
-        routes=_routes(nodes, neighbours, source),
+        routes=_routes(nodes, links, source),
         faults=on_links + resolve_faults(rules, nodes, links, seed, before=on_links),
         digest="",
     )
@@ -95,13 +96,37 @@ def _links(graph: Graph, kinds: Kinds, source: Source) -> tuple[Link, ...]:
         raise source.error(("topology", "links"), what, at_key=True)
     _check_endpoints([spec.endpoints for spec in specs], kinds, source)
     numbers = itertools.count(FIRST_IFINDEX)
-    ports = ([_port(end, next(numbers)) for end in spec.endpoints] for spec in specs)
+    addresses = _Addresses(kinds)
+    ports = (
+        [_port(end, next(numbers), addresses.next(end.node)) for end in spec.endpoints]
+        for spec in specs
+    )
     return tuple(Link(index, a, b) for index, (a, b) in enumerate(ports))
 
 
-def _port(end: Endpoint, ifindex: int) -> Port:
+class _Addresses:
+    """Deals out 10.RAIL.0.N: N counts the hosts from 1, RAIL the links of each host from 0.
+
+    MAX_PORTS keeps N within the 16 bits that a rail's network has for it.
+    """
+
+    def __init__(self, kinds: Kinds) -> None:
+        hosts = (name for name, kind in kinds.items() if kind == "host")
+        self._number = {name: number for number, name in enumerate(hosts, 1)}
+        self._rails: collections.Counter[str] = collections.Counter()
+
+    def next(self, node: str) -> str | None:
+        """The address of the node's next port; None at a switch."""
+        if node not in self._number:
+            return None
+        rail = self._rails[node]
+        self._rails[node] += 1
+        return str(ipaddress.IPv4Network((f"10.{rail}.0.0", 16))[self._number[node]])
+
+
+def _port(end: Endpoint, ifindex: int, address: str | None) -> Port:
     mac = (0x0253 << 32 | ifindex).to_bytes(6, "big").hex(":")
-    return Port(end.node, end.port, ifindex, mac)
+    return Port(end.node, end.port, ifindex, mac, address)
 
 
 def _check_endpoints(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
@@ -123,20 +148,17 @@ def _check_endpoints(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: S
         if kinds[a.node] == kinds[b.node] == "host":
             what = f"the link joins two hosts, {a.node!r} and {b.node!r}"
             raise source.error(place, what, hint="put a switch between them")
-    _check_single_rail(ends, kinds, source)
+    _check_rails(ends, kinds, source)
 
 
-def _check_single_rail(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
-    linked: set[str] = set()
+def _check_rails(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Source) -> None:
+    rails: collections.Counter[str] = collections.Counter()
     for i, pair in enumerate(ends):
         for j, end in enumerate(pair):
-            if kinds[end.node] != "host":
-                continue
-            if end.node in linked:
-                what = f"host {end.node!r} has more than one link"
-                hint = "hosts with several ports (multi-rail) are not supported yet"
-                raise source.error(("topology", "links", i, "endpoints", j), what, hint=hint)
-            linked.add(end.node)
+            rails[end.node] += kinds[end.node] == "host"
+            if rails[end.node] > MAX_RAILS:
+                what = f"host {end.node!r} has more than {MAX_RAILS} links"
+                raise source.error(("topology", "links", i, "endpoints", j), what)
 
 
 def _neighbours(kinds: Kinds, links: Sequence[Link]) -> Neighbours:
@@ -177,7 +199,6 @@ def _distances(starts: Sequence[str], neighbours: Neighbours) -> dict[str, int]:
 
 def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
     tiers = _distances([name for name, kind in kinds.items() if kind == "host"], neighbours)
-    addresses = _HOST_NETWORK.hosts()
     return tuple(
         Node(
             index=index,
@@ -185,45 +206,44 @@ def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
             kind=kind,
             namespace=f"{lab}-{name}",
             tier=tiers[name],
-            address=str(next(addresses)) if kind == "host" else None,
             ports=tuple(port for port, _ in neighbours[name]),
         )
         for index, (name, kind) in enumerate(kinds.items())
     )
 
 
-def _routes(nodes: Sequence[Node], neighbours: Neighbours, source: Source) -> tuple[Route, ...]:
-    """All shortest next hops from every switch to every host; UserError if they are too many.
+def _routes(nodes: Sequence[Node], links: Sequence[Link], source: Source) -> tuple[Route, ...]:
+    """All shortest next hops from every switch to every host's port that it can reach.
 
-    A host has one link, so no shortest path to another host passes through it: the search need
-    not know about hosts.
+    Hosts carry no transit traffic, so paths are sought among switches only, and those of one plane
+    know no way to the addresses of another. UserError if a route has too many next hops.
     """
-    switches = [node.name for node in nodes if node.kind == "switch"]
-    toward: dict[str, dict[str, tuple[Port, ...]]] = {}  # edge switch: switch: next hops
+    switches = {node.name: node.kind for node in nodes if node.kind == "switch"}
+    inner = [link for link in links if link.a.node in switches and link.b.node in switches]
+    among = _neighbours(switches, inner)
+    last = {near: far for link in links for near, far in ((link.a, link.b), (link.b, link.a))}
+    toward = functools.cache(lambda edge: _next_hops(edge, among))
     routes = []
-    for host in (node for node in nodes if node.kind == "host"):
-        ((_, edge),) = neighbours[host.name]
-        if edge not in toward:
-            toward[edge] = _next_hops(edge, switches, neighbours)
-        ((_, last),) = ((peer, port) for port, peer in neighbours[edge] if peer == host.name)
-        for switch in switches:
-            ports = (last,) if switch == edge else toward[edge][switch]
-            if len(ports) > MAX_EQUAL_COST_PORTS:
-                what = f"{len(ports)} equal-cost ports lead from {switch!r} to {host.name!r}"
-                hint = f"a switch chooses among {MAX_EQUAL_COST_PORTS} at most"
-                raise source.error(("topology",), what, hint=hint, at_key=True)
-            routes.append(Route(switch, f"{host.address}/32", ports))
+    for rail in (port for node in nodes if node.kind == "host" for port in node.ports):
+        edge = last[rail]
+        for switch, ports in {**toward(edge.node), edge.node: (edge,)}.items():
+            _check_choice(switch, rail, ports, source)
+            routes.append(Route(switch, f"{rail.address}/32", ports))
     return tuple(routes)
 
 
-def _next_hops(
-    edge: str, switches: Sequence[str], neighbours: Neighbours
-) -> dict[str, tuple[Port, ...]]:
-    """Ports of every switch that lead one hop nearer to the switch `edge`."""
-    distances = _distances([edge], neighbours)
+def _check_choice(switch: str, rail: Port, ports: Sequence[Port], source: Source) -> None:
+    if len(ports) > MAX_EQUAL_COST_PORTS:
+        what = f"{len(ports)} equal-cost ports lead from {switch!r} to {rail.node!r}"
+        hint = f"a switch chooses among {MAX_EQUAL_COST_PORTS} at most"
+        raise source.error(("topology",), what, hint=hint, at_key=True)
+
+
+def _next_hops(edge: str, among: Neighbours) -> dict[str, tuple[Port, ...]]:
+    """Ports of every switch that reaches the switch `edge`, one hop nearer to it."""
+    distances = _distances([edge], among)
     return {
-        switch: tuple(
-            port for port, peer in neighbours[switch] if distances[peer] < distances[switch]
-        )
-        for switch in switches
+        switch: tuple(port for port, peer in among[switch] if distances[peer] < distance)
+        for switch in among
+        if (distance := distances.get(switch)) is not None
     }
