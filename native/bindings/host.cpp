@@ -4,7 +4,6 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 
-#include "../live/raw_traffic.hpp"
 #include "bindings.hpp"
 
 namespace softroce {
@@ -18,30 +17,6 @@ void bind_host(nb::module_& m) {
       .def_rw("receive_frames", &XskConfig::receive_frames)
       .def_rw("transmit_frames", &XskConfig::transmit_frames)
       .def_rw("generic", &XskConfig::generic);
-  nb::class_<XskPort>(m, "RawPort", "An AF_XDP socket on its own, for benches.")
-      .def(nb::init<const XskConfig&>())
-      .def("insert_into", &XskPort::insert_into);
-  m.def(
-      "raw_traffic",
-      [](XskPort& sender, XskPort& receiver, const nb::bytes& frame, std::uint32_t payload_offset,
-         std::uint32_t index_offset, std::int64_t duration_ns, int sender_cpu, int receiver_cpu) {
-        const auto* bytes = static_cast<const std::uint8_t*>(frame.data());
-        const RawJob job{.frame = {bytes, bytes + frame.size()},
-                         .payload_offset = payload_offset,
-                         .index_offset = index_offset,
-                         .duration_ns = duration_ns,
-                         .sender_cpu = sender_cpu,
-                         .receiver_cpu = receiver_cpu};
-        RawResult result;
-        {
-          const nb::gil_scoped_release release;
-          result = run_raw_traffic(sender, receiver, job);
-        }
-        return nb::make_tuple(result.sent, result.received, result.elapsed_ns);
-      },
-      nb::arg("sender"), nb::arg("receiver"), nb::arg("frame"), nb::arg("payload_offset"),
-      nb::arg("index_offset"), nb::arg("duration_ns"), nb::arg("sender_cpu") = -1,
-      nb::arg("receiver_cpu") = -1, "(frames sent, frames received, ns)");
   nb::class_<HostConfig>(m, "HostConfig")
       .def(nb::init<>())
       .def_rw("messages", &HostConfig::messages)

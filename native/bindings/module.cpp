@@ -30,4 +30,5 @@ NB_MODULE(_native, m) {
   softroce::bind_host(m);
   softroce::bind_codec(m);
   softroce::bind_faults(m);
+  softroce::bind_traffic(m);
 }

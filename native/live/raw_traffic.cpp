@@ -3,37 +3,13 @@
 
 #include <poll.h>
 
-#include <atomic>
 #include <cstring>
-#include <exception>
-#include <thread>
-
-#include "clock.hpp"
 
 namespace softroce {
 namespace {
 
-// As much memory as a transfer of a few messages uses, so that both are as cold or warm.
-constexpr std::size_t kBufferBytes = 8 << 20;
 constexpr std::uint32_t kBatch = 32;
 constexpr int kPollMs = 10;
-constexpr std::int64_t kSettleNs = 20'000'000;
-
-class PayloadBuffer {
- public:
-  explicit PayloadBuffer(std::size_t payload) : bytes_(kBufferBytes, 0x5A), payload_(payload) {}
-  std::uint8_t* next() {
-    if (at_ + payload_ > bytes_.size()) at_ = 0;
-    std::uint8_t* place = bytes_.data() + at_;
-    at_ += payload_;
-    return place;
-  }
-
- private:
-  std::vector<std::uint8_t> bytes_;
-  std::size_t payload_;
-  std::size_t at_ = 0;
-};
 
 std::uint64_t send(XskPort& port, const RawJob& job, std::int64_t until_ns) {
   stay_on_cpu(job.sender_cpu);
@@ -78,27 +54,10 @@ std::uint64_t receive(XskPort& port, const RawJob& job, const std::atomic<bool>&
 
 }  // namespace
 
-RawResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job) {
-  std::atomic<bool> over{false};
-  RawResult result;
-  std::exception_ptr failure;
-  std::thread taker([&] { result.received = receive(receiver, job, over); });
-  const std::int64_t began = monotonic_ns();
-  std::thread giver([&] {
-    try {
-      result.sent = send(sender, job, began + job.duration_ns);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  });
-  giver.join();
-  result.elapsed_ns = monotonic_ns() - began;
-  const timespec settle{0, kSettleNs};
-  nanosleep(&settle, nullptr);
-  over = true;
-  taker.join();
-  if (failure) std::rethrow_exception(failure);
-  return result;
+TrafficResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job) {
+  return run_traffic(
+      job.duration_ns, [&](std::int64_t until_ns) { return send(sender, job, until_ns); },
+      [&](const std::atomic<bool>& over) { return receive(receiver, job, over); });
 }
 
 }  // namespace softroce

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "traffic.hpp"
 #include "xsk_port.hpp"
 
 namespace softroce {
@@ -18,12 +19,7 @@ struct RawJob {
   int sender_cpu = -1, receiver_cpu = -1;
 };
 
-struct RawResult {
-  std::uint64_t sent = 0, received = 0;
-  std::int64_t elapsed_ns = 0;
-};
-
 // Sends from one port and receives at another for `duration_ns`. Throws std::system_error.
-RawResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job);
+TrafficResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job);
 
 }  // namespace softroce
