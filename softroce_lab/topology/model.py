@@ -8,16 +8,16 @@ host has a link, is `resolve`'s to check.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule, Impairments, check_name, name_schema
 from softroce_lab.topology.plan import LoadBalancing, NodeKind
+from softroce_lab.topology.shapes import Generator
 from softroce_lab.topology.validation import Model, editor_schema
 
-MAX_PORTS = 4000
 MAX_EQUAL_COST_PORTS = 64  # what a route's map entry in the XDP switch holds
 MAX_LAB_NAME = 32
 MAX_NODE_NAME = 31  # with the lab's name and a hyphen it names a namespace: at most 64
@@ -81,7 +81,6 @@ EndpointField = Annotated[
         {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]*:[A-Za-z0-9][A-Za-z0-9._-]*$"}
     ),
 ]
-Count = Annotated[int, Field(ge=1, le=MAX_PORTS)]
 
 
 class NodeSpec(Model):
@@ -96,47 +95,10 @@ class LinkSpec(Impairments):
     endpoints: Annotated[list[EndpointField], Field(min_length=2, max_length=2)]
 
 
-def _check_ports(links: int) -> None:
-    if 2 * links > MAX_PORTS:
-        raise UserError(
-            f"that makes {2 * links} ports, more than {MAX_PORTS}", hint="choose smaller counts"
-        )
-
-
-class LeafSpine(Model):
-    """Hosts on leaves, every leaf linked to every spine."""
-
-    kind: Literal["leaf-spine"]
-    leaves: Count
-    spines: Count
-    hosts_per_leaf: Count
-
-    @model_validator(mode="after")
-    def _bounded(self) -> LeafSpine:
-        _check_ports(self.leaves * (self.spines + self.hosts_per_leaf))
-        return self
-
-
-class ParallelPaths(Model):
-    """Hosts at either side of a bundle of paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
-
-    kind: Literal["parallel-paths"]
-    paths: Count
-    hosts_per_side: Count = 1
-
-    @model_validator(mode="after")
-    def _bounded(self) -> ParallelPaths:
-        _check_ports(2 * (self.paths + self.hosts_per_side))
-        return self
-
-
-Generator = Annotated[LeafSpine | ParallelPaths, Field(discriminator="kind")]
-
-
 class Graph(Model):
     """A generator, or nodes and links."""
 
-    generator: Generator | None = None
+    generator: Annotated[Generator, Field(discriminator="kind")] | None = None
     defaults: NodeSpec = NodeSpec()
     nodes: dict[NodeName, NodeSpec | None] | None = None
     links: list[LinkSpec] | None = None

@@ -16,7 +16,6 @@ from softroce_lab.topology import generators
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
-    MAX_PORTS,
     Endpoint,
     Graph,
     NodeSpec,
@@ -25,11 +24,11 @@ from softroce_lab.topology.model import (
     check_seed,
 )
 from softroce_lab.topology.plan import Link, Node, NodeKind, Plan, Port, Route
+from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
 from softroce_lab.topology.validation import did_you_mean
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
-MAX_RAILS = 8
 
 Kinds: TypeAlias = Mapping[str, NodeKind]
 Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers

@@ -14,10 +14,10 @@ from softroce_lab.errors import UserError
 from softroce_lab.topology.yaml_source import Place, Source, describe
 
 
-class UnknownKeyError(UserError):
-    """A key that its model does not have, or not yet."""
+class KeyedError(UserError):
+    """A complaint about one key of a mapping: that it is unknown, or does not go with another."""
 
-    def __init__(self, key: str, what: str, hint: str) -> None:
+    def __init__(self, key: str, what: str, hint: str | None = None) -> None:
         super().__init__(what, hint=hint)
         self.key = key
 
@@ -28,21 +28,26 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     not_yet: ClassVar[Mapping[str, str]] = {}  # words that are planned: key to what there is now
+    elsewhere: ClassVar[Mapping[str, str]] = {}  # words that belong to another place: key to where
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: object) -> object:
+        known = cls.keys()
         for key in data if isinstance(data, dict) else ():
             if key in cls.not_yet:
-                what = f"{key!r} is not supported yet"
-                raise UnknownKeyError(key, what, cls.not_yet[key])
-            if key not in cls.model_fields:
-                raise UnknownKeyError(key, f"unknown key {key!r}", did_you_mean(key, _keys(cls)))
+                raise KeyedError(key, f"{key!r} is not supported yet", cls.not_yet[key])
+            if key in cls.elsewhere:
+                raise KeyedError(key, f"{key!r} does not belong here", cls.elsewhere[key])
+            if key not in known:
+                near = did_you_mean(key, [*known, *cls.not_yet])
+                raise KeyedError(key, f"unknown key {key!r}", near)
         return data
 
-
-def _keys(model: type[Model]) -> list[str]:
-    return [*model.model_fields, *model.not_yet]
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys that it has, as they are written."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -86,7 +91,7 @@ def _located(source: Source, error: ErrorDetails) -> UserError:
     cause = error.get("ctx", {}).get("error")
     if place[-1:] == ("[key]",):  # pydantic's mark of a complaint about a key
         place, at_key = place[:-1], True
-    if isinstance(cause, UnknownKeyError):
+    if isinstance(cause, KeyedError):
         place, at_key = (*place, cause.key), True
     if source.file is None and not isinstance(cause, UserError):
         what = f"{'.'.join(map(str, place))}: {what}"
@@ -105,6 +110,7 @@ _WORDS: dict[str, Callable[[ErrorDetails], str]] = {
     "literal_error": lambda e: f"expected {e['ctx']['expected']}, found {_shown(e)}",
     "greater_than_equal": lambda e: f"{_named(e)} is below {e['ctx']['ge']}",
     "less_than_equal": lambda e: f"{_named(e)} is above {e['ctx']['le']}",
+    "multiple_of": lambda e: f"{_named(e)} is not a multiple of {e['ctx']['multiple_of']}",
     "too_short": lambda e: _count(e, "at least", e["ctx"]["min_length"]),
     "too_long": lambda e: _count(e, "at most", e["ctx"]["max_length"]),
     "union_tag_not_found": lambda e: f"key {e['ctx']['discriminator']} is missing",

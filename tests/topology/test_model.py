@@ -10,11 +10,11 @@ from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.topology.model import (
     Endpoint,
-    LeafSpine,
     TopologyFile,
     check_lab_name,
     check_seed,
 )
+from softroce_lab.topology.shapes import LeafSpine
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import parse
 
@@ -95,7 +95,7 @@ def test_defaults() -> None:
         ("loss: random 1%", "loss: 0.01", "10:13: percentage '0.01' has no unit"),
         ("loss: random 1%", "loss: -1%", "10:13: percentage '-1%' is negative"),
         ("loss: random 1%", "delay: 1ms", "10:7: 'delay' is not supported yet"),
-        ("lb: spray", "lb: adaptive", "12:5: expected 'flow' or 'spray', found 'adaptive'"),
+        ("lb: spray", "lb: random", "12:5: expected 'flow', 'spray' or 'adaptive', found 'rand"),
         ("mtu: 3000", "mtu: 575", "13:6: mtu 575 is below 576"),
         ("mtu: 3000", "mtu: 3499", "13:6: mtu 3499 is above 3498"),
         ("mtu: 3000", "mtu: 3000 B", "13:6: expected a whole number, found '3000 B'"),
@@ -120,7 +120,7 @@ def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
             "{generator: {kind: parallel-paths, paths: 1}, links: []}",
             "2:11: the topology has both a generator and nodes and links",
         ),
-        ("{generator: {kind: fat-tree}}", "2:23: unknown kind 'fat-tree'\n  hint: known: 'leaf-"),
+        ("{generator: {kind: torus}}", "2:23: unknown kind 'torus'\n  hint: known: 'star', 'dumb"),
         ("{generator: {paths: 1}}", "2:23: key 'kind' is missing"),
         ("{generator: {kind: parallel-paths}}", "2:23: key 'paths' is missing"),
         ("{generator: {kind: parallel-paths, path: 1}}", "2:46: unknown key 'path'"),
@@ -130,6 +130,35 @@ def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
         (
             "{generator: {kind: leaf-spine, leaves: 45, spines: 45, hosts_per_leaf: 1}}",
             "2:23: that makes 4140 ports, more than 4000",
+        ),
+        ("{generator: {kind: fat-tree, k: 3}}", "2:43: k 3 is not a multiple of 2"),
+        ("{generator: {kind: fat-tree, k: 18}}", "2:43: k 18 is above 16"),
+        ("{generator: {kind: fat-tree, k: 14}}", "2:23: that makes 4116 ports, more than 4000"),
+        (
+            "{generator: {kind: clos, pods: 2, leaves: 4, hosts: 3, oversubscription: 2:1}}",
+            "2:23: a leaf with 3 hosts would need 1.5 uplinks at 2:1\n"
+            "  hint: choose hosts as a multiple of 2",
+        ),
+        (
+            "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 2}}",
+            "2:23: a spine with 3 leaves would need 1.5 uplinks at 2:1",
+        ),
+        (
+            "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 2to1}}",
+            "2:84: '2to1' is not a ratio of bandwidth down to bandwidth up",
+        ),
+        (
+            "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 0}}",
+            "2:84: the ratio 0 has a side of nothing",
+        ),
+        (
+            "{generator: {kind: dual-rail, leaves: 2, hosts_per_leaf: 1}}",
+            "2:23: a plane of 2 leaves without spines is not connected",
+        ),
+        ("{generator: {kind: star, hosts: 2, core: {}}}", "2:46: unknown key 'core'"),
+        (
+            "{generator: {kind: dumbbell, bottleneck: {loss: 1}}}",
+            "2:59: percentage '1' has no unit",
         ),
         ("[]", "2:11: expected keys and values, found a list"),
     ],
@@ -160,7 +189,7 @@ def test_the_schema_tells_editors_what_the_models_accept() -> None:
     schema = topology.schema()
     assert schema["required"] == ["name", "topology"]
     assert schema["additionalProperties"] is False
-    assert schema["properties"]["lb"]["enum"] == ["flow", "spray"]
+    assert schema["properties"]["lb"]["enum"] == ["flow", "spray", "adaptive"]
     assert schema["properties"]["mtu"]["minimum"] == 576
     assert re.fullmatch(schema["properties"]["name"]["pattern"], "leaf-spine")
     link = definition(schema, "LinkSpec")["properties"]

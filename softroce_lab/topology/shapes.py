@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The shapes that generators know, as they are written; `generators` expands them.
+
+Each may carry the impairments of whole classes of its links: `access`, those of hosts, and `core`,
+those between switches.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from softroce_lab.errors import UserError
+from softroce_lab.faults.model import Impairments
+from softroce_lab.topology.validation import Model
+
+MAX_PORTS = 4000
+MAX_FAT_TREE = 16
+MAX_RAILS = 8
+
+_RATIO = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?)(?:\s*:\s*([0-9]{1,4}))?", re.ASCII)
+
+
+def _parse_ratio(value: object) -> Fraction:
+    text = "" if isinstance(value, bool) else str(value)
+    match = _RATIO.fullmatch(text)
+    if match is None:
+        what = f"{value!r} is not a ratio of bandwidth down to bandwidth up"
+        raise UserError(what, hint="such as 2:1, or 2")
+    down, up = Fraction(match[1]), Fraction(match[2] or 1)
+    if not (down and up):
+        raise UserError(f"the ratio {value!r} has a side of nothing", hint="such as 2:1")
+    return down / up
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_PORTS)]
+Ratio = Annotated[
+    Fraction,
+    PlainValidator(_parse_ratio),
+    WithJsonSchema({"type": ["string", "number"], "pattern": r"^[0-9.]+( *: *[0-9]+)?$"}),
+]
+
+
+class Shape(Model):
+    """What all shapes have."""
+
+    access: Impairments = Impairments()
+
+    def _links(self) -> int:
+        """How many links it expands to."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Shape:
+        ports = 2 * self._links()
+        if ports > MAX_PORTS:
+            what = f"that makes {ports} ports, more than {MAX_PORTS}"
+            raise UserError(what, hint="choose smaller counts")
+        return self
+
+
+class Star(Shape):
+    """Hosts on one switch, s1."""
+
+    kind: Literal["star"]
+    hosts: Count
+
+    def _links(self) -> int:
+        return self.hosts
+
+
+class Dumbbell(Shape):
+    """Hosts at either side of one link, the bottleneck: h1 - s1 - s2 - h2."""
+
+    kind: Literal["dumbbell"]
+    hosts_per_side: Count = 1
+    bottleneck: Impairments = Impairments()
+
+    def _links(self) -> int:
+        return 2 * self.hosts_per_side + 1
+
+
+class ParallelPaths(Shape):
+    """Hosts at either side of a bundle of paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
+
+    kind: Literal["parallel-paths"]
+    paths: Count
+    hosts_per_side: Count = 1
+    core: Impairments = Impairments()
+
+    def _links(self) -> int:
+        return 2 * (self.paths + self.hosts_per_side)
+
+
+class LeafSpine(Shape):
+    """Hosts on leaves, every leaf linked to every spine."""
+
+    kind: Literal["leaf-spine"]
+    leaves: Count
+    spines: Count
+    hosts_per_leaf: Count
+    core: Impairments = Impairments()
+
+    def _links(self) -> int:
+        return self.leaves * (self.spines + self.hosts_per_leaf)
+
+
+class FatTree(Shape):
+    """Al-Fares' fat-tree of k-port switches (SIGCOMM'08).
+
+    k pods of k/2 edge and k/2 aggregation switches each, (k/2)^2 core switches, k^3/4 hosts.
+    """
+
+    kind: Literal["fat-tree"]
+    k: Annotated[int, Field(ge=2, le=MAX_FAT_TREE, multiple_of=2)]
+    core: Impairments = Impairments()
+
+    def _links(self) -> int:
+        return 3 * self.k**3 // 4
+
+
+class Clos(Shape):
+    """Pods of leaves and spines under a core, each tier with the same oversubscription.
+
+    All links being equal, a leaf with H hosts has H / oversubscription spines above it, and a spine
+    with L leaves has L / oversubscription cores above it; neither division may leave a rest. With
+    one pod there is no core.
+    """
+
+    kind: Literal["clos"]
+    pods: Count
+    leaves: Count  # of a pod
+    hosts: Count  # of a leaf
+    oversubscription: Ratio = Fraction(1)
+    core: Impairments = Impairments()
+
+    @property
+    def spines(self) -> int:
+        """Spines of a pod."""
+        return self._uplinks("a leaf", "hosts", self.hosts)
+
+    @property
+    def cores(self) -> int:
+        """Cores above each spine; the n-th spines of all pods share theirs."""
+        return self._uplinks("a spine", "leaves", self.leaves) if self.pods > 1 else 0
+
+    def _uplinks(self, switch: str, what: str, below: int) -> int:
+        uplinks = below / self.oversubscription
+        if uplinks.denominator != 1:
+            ratio = f"{self.oversubscription.numerator}:{self.oversubscription.denominator}"
+            raise UserError(
+                f"{switch} with {below} {what} would need {float(uplinks):g} uplinks at {ratio}",
+                hint=f"choose {what} as a multiple of {self.oversubscription.numerator}",
+            )
+        return int(uplinks)
+
+    def _links(self) -> int:
+        return self.pods * (self.leaves * (self.hosts + self.spines) + self.spines * self.cores)
+
+
+class TwoSites(Shape):
+    """Two leaf-spine sites, the border switches of which are joined by one long link."""
+
+    kind: Literal["two-sites"]
+    leaves: Count = 2  # of a site
+    spines: Count = 2
+    hosts_per_leaf: Count = 2
+    core: Impairments = Impairments()
+    long_haul: Impairments = Impairments()
+
+    def _links(self) -> int:
+        return 2 * (self.leaves * (self.hosts_per_leaf + self.spines) + self.spines) + 1
+
+
+class DualRail(Shape):
+    """Hosts with a port in each of several planes, which have nothing else in common.
+
+    A plane is a leaf-spine, or, without spines, a single switch.
+    """
+
+    kind: Literal["dual-rail"]
+    rails: Annotated[int, Field(ge=1, le=MAX_RAILS)] = 2
+    leaves: Count = 1  # of a plane
+    spines: Annotated[int, Field(ge=0, le=MAX_PORTS)] = 0
+    hosts_per_leaf: Count
+    core: Impairments = Impairments()
+
+    @model_validator(mode="after")
+    def _joined(self) -> DualRail:
+        if self.leaves > 1 and not self.spines:
+            what = f"a plane of {self.leaves} leaves without spines is not connected"
+            raise UserError(what, hint="spines: 1 or more, or leaves: 1")
+        return self
+
+    def _links(self) -> int:
+        return self.rails * self.leaves * (self.hosts_per_leaf + self.spines)
+
+
+Generator: TypeAlias = (
+    Star | Dumbbell | ParallelPaths | LeafSpine | FatTree | Clos | TwoSites | DualRail
+)
