@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A plan as SVG: tiers as rows, hosts at the bottom, faults in colour. Equal input, equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from softroce_lab.topology.layout import Marks, rows
+from softroce_lab.topology.marks import legend
+from softroce_lab.topology.plan import Link, Node, Plan
+
+_NODE_HEIGHT = 30
+_ROW_HEIGHT = 130
+_NODE_GAP = 24
+_MARGIN = 30
+_LINE_HEIGHT = 18
+_CHARACTER = 7.5  # of the names; an estimate, since no font is at hand
+_LABEL_CHARACTER = 6.0
+
+_STYLE = """
+  text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1f2937; }
+  .title { font-size: 15px; font-weight: 600; }
+  .link { fill: none; stroke: #94a3b8; stroke-width: 1.5; }
+  .fault { stroke: #d97706; stroke-width: 2.5; }
+  .down { stroke: #dc2626; stroke-width: 2.5; stroke-dasharray: 5 4; }
+  .node { stroke: #334155; stroke-width: 1.2; }
+  .host { fill: #e0f2fe; }
+  .switch { fill: #f1f5f9; }
+  .name { text-anchor: middle; dominant-baseline: central; }
+  .label { font-size: 10px; text-anchor: middle; fill: #92400e; stroke: #fff; stroke-width: 3;
+           paint-order: stroke; }
+  .small { font-size: 11px; fill: #475569; }
+"""
+
+
+class _Point(NamedTuple):
+    x: float
+    y: float
+
+
+def render(plan: Plan, marks: Marks) -> str:
+    """The whole document."""
+    tiers = rows(plan)
+    width = max(_row_width(tier) for tier in tiers) + 2 * _MARGIN
+    places = _places(tiers, width)
+    notes = [f"{text}: {links}" for text, links in legend(plan, marks)]
+    width = max(
+        width, 2 * _MARGIN + max((len(note) * _LABEL_CHARACTER for note in notes), default=0.0)
+    )
+    bottom = max(point.y for point in places.values()) + _NODE_HEIGHT
+    height = bottom + _MARGIN + len(notes) * _LINE_HEIGHT
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+            f'width="{width:g}" height="{height:g}" role="img">',
+            f"<title>{escape(plan.name)}</title>",
+            f"<style>{_STYLE}</style>",
+            f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>',
+            _text(_MARGIN, _MARGIN, plan.name, "title"),
+            _text(_MARGIN, _MARGIN + _LINE_HEIGHT, _subtitle(plan), "small"),
+            *(_link(plan, link, marks, places) for link in plan.links),
+            *(_label(link, marks, places) for link in plan.links if _marked(link, marks)),
+            *(_node(node, places[node.name]) for node in plan.nodes),
+            *(
+                _text(_MARGIN, bottom + (i + 1) * _LINE_HEIGHT, note, "small")
+                for i, note in enumerate(notes)
+            ),
+            "</svg>\n",
+        ]
+    )
+
+
+def _subtitle(plan: Plan) -> str:
+    switches = len(plan.nodes) - len(plan.hosts)
+    return (
+        f"{len(plan.hosts)} hosts, {switches} switches, {len(plan.links)} links, "
+        f"lb {plan.load_balancing}, MTU {plan.mtu}"
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
+
+
+# --- Nodes -------------------------------------------------------------------------------------
+
+
+def _node_width(node: Node) -> float:
+    return max(52.0, len(node.name) * _CHARACTER + 20)
+
+
+def _row_width(tier: Sequence[Node]) -> float:
+    return (max(_node_width(node) for node in tier) + _NODE_GAP) * len(tier)
+
+
+def _places(tiers: Sequence[Sequence[Node]], width: float) -> dict[str, _Point]:
+    """The middle of every node; each row is spread evenly."""
+    inner = width - 2 * _MARGIN
+    places = {}
+    for i, tier in enumerate(tiers):
+        y = _MARGIN + 3 * _LINE_HEIGHT + _NODE_HEIGHT / 2 + i * _ROW_HEIGHT
+        step = inner / len(tier)
+        for j, node in enumerate(tier):
+            places[node.name] = _Point(round(_MARGIN + (j + 0.5) * step, 1), y)
+    return places
+
+
+def _node(node: Node, at: _Point) -> str:
+    width = _node_width(node)
+    radius = 12 if node.kind == "host" else 3
+    addresses = [port.address for port in node.ports if port.address]
+    title = "\n".join([f"{node.kind} {node.name}", *addresses])
+    return (
+        f"<g><title>{escape(title)}</title>"
+        f'<rect class="node {node.kind}" x="{at.x - width / 2:g}" y="{at.y - _NODE_HEIGHT / 2:g}" '
+        f'width="{width:g}" height="{_NODE_HEIGHT}" rx="{radius}"/>'
+        f"{_text(at.x, at.y, node.name, 'name')}</g>"
+    )
+
+
+# --- Links -------------------------------------------------------------------------------------
+
+
+def _marked(link: Link, marks: Marks) -> bool:
+    return any(number in marks for number, _, _ in link.halves)
+
+
+def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
+    found = [marks[number] for number, _, _ in link.halves if number in marks]
+    style = " down" if any(mark.down for mark in found) else " fault" if found else ""
+    lines = [f"{link.a} - {link.b}"]
+    for number, near, far in link.halves:
+        if number in marks:
+            lines += [f"{near.node}->{far.node}: {text}" for text in marks[number].texts]
+    title = escape("\n".join(lines))
+    return f'<path class="link{style}" d="{_way(plan, link, places)}"><title>{title}</title></path>'
+
+
+def _way(plan: Plan, link: Link, places: Mapping[str, _Point]) -> str:
+    """A straight line; within a tier, or beside parallel links, a curve."""
+    a, b = places[link.a.node], places[link.b.node]
+    bend = _bend(plan, link, a, b)
+    if not (bend.x or bend.y):
+        return f"M{a.x:g} {a.y:g}L{b.x:g} {b.y:g}"
+    middle = _Point((a.x + b.x) / 2 + bend.x, (a.y + b.y) / 2 + bend.y)
+    return f"M{a.x:g} {a.y:g}Q{middle.x:g} {middle.y:g} {b.x:g} {b.y:g}"
+
+
+def _bend(plan: Plan, link: Link, a: _Point, b: _Point) -> _Point:
+    """How far the middle of a link is pulled aside, so that each is seen."""
+    ends = {link.a.node, link.b.node}
+    twins = [each.index for each in plan.links if {each.a.node, each.b.node} == ends]
+    aside = (twins.index(link.index) - (len(twins) - 1) / 2) * 24
+    if a.y == b.y:
+        return _Point(0, -min(70.0, abs(a.x - b.x) * 0.35) + aside)
+    return _Point(aside, 0)
+
+
+def _label(link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
+    """What the link does, at a third of its way from the lower end: labels of a mesh stay apart."""
+    a, b = places[link.a.node], places[link.b.node]
+    (lower, upper) = (a, b) if a.y > b.y else (b, a)
+    share = 0.5 if a.y == b.y else (0.32, 0.44, 0.56)[link.index % 3]
+    x = lower.x + (upper.x - lower.x) * share
+    y = lower.y + (upper.y - lower.y) * share
+    if a.y == b.y:
+        y -= min(70.0, abs(a.x - b.x) * 0.35) / 2 + 4
+    return _text(round(x, 1), round(y, 1), _label_text(link, marks, a, b), "label")
+
+
+def _label_text(link: Link, marks: Marks, a: _Point, b: _Point) -> str:
+    """One text if both directions do the same, else each with an arrow."""
+    found = {number: marks[number].label for number, _, _ in link.halves if number in marks}
+    if len(found) == 2 and len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    arrows = "↑↓" if a.y > b.y else "↓↑" if a.y < b.y else "→←" if a.x < b.x else "←→"
+    return " ".join(f"{arrows[number & 1]} {label}" for number, label in found.items())
