@@ -16,7 +16,6 @@ the CPUs to others meanwhile. Sender and receiver have a core each.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import os
 import select
@@ -24,15 +23,20 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
-
-from softroce_lab import _native, topology
+from softroce_lab import topology
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import bench_engine, transfer
-from softroce_lab.experiment.hosts import gateway, mac_number
-from softroce_lab.experiment.statistics import Interval, median_interval
+from softroce_lab.experiment import bench_engine, samples, transfer
+from softroce_lab.experiment.bare_traffic import (
+    PAYLOAD_BYTES,
+    QKEY,
+    RECEIVER_CPU,
+    SENDER_CPU,
+    BareTraffic,
+)
+from softroce_lab.experiment.samples import Figure, Sample, undisturbed
+from softroce_lab.experiment.statistics import Interval
 from softroce_lab.experiment.transfer import Job
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric import xdp_plain
@@ -41,18 +45,9 @@ from softroce_lab.fabric.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
-from softroce_lab.telemetry.stolen import StolenTime
 from softroce_lab.topology.plan import Node, Plan
 
-PAYLOAD_BYTES = 2048  # of a bare frame, whose headers of 62 bytes and ICRC make it 2114 long
 TRANSFER_BYTES = 256 << 20
-MOST_STOLEN, MOST_ATTEMPTS = 0.01, 8
-"""A sample is taken again while the hypervisor takes more of the CPUs than this share."""
-
-_SENDER_CPU, _RECEIVER_CPU = 0, 1
-_QKEY = 0x0BE7C4
-_HEADERS_BYTES = 62 + 40  # Ethernet to DETH, and struct lab_hdr
-_INDEX_OFFSET = 62 + 16  # of lab_hdr.index, so that each frame has a fate of its own
 _IPERF_S = 10.0  # longer than it should ever take to begin or to end
 
 
@@ -68,15 +63,6 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sample:
-    """One measurement."""
-
-    frames_per_second: float
-    payload_bps: float  # bits of payload a second that arrived
-    stolen: float = 0.0  # share of the CPUs' time that the hypervisor gave to others
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """All samples by name, a list of rounds."""
 
@@ -84,17 +70,13 @@ class Outcome:
     mode: str  # of XDP
     pair: bench_engine.Outcome
 
-    def intervals(self, field: str) -> dict[str, Interval]:
+    def intervals(self, figure: Figure) -> dict[str, Interval]:
         """Median and 95 % interval of one figure, by what was measured."""
-        return {
-            name: median_interval([getattr(sample, field) for sample in samples])
-            for name, samples in self.samples.items()
-        }
+        return samples.intervals(self.samples, figure)
 
-    def ratio(self, above: str, below: str, field: str) -> Interval:
+    def ratio(self, above: str, below: str, figure: Figure) -> Interval:
         """Median over the rounds of one figure's ratio, with its 95 % interval."""
-        pairs = zip(self.samples[above], self.samples[below], strict=True)
-        return median_interval([getattr(a, field) / getattr(b, field) for a, b in pairs])
+        return samples.ratio(self.samples[above], self.samples[below], figure)
 
     def ratios(self) -> dict[str, Interval]:
         """The ratios that the bench is for."""
@@ -108,7 +90,9 @@ class Outcome:
     def document(self) -> dict[str, Any]:
         """All of it, as `--json` prints it."""
         ratios = self.ratios()
-        figures = {field: self.intervals(field) for field in ("frames_per_second", "payload_bps")}
+        figures: dict[Figure, dict[str, Interval]] = {
+            figure: self.intervals(figure) for figure in get_args(Figure)
+        }
         return {
             "schema_version": SCHEMA_VERSION,
             "ratios": {name: round(ratio.median, 4) for name, ratio in ratios.items()},
@@ -119,10 +103,7 @@ class Outcome:
                 for field, values in figures.items()
             },
             "rounds": len(self.samples["raw"]),
-            "disturbed": {
-                name: sum(sample.stolen > MOST_STOLEN for sample in samples)
-                for name, samples in self.samples.items()
-            },
+            "disturbed": samples.disturbed(self.samples),
             "xdp_mode": self.mode,
             "environment": environment(),
         }
@@ -142,11 +123,11 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
                 bench.round()
-            samples, mode = bench.samples, lab.mode
+            taken, mode = bench.samples, lab.mode
     finally:
         lab.down(say)
     say("two RNICs in memory")
-    return Outcome(samples, mode, bench_engine.run(bench_engine.Options(rounds=15)))
+    return Outcome(taken, mode, bench_engine.run(bench_engine.Options(rounds=15)))
 
 
 def _iperf3() -> str:
@@ -166,7 +147,7 @@ class PathBench:
         self._iperf3 = iperf3
         self._source, self._destination = lab.plan.hosts[0], lab.plan.hosts[-1]
         self._file = path
-        self._frame = _data_frame(lab, self._source, self._destination)
+        self._traffic = BareTraffic(lab, options.seconds)
         (self._faulted,) = {
             near.ifindex
             for link in lab.plan.links
@@ -192,7 +173,7 @@ class PathBench:
         names = list(measures) if self._forth else list(reversed(measures))
         self._forth = not self._forth
         for name in names:
-            self.samples[name].append(_undisturbed(measures[name]))
+            self.samples[name].append(undisturbed(measures[name]))
 
     # ---------------------------------------------------------------- bare sockets
 
@@ -202,10 +183,10 @@ class PathBench:
         ends = (self._source.name, self._destination.name)
         xdp_plain.attach(plan, lab.enter, lab.bpffs, ends, lab.mode)
         try:
-            _, received, ns = self._bare_traffic(xdp_plain.XSKS)
+            _, received, ns = self._traffic.run(xdp_plain.XSKS)
         finally:
             lab.xdp.attach_programs(plan.nodes, lab.enter, lab.mode)
-        return _sample(received, ns)
+        return Sample.of(received, ns, PAYLOAD_BYTES)
 
     def _switch(self) -> Sample:
         return self._through_lab()
@@ -219,42 +200,16 @@ class PathBench:
 
     def _through_lab(self) -> Sample:
         """Counted where the fault acts: on the first spine link, before its rules."""
-        before = self._lab.xdp.counters()
-        _, _, ns = self._bare_traffic("xsks")
-        after = self._lab.xdp.counters()
-        gained = after[self._faulted] - before[self._faulted]
-        return _sample(gained.tx_roce + gained.injected_tx_roce, ns)
-
-    def _bare_traffic(self, xsks_map: str) -> tuple[int, int, int]:
-        sender, receiver = self._open(self._source), self._open(self._destination)
-        receiver.insert_into(str(self._lab.bpffs / xsks_map))
-        frame = self._frame
-        return _native.raw_traffic(
-            sender,
-            receiver,
-            frame,
-            payload_offset=_HEADERS_BYTES,
-            index_offset=_INDEX_OFFSET,
-            duration_ns=int(self._options.seconds * 1e9),
-            sender_cpu=_SENDER_CPU,
-            receiver_cpu=_RECEIVER_CPU,
-        )
-
-    def _open(self, node: Node) -> Any:
-        config = _native.PortConfig()
-        config.interface = node.ports[0].name
-        config.ifindex = node.ports[0].ifindex
-        config.generic = self._lab.mode == "generic"
-        with self._lab.enter(node.name):
-            return _native.RawPort(config)
+        met, _, ns = self._traffic.run_past(self._faulted)
+        return Sample.of(met, ns, PAYLOAD_BYTES)
 
     # ---------------------------------------------------------------- transports
 
     def _csa_ud(self) -> Sample:
         size = self._options.transfer_bytes
         job = Job(self._source.name, self._destination.name, self._file, size, hash=False,
-                  cpus=(_SENDER_CPU, _RECEIVER_CPU))  # fmt: skip
-        done = transfer.run(self._lab, "csa_ud", job, qkey=_QKEY, progress=lambda _: None)
+                  cpus=(SENDER_CPU, RECEIVER_CPU))  # fmt: skip
+        done = transfer.run(self._lab, "csa_ud", job, qkey=QKEY, progress=lambda _: None)
         packets, summary = done.sent["counters"]["tx_data"], done.summary()
         rate = summary["goodput_bps"]
         return Sample(packets * rate / (8 * size), rate)
@@ -279,7 +234,7 @@ class PathBench:
             client = self._spawn(
                 self._source,
                 *("-c", str(self._destination.address), "-J", *arguments),
-                *("-A", f"{_SENDER_CPU},{_RECEIVER_CPU}", "--connect-timeout", "2000"),
+                *("-A", f"{SENDER_CPU},{RECEIVER_CPU}", "--connect-timeout", "2000"),
             )
             output = _read(client, None, self._options.seconds + _IPERF_S)
             client.end()
@@ -295,40 +250,6 @@ class PathBench:
         return self._lab.spawn(
             argv, role="iperf3", node=node.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-
-
-def _undisturbed(measure: Callable[[], Sample]) -> Sample:
-    """A sample while the machine was ours; if it never is, the one that came closest."""
-    taken: list[Sample] = []
-    while not taken or (taken[-1].stolen > MOST_STOLEN and len(taken) < MOST_ATTEMPTS):
-        stolen = StolenTime()
-        sample = measure()
-        taken.append(dataclasses.replace(sample, stolen=stolen.share()))
-    return min(taken, key=lambda sample: sample.stolen)
-
-
-def _sample(frames: int, ns: int) -> Sample:
-    rate = frames * 1e9 / ns
-    return Sample(rate, rate * 8 * PAYLOAD_BYTES)
-
-
-def _data_frame(lab: Lab, source: Node, destination: Node) -> bytes:
-    """A data packet of a striped message, as the engine makes it; nobody checks its ICRC here."""
-    config = _native.MessageConfig()
-    config.address = int(ipaddress.IPv4Address(source.address))
-    endpoint = _native.FrameEndpoint(config, mac_number(source.ports[0].mac))
-    peer = endpoint.connect(
-        ip=int(ipaddress.IPv4Address(destination.address)),
-        mac=mac_number(gateway(lab, source).mac),
-        data_qp=endpoint.data_qp,
-        recovery_qp=endpoint.recovery_qp,
-        qkey=_QKEY,
-    )
-    payload = np.zeros(endpoint.chunk_bytes, dtype=np.uint8)
-    key = endpoint.register_memory(payload.ctypes.data, payload.nbytes, 0)
-    endpoint.post_send(peer, (0, 0, 0), key, 0, payload.nbytes, 0)
-    frame: bytes = endpoint.poll_frame(0)
-    return frame
 
 
 def _read(process: Process, until: bytes | None, timeout_s: float) -> bytes:
