@@ -71,7 +71,7 @@ class KernelRouters:
     def _connect(self) -> None:
         for node in self._plan.nodes:
             with netns.entered(self._namespaces[node.name]):
-                links.silence()
+                links.silence(node)
         links.create(self._plan.links, self._plan.mtu, self._namespaces)
         gateways = links.gateways(self._plan)
         for node in self._plan.nodes:

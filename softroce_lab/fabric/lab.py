@@ -182,7 +182,7 @@ class Lab:
     def _make_links(self) -> None:
         for node in self.plan.nodes:
             with self.enter(node.name):
-                links.silence()
+                links.silence(node)
         names = {node.name: node.namespace for node in self.plan.nodes}
         for link in self.plan.links:
             ends = [(names[port.node], port.ifindex, port.name) for port in (link.a, link.b)]

@@ -99,11 +99,13 @@ class Rig:
         self._source = f"softroce_lab-test-{os.getpid()}"
         self.namespaces = {node.name: netns.create() for node in plan.nodes}
         bpffs.mount(self.bpffs, self._source)
+        for node in plan.nodes:
+            with self.enter(node.name):
+                links.silence(node)
         links.create(plan.links, plan.mtu, self.namespaces)
         gateways = links.gateways(plan)
         for node in plan.nodes:
             with self.enter(node.name):
-                links.silence()
                 links.configure(node, gateways)
         self.xdp = XdpFabric.attach(plan, self.enter, self.bpffs, TOKEN, mode)
         self._before = self.xdp.counters()

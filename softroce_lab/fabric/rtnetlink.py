@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host is told over rtnetlink, all in one datagram: addresses, neighbours, routes, rules.
+
+pyroute2 takes milliseconds to open a socket and hundreds of microseconds for each message; a
+hundred hosts would wait for it longer than for everything else together.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple, TypeAlias
+
+Ip: TypeAlias = IPv4Address | IPv6Address
+
+TABLE_MAIN = 254
+
+_TIMEOUT_S = 5.0  # the kernel answers before it returns from send
+_RECEIVE_BYTES = 1 << 16
+
+# linux/netlink.h
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_CREATE = 0x1 | 0x4 | 0x200 | 0x400  # NLM_F_REQUEST, _ACK, _EXCL, _CREATE
+_NLMSG_ERROR = 2
+
+# linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h
+_NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR, _NEW_RULE = 20, 24, 28, 32
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_F_NODAD = 1, 2, 0x02
+_NDA_DST, _NDA_LLADDR, _NUD_PERMANENT, _RTN_UNICAST = 1, 2, 0x80, 1
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC = 1, 4, 5, 7
+_RTPROT_BOOT, _RTNH_F_ONLINK = 3, 4
+_FRA_SRC, _FR_ACT_TO_TBL = 2, 1
+
+
+class Message(NamedTuple):
+    """A request, without its header."""
+
+    kind: int
+    body: bytes
+
+
+def _family(ip: Ip) -> int:
+    return socket.AF_INET if ip.version == 4 else socket.AF_INET6
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    padding = bytes(-len(value) % 4)
+    return struct.pack("=HH", 4 + len(value), kind) + value + padding
+
+
+def address(ifindex: int, ip: Ip) -> Message:
+    """`ip`, and nothing else of its network, is at this interface; not asked for as a duplicate."""
+    flags = _IFA_F_NODAD if ip.version == 6 else 0
+    head = struct.pack("=BBBBI", _family(ip), ip.max_prefixlen, flags, 0, ifindex)
+    attributes = _attribute(_IFA_LOCAL, ip.packed) + _attribute(_IFA_ADDRESS, ip.packed)
+    return Message(_NEW_ADDRESS, head + attributes)
+
+
+def neighbour(ifindex: int, ip: Ip, mac: str) -> Message:
+    """`ip` has this MAC address for good."""
+    head = struct.pack("=BBHiHBB", _family(ip), 0, 0, ifindex, _NUD_PERMANENT, 0, _RTN_UNICAST)
+    link_address = bytes.fromhex(mac.replace(":", ""))
+    attributes = _attribute(_NDA_DST, ip.packed) + _attribute(_NDA_LLADDR, link_address)
+    return Message(_NEW_NEIGHBOUR, head + attributes)
+
+
+class Way(NamedTuple):
+    """Where a route leads: by an interface to a gateway, as the host that `source` is."""
+
+    ifindex: int
+    gateway: Ip
+    source: Ip
+
+
+def route(way: Way, prefix: tuple[Ip, int] | None = None, table: int = TABLE_MAIN) -> Message:
+    """A route to a prefix (its address and length), or the default route."""
+    destination, bits = prefix or (None, 0)
+    # An IPv4 gateway need not be in a network of the interface's: none is.
+    flags = _RTNH_F_ONLINK if way.gateway.version == 4 else 0
+    kinds = (table, _RTPROT_BOOT, 0, _RTN_UNICAST)
+    head = struct.pack("=BBBBBBBBI", _family(way.gateway), bits, 0, 0, *kinds, flags)
+    attributes = _attribute(_RTA_OIF, struct.pack("=I", way.ifindex))
+    attributes += _attribute(_RTA_GATEWAY, way.gateway.packed)
+    attributes += _attribute(_RTA_PREFSRC, way.source.packed)
+    if destination is not None:
+        attributes += _attribute(_RTA_DST, destination.packed)
+    return Message(_NEW_ROUTE, head + attributes)
+
+
+def rule(source: Ip, table: int) -> Message:
+    """Packets from `source` are routed by this table, from 1 to 252."""
+    kinds = (0, source.max_prefixlen, 0, table, 0, 0, _FR_ACT_TO_TBL)
+    head = struct.pack("=BBBBBBBBI", _family(source), *kinds, 0)
+    return Message(_NEW_RULE, head + _attribute(_FRA_SRC, source.packed))
+
+
+def request(messages: Sequence[Message]) -> None:
+    """Have all of it done in the calling thread's network namespace.
+
+    OSError for the first that the kernel refuses; the others are done nevertheless.
+    """
+    parts = [
+        _HEADER.pack(_HEADER.size + len(body), kind, _CREATE, sequence, 0) + body
+        for sequence, (kind, body) in enumerate(messages)
+    ]
+    kinds = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    with socket.socket(socket.AF_NETLINK, kinds, socket.NETLINK_ROUTE) as netlink:
+        netlink.settimeout(_TIMEOUT_S)
+        netlink.send(b"".join(parts))
+        refused = [error for _ in parts if (error := _answer(netlink))]
+    if refused:
+        raise OSError(refused[0], os.strerror(refused[0]))
+
+
+def _answer(netlink: socket.socket) -> int:
+    """The next answer's errno, 0 for a yes. Each comes in a datagram of its own."""
+    data = netlink.recv(_RECEIVE_BYTES)
+    _, kind, *_ = _HEADER.unpack_from(data)
+    (error,) = struct.unpack_from("=i", data, _HEADER.size)
+    return -int(error) if kind == _NLMSG_ERROR else 0
