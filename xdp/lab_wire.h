@@ -23,9 +23,11 @@ enum lab_kind {
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
 };
 
+#define LAB_HDR_TRIMMED 1 /* flags: cut on its way, the data are gone; the rest is as it was */
+
 struct lab_hdr {
   unsigned char version_kind; /* LAB_HDR_VERSION << 4 | enum lab_kind */
-  unsigned char flags;        /* must be 0 */
+  unsigned char flags;        /* LAB_HDR_TRIMMED or 0 */
   unsigned char path;         /* index of the path, source port less LAB_UDP_SPORT_BASE */
   unsigned char attempt;      /* how often this packet was sent before: 0 the first time */
   unsigned short operation;   /* collective operation that the workload names */
