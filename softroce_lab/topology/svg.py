@@ -28,7 +28,7 @@ _STYLE = """
   .node { stroke: #334155; stroke-width: 1.2; }
   .host { fill: #e0f2fe; }
   .switch { fill: #f1f5f9; }
-  .name { text-anchor: middle; dominant-baseline: central; }
+  .name { text-anchor: middle; }
   .label { font-size: 10px; text-anchor: middle; fill: #92400e; stroke: #fff; stroke-width: 3;
            paint-order: stroke; }
   .small { font-size: 11px; fill: #475569; }
@@ -60,7 +60,7 @@ def render(plan: Plan, marks: Marks) -> str:
             f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>',
             _text(_MARGIN, _MARGIN, plan.name, "title"),
             _text(_MARGIN, _MARGIN + _LINE_HEIGHT, _subtitle(plan), "small"),
-            *(_link(plan, link, marks, places) for link in plan.links),
+            *(_link(plan, link, marks, places) for link in _faulted_last(plan, marks)),
             *(_label(link, marks, places) for link in plan.links if _marked(link, marks)),
             *(_node(node, places[node.name]) for node in plan.nodes),
             *(
@@ -100,7 +100,7 @@ def _places(tiers: Sequence[Sequence[Node]], width: float) -> dict[str, _Point]:
     inner = width - 2 * _MARGIN
     places = {}
     for i, tier in enumerate(tiers):
-        y = _MARGIN + 3 * _LINE_HEIGHT + _NODE_HEIGHT / 2 + i * _ROW_HEIGHT
+        y = _MARGIN + 4 * _LINE_HEIGHT + _NODE_HEIGHT / 2 + i * _ROW_HEIGHT
         step = inner / len(tier)
         for j, node in enumerate(tier):
             places[node.name] = _Point(round(_MARGIN + (j + 0.5) * step, 1), y)
@@ -116,7 +116,7 @@ def _node(node: Node, at: _Point) -> str:
         f"<g><title>{escape(title)}</title>"
         f'<rect class="node {node.kind}" x="{at.x - width / 2:g}" y="{at.y - _NODE_HEIGHT / 2:g}" '
         f'width="{width:g}" height="{_NODE_HEIGHT}" rx="{radius}"/>'
-        f"{_text(at.x, at.y, node.name, 'name')}</g>"
+        f"{_text(at.x, at.y + 4, node.name, 'name')}</g>"
     )
 
 
@@ -125,6 +125,11 @@ def _node(node: Node, at: _Point) -> str:
 
 def _marked(link: Link, marks: Marks) -> bool:
     return any(number in marks for number, _, _ in link.halves)
+
+
+def _faulted_last(plan: Plan, marks: Marks) -> list[Link]:
+    """What comes last is painted over the others."""
+    return sorted(plan.links, key=lambda link: _marked(link, marks))
 
 
 def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:

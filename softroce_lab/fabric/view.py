@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A lab to look at: one that is up, or a topology file. Looking takes no lock of the lab's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from softroce_lab import topology
+from softroce_lab.errors import LabError, UserError
+from softroce_lab.fabric import netns, planfile, removal, runtime
+from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.runtime import Condition
+from softroce_lab.fabric.xdp import XdpFabric
+from softroce_lab.faults.effects import Fault
+from softroce_lab.topology.plan import Plan
+
+_BPFFS = "bpf"  # softroce_lab.fabric.lab.BPFFS, whose module takes longer to import
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """A plan, and the lab that realises it if one is up."""
+
+    plan: Plan
+    condition: Condition | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is more to see than the plan."""
+        return self.condition is not None
+
+    @property
+    def directory(self) -> Path:
+        """Of the lab that is up."""
+        return runtime.DIRECTORY / self.plan.name
+
+    @property
+    def bpffs(self) -> Path:
+        """Where the maps of the lab that is up are pinned."""
+        return self.directory / _BPFFS
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Those that are set now."""
+        return self.plan.faults
+
+    @contextlib.contextmanager
+    def maps(self) -> Iterator[XdpFabric]:
+        """The lab's maps. LabError if they are gone."""
+        with needing_root():
+            fabric = XdpFabric.open(self.bpffs)
+        try:
+            yield fabric
+        finally:
+            fabric.close()
+
+    @contextlib.contextmanager
+    def inside(self, node: str) -> Iterator[None]:
+        """The calling thread works in the node's network namespace."""
+        if self.condition is None:
+            raise ValueError(f"{self.plan.name} is not up")
+        with needing_root():
+            fd = namespace(self.condition, node)
+        try:
+            with netns.entered(fd):
+                yield
+        finally:
+            os.close(fd)
+
+
+def up(name: str | None) -> Condition:
+    """The lab called `name`, or the only one that is up. UserError."""
+    found = [condition for condition in runtime.labs() if condition.word == "up"]
+    if name is not None:
+        runtime.existing(name)
+        found = [condition for condition in found if condition.name == name]
+    if not found:
+        raise UserError(f"the lab {name} is not up" if name else "no lab is up", hint="lab up FILE")
+    if len(found) > 1:
+        names = ", ".join(condition.name for condition in found)
+        raise UserError(f"several labs are up: {names}", hint="say which one: --lab NAME")
+    return found[0]
+
+
+def of_lab(name: str | None) -> View:
+    """The lab called `name`, or the only one that is up. UserError."""
+    condition = up(name)
+    with needing_root():
+        try:
+            return View(planfile.read(runtime.DIRECTORY / condition.name), condition)
+        except FileNotFoundError as error:
+            raise LabError(f"the lab {condition.name} went down meanwhile") from error
+
+
+def of(where: str | None) -> View:
+    """The lab called `where` if there is one, else the topology file; None: the only lab."""
+    if where is None or os.path.lexists(runtime.DIRECTORY / where):
+        return of_lab(where)
+    return View(topology.load(where))
+
+
+def namespace(condition: Condition, node: str) -> int:
+    """A descriptor of a node's network namespace. UserError, LabError if it is gone."""
+    entries = {entry.facts["node"]: entry for entry in condition.history.of_kind("netns")}
+    if node not in entries:
+        hint = f"there are: {', '.join(entries)}"
+        raise UserError(f"the lab {condition.name} has no node {node}", hint=hint)
+    name = entries[node].facts["name"]
+    fd = netns.opened(name, removal.identity_of(entries[node]))
+    if fd is None:
+        raise LabError(f"the namespace {name} is gone", hint=f"lab down {condition.name}")
+    return fd
