@@ -13,11 +13,18 @@ import errno
 import functools
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, Self
 
 from softroce_lab.errors import EnvironmentLackError
 
 _PER_CPU_TYPES = (5, 6, 10)  # enum bpf_map_type: per-CPU hash, array, LRU hash
+_PROG_TYPE_XDP = 6
+_INSTRUCTION_BYTES = 8
+_NAME_BYTES = 15
+_LOG_BYTES = 1 << 20
+_LOG_LINES = 3
 _POSSIBLE_CPUS = Path("/sys/devices/system/cpu/possible")
 
 
@@ -59,8 +66,67 @@ class _MapCreateOptions(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
         *((name, ctypes.c_uint32) for name in ("btf", "btf_key", "btf_value", "btf_vmlinux")),
-        ("inner_map", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in ("inner_map", "flags")),
     ]
+
+
+def create_map(
+    kind: int, name: str, key_bytes: int, value_bytes: int, max_entries: int, flags: int
+) -> int:
+    """A descriptor of a new map, of a kind of enum bpf_map_type."""
+    options = _MapCreateOptions(size=ctypes.sizeof(_MapCreateOptions), flags=flags)
+    sizes = (key_bytes, value_bytes, max_entries)
+    result = _libbpf().bpf_map_create(
+        kind, name.encode()[:_NAME_BYTES], *sizes, ctypes.byref(options)
+    )
+    return _checked(result, f"map {name}")
+
+
+class _LoadOptions(ctypes.Structure):
+    """struct bpf_prog_load_opts up to the log; `size` says how much of it there is."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        *((name, ctypes.c_uint32) for name in ("attempts", "type", "btf", "flags", "ifindex")),
+        *((name, ctypes.c_uint32) for name in ("version", "target_btf", "target", "target_object")),
+        ("descriptors", ctypes.c_void_p),
+        ("functions", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("function_count", "function_size")),
+        ("lines", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("line_count", "line_size")),
+        *((name, ctypes.c_uint32) for name in ("log_level", "log_size")),
+        ("log", ctypes.c_void_p),
+    ]
+
+
+def load_xdp(name: str, instructions: bytes) -> int:
+    """A descriptor of a new XDP program. The OSError of a refusal ends in the verifier's words."""
+    log = ctypes.create_string_buffer(_LOG_BYTES)  # log level 0: filled only after a refusal
+    options = _LoadOptions(
+        size=ctypes.sizeof(_LoadOptions), log_size=len(log), log=ctypes.addressof(log)
+    )
+    count = ctypes.c_size_t(len(instructions) // _INSTRUCTION_BYTES)
+    result = _libbpf().bpf_prog_load(
+        _PROG_TYPE_XDP,
+        name.encode()[:_NAME_BYTES],
+        b"GPL",
+        instructions,
+        count,
+        ctypes.byref(options),
+    )
+    words = log.value.decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    return _checked(result, " / ".join([f"program {name}", *words]))
+
+
+def living(kind: Literal["prog", "map"], numbers: Iterable[int]) -> set[int]:
+    """Which of these program or map ids the kernel still has; none is touched."""
+    following = getattr(_libbpf(), f"bpf_{kind}_get_next_id")
+    found = set()
+    for number in numbers:
+        after = ctypes.c_uint32()
+        if following(number - 1, ctypes.byref(after)) == 0 and after.value == number:
+            found.add(number)
+    return found
 
 
 def _create(kind: int, options: _MapCreateOptions | None) -> int:
@@ -95,10 +161,21 @@ def possible_cpus() -> int:
     return int(last) + 1
 
 
-class _MapInfo(ctypes.Structure):
+class MapInfo(ctypes.Structure):
     """The head of struct bpf_map_info."""
 
-    _fields_ = [(name, ctypes.c_uint32) for name in ("kind", "id", "key", "value", "entries")]
+    _fields_ = [
+        (name, ctypes.c_uint32) for name in ("kind", "id", "key", "value", "entries", "flags")
+    ]
+
+    @classmethod
+    def of(cls, fd: int) -> Self:
+        """What the kernel tells of the map behind `fd`."""
+        info = cls()
+        size = ctypes.c_uint32(ctypes.sizeof(info))
+        call = _libbpf().bpf_obj_get_info_by_fd
+        _checked(call(fd, ctypes.byref(info), ctypes.byref(size)), "map")
+        return info
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,18 +186,17 @@ class Map:
     name: str
     value_bytes: int  # of a whole value; of a per-CPU map: of the copies of all CPUs together
     max_entries: int
+    key_bytes: int = 4
 
     @classmethod
     def pinned(cls, path: Path) -> Map:
         """The map pinned at `path`. FileNotFoundError if there is none."""
         fd = opened(path)
-        info = _MapInfo()
-        size = ctypes.c_uint32(ctypes.sizeof(info))
-        _checked(_libbpf().bpf_obj_get_info_by_fd(fd, ctypes.byref(info), ctypes.byref(size)), "")
+        info = MapInfo.of(fd)
         value = int(info.value)
         if info.kind in _PER_CPU_TYPES:
             value = (value + 7) // 8 * 8 * possible_cpus()
-        return cls(fd, path.name, value, int(info.entries))
+        return cls(fd, path.name, value, int(info.entries), int(info.key))
 
     def close(self) -> None:
         """Close the descriptor; the pin keeps the map."""
@@ -134,6 +210,25 @@ class Map:
             return None
         _checked(result, self.name)
         return value.raw
+
+    def all_keys(self) -> list[bytes]:
+        """All keys; those that come and go meanwhile may be missing or twice."""
+        found: list[bytes] = []
+        key = ctypes.create_string_buffer(self.key_bytes)
+        before: object = None
+        while True:
+            result = _libbpf().bpf_map_get_next_key(self.fd, before, key)
+            if result == -errno.ENOENT or len(found) > 2 * self.max_entries:
+                return found
+            _checked(result, self.name)
+            found.append(key.raw)
+            before = ctypes.create_string_buffer(key.raw, self.key_bytes)
+
+    def delete(self, key: bytes) -> None:
+        """Remove the key; nothing happens if it is not there."""
+        result = _libbpf().bpf_map_delete_elem(self.fd, key)
+        if result != -errno.ENOENT:
+            _checked(result, self.name)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value under `key`, made or replaced."""

@@ -20,7 +20,8 @@ from typing import IO
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import bpf, bpf_probe, links, monitor, netns, syscalls, xsk
-from softroce_lab.fabric.xdp_compile import Module
+from softroce_lab.fabric.bpf_image import Loaded
+from softroce_lab.fabric.xdp_compile import compile_image
 from softroce_lab.paths import native_program
 from softroce_lab.topology.plan import Link, Port
 
@@ -168,7 +169,7 @@ def _errors_aside() -> Iterator[IO[bytes]]:
 def _compiler() -> None:
     with _errors_aside() as log:  # bcc's compiler and libbpf write there by themselves
         try:
-            with Module("plain_redirect.c", ("plain_host",), {"LAB_PORTS": 2}):
+            with Loaded(compile_image("plain_redirect.c", ("plain_host",), {"LAB_PORTS": 2})):
                 pass
         except LabError as error:
             log.seek(0)

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, LabError
-from softroce_lab.fabric import xdp_compile
-from softroce_lab.fabric.xdp_compile import Module
+from softroce_lab.fabric import xdp_cache, xdp_compile
+from softroce_lab.fabric.bpf_image import Image, Program
+from softroce_lab.fabric.xdp_compile import Module, compile_image
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
+
 
 PLAIN = ("plain_switch", "plain_host")
 
@@ -21,20 +28,38 @@ def test_environment_folder_and_descriptors_are_as_before(monkeypatch, tmp_path,
     monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
     if before is not None:
         monkeypatch.setenv("BCC_KERNEL_SOURCE", before)
-    with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
-        pass  # what a first compilation opens for good is open now
+    compile_image("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})  # opens some things for good
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folder, descriptors = Path.cwd(), os.listdir("/proc/self/fd")
-    with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
-        assert os.environ.get("BCC_KERNEL_SOURCE") == before
+    compile_image("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
+    assert os.environ.get("BCC_KERNEL_SOURCE") == before
     assert Path.cwd() == folder
     assert os.listdir("/proc/self/fd") == descriptors
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_compiled_before_needs_no_compiler(monkeypatch):
+    compiled = compile_image("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
+    with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
+        pass
+    monkeypatch.setattr(xdp_compile, "compile_image", None)
+    with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
+        pass
+    key = xdp_cache.key("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
+    assert xdp_cache.recall(key) == compiled
+
+
+def test_what_the_kernel_refuses_is_a_lab_error_with_the_verifiers_words(monkeypatch):
+    endless = Image((), (Program("endless", bytes.fromhex("0500ffff00000000"), ()),))
+    monkeypatch.setattr(xdp_compile, "compile_image", lambda *_: endless)
+    with pytest.raises(LabError, match=r"plain_redirect\.c does not load.*insn") as caught:
+        Module("plain_redirect.c", ("endless",), {})
+    assert "doctor" in caught.value.hint
+
+
 def test_a_source_that_does_not_compile_is_a_lab_error(capfd):
     with pytest.raises(LabError, match=r"xdp/plain_redirect\.c does not compile"):
-        Module("plain_redirect.c", PLAIN, {})  # LAB_PORTS is missing
+        compile_image("plain_redirect.c", PLAIN, {})  # LAB_PORTS is missing
     assert "LAB_PORTS" in capfd.readouterr().err
 
 
