@@ -19,6 +19,7 @@ from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
+from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
 from softroce_lab.topology.plan import Plan
@@ -174,11 +175,11 @@ def _facts(plan: Plan, options: Options, job: Job) -> dict[str, Any]:
     return {
         "name": options.name,
         "clock": "real",
-        "grade": "identity" if all(rule.key == "identity" for rule in plan.faults) else "index",
+        "grade": "identity" if all(f.key == "identity" for f in plan.faults) else "index",
         "seed": plan.seed,
         "topology": options.topology,
         "topology_hash": plan.digest,
-        "faults": [f"{rule.rule}: random {rule.probability:.4%}" for rule in plan.faults],
+        "faults": fault_documents(plan),
         "file": {"path": str(job.path), "bytes": job.size_bytes},
         "source": job.source,
         "destination": job.destination,

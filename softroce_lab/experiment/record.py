@@ -69,7 +69,7 @@ def _events(lab: Lab, runs: Sequence[TransferRun]) -> dict[str, Any]:
 def _drops(lab: Lab, run: TransferRun) -> dict[str, Any]:
     drops, count = run.drops, len(run.drops)
     names = np.array([link.name for link in run.links])
-    rules = np.array([rule.rule for rule in lab.plan.faults] or [""])
+    rules = {rule.rule_id: rule.rule for rule in lab.plan.faults}
     kinds = np.array(["data", "control", "report"])
     kind = np.minimum(drops["kind"], 3)
     return {
@@ -78,7 +78,7 @@ def _drops(lab: Lab, run: TransferRun) -> dict[str, Any]:
         "source": np.full(count, "injector"),
         "event": np.full(count, "drop"),
         "link": names[drops["directed_link"]] if count else np.full(0, "", dtype="U1"),
-        "rule": rules[drops["rule_id"]] if count else np.full(0, "", dtype="U1"),
+        "rule": np.array([rules.get(n, "") for n in drops["rule_id"].tolist()], dtype=np.str_),
         "packet_kind": np.append(kinds, "other")[kind],
         "message": drops["message"],
         "index": drops["index"],

@@ -10,6 +10,7 @@ from softroce_lab.errors import LabError
 from softroce_lab.fabric import planfile, process, runtime
 from softroce_lab.fabric.ledger import History
 from softroce_lab.fabric.runtime import Condition
+from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.topology.plan import Plan, Port
 
 SCHEMA_VERSION = 1
@@ -32,10 +33,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             for node in plan.nodes
         ],
         "links": [[_end(link.a), _end(link.b)] for link in plan.links],
-        "faults": [
-            {"rule": rule.rule, "directed_link": rule.directed_link, "loss": rule.probability}
-            for rule in plan.faults
-        ],
+        "faults": fault_documents(plan),
     }
 
 

@@ -43,6 +43,14 @@ def _as(wanted: Any, value: Any) -> Any:
         kinds = arguments if arguments[-1] is not Ellipsis else (arguments[0],) * len(value)
         return tuple(_as(kind, item) for kind, item in zip(kinds, value, strict=True))
     if origin in (typing.Union, types.UnionType) and value is not None:
-        (kind,) = [argument for argument in arguments if argument is not type(None)]
-        return _as(kind, value)
+        return _as(_arm(arguments, value), value)
     return value
+
+
+def _arm(arguments: tuple[Any, ...], value: Any) -> Any:
+    """The part of a union that `value` is: the only one, or the one of its `kind`."""
+    kinds = [argument for argument in arguments if argument is not type(None)]
+    if len(kinds) == 1:
+        return kinds[0]
+    by_name = {kind.__dataclass_fields__["kind"].default: kind for kind in kinds}
+    return by_name[value["kind"]]

@@ -67,6 +67,9 @@ class Window:
         return start + self.period_ns if self.period_ns else None
 
 
+ALWAYS = Window()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filter:
     """Which packets a fault looks at; all that is None or empty matches every packet."""
@@ -247,6 +250,17 @@ _WORDS: dict[str, Word] = {
     "queue": "rate",
     "delay": "delay",
 }
+_TURNS = tuple(_WORDS)
+
+
+def word_of(effect: Effect) -> Word:
+    """What a user calls it."""
+    return _WORDS[effect.kind]
+
+
+def turn(effect: Effect) -> int:
+    """Its place in the order in which effects meet a packet; equal for all models of loss."""
+    return _TURNS.index("random" if word_of(effect) == "loss" else effect.kind)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -260,11 +274,12 @@ class Fault:
         [seed, rule, tier, "up" | "down" | "across"]        key `identity`: never the link
         [seed, rule, "sender:port", "receiver:port"]        key `index`
 
-    where tier is the lesser of the hop's two ends, and up leads to the greater.
+    where tier is the lesser of the hop's two ends, up leads to the greater, and rule is "RULE" for
+    `loss` and "RULE:WORD" for any other word, so that one rule's effects hit different packets.
     """
 
     rule: str
-    rule_id: int  # position in the plan's `faults`; drop records carry it
+    rule_id: int  # drop records carry it; unique in a plan, and kept when others come and go
     directed_link: int
     key: FaultKey
     stream: int
@@ -275,7 +290,7 @@ class Fault:
     @property
     def word(self) -> Word:
         """What a user calls it; `lab fault set` replaces all of one word on a link."""
-        return _WORDS[self.effect.kind]
+        return word_of(self.effect)
 
     @property
     def shapes(self) -> bool:

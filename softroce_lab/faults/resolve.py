@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules -> loss on directed links, each with its threshold and its own stream of randomness."""
+"""Rules and the impairments of links -> faults on directed links, each with its own stream."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from softroce_lab import units
-from softroce_lab.faults.model import FaultRule, LinkPattern, Loss
+from softroce_lab.errors import UserError
+from softroce_lab.faults import check
+from softroce_lab.faults.check import Placed
+from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, turn, word_of
+from softroce_lab.faults.lower import Lowered, lower, remembers
+from softroce_lab.faults.model import FaultRule, Impairments, LinkImpairments, LinkPattern
 from softroce_lab.topology.digest import with_digest
-from softroce_lab.topology.plan import FaultKey, Link, LossRule, Node, Plan, Port
+from softroce_lab.topology.plan import Plan, Port
 from softroce_lab.topology.validation import listed
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
-MAX_RULES_PER_DIRECTED_LINK = 8  # what a port's map entry in the XDP switch holds
-LINK_RULE = "link:loss"  # the rule of all `loss` keys at links; no written rule can be called so
+LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
 
 Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and its receiving port
 
@@ -34,123 +36,182 @@ class FaultRules:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Placed:
-    """A rule's loss on the directed links it acts on."""
+class LinkFaults:
+    """The impairments written at links, in the order of the plan's links."""
+
+    links: tuple[LinkImpairments, ...]
+    source: Source = NOWHERE
+    place: Place = ("topology", "links")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """What the faults of one rule share. With `scope`, there is a rule `name:word` a word."""
 
     name: str
-    key: FaultKey
-    loss: Loss
-    halves: tuple[Half, ...]
-    source: Source
-    place: Place
+    scope: bool = False
+    source: Source = NOWHERE
+    place: Place = ()
+    key: FaultKey | None = None
+    window: Window = ALWAYS
+
+    def rule(self, word: Word) -> str:
+        """The rule's name in reports."""
+        return f"{self.name}:{word}" if self.scope else self.name
+
+    def stream_name(self, word: Word) -> str:
+        """The rule's name in its streams."""
+        return self.name if word == "loss" and not self.scope else f"{self.name}:{word}"
 
 
-def resolve(
-    rules: FaultRules,
-    nodes: Sequence[Node],
-    links: Sequence[Link],
-    seed: int,
-    *,
-    before: Sequence[LossRule] = (),
-) -> tuple[LossRule, ...]:
-    """Resolve rules to add after those in `before`, whose numbering they continue.
+def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) -> Plan:
+    """Return `plan` with faults added to its own, and all of them in order and numbered.
 
-    UserError if a rule's pattern matches no link, a name is used twice, or a directed link gets
-    more rules than a switch holds.
+    UserError if a rule's pattern matches no link, a name is used twice, faults on one directed
+    link contradict each other, or there are more of them than a switch holds.
     """
-    halves = [half for link in links for half in link.halves]
-    placed = _place(rules, [node.name for node in nodes], halves, {rule.rule for rule in before})
-    return _number(placed, nodes, seed, before)
-
-
-def resolve_links(
-    losses: Mapping[int, Loss], nodes: Sequence[Node], links: Sequence[Link], seed: int
-) -> tuple[LossRule, ...]:
-    """Resolve the `loss` keys of links, given by link index; both directions are hit.
-
-    All are one rule, so that with equal probabilities a packet's fate does not hang on which of
-    several parallel links it takes.
-    """
-    placed = [
-        _Placed(LINK_RULE, "identity", loss, links[index].halves, NOWHERE, ())
-        for index, loss in losses.items()
-    ]
-    return _number(placed, nodes, seed, ())
-
-
-def arm(plan: Plan, rules: FaultRules, *, seed: int | None = None) -> Plan:
-    """Return `plan` with the faults of a profile added to its own; errors as `resolve`."""
     seed = plan.seed if seed is None else seed
-    added = resolve(rules, plan.nodes, plan.links, seed, before=plan.faults)
-    return with_digest(dataclasses.replace(plan, faults=plan.faults + added))
+    placed = [Placed(fault) for fault in plan.faults]
+    taken = {fault.rule for fault in plan.faults}
+    for group in added:
+        if isinstance(group, LinkFaults):
+            placed += _at_links(group, plan, seed)
+        else:
+            placed += _by_rules(group, plan, seed, taken)
+    check.check(plan, placed)
+    ordered = in_order(item.fault for item in placed)
+    faults = tuple(dataclasses.replace(fault, rule_id=n) for n, fault in enumerate(ordered))
+    return with_digest(dataclasses.replace(plan, faults=faults))
 
 
-def _place(
-    rules: FaultRules, names: Sequence[str], halves: Sequence[Half], taken: set[str]
-) -> Iterable[_Placed]:
-    for index, rule in enumerate(rules.rules):
-        place = (*rules.place, index)
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """Sort into the order in which they meet a packet; equal ones keep theirs."""
+    return sorted(faults, key=lambda fault: turn(fault.effect))
+
+
+def place(
+    spec: Impairments, origin: Origin, halves: Sequence[Half], plan: Plan, seed: int
+) -> Iterator[Placed]:
+    """The faults of one set of impairments on directed links, not numbered yet."""
+    tiers = {node.name: node.tier for node in plan.nodes}
+    for effect, packets, where in _lowered(spec, origin):
+        word = word_of(effect)
+        key = origin.key or ("index" if remembers(effect) else "identity")
+        for half in both_ways(plan, halves) if word == "down" else halves:
+            fault = Fault(
+                rule=origin.rule(word),
+                rule_id=-1,
+                directed_link=half[0],
+                key=key,
+                stream=_stream(key, origin.stream_name(word), half, tiers, seed),
+                effect=effect,
+                filter=packets,
+                window=origin.window,
+            )
+            yield Placed(fault, origin.source, (*origin.place, *where))
+
+
+def both_ways(plan: Plan, halves: Iterable[Half]) -> list[Half]:
+    """The directed links with their other directions, in order."""
+    links = sorted({half[0] // 2 for half in halves})
+    return [half for link in links for half in plan.links[link].halves]
+
+
+def _lowered(spec: Impairments, origin: Origin) -> list[Lowered]:
+    try:
+        return list(lower(spec))
+    except UserError as error:
+        raise origin.source.error(origin.place, error.what, hint=error.hint) from None
+
+
+def _at_links(group: LinkFaults, plan: Plan, seed: int) -> Iterator[Placed]:
+    """All are one rule a word, so that with equal probabilities a packet's fate does not hang on
+    which of several parallel links it takes.
+    """
+    for index, spec in enumerate(group.links):
+        halves = plan.links[index].halves
+        parts: list[tuple[Impairments | None, Place, Sequence[Half]]] = [
+            (spec, (), halves),
+            (spec.forward, ("forward",), halves[:1]),
+            (spec.backward, ("backward",), halves[1:]),
+        ]
+        for part, key, on in parts:
+            if part is not None:
+                where = (*group.place, index, *key)
+                origin = Origin(LINK_RULE, scope=True, source=group.source, place=where)
+                yield from place(part, origin, on, plan, seed)
+
+
+def _by_rules(group: FaultRules, plan: Plan, seed: int, taken: set[str]) -> Iterator[Placed]:
+    halves = [half for link in plan.links for half in link.halves]
+    for index, rule in enumerate(group.rules):
+        where = (*group.place, index)
         if rule.name in taken:
             what = f"rule name {rule.name!r} is used twice"
-            raise rules.source.error((*place, "name"), what, hint="streams are keyed by it")
+            raise group.source.error((*where, "name"), what, hint="streams are keyed by it")
         taken.add(rule.name)
-        hit = _match(rule.links, names, halves)
-        if not hit:
-            what = f"pattern {str(rule.links)!r} matches no link"
+        hit = _hit(rule, plan, halves, group.source, where)
+        origin = Origin(
+            rule.name, source=group.source, place=where, key=rule.key, window=rule.window
+        )
+        yield from place(rule, origin, hit, plan, seed)
+
+
+# --- Where -----------------------------------------------------------------------------------
+
+
+def _hit(
+    rule: FaultRule, plan: Plan, halves: Sequence[Half], source: Source, where: Place
+) -> list[Half]:
+    """The directed links of a rule, each once, in the order of the plan."""
+    hit: set[int] = set()
+    written: Sequence[LinkPattern | str] = getattr(rule, rule.target)
+    for number, pattern in enumerate(written):
+        found = _matches(pattern, plan, halves)
+        if not found:
+            names = [node.name for node in plan.nodes]
+            what = f"pattern {str(pattern)!r} matches no {_MATCHED[rule.target]}"
             hint = f"the nodes are {listed(names)}"
-            raise rules.source.error((*place, "links"), what, hint=hint)
-        yield _Placed(rule.name, rule.key, rule.loss, hit, rules.source, place)
+            raise source.error((*where, rule.target, number), what, hint=hint)
+        hit |= found
+    return [half for half in halves if half[0] in hit]
 
 
-def _match(pattern: LinkPattern, names: Sequence[str], halves: Sequence[Half]) -> tuple[Half, ...]:
-    left = set(fnmatch.filter(names, pattern.left))
-    right = set(fnmatch.filter(names, pattern.right))
-
-    def hits(half: Half) -> bool:
-        _, sender, receiver = half
-        there = sender.node in left and receiver.node in right
-        return there or (pattern.both and sender.node in right and receiver.node in left)
-
-    return tuple(filter(hits, halves))
+_MATCHED = {"links": "link", "nodes": "node", "ports": "port"}
 
 
-def _number(
-    placed: Iterable[_Placed], nodes: Sequence[Node], seed: int, before: Sequence[LossRule]
-) -> tuple[LossRule, ...]:
-    tiers = {node.name: node.tier for node in nodes}
-    load = collections.Counter(rule.directed_link for rule in before)
-    resolved: list[LossRule] = []
-    for rule in placed:
-        for half in rule.halves:
-            directed_link, sender, receiver = half
-            load[directed_link] += 1
-            if load[directed_link] > MAX_RULES_PER_DIRECTED_LINK:
-                what = (
-                    f"more than {MAX_RULES_PER_DIRECTED_LINK} rules act on {sender} -> {receiver}"
-                )
-                raise rule.source.error(rule.place, what)
-            resolved.append(
-                LossRule(
-                    rule=rule.name,
-                    rule_id=len(before) + len(resolved),
-                    directed_link=directed_link,
-                    key=rule.key,
-                    probability=float(rule.loss.random),
-                    threshold=units.threshold(rule.loss.random),
-                    stream=_stream(rule, half, tiers, seed),
-                )
-            )
-    return tuple(resolved)
+def _matches(pattern: LinkPattern | str, plan: Plan, halves: Sequence[Half]) -> set[int]:
+    """Of a pattern of nodes or ports: all links there, in both directions."""
+    if isinstance(pattern, str):
+        pattern = LinkPattern(pattern, "*", both=True)
+    left, right = _chosen(pattern.left, plan), _chosen(pattern.right, plan)
+    return {
+        number
+        for number, sender, receiver in halves
+        if (sender in left and receiver in right)
+        or (pattern.both and sender in right and receiver in left)
+    }
 
 
-def _stream(rule: _Placed, half: Half, tiers: Mapping[str, int], seed: int) -> int:
-    """Derive the stream as `plan.LossRule` says."""
+def _chosen(glob: str, plan: Plan) -> set[Port]:
+    """The ports that one side of a pattern stands for."""
+    node_glob, _, port_glob = glob.partition(":")
+    nodes = [node for node in plan.nodes if fnmatch.fnmatchcase(node.name, node_glob)]
+    ports = [port for node in nodes for port in node.ports]
+    return {port for port in ports if fnmatch.fnmatchcase(port.name, port_glob or "*")}
+
+
+# --- Streams ---------------------------------------------------------------------------------
+
+
+def _stream(key: FaultKey, rule: str, half: Half, tiers: Mapping[str, int], seed: int) -> int:
+    """Derive the stream as `effects.Fault` says."""
     _, sender, receiver = half
-    if rule.key == "index":
-        return stream_key(seed, rule.name, str(sender), str(receiver))
+    if key == "index":
+        return stream_key(seed, rule, str(sender), str(receiver))
     here, there = tiers[sender.node], tiers[receiver.node]
     direction = "up" if here < there else "down" if here > there else "across"
-    return stream_key(seed, rule.name, min(here, there), direction)
+    return stream_key(seed, rule, min(here, there), direction)
 
 
 def stream_key(seed: int, rule: str, *parts: str | int) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.model import FaultRule, Impairments, check_name, name_schema
+from softroce_lab.faults.model import FaultRule, LinkImpairments, check_name, name_schema
 from softroce_lab.topology.plan import LoadBalancing, NodeKind
 from softroce_lab.topology.shapes import Generator
 from softroce_lab.topology.validation import Model, editor_schema
@@ -89,8 +89,8 @@ class NodeSpec(Model):
     kind: NodeKind | None = None
 
 
-class LinkSpec(Impairments):
-    """A link; its impairments act on both directions."""
+class LinkSpec(LinkImpairments):
+    """A link, with its impairments."""
 
     endpoints: Annotated[list[EndpointField], Field(min_length=2, max_length=2)]
 

@@ -10,10 +10,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from softroce_lab.faults.resolve import FaultRules, resolve_links
-from softroce_lab.faults.resolve import resolve as resolve_faults
+from softroce_lab.faults.effects import Queue
+from softroce_lab.faults.resolve import FaultRules, LinkFaults, arm
 from softroce_lab.topology import generators
-from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
     Endpoint,
@@ -32,6 +31,7 @@ FIRST_IFINDEX = 100  # above what a fresh namespace holds
 
 Kinds: TypeAlias = Mapping[str, NodeKind]
 Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
+FarEnds: TypeAlias = Mapping[Port, Port]  # a port: the one at the other end of its link
 
 
 def resolve(
@@ -53,9 +53,9 @@ def resolve(
     neighbours = _neighbours(kinds, links)
     _check_reachable(kinds, neighbours, source)
     nodes = _nodes(name, kinds, neighbours)
-    losses = {i: spec.loss for i, spec in enumerate(graph.links or ()) if spec.loss is not None}
-    on_links = resolve_links(losses, nodes, links, seed)
-    rules = FaultRules(tuple(raw.faults), source)
+    far_ends = {near: far for link in links for _, near, far in link.halves}
+    among = _among_switches(kinds, links)
+    _check_rails_meet(nodes, far_ends, among, source)
     plan = Plan(
         name=name,
         seed=seed,
@@ -63,11 +63,21 @@ def resolve(
         load_balancing=raw.lb,
         nodes=nodes,
         links=links,
-        routes=_routes(nodes, links, source),
-        faults=on_links + resolve_faults(rules, nodes, links, seed, before=on_links),
+        routes=_routes(nodes, far_ends, among, source),
+        faults=(),
         digest="",
     )
-    return with_digest(plan)
+    on_links = LinkFaults(tuple(graph.links or ()), source)
+    plan = arm(plan, on_links, FaultRules(tuple(raw.faults), source))
+    _check_adaptive(plan, source)
+    return plan
+
+
+def _check_adaptive(plan: Plan, source: Source) -> None:
+    queued = any(isinstance(fault.effect, Queue) for fault in plan.faults)
+    if plan.load_balancing == "adaptive" and not queued:
+        what = "lb: adaptive chooses the emptiest queue, and no link has one"
+        raise source.error(("lb",), what, hint="give links a rate, such as rate: 1Gbit")
 
 
 def _kinds(graph: Graph, source: Source) -> Kinds:
@@ -211,20 +221,41 @@ def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
     )
 
 
-def _routes(nodes: Sequence[Node], links: Sequence[Link], source: Source) -> tuple[Route, ...]:
+def _among_switches(kinds: Kinds, links: Sequence[Link]) -> Neighbours:
+    """The network without its hosts, which carry no transit traffic."""
+    switches = {name: kind for name, kind in kinds.items() if kind == "switch"}
+    inner = [link for link in links if link.a.node in switches and link.b.node in switches]
+    return _neighbours(switches, inner)
+
+
+def _check_rails_meet(
+    nodes: Sequence[Node], far_ends: FarEnds, among: Neighbours, source: Source
+) -> None:
+    """The n-th ports of all hosts must reach each other; different rails need not."""
+    hosts = [node for node in nodes if node.kind == "host"]
+    for rail in range(MAX_RAILS):
+        ports = [host.ports[rail] for host in hosts if rail < len(host.ports)]
+        reached = _distances([far_ends[port].node for port in ports[:1]], among)
+        for port in ports:
+            if far_ends[port].node not in reached:
+                what = f"no switches lead from {ports[0]} to {port}, the same rail of their hosts"
+                hint = "a host's rails are its links, in their order; hosts pass nothing on"
+                place = ("topology", "nodes", port.node)
+                raise source.error(place, what, hint=hint, at_key=True)
+
+
+def _routes(
+    nodes: Sequence[Node], far_ends: FarEnds, among: Neighbours, source: Source
+) -> tuple[Route, ...]:
     """All shortest next hops from every switch to every host's port that it can reach.
 
-    Hosts carry no transit traffic, so paths are sought among switches only, and those of one plane
-    know no way to the addresses of another. UserError if a route has too many next hops.
+    Switches of one plane know no way to the addresses of another. UserError if a route has too
+    many next hops.
     """
-    switches = {node.name: node.kind for node in nodes if node.kind == "switch"}
-    inner = [link for link in links if link.a.node in switches and link.b.node in switches]
-    among = _neighbours(switches, inner)
-    last = {near: far for link in links for near, far in ((link.a, link.b), (link.b, link.a))}
     toward = functools.cache(lambda edge: _next_hops(edge, among))
     routes = []
     for rail in (port for node in nodes if node.kind == "host" for port in node.ports):
-        edge = last[rail]
+        edge = far_ends[rail]
         for switch, ports in {**toward(edge.node), edge.node: (edge,)}.items():
             _check_choice(switch, rail, ports, source)
             routes.append(Route(switch, f"{rail.address}/32", ports))

@@ -1,16 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import dataclasses
+import typing
 
 import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import planfile
-from softroce_lab.topology.plan import LossRule
+from softroce_lab.faults import effects
+from softroce_lab.faults.effects import Fault, Filter, Window
+
+EFFECTS = (
+    effects.Down(),
+    effects.NamedDrop(3, 5, None, None, False, (1, 2)),
+    effects.NamedDrop(None, None, 1, 7, True, ()),
+    effects.Drop(),
+    effects.RandomLoss(2**64 - 1),
+    effects.Gemodel(1, 2, 2**64 - 1, 0),
+    effects.Burst(5, 8),
+    effects.Periodic(10, 3, 0),
+    effects.Blackout(),
+    effects.Corrupt(1),
+    effects.Duplicate(2),
+    effects.Reorder(3, 5, 100_000),
+    effects.Queue(10**9, None, 1000, 20_480, None, True),
+    effects.Delay(10**7, 10**6, "pareto", False),
+)
+FAULTS = tuple(
+    Fault("grey", number, 3, "index", 2**64 - 2, effect, Filter(("data",), iters=(1, 64)),
+          Window(1, 2, 3))
+    for number, effect in enumerate(EFFECTS)
+)  # fmt: skip
+
+
+def test_every_effect_is_among_those_tried():
+    assert {type(effect) for effect in EFFECTS} == set(typing.get_args(effects.Effect))
 
 
 @pytest.mark.parametrize("name", ["leaf-spine", "two-hosts", "parallel-paths"])
 def test_a_plan_comes_back_as_it_was(tmp_path, name):
-    rule = LossRule("grey", 0, 3, "identity", 1e-9, 2**64 - 1, 2**64 - 2)
-    plan = dataclasses.replace(topology.load(name), faults=(rule,))
+    plan = dataclasses.replace(topology.load(name), faults=FAULTS)
     planfile.write(plan, tmp_path)
     assert planfile.read(tmp_path) == plan

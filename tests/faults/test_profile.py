@@ -8,13 +8,14 @@ import pytest
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
+from softroce_lab.faults.effects import RandomLoss
 from softroce_lab.faults.resolve import arm
 
 
 def test_the_ready_profile_arms_the_spine_links_of_the_demo() -> None:
     plan = arm(topology.load("leaf-spine"), profile.load("spine-loss-1pct"))
     assert [f.directed_link for f in plan.faults] == list(range(8, 16))
-    assert {f.probability for f in plan.faults} == {0.01}
+    assert {f.effect for f in plan.faults} == {RandomLoss(184467440737095516)}
     assert {f.key for f in plan.faults} == {"identity"}
 
 
@@ -32,7 +33,7 @@ def test_every_ready_profile_loads() -> None:
         ("rules: []", ":1:1: unknown key 'rules'\n  hint: known: faults"),
         ("faults: []", ":1:9: expected at least 1 entry, found 0"),
         ("faults: {}", ":1:9: expected a list, found a mapping"),
-        ("faults:\n- {name: a, links: a->b}", ":2:3: key 'loss' is missing"),
+        ("faults:\n- {name: a, links: a->b}", ":2:3: the rule has no effect"),
         ("faults:\n- name: a\n  links: a->b\n  loss: 1", ":4:9: percentage '1' has no unit"),
     ],
 )

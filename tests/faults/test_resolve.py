@@ -9,9 +9,10 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import resolve as faults
-from softroce_lab.faults.model import FaultRule, Loss
-from softroce_lab.faults.resolve import FaultRules
-from softroce_lab.topology.plan import FaultKey, LossRule, Plan
+from softroce_lab.faults.effects import Fault, FaultKey, RandomLoss
+from softroce_lab.faults.model import FaultRule, LinkImpairments
+from softroce_lab.faults.resolve import FaultRules, LinkFaults
+from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import parse
 
@@ -23,11 +24,11 @@ def rule(links: str, name: str = "r", key: FaultKey = "identity", loss: str = "1
     return validate(FaultRule, parse(text))
 
 
-def resolved(*rules: FaultRule, plan: Plan = PLAN, seed: int = 1) -> tuple[LossRule, ...]:
-    return faults.resolve(FaultRules(rules), plan.nodes, plan.links, seed)
+def resolved(*rules: FaultRule, plan: Plan = PLAN, seed: int = 1) -> tuple[Fault, ...]:
+    return faults.arm(plan, FaultRules(rules), seed=seed).faults
 
 
-def places(rules: tuple[LossRule, ...], plan: Plan = PLAN) -> list[str]:
+def places(rules: tuple[Fault, ...], plan: Plan = PLAN) -> list[str]:
     names = {n: f"{a.node}->{b.node}" for link in plan.links for n, a, b in link.halves}
     return [names[found.directed_link] for found in rules]
 
@@ -53,11 +54,11 @@ def test_a_pattern_of_everything_hits_each_half_once() -> None:
     assert len(set(places(resolved(rule("*<->*"))))) == len(resolved(rule("*<->*"))) == 16
 
 
-def test_thresholds_and_probabilities() -> None:
+def test_thresholds() -> None:
     (found,) = resolved(rule("h1->*", loss="1%"))
-    assert (found.probability, found.threshold) == (0.01, 184467440737095516)
+    assert found.effect == RandomLoss(184467440737095516)
     (always,) = resolved(rule("h1->*", loss="100%"))
-    assert always.threshold == 2**64 - 1
+    assert always.effect == RandomLoss(2**64 - 1)
 
 
 def test_rules_keep_their_order_and_are_numbered() -> None:
@@ -140,8 +141,9 @@ def test_adding_a_link_changes_no_other_stream(key: FaultKey) -> None:
 
 
 def test_losses_at_links_are_one_rule() -> None:
-    losses = {4: Loss.model_validate({"random": "1%"}), 7: Loss.model_validate({"random": "1%"})}
-    found = faults.resolve_links(losses, PLAN.nodes, PLAN.links, 1)
+    plain, lossy = LinkImpairments(), LinkImpairments.model_validate({"loss": "1%"})
+    links = tuple(lossy if index in (4, 7) else plain for index in range(len(PLAN.links)))
+    found = faults.arm(PLAN, LinkFaults(links)).faults
     assert [(f.rule, f.directed_link) for f in found] == [
         ("link:loss", 8), ("link:loss", 9), ("link:loss", 14), ("link:loss", 15),
     ]  # fmt: skip
@@ -185,5 +187,5 @@ def test_loss_at_the_link_counts_among_the_eight(tmp_path: Path) -> None:
         "name: x\ntopology:\n  nodes: {h1: {kind: host}, s1: {kind: switch}}\n"
         f"  links: [{{endpoints: ['h1:a', 's1:a'], loss: 1%}}]\nfaults:\n{rules}"
     )
-    with pytest.raises(UserError, match=r"^x.yaml:13:5: more than 8 rules act on h1:a -> s1:a"):
+    with pytest.raises(UserError, match=r"^x.yaml:13:36: more than 8 rules act on h1:a -> s1:a"):
         load(text)

@@ -94,7 +94,7 @@ def test_defaults() -> None:
         ("loss: random 1%", "loss: random 1", "10:13: percentage '1' has no unit"),
         ("loss: random 1%", "loss: 0.01", "10:13: percentage '0.01' has no unit"),
         ("loss: random 1%", "loss: -1%", "10:13: percentage '-1%' is negative"),
-        ("loss: random 1%", "delay: 1ms", "10:7: 'delay' is not supported yet"),
+        ("loss: random 1%", "slot: 1ms", "10:7: 'slot' is not supported yet"),
         ("lb: spray", "lb: random", "12:5: expected 'flow', 'spray' or 'adaptive', found 'rand"),
         ("mtu: 3000", "mtu: 575", "13:6: mtu 575 is below 576"),
         ("mtu: 3000", "mtu: 3499", "13:6: mtu 3499 is above 3498"),
@@ -103,7 +103,7 @@ def test_defaults() -> None:
         ("seed: 7", f"seed: {2**64}", f"14:7: seed {2**64} is above {2**64 - 1}"),
         ('"*->s1"', '"*--s1"', "16:24: '*--s1' is not a pattern of links"),
         ("key: index", "key: flow", "16:58: expected 'identity' or 'index', found 'flow'"),
-        (", loss: {random: 2%}", "", "16:5: key 'loss' is missing"),
+        (", loss: {random: 2%}", "", "16:5: the rule has no effect"),
     ],
 )
 def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
@@ -193,9 +193,10 @@ def test_the_schema_tells_editors_what_the_models_accept() -> None:
     assert schema["properties"]["mtu"]["minimum"] == 576
     assert re.fullmatch(schema["properties"]["name"]["pattern"], "leaf-spine")
     link = definition(schema, "LinkSpec")["properties"]
-    assert {"type": "string"} in link["loss"]["anyOf"]
     assert re.fullmatch(link["endpoints"]["items"]["pattern"], "h1:eth1")
-    assert definition(schema, "FaultRule")["required"] == ["loss", "name", "links"]
-    probability = definition(schema, "Loss")["properties"]["random"]["pattern"]
+    assert definition(schema, "FaultRule")["required"] == ["name"]
+    words, keys = definition(schema, "Loss")["anyOf"]
+    assert words == {"type": "string"}
+    probability = keys["properties"]["random"]["anyOf"][0]["pattern"]
     assert re.fullmatch(probability, "1%")
     assert not re.fullmatch(probability, "0.01")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import xdp_layout
+from softroce_lab.faults.text import text as fault_text
 from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
-from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.plan import Plan, Port
 from softroce_lab.topology.resolve import resolve
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import Data, Source, parse
@@ -62,6 +63,42 @@ def test_addresses_go_on_past_a_byte() -> None:
     assert len({host.address for host in hosts}) == 300
 
 
+TWO_PLANES = graph("h1 h2 s1 s2", "h1:a-s1:a", "h1:b-s2:a", "h2:x-s1:b", "h2:y-s2:b")
+
+
+def test_each_rail_of_a_host_has_its_own_network() -> None:
+    ports = [port for host in plan_of(TWO_PLANES).hosts for port in host.ports]
+    assert [(str(port), port.address, port.address6) for port in ports] == [
+        ("h1:a", "10.0.0.1", "fd53:6c61:6200::a00:1"),
+        ("h1:b", "10.1.0.1", "fd53:6c61:6200::a01:1"),
+        ("h2:x", "10.0.0.2", "fd53:6c61:6200::a00:2"),
+        ("h2:y", "10.1.0.2", "fd53:6c61:6200::a01:2"),
+    ]
+    switch = plan_of(TWO_PLANES).node("s1")
+    assert {(port.address, port.address6) for port in switch.ports} == {(None, None)}
+
+
+def test_a_plane_knows_nothing_of_the_other() -> None:
+    routes = {
+        (r.node, r.destination): [str(p) for p in r.ports] for r in plan_of(TWO_PLANES).routes
+    }
+    assert routes == {
+        ("s1", "10.0.0.1/32"): ["s1:a"],
+        ("s2", "10.1.0.1/32"): ["s2:a"],
+        ("s1", "10.0.0.2/32"): ["s1:b"],
+        ("s2", "10.1.0.2/32"): ["s2:b"],
+    }
+
+
+def test_rails_may_share_a_switch() -> None:
+    plan = plan_of(graph("h1 h2 s1", "h1:a-s1:a", "h1:b-s1:b", "h2:a-s1:c"))
+    assert [(r.destination, str(r.ports[0])) for r in plan.routes] == [
+        ("10.0.0.1/32", "s1:a"),
+        ("10.1.0.1/32", "s1:b"),
+        ("10.0.0.2/32", "s1:c"),
+    ]
+
+
 def test_tiers_count_hops_from_the_nearest_host() -> None:
     plan = plan_of(graph("s3 s2 s1 h1", "h1:a-s1:a", "s1:b-s2:b", "s2:c-s3:c"))
     assert {node.name: node.tier for node in plan.nodes} == {"h1": 0, "s1": 1, "s2": 2, "s3": 3}
@@ -101,10 +138,10 @@ def test_the_namespace_of_the_longest_names_fits() -> None:
 def test_loss_at_a_link_acts_on_both_directions_before_the_files_rules() -> None:
     text = TWO_HOSTS.replace("'s1:p1']", "'s1:p1']\n      loss: 1%")
     plan = plan_of(text + "faults: [{name: more, links: 's1->h2', loss: 2%}]\n")
-    assert [(f.rule, f.rule_id, f.directed_link, f.probability) for f in plan.faults] == [
-        ("link:loss", 0, 0, 0.01),
-        ("link:loss", 1, 1, 0.01),
-        ("more", 2, 2, 0.02),
+    assert [(f.rule, f.rule_id, f.directed_link, fault_text(f)) for f in plan.faults] == [
+        ("link:loss", 0, 0, "loss random 1%"),
+        ("link:loss", 1, 1, "loss random 1%"),
+        ("more", 2, 2, "loss random 2%"),
     ]
 
 
@@ -132,6 +169,8 @@ def test_defaults_give_a_kind() -> None:
         (graph("s1 s2", "s1:a-s2:a"), "3:3: the topology has no hosts"),
         (graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a"),
          "5:5: the topology is not connected: no path between 'h1' and 'h2'"),
+        (graph("h1 h2 s1 s2", "h1:a-s1:a", "h1:b-s2:a", "h2:a-s2:b"),
+         "5:5: no switches lead from h1:a to h2:a, the same rail of their hosts"),
         ("name: x\ntopology: {nodes: {}}", "2:12: the topology has no hosts"),
         ("name: x\ntopology: {links: []}", "2:11: the topology has no hosts"),
         (graph("h1 s1", "h1:a-s1:a") + "faults: [{name: a, links: 'x*<->*', loss: 1%}]",
@@ -166,48 +205,49 @@ def test_a_switch_chooses_among_64_equal_cost_ports() -> None:
     assert MAX_EQUAL_COST_PORTS == xdp_layout.GROUP_PORTS
 
 
-def hops(plan: Plan, source: str, destination: str) -> set[int]:
-    """Lengths of all paths that the plan's routes allow from one host to another."""
-    peer = {port: far for link in plan.links for port, far in ((link.a, link.b), (link.b, link.a))}
-    address = f"{plan.node(destination).address}/32"
-    routes = {r.node: r.ports for r in plan.routes if r.destination == address}
+def far_ends(plan: Plan) -> dict[Port, Port]:
+    return {near: far for link in plan.links for _, near, far in link.halves}
+
+
+def hops(plan: Plan, source: Port, destination: Port) -> set[int]:
+    """Lengths of all paths that the plan's routes allow from one host's port to another's."""
+    far = far_ends(plan)
+    routes = {r.node: r.ports for r in plan.routes if r.destination == f"{destination.address}/32"}
     lengths: set[int] = set()
-    walks = [(peer[plan.node(source).ports[0]].node, 1)]
+    walks = [(far[source], 1)]
     while walks:
-        node, length = walks.pop()
+        arrival, length = walks.pop()
         assert length <= len(plan.nodes), "a loop"
-        if node in routes:
-            walks += {(peer[port].node, length + 1) for port in routes[node]}
+        if arrival.node in routes:
+            walks += {(far[port], length + 1) for port in routes[arrival.node]}
         else:
-            assert node == destination, "a host carried transit traffic"
+            assert arrival == destination, "a host carried transit traffic"
             lengths.add(length)
     return lengths
 
 
-def shortest(plan: Plan, source: str, destination: str) -> int:
-    """Length of the shortest path, counted link by link without the plan's routes."""
-    reached, length = {source}, 0
-    while destination not in reached:
-        reached |= {
-            far.node
-            for link in plan.links
-            for near, far in ((link.a, link.b), (link.b, link.a))
-            if near.node in reached
-        }
+def shortest(plan: Plan, source: Port, destination: Port) -> int:
+    """Length of the shortest path through switches, counted without the plan's routes."""
+    far = far_ends(plan)
+    hosts = {host.name for host in plan.hosts}
+    reached, length = {far[source].node}, 2
+    while far[destination].node not in reached:
+        reached |= {end.node for port, end in far.items() if port.node in reached} - hosts
         length += 1
     return length
 
 
 @st.composite
 def connected(draw: st.DrawFn) -> dict[str, Data]:
-    """Draw a connected topology: a random tree of switches, more links, hosts at random."""
+    """Draw a connected topology: a random tree of switches, more links, hosts with rails."""
     switches = [f"s{i}" for i in range(draw(st.integers(1, 7)))]
     pairs = [(switches[draw(st.integers(0, i - 1))], switches[i]) for i in range(1, len(switches))]
     if len(switches) > 1:
         two = st.lists(st.sampled_from(switches), min_size=2, max_size=2, unique=True)
         pairs += [(a, b) for a, b in draw(st.lists(two, max_size=6))]
     hosts = [f"h{i}" for i in range(draw(st.integers(1, 5)))]
-    pairs += [(draw(st.sampled_from(switches)), host) for host in hosts]
+    rails = draw(st.lists(st.sampled_from(hosts), max_size=6))
+    pairs += [(draw(st.sampled_from(switches)), host) for host in hosts + rails]
     names = draw(st.permutations(switches + hosts))
     numbers: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
     links: list[Data] = [
@@ -224,13 +264,13 @@ def resolve_data(data: dict[str, Data]) -> Plan:
 
 @settings(deadline=None)
 @given(connected())
-def test_routes_lead_every_host_to_every_other_along_all_shortest_paths(
+def test_routes_lead_every_port_to_every_other_along_all_shortest_paths(
     data: dict[str, Data],
 ) -> None:
     plan = resolve_data(data)
-    hosts = [host.name for host in plan.hosts]
-    for source, destination in itertools.permutations(hosts, 2):
-        assert hops(plan, source, destination) == {shortest(plan, source, destination)}
+    for source, destination in itertools.permutations(plan.hosts, 2):
+        for ends in itertools.product(source.ports, destination.ports):
+            assert hops(plan, *ends) == {shortest(plan, *ends)}
     for route in plan.routes:
         indexes = [port.ifindex for port in route.ports]
         assert indexes
@@ -245,7 +285,9 @@ def test_indexes_and_addresses_are_unique(data: dict[str, Data]) -> None:
     ports = [port for node in plan.nodes for port in node.ports]
     assert sorted(port.ifindex for port in ports) == list(range(100, 100 + len(ports)))
     assert len({port.mac for port in ports}) == len(ports)
-    assert len({host.address for host in plan.hosts}) == len(plan.hosts)
+    rails = [port for host in plan.hosts for port in host.ports]
+    assert len({port.address for port in rails}) == len({port.address6 for port in rails})
+    assert len({port.address for port in rails}) == len(rails)
     assert plan == resolve_data(data)
 
 

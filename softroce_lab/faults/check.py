@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the faults of one directed link must hold together: no contradiction, no overflow."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from math import gcd
+
+from softroce_lab.errors import UserError
+from softroce_lab.faults.effects import (
+    Blackout,
+    Delay,
+    Fault,
+    Filter,
+    NamedDrop,
+    Queue,
+    RandomLoss,
+    Reorder,
+    Window,
+)
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
+from softroce_lab.units import format_rate
+
+MAX_RULES = 8  # LAB_FAULT_RULES of xdp/lab_fault.h: on one directed link, named drops aside
+MAX_PARTS = 4  # LAB_SHAPE_PARTS of xdp/lab_shape.h: delays, and queues, of one directed link
+MAX_NAMES = 4096  # named drops on one directed link
+ETHERNET_BYTES = 14
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """A fault, and where it was written."""
+
+    fault: Fault
+    source: Source = NOWHERE
+    place: Place = ()
+
+    def error(self, what: str, hint: str | None = None) -> UserError:
+        """A complaint about it."""
+        return self.source.error(self.place, what, hint=hint)
+
+
+def check(plan: Plan, placed: Sequence[Placed]) -> None:
+    """UserError, at the later of two that contradict each other, for the first thing wrong."""
+    on_link: dict[int, list[Placed]] = collections.defaultdict(list)
+    for item in placed:
+        on_link[item.fault.directed_link].append(item)
+    for directed_link, items in on_link.items():
+        where = _name(plan, directed_link)
+        for test in (_check_counts, _check_names, _check_losses, _check_shapes, _check_reorders):
+            test(items, where)
+        _check_rates(items, plan.mtu, where)
+
+
+def _name(plan: Plan, directed_link: int) -> str:
+    _, sender, receiver = plan.links[directed_link // 2].halves[directed_link % 2]
+    return f"{sender} -> {receiver}"
+
+
+def _of(items: Iterable[Placed], kind: type) -> list[Placed]:
+    return [item for item in items if isinstance(item.fault.effect, kind)]
+
+
+def _check_counts(items: Sequence[Placed], where: str) -> None:
+    def in_xdp(item: Placed) -> bool:
+        return not isinstance(item.fault.effect, NamedDrop | Queue | Delay)
+
+    bounds: tuple[tuple[str, int, Callable[[Placed], bool]], ...] = (
+        ("rules", MAX_RULES, in_xdp),
+        ("named drops", MAX_NAMES, lambda item: isinstance(item.fault.effect, NamedDrop)),
+        ("delays", MAX_PARTS, lambda item: isinstance(item.fault.effect, Delay)),
+        ("rates", MAX_PARTS, lambda item: isinstance(item.fault.effect, Queue)),
+    )
+    for what, most, counts in bounds:
+        over = list(filter(counts, items))[most:]
+        if over:
+            raise over[0].error(f"more than {most} {what} act on {where}")
+
+
+def _check_names(items: Sequence[Placed], where: str) -> None:
+    """A name is one entry of the switch's table."""
+    names: dict[tuple[object, ...], Placed] = {}
+    for item in _of(items, NamedDrop):
+        effect = item.fault.effect
+        assert isinstance(effect, NamedDrop)  # noqa: S101 - what _of found
+        name = (effect.message, effect.packet, effect.qpn, effect.psn, effect.absolute)
+        if name in names:
+            first = names[name].fault.rule
+            what = f"the packet is named twice on {where}, first by rule {first!r}"
+            raise item.error(what, hint="name all its transmissions at once: iter: [1, 2]")
+        names[name] = item
+
+
+def _check_losses(items: Sequence[Placed], where: str) -> None:
+    """Models of loss act one at a time on a packet; `random` and `blackout` go with others."""
+    losses = [item for item in items if item.fault.word == "loss"]
+    losses = [item for item in losses if not isinstance(item.fault.effect, Blackout)]
+    for first, second in itertools.combinations(losses, 2):
+        a, b = first.fault, second.fault
+        both_random = isinstance(a.effect, RandomLoss) and isinstance(b.effect, RandomLoss)
+        if not both_random and _share_packets(a.filter, b.filter) and overlap(a.window, b.window):
+            what = f"loss {b.effect.kind} contradicts loss {a.effect.kind} of rule {a.rule!r}"
+            raise second.error(f"{what} on {where}", hint="give one of them other links or times")
+
+
+def _share_packets(a: Filter, b: Filter) -> bool:
+    return not (a.kinds and b.kinds) or bool(set(a.kinds) & set(b.kinds))
+
+
+def _check_shapes(items: Sequence[Placed], where: str) -> None:
+    for kind, what in ((Queue, "rate"), (Delay, "delay")):
+        for first, second in itertools.combinations(_of(items, kind), 2):
+            if overlap(first.fault.window, second.fault.window):
+                text = f"{where} has a {what} already, by rule {first.fault.rule!r}"
+                raise second.error(text, hint="give one of them other links or times")
+
+
+def _check_reorders(items: Sequence[Placed], where: str) -> None:
+    """What skips the delay needs one, as in netem; how far packets are moved is the link's."""
+    delays = _of(items, Delay)
+    reorders = _of(items, Reorder)
+    for item in reorders:
+        extra = item.fault.effect.extra_ns  # type: ignore[union-attr]
+        first = reorders[0].fault
+        if extra != first.effect.extra_ns:  # type: ignore[union-attr]
+            what = f"{where} reorders by another time already, by rule {first.rule!r}"
+            raise item.error(what)
+        if not extra and not any(overlap(item.fault.window, d.fault.window) for d in delays):
+            what = f"reorder lets packets skip the delay, and {where} has none"
+            raise item.error(what, hint="add a delay, or hold them back: reorder: 1% by 100us")
+
+
+def _check_rates(items: Sequence[Placed], mtu: int, where: str) -> None:
+    least = (mtu + ETHERNET_BYTES) * 8
+    for item in _of(items, Queue):
+        rate = item.fault.effect.rate_bps  # type: ignore[union-attr]
+        if rate < least:
+            what = f"rate {format_rate(rate)} on {where} is below one frame a second"
+            raise item.error(what, hint=f"at least {least} bit, for an MTU of {mtu} bytes")
+
+
+# --- Windows ---------------------------------------------------------------------------------
+
+
+def overlap(a: Window, b: Window) -> bool:
+    """Whether both act at some moment."""
+    if a.period_ns and b.period_ns:
+        return _rounds_meet(a, b)
+    if a.period_ns:
+        a, b = b, a
+    if b.period_ns:
+        return _round_meets(b, a)
+    return _begins_before_end(a, b) and _begins_before_end(b, a)
+
+
+def _begins_before_end(a: Window, b: Window) -> bool:
+    return not b.length_ns or a.begin_ns < b.begin_ns + b.length_ns
+
+
+def _round_meets(rounds: Window, once: Window) -> bool:
+    """Of all rounds, the first that ends after `once` begins is the one to look at."""
+    if not once.length_ns:
+        return True
+    late = once.begin_ns - rounds.begin_ns - rounds.length_ns
+    number = max(0, late // rounds.period_ns + 1)
+    return rounds.begin_ns + number * rounds.period_ns < once.begin_ns + once.length_ns
+
+
+def _rounds_meet(a: Window, b: Window) -> bool:
+    """Two endless series meet at every distance of their rounds modulo the greatest divisor."""
+    divisor = gcd(a.period_ns, b.period_ns)
+    apart = (b.begin_ns - a.begin_ns) % divisor
+    return apart < a.length_ns or divisor - apart < b.length_ns

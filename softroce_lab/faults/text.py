@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A fault in words: those that `lab fault set` and a topology file take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from softroce_lab.faults.effects import (
+    CERTAIN,
+    Burst,
+    Corrupt,
+    Delay,
+    Duplicate,
+    Effect,
+    Fault,
+    Filter,
+    Gemodel,
+    NamedDrop,
+    Periodic,
+    Queue,
+    RandomLoss,
+    Reorder,
+    Window,
+    probability,
+    word_of,
+)
+from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
+from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.topology.plan import Plan
+
+
+def text(fault: Fault) -> str:
+    """`loss gemodel 1% 25% only data at 2s for 50ms`: all of it but links, name and key."""
+    parts = (effect_text(fault.effect), filter_text(fault.filter), window_text(fault.window))
+    return " ".join(part for part in parts if part)
+
+
+def documents(plan: Plan) -> list[dict[str, object]]:
+    """The plan's faults for `--json` and manifests: what each does, and on which links."""
+    ends = {n: f"{a}->{b}" for link in plan.links for n, a, b in link.halves}
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for fault in plan.faults:
+        where = grouped.setdefault((fault.rule, text(fault), fault.key), [])
+        where.append(ends[fault.directed_link])
+    return [
+        {"rule": rule, "fault": what, "key": key, "links": links}
+        for (rule, what, key), links in grouped.items()
+    ]
+
+
+def effect_text(effect: Effect) -> str:
+    """What happens."""
+    if word_of(effect) == "loss":
+        return f"loss {_loss(effect)}"
+    match effect:
+        case NamedDrop():
+            return f"drop {_name(effect)}"
+        case Corrupt() | Duplicate():
+            return f"{effect.kind} {percent(effect.threshold)}"
+        case Reorder():
+            gap = f" gap {effect.gap}" if effect.gap else ""
+            by = f" by {time_text(effect.extra_ns)}" if effect.extra_ns else ""
+            return f"reorder {percent(effect.threshold)}{gap}{by}"
+        case Queue():
+            return f"rate {_queue(effect)}"
+        case Delay():
+            return f"delay {_delay(effect)}"
+    return word_of(effect)  # down, or drop with all that its filter says
+
+
+def _loss(effect: Effect) -> str:
+    match effect:
+        case RandomLoss():
+            return f"random {percent(effect.threshold)}"
+        case Gemodel():
+            return f"gemodel {_gemodel(effect)}"
+        case Burst():
+            return f"burst {_percent(_burst_rate(effect))} {effect.length}"
+        case Periodic():
+            offset = f" {effect.offset}" if effect.offset else ""
+            return f"periodic {effect.every} {effect.length}{offset}"
+    return effect.kind
+
+
+def filter_text(packets: Filter) -> str:
+    """Which packets."""
+    parts = {
+        "only": ",".join(packets.kinds),
+        "opcode": "" if packets.opcode is None else opcode_name(packets.opcode),
+        "qpn": _shown(packets.qpn),
+        "message": _shown(packets.message),
+        "tail": _shown(packets.tail),
+        "iter": _spans(packets.iters),
+    }
+    words = [f"{key} {value}" for key, value in parts.items() if value]
+    return " ".join([*words, "absolute"] if packets.absolute else words)
+
+
+def window_text(window: Window) -> str:
+    """When."""
+    at = window.begin_ns or window.length_ns
+    parts = (
+        f"at {time_text(window.begin_ns)}" if at else "",
+        f"for {time_text(window.length_ns)}" if window.length_ns else "",
+        f"every {time_text(window.period_ns)}" if window.period_ns else "",
+    )
+    return " ".join(part for part in parts if part)
+
+
+def percent(threshold: int) -> str:
+    """A threshold as a percentage."""
+    return _percent(probability(threshold))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.6g}%"
+
+
+def _burst_rate(burst: Burst) -> float:
+    """The inverse of `lower`'s begin probability."""
+    q = probability(burst.begin)
+    return burst.length * q / (burst.length * q + 1 - q)
+
+
+def _gemodel(effect: Gemodel) -> str:
+    values = [effect.p, effect.r]
+    if effect.loss_bad != CERTAIN or effect.loss_good:
+        values.append(effect.loss_bad)
+    if effect.loss_good:
+        values.append(effect.loss_good)
+    return " ".join(map(percent, values))
+
+
+def _name(effect: NamedDrop) -> str:
+    words = {
+        "message": _shown(effect.message),
+        "packet": _shown(effect.packet),
+        "qpn": _shown(effect.qpn),
+        "psn": _shown(effect.psn),
+        "iter": _spans(effect.iters),
+    }
+    shown = " ".join(f"{key} {value}" for key, value in words.items() if value)
+    return f"{shown} absolute" if effect.absolute else shown
+
+
+def _queue(effect: Queue) -> str:
+    limit = _depth(effect.limit_packets, effect.limit_bytes)
+    ecn = _depth(effect.ecn_packets, effect.ecn_bytes)
+    words = [rate_text(effect.rate_bps)]
+    if limit and limit != str(DEFAULT_LIMIT_PACKETS):
+        words.append(f"limit {limit}")
+    if ecn:
+        words.append(f"ecn {ecn}")
+    return " ".join([*words, "trim"] if effect.trim else words)
+
+
+def _depth(packets: int | None, size_bytes: int | None) -> str:
+    return _shown(packets) if size_bytes is None else _in(size_bytes, _SIZES)
+
+
+def _delay(effect: Delay) -> str:
+    words = [time_text(effect.delay_ns)]
+    if effect.jitter_ns:
+        words += [time_text(effect.jitter_ns), "distribution", effect.distribution]
+        words += [] if effect.preserve else ["reorder allow"]
+    return " ".join(words)
+
+
+def _shown(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """`1,3-5`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ",".join("-".join(map(str, span)) for span in spans)
+
+
+# --- Quantities, exactly and without a space --------------------------------------------------
+
+_TIMES = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+_RATES = (("Gbit", 10**9), ("Mbit", 10**6), ("kbit", 10**3), ("bit", 1))
+_SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+
+
+def time_text(time_ns: int) -> str:
+    """`1500us`."""
+    return _in(time_ns, _TIMES)
+
+
+def rate_text(rate_bps: int) -> str:
+    """`200Mbit`."""
+    return _in(rate_bps, _RATES)
+
+
+def _in(value: int, units: tuple[tuple[str, int], ...]) -> str:
+    """In the largest unit of which it is a whole number."""
+    unit, size = next((unit, size) for unit, size in units if value % size == 0)
+    return f"{value // size}{unit}"

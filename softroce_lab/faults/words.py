@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The notation of faults: quantities, sets of numbers, and models that are written in words too.
+
+`delay 10ms 2ms distribution normal` is a map in fewer characters: values that stand in order,
+then keys with their values, and flags.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import GetJsonSchemaHandler, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import CoreSchema
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.topology.validation import KeyedError, Model, did_you_mean
+
+MAX_NUMBERS = 4096  # that one entry may name
+MAX_DELAY_NS = 3600 * 10**9
+MAX_TIME_NS = 10**18  # 31 years
+
+_SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?))(?: |$))")
+_RANGE = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
+
+
+# --- Words -----------------------------------------------------------------------------------
+
+
+def tokens(text: str) -> list[str]:
+    """Split words; a unit that stands apart from its number is put back to it."""
+    return _SPACED_UNIT.sub("", " ".join(text.split())).split()
+
+
+class Filled(Model):
+    """A model whose keys have values: `loss:` with nothing behind it is a slip, not a default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_empty(cls, data: object) -> object:
+        for key, value in data.items() if isinstance(data, dict) else ():
+            if value is None:
+                raise KeyedError(key, f"{key!r} has no value")
+        return data
+
+
+class Compact(Filled):
+    """A model that may be written in words."""
+
+    positional: ClassVar[tuple[str, ...]] = ()  # keys whose values stand first, without the key
+    flags: ClassVar[tuple[str, ...]] = ()  # keys that mean true when they stand alone
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_words(cls, data: object) -> object:
+        if isinstance(data, bool) or not isinstance(data, str | int | float):
+            return data
+        return cls.read_words(tokens(str(data)))
+
+    @classmethod
+    def read_words(cls, words: list[str]) -> dict[str, Any]:
+        """Words -> the map that they stand for."""
+        found: dict[str, Any] = {}
+        rest, places, keys = iter(words), iter(cls.positional), cls.keys()
+        for word in rest:
+            key: str | None = word
+            value: str | bool | None = word
+            if word in keys:
+                places = iter(())  # what stands in order stands first
+                value = True if word in cls.flags else next(rest, None)
+            else:
+                key = next(places, None)
+            if key is None:
+                raise UserError(f"unexpected {word!r}", hint=did_you_mean(word, keys))
+            if value is None:
+                raise UserError(f"{word!r} has no value after it")
+            if key in found:
+                raise UserError(f"{key!r} stands twice")
+            found[key] = value
+        return found
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        keyed = super().__get_pydantic_json_schema__(core_schema, handler)
+        keyed = handler.resolve_ref_schema(keyed)
+        return {"anyOf": [{"type": "string"}, keyed]}
+
+
+# --- Quantities ------------------------------------------------------------------------------
+
+
+def _text(value: object, what: str, example: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UserError(f"expected a {what}", hint=f"such as {example}")
+    return str(value)
+
+
+def _parse_probability(value: object) -> Fraction:
+    return units.parse_percent(_text(value, "percentage", "1%"))
+
+
+def _parse_time(value: object) -> int:
+    time_ns = units.parse_time_ns(_text(value, "time", "10ms"))
+    if time_ns > MAX_TIME_NS:
+        raise UserError(f"time {value!r} is longer than {MAX_TIME_NS // 10**9} s")
+    return time_ns
+
+
+def _parse_delay(value: object) -> int:
+    delay_ns = _parse_time(value)
+    if delay_ns > MAX_DELAY_NS:
+        raise UserError(f"delay {value!r} is longer than {MAX_DELAY_NS // 10**9} s")
+    return delay_ns
+
+
+def _parse_length(value: object) -> int:
+    length_ns = _parse_time(value)
+    if length_ns == 0:
+        raise UserError(f"time {value!r} is nothing at all", hint="leave it out, or give a time")
+    return length_ns
+
+
+def _parse_rate(value: object) -> int:
+    rate_bps = units.parse_rate_bps(_text(value, "rate", "200Mbit"))
+    if rate_bps >= 2**63:
+        raise UserError(f"rate {value!r} is too high")
+    return rate_bps
+
+
+class Depth(NamedTuple):
+    """How much waits in a queue, in packets or in bytes."""
+
+    packets: int | None
+    size_bytes: int | None
+
+
+def _parse_depth(value: object) -> Depth:
+    text = _text(value, "number of packets or size", "100 or 64KiB").strip()
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+        depth = Depth(_whole(text, "number of packets", 1, 2**32 - 1), None)
+    else:
+        depth = Depth(None, units.parse_bytes(text))
+    if depth.size_bytes == 0:
+        raise UserError(f"size {text!r} is nothing at all", hint="such as 64KiB")
+    return depth
+
+
+# --- Lists -------------------------------------------------------------------------------------
+
+
+def parts_of(value: object) -> list[object]:
+    """The parts of a list, or of text with commas; anything else is its only part."""
+    found: list[object] = []
+    for part in value if isinstance(value, list) else [value]:
+        found += part.split(",") if isinstance(part, str) else [part]
+    return found
+
+
+# --- Numbers ---------------------------------------------------------------------------------
+
+
+def _whole(value: object, what: str, low: int, high: int) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"[+-]?\d{1,20}", text, re.ASCII):
+        raise UserError(f"{what} {str(value)!r} is not a whole number")
+    number = int(text)
+    if not low <= number <= high:
+        raise UserError(f"{what} {number} can match nothing", hint=f"{low} to {high}")
+    return number
+
+
+def number(what: str, low: int, high: int) -> PlainValidator:
+    """A whole number, or the digits of one."""
+
+    def parse(value: object) -> int:
+        return _whole(value, what, low, high)
+
+    return PlainValidator(parse)
+
+
+def numbers(what: str, low: int, high: int) -> PlainValidator:
+    """A set of whole numbers: `5`, `0-7`, `1,3,8-15`, or a list of such; at most 4096 of them."""
+
+    def one(part: object) -> range:
+        text = part.strip() if isinstance(part, str) else part
+        match = _RANGE.fullmatch(text) if isinstance(text, str) else None
+        if match is None or match[2] is None:
+            first = last = _whole(text, what, low, high)
+        else:
+            first, last = (_whole(end, what, low, high) for end in match.groups())
+        if last < first:
+            raise UserError(f"{what} {part!r} runs backwards")
+        return range(first, last + 1)
+
+    def parse(value: object) -> tuple[int, ...]:
+        parts = value if isinstance(value, list) else [value]
+        parts = [
+            p for part in parts for p in (part.split(",") if isinstance(part, str) else [part])
+        ]
+        ranges = [one(part) for part in parts]
+        if not ranges:
+            raise UserError(f"{what}: an empty list can match nothing")
+        if sum(map(len, ranges)) > MAX_NUMBERS:
+            raise UserError(f"{what}: more than {MAX_NUMBERS} numbers", hint="use a wider rule")
+        return tuple(sorted({n for span in ranges for n in span}))
+
+    return PlainValidator(parse)
+
+
+# --- What editors are told -------------------------------------------------------------------
+
+
+def _unit_schema(unit: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": rf"^[0-9.]+([eE][-+]?[0-9]+)? *{unit}$"})
+
+
+_NUMBER = {"type": "integer", "minimum": 0}
+_SPAN = {"type": "string", "pattern": r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"}
+NUMBERS_SCHEMA = WithJsonSchema(
+    {"anyOf": [_NUMBER, _SPAN, {"type": "array", "items": {"anyOf": [_NUMBER, _SPAN]}}]}
+)
+NUMBER_SCHEMA = WithJsonSchema(_NUMBER)
+
+_TIME_SCHEMA = _unit_schema("(ns|us|ms|s)")
+Probability = Annotated[Fraction, PlainValidator(_parse_probability), _unit_schema("%")]
+Time = Annotated[int, PlainValidator(_parse_time), _TIME_SCHEMA]
+Length = Annotated[int, PlainValidator(_parse_length), _TIME_SCHEMA]
+DelayTime = Annotated[int, PlainValidator(_parse_delay), _TIME_SCHEMA]
+Rate = Annotated[int, PlainValidator(_parse_rate), _unit_schema("[kKMGTmgt]?i?bit(/s)?")]
+DepthField = Annotated[
+    Depth,
+    PlainValidator(_parse_depth),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": "^[0-9.]+ *[kKMGT]?i?B$"},
+            ]
+        }
+    ),
+]
