@@ -14,15 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpffs, netns, process
+from softroce_lab.fabric import bpf_objects, bpffs, netns, process
+from softroce_lab.fabric.bpf_objects import BpfObjects
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import Entry, Ledger
 
 Say = Callable[[str], None]
 
+FREED_S = 2.0  # how long the kernel may take to free interfaces, programs and maps
+
 
 def remove(ledger: Ledger, say: Say) -> None:
-    """Remove the lab and its ledger. `say` hears what the user should know.
+    """Remove the lab and its ledger, and wait until the kernel has freed interfaces and programs.
+
+    `say` hears what the user should know.
 
     LabError if a process does not die of SIGKILL, or if the lab's directory holds foreign files;
     what is left is then still in the ledger.
@@ -31,7 +36,7 @@ def remove(ledger: Ledger, say: Say) -> None:
         ledger.destroy()
         return
     ledger.enter_state("stopping")
-    removers = _REMOVERS
+    removers, objects = _REMOVERS, _bpf_objects(ledger)
     if ledger.history.header["boot"] == boot_id():
         _end_processes(ledger)
         _empty_inhabited_namespaces(ledger, say)
@@ -41,6 +46,18 @@ def remove(ledger: Ledger, say: Say) -> None:
         removers[entry.kind](ledger, entry)
         ledger.strike(entry.id)
     ledger.destroy()
+    if left := bpf_objects.await_freed(objects, FREED_S):
+        say(f"still in the kernel, because some process holds them or it frees them late: {left}")
+
+
+def _bpf_objects(ledger: Ledger) -> BpfObjects:
+    """What the lab has in the kernel, to be seen gone in the end."""
+    mounted = [
+        ledger.directory / entry.facts["name"]
+        for entry in ledger.history.of_kind("bpffs")
+        if bpffs.is_mounted(ledger.directory / entry.facts["name"], entry.facts["source"])
+    ]
+    return bpf_objects.pinned(mounted[0]) if mounted else BpfObjects()
 
 
 def identity_of(entry: Entry) -> netns.Identity:
