@@ -29,6 +29,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "namespace": node.namespace,
                 "address": node.address,
                 "ports": [port.name for port in node.ports],
+                "addresses": {
+                    port.name: [port.address, port.address6] for port in node.ports if port.address
+                },
             }
             for node in plan.nodes
         ],

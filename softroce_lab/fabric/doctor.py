@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import importlib
+import ipaddress
 import os
 import shutil
 import tempfile
@@ -118,6 +119,28 @@ def _veth_pair() -> None:
         pass
 
 
+def _ipv6() -> None:
+    if not links.has_ipv6():
+        raise FileNotFoundError("the kernel has no settings for it")
+
+
+def _source_routing() -> str:
+    families = {"IPv4": "10.0.0.1", "IPv6": "fd00::1"}
+    fd = netns.create()
+    try:
+        with netns.entered(fd):
+            known = [
+                family
+                for family, source in families.items()
+                if links.add_source_rule(ipaddress.ip_address(source), links.FIRST_TABLE)
+            ]
+    finally:
+        os.close(fd)
+    if not known:
+        raise OSError("the kernel has no rules for it")
+    return ", ".join(known)
+
+
 def _bpf_program() -> None:
     with bpf_probe.program():
         pass
@@ -214,6 +237,20 @@ _PROBES = (
         "mount a tmpfs on /run, as distributions do",
     ),
     _Probe("veth pairs", _veth_pair, "each link is one", _KERNEL.format("CONFIG_VETH")),
+    _Probe(
+        "IPv6",
+        _ipv6,
+        "hosts have addresses of either family; without it, of IPv4 only",
+        _KERNEL.format("CONFIG_IPV6") + "; not booted with ipv6.disable=1",
+        required=False,
+    ),
+    _Probe(
+        "routing by source",
+        _source_routing,
+        "between different rails of hosts with several ports",
+        _KERNEL.format("CONFIG_IP_MULTIPLE_TABLES"),
+        required=False,
+    ),
     _Probe(
         "bpf(2)",
         _bpf_program,

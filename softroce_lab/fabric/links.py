@@ -40,7 +40,7 @@ GATEWAY6 = "fe80::1"
 
 _IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 _ADDR_GEN_NONE = 1  # IN6_ADDR_GEN_MODE_NONE: no link-local address
-_FIRST_TABLE = 100  # of the first rail's routes, the next one's follow
+FIRST_TABLE = 100  # of the first rail's routes, the next one's follow
 _IFF_UP = 0x1
 _IFF_NOARP = 0x80
 _SIOCGIFFLAGS = 0x8913
@@ -196,7 +196,7 @@ def _network(address: Ip) -> tuple[Ip, int]:
 
 def _route_by_source(node: Node) -> None:
     """What has a rail's address leaves by that rail, where the kernel knows routing by source."""
-    for table, port in enumerate(node.ports, _FIRST_TABLE):
+    for table, port in enumerate(node.ports, FIRST_TABLE):
         for way in _ways(port):
             if add_source_rule(way.source, table):
                 rtnetlink.request([rtnetlink.route(way, table=table)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from softroce_lab.faults.model import Impairments
+from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.topology.model import Endpoint, Graph, LinkSpec, NodeSpec
 from softroce_lab.topology.shapes import (
     Clos,
@@ -24,7 +24,7 @@ from softroce_lab.topology.shapes import (
 )
 
 Pair: TypeAlias = tuple[str, str]
-LinkClass: TypeAlias = tuple[Impairments, Iterable[Pair]]
+LinkClass: TypeAlias = tuple[LinkImpairments, Iterable[Pair]]
 
 
 def expand(graph: Graph) -> Graph:
@@ -191,7 +191,7 @@ def _graph(hosts: Sequence[str], switches: Sequence[str], *classes: LinkClass) -
     )
 
 
-def _impaired(endpoints: list[Endpoint], impairments: Impairments) -> LinkSpec:
+def _impaired(endpoints: list[Endpoint], impairments: LinkImpairments) -> LinkSpec:
     # They were validated where they were read, and are no longer as they were written.
     given = {word: getattr(impairments, word) for word in impairments.model_fields_set}
     return LinkSpec.model_construct(endpoints=endpoints, **given)

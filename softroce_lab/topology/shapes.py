@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.model import Impairments
+from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.topology.validation import Model
 
 MAX_PORTS = 4000
@@ -47,7 +47,7 @@ Ratio = Annotated[
 class Shape(Model):
     """What all shapes have."""
 
-    access: Impairments = Impairments()
+    access: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         """How many links it expands to."""
@@ -77,7 +77,7 @@ class Dumbbell(Shape):
 
     kind: Literal["dumbbell"]
     hosts_per_side: Count = 1
-    bottleneck: Impairments = Impairments()
+    bottleneck: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         return 2 * self.hosts_per_side + 1
@@ -89,7 +89,7 @@ class ParallelPaths(Shape):
     kind: Literal["parallel-paths"]
     paths: Count
     hosts_per_side: Count = 1
-    core: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         return 2 * (self.paths + self.hosts_per_side)
@@ -102,7 +102,7 @@ class LeafSpine(Shape):
     leaves: Count
     spines: Count
     hosts_per_leaf: Count
-    core: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         return self.leaves * (self.spines + self.hosts_per_leaf)
@@ -116,7 +116,7 @@ class FatTree(Shape):
 
     kind: Literal["fat-tree"]
     k: Annotated[int, Field(ge=2, le=MAX_FAT_TREE, multiple_of=2)]
-    core: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         return 3 * self.k**3 // 4
@@ -135,7 +135,7 @@ class Clos(Shape):
     leaves: Count  # of a pod
     hosts: Count  # of a leaf
     oversubscription: Ratio = Fraction(1)
-    core: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
 
     @property
     def spines(self) -> int:
@@ -168,8 +168,8 @@ class TwoSites(Shape):
     leaves: Count = 2  # of a site
     spines: Count = 2
     hosts_per_leaf: Count = 2
-    core: Impairments = Impairments()
-    long_haul: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
+    long_haul: LinkImpairments = LinkImpairments()
 
     def _links(self) -> int:
         return 2 * (self.leaves * (self.hosts_per_leaf + self.spines) + self.spines) + 1
@@ -186,7 +186,7 @@ class DualRail(Shape):
     leaves: Count = 1  # of a plane
     spines: Annotated[int, Field(ge=0, le=MAX_PORTS)] = 0
     hosts_per_leaf: Count
-    core: Impairments = Impairments()
+    core: LinkImpairments = LinkImpairments()
 
     @model_validator(mode="after")
     def _joined(self) -> DualRail:

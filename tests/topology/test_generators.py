@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from softroce_lab.faults.model import Impairments
+from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.topology.generators import expand
-from softroce_lab.topology.model import Graph, LinkSpec
+from softroce_lab.topology.model import Graph, LinkSpec, TopologyFile
+from softroce_lab.topology.resolve import resolve
 from softroce_lab.topology.shapes import (
     Clos,
     DualRail,
@@ -199,7 +200,7 @@ def losses(shape: Generator) -> dict[str, set[float]]:
 
 
 def test_impairments_act_on_a_class_of_links() -> None:
-    one, two = (Impairments.model_validate({"loss": loss}) for loss in ("1%", "2%"))
+    one, two = (LinkImpairments.model_validate({"loss": loss}) for loss in ("1%", "2%"))
     tree = FatTree(kind="fat-tree", k=2, core=one)
     assert losses(tree) == {"h-edge": {0}, "edge-agg": {1}, "agg-core": {1}}
     star = Star(kind="star", hosts=2, access=one)
@@ -213,6 +214,15 @@ def test_impairments_act_on_a_class_of_links() -> None:
     }
     narrow = Dumbbell(kind="dumbbell", bottleneck=two)
     assert losses(narrow) == {"h-s": {0}, "s-s": {2}}
+
+
+def test_impairments_may_act_on_one_direction_of_a_class() -> None:
+    spines = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 1}
+    graph = {"generator": spines | {"core": {"forward": {"loss": "1%"}}}}
+    plan = resolve(TopologyFile.model_validate({"name": "x", "topology": graph}))
+    senders = {half[1].node for link in plan.links for half in link.halves
+               for fault in plan.faults if fault.directed_link == half[0]}  # fmt: skip
+    assert senders == {"leaf1", "leaf2"}
 
 
 def test_what_is_written_out_stays() -> None:

@@ -61,6 +61,11 @@ def test_every_pair_of_hosts_has_the_promised_paths_on_every_rail(name: str) -> 
     assert all(counts == promised for counts in by_rail.values())
 
 
+def test_all_of_them_promise_something() -> None:
+    assert sorted(PROMISED) == SHIPPED
+    assert {file.suffix for file in paths.TOPOLOGIES.iterdir()} == {".yaml"}
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_file_says_what_it_is(name: str) -> None:
     assert (paths.TOPOLOGIES / f"{name}.yaml").read_text().startswith("# ")
