@@ -329,7 +329,7 @@ class QueueSpec(Compact):
     trim: bool = False
 
 
-_BESIDE = {"delay": ("jitter", "distribution"), "rate": ("limit", "ecn", "trim")}
+BESIDE = {"delay": ("jitter", "distribution"), "rate": ("limit", "ecn", "trim")}
 _LINES = {"delay": "delay: 10ms", "rate": "rate: 200Mbit"}
 EFFECTS = ("down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay")
 _UNFILTERED = ("down", "rate", "delay")
@@ -374,7 +374,7 @@ class Impairments(Filled):
         return self.rate and self.rate.model_copy(update=self._beside("rate"))
 
     def _beside(self, word: str) -> dict[str, Any]:
-        given = {key: getattr(self, key) for key in _BESIDE[word]}
+        given = {key: getattr(self, key) for key in BESIDE[word]}
         return {key: value for key, value in given.items() if value is not None}
 
     @property
@@ -394,7 +394,7 @@ class Impairments(Filled):
         return self
 
     def _check_beside(self) -> None:
-        for word, keys in _BESIDE.items():
+        for word, keys in BESIDE.items():
             spec = getattr(self, word)
             for key in keys:
                 if getattr(self, key) is None:
@@ -472,7 +472,8 @@ def _patterns(value: object) -> list[object]:
     return patterns
 
 
-def _parse_link_pattern(value: object) -> LinkPattern:
+def parse_link_pattern(value: object) -> LinkPattern:
+    """Read `a->b` or `a<->b`; UserError."""
     match = _PATTERN.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise UserError(
@@ -482,8 +483,16 @@ def _parse_link_pattern(value: object) -> LinkPattern:
     return LinkPattern(match[1], match[3], match[2] == "<->")
 
 
+def parse_end_pattern(value: str) -> str:
+    """Check `node` or `node:port`; UserError."""
+    if not re.fullmatch(_SIDE, value, re.ASCII):
+        what = f"{value!r} is not a pattern of links, nodes or ports"
+        raise UserError(what, hint="such as 'leaf1<->spine*', spine1 or h1:eth2")
+    return value
+
+
 def _parse_links(value: object) -> tuple[LinkPattern, ...]:
-    return tuple(map(_parse_link_pattern, _patterns(value)))
+    return tuple(map(parse_link_pattern, _patterns(value)))
 
 
 def _globs(form: str, what: str, example: str) -> PlainValidator:

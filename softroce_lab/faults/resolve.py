@@ -15,7 +15,14 @@ from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
 from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, turn, word_of
 from softroce_lab.faults.lower import Lowered, lower, remembers
-from softroce_lab.faults.model import FaultRule, Impairments, LinkImpairments, LinkPattern
+from softroce_lab.faults.model import (
+    FaultRule,
+    Impairments,
+    LinkImpairments,
+    LinkPattern,
+    parse_end_pattern,
+    parse_link_pattern,
+)
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan, Port
 from softroce_lab.topology.validation import listed
@@ -64,20 +71,35 @@ class Origin:
         return self.name if word == "loss" and not self.scope else f"{self.name}:{word}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ground:
+    """Where faults are placed, and what their streams are derived from."""
+
+    plan: Plan
+    seed: int
+    tiers: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: Plan, seed: int | None) -> Ground:
+        """`seed` overrides the plan's."""
+        tiers = {node.name: node.tier for node in plan.nodes}
+        return cls(plan, plan.seed if seed is None else seed, tiers)
+
+
 def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) -> Plan:
     """Return `plan` with faults added to its own, and all of them in order and numbered.
 
     UserError if a rule's pattern matches no link, a name is used twice, faults on one directed
     link contradict each other, or there are more of them than a switch holds.
     """
-    seed = plan.seed if seed is None else seed
+    ground = Ground.of(plan, seed)
     placed = [Placed(fault) for fault in plan.faults]
     taken = {fault.rule for fault in plan.faults}
     for group in added:
         if isinstance(group, LinkFaults):
-            placed += _at_links(group, plan, seed)
+            placed += _at_links(group, ground)
         else:
-            placed += _by_rules(group, plan, seed, taken)
+            placed += _by_rules(group, ground, taken)
     check.check(plan, placed)
     ordered = in_order(item.fault for item in placed)
     faults = tuple(dataclasses.replace(fault, rule_id=n) for n, fault in enumerate(ordered))
@@ -90,20 +112,19 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def place(
-    spec: Impairments, origin: Origin, halves: Sequence[Half], plan: Plan, seed: int
+    spec: Impairments, origin: Origin, halves: Sequence[Half], ground: Ground
 ) -> Iterator[Placed]:
     """The faults of one set of impairments on directed links, not numbered yet."""
-    tiers = {node.name: node.tier for node in plan.nodes}
     for effect, packets, where in _lowered(spec, origin):
         word = word_of(effect)
         key = origin.key or ("index" if remembers(effect) else "identity")
-        for half in both_ways(plan, halves) if word == "down" else halves:
+        for half in both_ways(ground.plan, halves) if word == "down" else halves:
             fault = Fault(
                 rule=origin.rule(word),
                 rule_id=-1,
                 directed_link=half[0],
                 key=key,
-                stream=_stream(key, origin.stream_name(word), half, tiers, seed),
+                stream=_stream(key, origin.stream_name(word), half, ground),
                 effect=effect,
                 filter=packets,
                 window=origin.window,
@@ -124,12 +145,12 @@ def _lowered(spec: Impairments, origin: Origin) -> list[Lowered]:
         raise origin.source.error(origin.place, error.what, hint=error.hint) from None
 
 
-def _at_links(group: LinkFaults, plan: Plan, seed: int) -> Iterator[Placed]:
+def _at_links(group: LinkFaults, ground: Ground) -> Iterator[Placed]:
     """All are one rule a word, so that with equal probabilities a packet's fate does not hang on
     which of several parallel links it takes.
     """
     for index, spec in enumerate(group.links):
-        halves = plan.links[index].halves
+        halves = ground.plan.links[index].halves
         parts: list[tuple[Impairments | None, Place, Sequence[Half]]] = [
             (spec, (), halves),
             (spec.forward, ("forward",), halves[:1]),
@@ -139,22 +160,22 @@ def _at_links(group: LinkFaults, plan: Plan, seed: int) -> Iterator[Placed]:
             if part is not None:
                 where = (*group.place, index, *key)
                 origin = Origin(LINK_RULE, scope=True, source=group.source, place=where)
-                yield from place(part, origin, on, plan, seed)
+                yield from place(part, origin, on, ground)
 
 
-def _by_rules(group: FaultRules, plan: Plan, seed: int, taken: set[str]) -> Iterator[Placed]:
-    halves = [half for link in plan.links for half in link.halves]
+def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Placed]:
+    halves = [half for link in ground.plan.links for half in link.halves]
     for index, rule in enumerate(group.rules):
         where = (*group.place, index)
         if rule.name in taken:
             what = f"rule name {rule.name!r} is used twice"
             raise group.source.error((*where, "name"), what, hint="streams are keyed by it")
         taken.add(rule.name)
-        hit = _hit(rule, plan, halves, group.source, where)
+        hit = _hit(rule, ground.plan, halves, group.source, where)
         origin = Origin(
             rule.name, source=group.source, place=where, key=rule.key, window=rule.window
         )
-        yield from place(rule, origin, hit, plan, seed)
+        yield from place(rule, origin, hit, ground)
 
 
 # --- Where -----------------------------------------------------------------------------------
@@ -178,6 +199,21 @@ def _hit(
 
 
 _MATCHED = {"links": "link", "nodes": "node", "ports": "port"}
+
+
+def links_of(plan: Plan, pattern: str) -> tuple[int, ...]:
+    """The directed links that `a->b`, `a<->b`, a node or a `node:port` chooses, globs all.
+
+    UserError if it is no pattern, or chooses none.
+    """
+    arrow = "->" in pattern
+    parsed = parse_link_pattern(pattern) if arrow else parse_end_pattern(pattern)
+    halves = [half for link in plan.links for half in link.halves]
+    found = _matches(parsed, plan, halves)
+    if not found:
+        names = listed([node.name for node in plan.nodes])
+        raise UserError(f"{pattern!r} matches no link", hint=f"the nodes are {names}")
+    return tuple(sorted(found))
 
 
 def _matches(pattern: LinkPattern | str, plan: Plan, halves: Sequence[Half]) -> set[int]:
@@ -204,14 +240,14 @@ def _chosen(glob: str, plan: Plan) -> set[Port]:
 # --- Streams ---------------------------------------------------------------------------------
 
 
-def _stream(key: FaultKey, rule: str, half: Half, tiers: Mapping[str, int], seed: int) -> int:
+def _stream(key: FaultKey, rule: str, half: Half, ground: Ground) -> int:
     """Derive the stream as `effects.Fault` says."""
     _, sender, receiver = half
     if key == "index":
-        return stream_key(seed, rule, str(sender), str(receiver))
-    here, there = tiers[sender.node], tiers[receiver.node]
+        return stream_key(ground.seed, rule, str(sender), str(receiver))
+    here, there = ground.tiers[sender.node], ground.tiers[receiver.node]
     direction = "up" if here < there else "down" if here > there else "across"
-    return stream_key(seed, rule, min(here, there), direction)
+    return stream_key(ground.seed, rule, min(here, there), direction)
 
 
 def stream_key(seed: int, rule: str, *parts: str | int) -> int:

@@ -7,6 +7,7 @@ then keys with their values, and flags.
 
 from __future__ import annotations
 
+import difflib
 import re
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -71,7 +72,7 @@ class Compact(Filled):
                 places = iter(())  # what stands in order stands first
                 value = True if word in cls.flags else next(rest, None)
             else:
-                key = next(places, None)
+                key = None if difflib.get_close_matches(word, keys, n=1) else next(places, None)
             if key is None:
                 raise UserError(f"unexpected {word!r}", hint=did_you_mean(word, keys))
             if value is None:

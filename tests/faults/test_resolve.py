@@ -187,5 +187,5 @@ def test_loss_at_the_link_counts_among_the_eight(tmp_path: Path) -> None:
         "name: x\ntopology:\n  nodes: {h1: {kind: host}, s1: {kind: switch}}\n"
         f"  links: [{{endpoints: ['h1:a', 's1:a'], loss: 1%}}]\nfaults:\n{rules}"
     )
-    with pytest.raises(UserError, match=r"^x.yaml:13:36: more than 8 rules act on h1:a -> s1:a"):
+    with pytest.raises(UserError, match=r"^x.yaml:13:37: more than 8 rules act on h1:a -> s1:a"):
         load(text)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Changes of faults while traffic runs: a plan in, a plan out; only what is named changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+from softroce_lab.errors import UserError
+from softroce_lab.faults import check
+from softroce_lab.faults.check import Placed
+from softroce_lab.faults.effects import Fault, Word
+from softroce_lab.faults.model import BESIDE, EFFECTS, DropEvent, Impairments
+from softroce_lab.faults.resolve import Ground, Half, Origin, in_order, place
+from softroce_lab.faults.words import tokens
+from softroce_lab.topology.digest import with_digest
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.validation import did_you_mean, validate
+from softroce_lab.topology.yaml_source import Data, Source
+
+LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
+
+_FLAGS = ("down", "up", "trim")
+_WORDS = (*EFFECTS, "up", "only", *BESIDE["rate"], *BESIDE["delay"])
+_OWN = {  # words that belong to the one before them
+    "drop": DropEvent.keys(),
+    "rate": BESIDE["rate"],
+    "delay": BESIDE["delay"],
+}
+_ORDER_OF_DELAY = ("allow", "preserve")
+
+
+def set_on(
+    plan: Plan, directed_links: Iterable[int], impairments: Impairments, *, seed: int | None = None
+) -> Plan:
+    """Replace, on these directed links, exactly the words that `impairments` name.
+
+    All other faults stay as they are, with their ids. UserError if that contradicts one of them.
+    """
+    ground = Ground.of(plan, seed)
+    halves = [_half(plan, number) for number in dict.fromkeys(directed_links)]
+    numbers = {half[0] for half in halves}
+    kept = [f for f in plan.faults if not _named(plan, f, numbers, impairments.words)]
+    placed = list(place(impairments, Origin(LIVE_RULE, scope=True), halves, ground))
+    return _changed(plan, kept, placed)
+
+
+def clear_on(
+    plan: Plan, directed_links: Iterable[int], words: Sequence[Word] | None = None
+) -> Plan:
+    """Remove the faults of these words, or all, from these directed links."""
+    numbers = set(directed_links)
+    named = EFFECTS if words is None else words
+    return _changed(plan, [f for f in plan.faults if not _named(plan, f, numbers, named)], [])
+
+
+def _half(plan: Plan, number: int) -> Half:
+    return plan.links[number // 2].halves[number % 2]
+
+
+def _named(plan: Plan, fault: Fault, numbers: set[int], words: Sequence[str]) -> bool:
+    """Whether it is to go; a link is down, or up, in both directions."""
+    here = fault.directed_link in numbers
+    there = fault.word == "down" and fault.directed_link ^ 1 in numbers
+    return fault.word in words and (here or there)
+
+
+def _changed(plan: Plan, kept: Sequence[Fault], placed: Sequence[Placed]) -> Plan:
+    free = 1 + max((fault.rule_id for fault in plan.faults), default=-1)
+    fresh = [dataclasses.replace(p.fault, rule_id=free + n) for n, p in enumerate(placed)]
+    check.check(plan, [Placed(fault) for fault in [*kept, *fresh]])
+    return with_digest(dataclasses.replace(plan, faults=tuple(in_order([*kept, *fresh]))))
+
+
+# --- What a command says ---------------------------------------------------------------------
+
+
+def parse_impairments(words: Sequence[str]) -> Impairments:
+    """`loss gemodel 1% 25% delay 10ms 2ms rate 200mbit limit 100`, as tc-netem has it; UserError.
+
+    `up` is the opposite of `down`. `drop` may stand several times.
+    """
+    data: dict[str, Data] = {}
+    for word, rest in _split(tokens(" ".join(words))):
+        key = "down" if word == "up" else word
+        if key in data and key != "drop":
+            raise UserError(f"{key!r} stands twice")
+        if word in _FLAGS:
+            if rest:
+                raise UserError(f"unexpected {rest[0]!r}", hint=did_you_mean(rest[0], _WORDS))
+            data[key] = word != "up"
+        elif word == "drop":
+            events = data.setdefault("drop", [])
+            assert isinstance(events, list)  # noqa: S101 - it was made above
+            events.append(" ".join(rest))
+        else:
+            data[key] = " ".join(rest)
+    return validate(Impairments, Source(None, data, {}, {}))
+
+
+def _split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each word that begins something, with what follows it."""
+    if not words:
+        raise UserError("no fault is named", hint="such as: loss random 1%")
+    if words[0] not in _WORDS:
+        raise UserError(f"unknown fault {words[0]!r}", hint=did_you_mean(words[0], _WORDS))
+    current, rest = words[0], list[str]()
+    for word, following in itertools.zip_longest(words[1:], words[2:], fillvalue=""):
+        if word in _WORDS and not _belongs(word, current, following):
+            yield current, rest
+            current, rest = word, []
+        else:
+            rest.append(word)
+    yield current, rest
+
+
+def _belongs(word: str, current: str, following: str) -> bool:
+    """Whether `word` is a part of `current`, not the next fault."""
+    if current == "delay" and word == "reorder":
+        return following in _ORDER_OF_DELAY
+    return word in _OWN.get(current, ())
+
+
+def parse_cleared(words: Sequence[str]) -> tuple[Word, ...]:
+    """The effects that `lab fault clear LINK WORD ...` names; UserError."""
+    home = {key: word for word, keys in BESIDE.items() for key in keys}
+    for word in words:
+        if word not in (*EFFECTS, *home):
+            raise UserError(f"unknown fault {word!r}", hint=did_you_mean(word, EFFECTS))
+    named = {home.get(word, word) for word in words}
+    return cast("tuple[Word, ...]", tuple(word for word in EFFECTS if word in named))
