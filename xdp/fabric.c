@@ -21,6 +21,8 @@
 #define ARP_REQUEST 1 /* RFC 826 */
 #define ARP_REPLY 2
 
+#define LAB_LOOKS 8 /* of lb: adaptive at queues */
+
 BPF_ARRAY(ports, struct lab_port, LAB_PORTS);
 BPF_PERCPU_ARRAY(counters, struct lab_counters, LAB_PORTS);
 BPF_DEVMAP(egress, LAB_PORTS);
@@ -46,6 +48,19 @@ struct capture_buffer {
   u8 data[LAB_SNAP_MAX];
 };
 BPF_PERCPU_ARRAY(capture_scratch, struct capture_buffer, 1);
+
+/* What is being decided. In a map, because the verifier forgets what it holds: on the stack every
+ * value that a rule may set would be one more state to follow through all that comes behind. */
+struct decision {
+  struct lab_frame frame;
+  struct lab_packet packet;
+  struct lab_verdict verdict;
+  struct lab_wire_meta wire;
+  u64 corrupt_draw[2]; /* on the uplink, on the link; 0: none */
+  u64 least_bytes;
+};
+BPF_PERCPU_ARRAY(decisions, struct decision, 1);
+
 BPF_RINGBUF_OUTPUT(drops, LAB_DROP_PAGES);
 BPF_RINGBUF_OUTPUT(captures, LAB_CAPTURE_PAGES);
 
@@ -68,9 +83,10 @@ struct arp_frame {
   u32 target;
 } __attribute__((packed));
 
-static inline void log_effect(const struct lab_frame *frame, const struct lab_packet *packet,
-                              u32 link, u32 rule_id, u32 effect, struct lab_counters *count) {
+static inline void log_effect(const struct decision *on, u32 link, u32 rule_id, u32 effect,
+                              struct lab_counters *count) {
   struct lab_drop *drop = drops.ringbuf_reserve(sizeof(*drop));
+  const struct lab_packet *packet = &on->packet;
 
   if (!drop) {
     count->drop_log_lost++;
@@ -87,28 +103,21 @@ static inline void log_effect(const struct lab_frame *frame, const struct lab_pa
   drop->step = packet->id.step;
   drop->kind = packet->id.kind;
   drop->attempt = packet->id.attempt;
-  drop->sport = frame->flow.sport;
+  drop->sport = on->frame.flow.sport;
   drop->psn = packet->psn;
   drop->qpn = packet->qpn;
-  drop->length = frame->length;
+  drop->length = on->frame.length;
   drop->effect = effect;
   drops.ringbuf_submit(drop, 0);
 }
 
-static inline void log_effects(const struct lab_frame *frame, const struct lab_packet *packet,
-                               u32 link, const struct lab_verdict *verdict,
-                               struct lab_counters *count) {
-  u32 effects = verdict->effects;
+static inline void log_effects(const struct decision *on, u32 link, struct lab_counters *count) {
+  LAB_ROLLED
+  for (u32 i = 0; i < 4; i++) {
+    u32 effect = on->verdict.effects & (i ? 1U << i : LAB_EFFECT_DROP | LAB_EFFECT_DOWN);
 
-  if (effects & LAB_EFFECT_DROP)
-    log_effect(frame, packet, link, verdict->rule_id[0],
-               effects & (LAB_EFFECT_DROP | LAB_EFFECT_DOWN), count);
-  if (effects & LAB_EFFECT_CORRUPT)
-    log_effect(frame, packet, link, verdict->rule_id[1], LAB_EFFECT_CORRUPT, count);
-  if (effects & LAB_EFFECT_DUPLICATE)
-    log_effect(frame, packet, link, verdict->rule_id[2], LAB_EFFECT_DUPLICATE, count);
-  if (effects & LAB_EFFECT_REORDER)
-    log_effect(frame, packet, link, verdict->rule_id[3], LAB_EFFECT_REORDER, count);
+    if (effect) log_effect(on, link, on->verdict.rule_id[i], effect, count);
+  }
 }
 
 static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
@@ -142,26 +151,22 @@ static inline struct lab_timeline *lab_clock(u64 *now_ns) {
 }
 
 /* At a host's port, where all its packets pass: numbers a connection on its first packet. */
-static inline void learn_flow(const struct lab_frame *frame, u32 ingress) {
+static inline void learn_flow(struct xdp_md *ctx, struct lab_frame *frame, u32 ingress) {
   int first = 0;
   struct lab_timeline *shared = timeline.lookup(&first);
-  struct lab_cursor cursor = frame->cursor;
   struct lab_flow_key key = {.src = frame->flow.src, .dst = frame->flow.dst};
   struct lab_flow_state fresh = {}, *known;
-  struct lab_bth *bth;
   u64 *total;
 
-  if (!shared || !*(volatile u32 *)&shared->learn || !frame->roce) return;
-  bth = lab_take(&cursor, sizeof(*bth));
-  if (!bth) return;
-  key.qpn = bpf_ntohl(bth->qpn) & LAB_24_BITS;
+  if (!shared || !*(volatile u32 *)&shared->learn || !lab_take_roce(ctx, frame)) return;
+  key.qpn = bpf_ntohl(frame->headers.bth.qpn) & LAB_24_BITS;
   known = flows.lookup(&key);
   if (known && known->round == shared->round) return;
   total = flow_counts.lookup(&ingress);
   if (!total) return;
   fresh.round = shared->round;
   fresh.number = __sync_fetch_and_add(total, 1) + 1;
-  fresh.first_psn = bpf_ntohl(bth->psn) & LAB_24_BITS;
+  fresh.first_psn = bpf_ntohl(frame->headers.bth.psn) & LAB_24_BITS;
   flows.update(&key, &fresh);
 }
 
@@ -175,9 +180,8 @@ static inline void number_relatively(struct lab_packet *packet) {
 }
 
 /* Whether a packet that goes by one of the link's names is to be dropped. */
-static inline int hits_name(const struct lab_fault_set *set, u32 slot,
-                            const struct lab_packet *packet, u64 now_ns,
-                            struct lab_verdict *verdict) {
+static inline int hits_name(const struct lab_fault_set *set, u32 slot, struct decision *on,
+                            u64 now_ns) {
   struct lab_name_key key = {.link_slot = slot};
 
   LAB_ROLLED
@@ -185,11 +189,11 @@ static inline int hits_name(const struct lab_fault_set *set, u32 slot,
     struct lab_named *named;
 
     if (i >= set->tuples) break;
-    if (!lab_name_of(packet, set->tuple[i], &key)) continue;
+    if (!lab_name_of(&on->packet, set->tuple[i], &key)) continue;
     named = names.lookup(&key);
-    if (named && lab_named_hits(named, packet, set->needs & LAB_NEED_TIME, now_ns)) {
-      verdict->effects = LAB_EFFECT_DROP;
-      verdict->rule_id[0] = named->rule_id;
+    if (named && lab_named_hits(named, &on->packet, set->needs & LAB_NEED_TIME, now_ns)) {
+      on->verdict.effects = LAB_EFFECT_DROP;
+      on->verdict.rule_id[0] = named->rule_id;
       return 1;
     }
   }
@@ -197,58 +201,55 @@ static inline int hits_name(const struct lab_fault_set *set, u32 slot,
 }
 
 /* What the rules in `slot` do to this frame. */
-static inline void decide(const struct lab_frame *frame, u32 link, u32 slot,
-                          struct lab_verdict *verdict, struct lab_counters *count) {
+static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decision *on,
+                          struct lab_counters *count) {
   struct lab_fault_set *set = fault_sets.lookup(&slot);
   struct lab_fault_state *state = fault_states.lookup(&slot);
-  struct lab_packet packet;
   u64 now_ns = 0;
 
   if (!set || !state) return;
-  lab_parse_roce(frame, &packet);
+  lab_parse_roce(ctx, &on->frame, &on->packet);
   if (set->needs & LAB_NEED_TIME && !lab_clock(&now_ns)) return;
-  if (set->needs & LAB_NEED_RELATIVE) number_relatively(&packet);
-  if (!hits_name(set, slot, &packet, now_ns, verdict))
-    lab_fault_decide(set, state, &packet, now_ns, verdict);
-  if (verdict->effects) log_effects(frame, &packet, link, verdict, count);
-}
-
-/* Flips one bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
-static inline int corrupt(struct xdp_md *ctx, const struct lab_frame *frame, u64 draw) {
-  u32 skip = frame->roce ? 8 + sizeof(struct lab_bth) : 0;
-  u32 begin = frame->l4_offset + skip;
-  u32 bytes = frame->ip_end - begin;
-  u32 bit;
-  u8 byte;
-
-  if (begin >= frame->ip_end || begin > LAB_SNAP_MAX || bytes > LAB_SNAP_MAX) return 0;
-  bit = (u32)(((draw >> 32) * (u64)(8 * bytes)) >> 32);
-  if (bpf_xdp_load_bytes(ctx, begin + bit / 8, &byte, 1)) return 0;
-  byte ^= 1 << (bit & 7);
-  return !bpf_xdp_store_bytes(ctx, begin + bit / 8, &byte, 1);
+  if (set->needs & LAB_NEED_RELATIVE) number_relatively(&on->packet);
+  if (!hits_name(set, slot, on, now_ns))
+    lab_fault_decide(set, state, &on->packet, now_ns, &on->verdict);
+  if (on->verdict.effects) log_effects(on, link, count);
 }
 
 /* What a directed link does to this frame: captured, logged and counted, but not yet done. */
-static inline u32 meet(struct xdp_md *ctx, const struct lab_frame *frame, u32 link,
-                       struct lab_verdict *verdict, struct lab_counters *count) {
+static inline u32 meet(struct xdp_md *ctx, u32 link, struct decision *on,
+                       struct lab_counters *count) {
   struct lab_link *state = links.lookup(&link);
-  u32 armed, snap;
+  u32 armed, snap, effects;
 
-  __builtin_memset(verdict, 0, sizeof(*verdict));
-  verdict->rule_id[0] = LAB_FATE_PASSED;
+  __builtin_memset(&on->verdict, 0, sizeof(on->verdict));
+  on->verdict.rule_id[0] = LAB_FATE_PASSED;
   if (!state) return 0;
   armed = *(volatile u32 *)&state->armed;
   snap = *(volatile u32 *)&state->snap;
-  if (armed & LAB_ARMED_RULES)
-    decide(frame, link, 2 * link + (armed & LAB_ARMED_SLOT), verdict, count);
-  if (snap) capture(ctx, frame->length, snap, link, verdict, count);
-  if (verdict->effects) {
-    count->link_down += !!(verdict->effects & LAB_EFFECT_DOWN);
-    count->corrupted += !!(verdict->effects & LAB_EFFECT_CORRUPT);
-    count->duplicated += !!(verdict->effects & LAB_EFFECT_DUPLICATE);
-    count->reordered += !!(verdict->effects & LAB_EFFECT_REORDER);
+  if (armed & LAB_ARMED_RULES) decide(ctx, link, 2 * link + (armed & LAB_ARMED_SLOT), on, count);
+  if (snap) capture(ctx, on->frame.length, snap, link, &on->verdict, count);
+  effects = on->verdict.effects;
+  if (effects) {
+    count->link_down += effects / LAB_EFFECT_DOWN & 1;
+    count->corrupted += effects / LAB_EFFECT_CORRUPT & 1;
+    count->duplicated += effects / LAB_EFFECT_DUPLICATE & 1;
+    count->reordered += effects / LAB_EFFECT_REORDER & 1;
   }
   return armed;
+}
+
+/* Flips one bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
+static inline void corrupt(struct xdp_md *ctx, u32 begin, u32 end, u64 draw) {
+  u32 bytes = end - begin;
+  u32 bit;
+  u8 byte;
+
+  if (begin >= end || begin >= LAB_SNAP_MAX || bytes > LAB_SNAP_MAX) return;
+  bit = (u32)(((draw >> 32) * (u64)(8 * bytes)) >> 32);
+  if (bpf_xdp_load_bytes(ctx, begin + bit / 8, &byte, 1)) return;
+  byte ^= 1 << (bit & 7);
+  bpf_xdp_store_bytes(ctx, begin + bit / 8, &byte, 1);
 }
 
 /* A probe comes back over its link once; who sent it then notes that the link works. */
@@ -322,33 +323,34 @@ static inline struct lab_group *route(u32 node, u32 address) {
   return group ? group : prefix_routes.lookup(&prefix);
 }
 
-/* The port whose queue holds least, the first of several from `start` on. */
-static inline u32 least_queue(const struct lab_group *group, u32 start) {
-  u64 least = ~0ULL;
-  u32 best = 0, way = start;
+/*
+ * The port whose queue holds least, the first of several from `start` on. Of more than 8 ports it
+ * looks at 8 that begin at a random one: little is lost by that (Mitzenmacher, "The power of two
+ * choices in randomized load balancing"), and the verifier follows each look to the end.
+ */
+static inline u32 least_queue(const struct lab_group *group, u32 start, struct decision *on) {
+  u32 way = start;
 
+  on->least_bytes = ~0ULL;
+  on->wire.port = 0;
   LAB_ROLLED
-  for (u32 i = 0; i < LAB_GROUP_PORTS; i++) {
-    struct lab_port *out;
-    u32 port;
-    u64 *bytes;
+  for (u32 i = 0; i < LAB_LOOKS; i++) {
+    u32 port = group->port[way & (LAB_GROUP_PORTS - 1)];
+    struct lab_port *out = ports.lookup(&port);
+    u32 link = out ? out->tx_link : LAB_LINKS;
+    u64 *bytes = queues.lookup(&link);
 
-    if (i >= group->count) break;
-    if (way >= group->count) way = 0;
-    port = group->port[way & (LAB_GROUP_PORTS - 1)];
-    way++;
-    out = ports.lookup(&port);
-    bytes = out ? queues.lookup(&out->tx_link) : 0;
-    if (bytes && *(volatile u64 *)bytes < least) {
-      least = *(volatile u64 *)bytes;
-      best = port;
-    }
+    way = (way + 1) % (group->count | !group->count);
+    if (!bytes || *(volatile u64 *)bytes >= on->least_bytes) continue;
+    on->least_bytes = *(volatile u64 *)bytes;
+    on->wire.port = port;
   }
-  return best;
+  return on->wire.port;
 }
 
 /* The ifindex of the port that this frame leaves by; 0: none. */
-static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *frame, u64 n) {
+static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *frame, u64 n,
+                           struct decision *on) {
   struct lab_group *group = route(in->node, frame->flow.dst);
   u32 hash, way;
 
@@ -356,23 +358,30 @@ static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *fr
   hash = in->flags & (LAB_PORT_SPRAY | LAB_PORT_ADAPTIVE) ? lab_spray_hash(in->salt, n)
                                                           : lab_route_hash(in->salt, &frame->flow);
   way = lab_route_choose(hash, group->count);
-  if (in->flags & LAB_PORT_ADAPTIVE && group->count > 1) return least_queue(group, way);
+  if (in->flags & LAB_PORT_ADAPTIVE && group->count > 1) return least_queue(group, way, on);
   return way < LAB_GROUP_PORTS ? group->port[way] : 0;
 }
 
-/* One hop less; 0: it has none left. RFC 1624, equation 3: TTL is the high byte of its word. */
-static inline int decrement_ttl(struct lab_frame *frame) {
+/* One hop less, and the addresses of the next link. RFC 1624, equation 3: the TTL is the high byte
+ * of its 16-bit word. 0: the frame has no hop left. */
+static inline int rewrite(struct xdp_md *ctx, const struct lab_port *out, u32 ipv6) {
+  struct ethhdr *eth = lab_data(ctx);
+  struct ipv6hdr *ip6 = (void *)(eth + 1);
+  struct iphdr *ip = (void *)(eth + 1);
   u32 check;
 
-  if (frame->ip6) {
-    if (frame->ip6->hop_limit <= 1) return 0;
-    frame->ip6->hop_limit--;
+  if ((void *)(ip + 1) > lab_data_end(ctx)) return 0;
+  __builtin_memcpy(eth->h_dest, out->peer_mac, 6);
+  __builtin_memcpy(eth->h_source, out->mac, 6);
+  if (ipv6) { /* its hop limit lies within the first 20 bytes, too */
+    if (ip6->hop_limit <= 1) return 0;
+    ip6->hop_limit--;
     return 1;
   }
-  if (!frame->ip || frame->ip->ttl <= 1) return 0;
-  check = frame->ip->check + bpf_htons(0x0100);
-  frame->ip->check = (u16)(check + (check >= 0xffff));
-  frame->ip->ttl--;
+  if (ip->ttl <= 1) return 0;
+  check = ip->check + bpf_htons(0x0100);
+  ip->check = (u16)(check + (check >= 0xffff));
+  ip->ttl--;
   return 1;
 }
 
@@ -394,113 +403,139 @@ gone:
   return XDP_DROP;
 }
 
-/* Puts a routed frame onto its next link; `wire` says what its uplink did. */
-static inline int forward(struct xdp_md *ctx, struct lab_frame *frame, struct lab_wire_meta *wire,
-                          struct lab_counters *arrived) {
-  u32 port = wire->port;
-  struct lab_port *out = ports.lookup(&port);
-  struct lab_counters *count = counters.lookup(&port);
-  struct lab_verdict verdict;
-  u32 armed;
+static inline int to_egress(const struct decision *on, struct lab_counters *count) {
+  u32 port = on->wire.port;
 
-  if (!out || !count) return XDP_ABORTED;
-  __builtin_memcpy(frame->eth->h_dest, out->peer_mac, 6);
-  __builtin_memcpy(frame->eth->h_source, out->mac, 6);
-  armed = meet(ctx, frame, out->tx_link, &verdict, count);
-  if (verdict.effects & LAB_EFFECT_DROP) {
-    count->injected_tx++;
-    count->injected_tx_roce += frame->roce;
-    if (!(wire->flags & LAB_WIRE_UPLINK)) return XDP_DROP;
-  }
-  wire->link.effects = verdict.effects;
-  wire->link.jitter = verdict.jitter;
-  if (verdict.effects & LAB_EFFECT_CORRUPT) corrupt(ctx, frame, verdict.corrupt_draw);
-  if (wire->flags & LAB_WIRE_UPLINK || armed & LAB_ARMED_SHAPED)
-    return to_wire(ctx, wire, arrived);
   if (egress.redirect_map(port, 0) != XDP_REDIRECT) {
     count->unwired++;
     return XDP_DROP;
   }
   count->tx_packets++;
-  count->tx_bytes += frame->length;
-  count->tx_roce += frame->roce;
+  count->tx_bytes += on->frame.length;
+  count->tx_roce += on->frame.roce;
   return XDP_REDIRECT;
 }
 
-/* Starts on a frame: its cursor behind the Ethernet header. 0: malformed. */
-static inline int open_frame(struct xdp_md *ctx, struct lab_frame *frame,
+/* Starts on a frame. Returns its EtherType; 0: malformed. */
+static inline u16 open_frame(struct xdp_md *ctx, struct lab_frame *frame,
                              struct lab_counters *count) {
-  frame->cursor.pos = (void *)(long)ctx->data;
-  frame->cursor.end = (void *)(long)ctx->data_end;
+  struct ethhdr *eth = lab_data(ctx);
+
   frame->length = ctx->data_end - ctx->data;
   count->rx_packets++;
   count->rx_bytes += frame->length;
-  frame->eth = lab_take(&frame->cursor, sizeof(*frame->eth));
-  return frame->eth != 0;
+  return (void *)(eth + 1) > lab_data_end(ctx) ? 0 : eth->h_proto;
 }
 
-/* The end of a link that begins at a host: its fate is decided here. 0: the frame is lost. */
-static inline int arrive(struct xdp_md *ctx, struct lab_frame *frame, const struct lab_port *in,
-                         struct lab_wire_meta *wire, struct lab_counters *count) {
-  struct lab_verdict verdict;
-  u32 armed = meet(ctx, frame, in->rx_link, &verdict, count);
+/* What chooses the bit to flip; never 0. */
+static inline u64 corrupt_draw(const struct decision *on) {
+  return lab_mix64(on->verdict.draw[LAB_SLOT_CORRUPT] + LAB_GOLDEN) | 1;
+}
 
-  if (verdict.effects & LAB_EFFECT_DROP) {
+/* The uplink of a host ends here, so its fate is decided here. 0: the frame is lost. */
+static inline int cross_uplink(struct decision *on, u32 armed, struct lab_counters *count) {
+  if (on->verdict.effects & LAB_EFFECT_DROP) {
     count->injected_rx++;
-    count->injected_rx_roce += frame->roce;
+    count->injected_rx_roce += on->frame.roce;
     return 0;
   }
-  if (verdict.effects & LAB_EFFECT_CORRUPT) corrupt(ctx, frame, verdict.corrupt_draw);
+  if (on->verdict.effects & LAB_EFFECT_CORRUPT) on->corrupt_draw[0] = corrupt_draw(on);
   if (armed & LAB_ARMED_SHAPED) {
-    wire->flags |= LAB_WIRE_UPLINK;
-    wire->uplink.effects = verdict.effects;
-    wire->uplink.jitter = verdict.jitter;
+    on->wire.flags |= LAB_WIRE_UPLINK;
+    on->wire.uplink.effects = on->verdict.effects;
+    on->wire.uplink.jitter = on->verdict.jitter;
   }
   return 1;
 }
 
+/* Onto the link that begins at a switch. 0: lost, now or after an uplink that is shaped. */
+static inline int enter_link(struct decision *on, struct lab_counters *count) {
+  on->wire.link.effects = on->verdict.effects;
+  on->wire.link.jitter = on->verdict.jitter;
+  if (on->verdict.effects & LAB_EFFECT_CORRUPT) on->corrupt_draw[1] = corrupt_draw(on);
+  if (!(on->verdict.effects & LAB_EFFECT_DROP)) return 1;
+  count->injected_tx++;
+  count->injected_tx_roce += on->frame.roce;
+  return 0;
+}
+
+/* Flips a bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
+static inline void corrupt_twice(struct xdp_md *ctx, const struct decision *on) {
+  u32 begin = on->frame.l4_offset + (on->frame.roce ? 8 + sizeof(struct lab_bth) : 0);
+
+  LAB_ROLLED
+  for (u32 leg = 0; leg < 2; leg++)
+    if (on->corrupt_draw[leg]) corrupt(ctx, begin, on->frame.ip_end, on->corrupt_draw[leg]);
+}
+
+/* A switch's work on an IP frame: the fate on the uplink, the route, the fate on the next link. */
+static inline int carry(struct xdp_md *ctx, const struct lab_port *in, struct decision *on,
+                        struct lab_counters *arrived) {
+  struct lab_counters *count = arrived;
+  u32 link = in->rx_link, armed = 0, port;
+  struct lab_port *out;
+
+  LAB_ROLLED
+  for (u32 leg = 0; leg < 2; leg++) {
+    if (!leg && !(in->flags & LAB_PORT_FATE)) continue;
+    if (leg) {
+      port = on->wire.port = next_hop(in, &on->frame, arrived->rx_packets, on);
+      if (!port) {
+        arrived->no_route++;
+        return XDP_DROP;
+      }
+      out = ports.lookup(&port);
+      count = counters.lookup(&port);
+      if (!out || !count) return XDP_ABORTED;
+      if (!rewrite(ctx, out, on->frame.ipv6)) {
+        arrived->ttl_exceeded++;
+        return XDP_DROP;
+      }
+      link = out->tx_link;
+    }
+    armed = meet(ctx, link, on, count);
+    if (!leg && !cross_uplink(on, armed, count)) return XDP_DROP;
+  }
+  if (!enter_link(on, count) && !(on->wire.flags & LAB_WIRE_UPLINK)) return XDP_DROP;
+  corrupt_twice(ctx, on);
+  if (on->wire.flags & LAB_WIRE_UPLINK || armed & LAB_ARMED_SHAPED)
+    return to_wire(ctx, &on->wire, arrived);
+  return to_egress(on, count);
+}
+
 int switch_port(struct xdp_md *ctx) {
+  int first = 0;
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
-  struct lab_wire_meta wire = {};
-  struct lab_frame frame;
+  struct decision *on = decisions.lookup(&first);
+  u16 ethertype;
 
-  if (!in || !count) return XDP_ABORTED;
-  wire.arrival_ns = bpf_ktime_get_ns();
-  if (!open_frame(ctx, &frame, count)) goto malformed;
-  if (frame.eth->h_proto == bpf_htons(ETH_P_ARP)) return answer_arp(ctx, in, count);
-  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
-  if (!lab_is_ip(&frame)) {
+  if (!in || !count || !on) return XDP_ABORTED;
+  on->wire.arrival_ns = bpf_ktime_get_ns();
+  on->corrupt_draw[0] = on->corrupt_draw[1] = 0;
+  ethertype = open_frame(ctx, &on->frame, count);
+  if (ethertype == bpf_htons(ETH_P_ARP)) return answer_arp(ctx, in, count);
+  if (ethertype == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
+  if (ethertype && !lab_is_ip(ethertype)) {
     count->unsupported++;
     return XDP_DROP;
   }
-  if (!lab_parse_ip(&frame)) goto malformed;
-  if (frame.ip6 && !frame.flow.dst) return answer_nd(ctx, in, count);
-  count->rx_roce += frame.roce;
-  wire.flags = frame.roce ? LAB_WIRE_ROCE : 0;
+  if (!ethertype || !lab_parse_ip(ctx, &on->frame, ethertype)) {
+    count->malformed++;
+    return XDP_DROP;
+  }
+  if (on->frame.ipv6 && !on->frame.flow.dst) return answer_nd(ctx, in, count);
+  count->rx_roce += on->frame.roce;
+  on->wire.flags = on->frame.roce ? LAB_WIRE_ROCE : 0;
   if (in->flags & LAB_PORT_FATE) { /* a host may not speak in another's name: RFC 2827 */
-    if (frame.flow.src != in->address) {
+    if (on->frame.flow.src != in->address) {
       count->spoofed++;
       return XDP_DROP;
     }
-    learn_flow(&frame, ingress);
-    if (!arrive(ctx, &frame, in, &wire, count)) return XDP_DROP;
+    learn_flow(ctx, &on->frame, ingress);
   }
-  if (!decrement_ttl(&frame)) {
-    count->ttl_exceeded++;
-    return XDP_DROP;
-  }
-  wire.port = next_hop(in, &frame, count->rx_packets);
-  if (!wire.port) {
-    count->no_route++;
-    return XDP_DROP;
-  }
-  return forward(ctx, &frame, &wire, count);
-
-malformed:
-  count->malformed++;
-  return XDP_DROP;
+  return carry(ctx, in, on, count);
 }
 
 /* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. */
@@ -509,11 +544,12 @@ int host_port(struct xdp_md *ctx) {
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
   struct lab_frame frame;
+  u16 ethertype;
 
   if (!in || !count) return XDP_ABORTED;
-  if (!open_frame(ctx, &frame, count)) return XDP_PASS;
-  if (frame.eth->h_proto == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
-  if (!lab_is_ip(&frame) || !lab_parse_ip(&frame)) return XDP_PASS;
+  ethertype = open_frame(ctx, &frame, count);
+  if (ethertype == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
+  if (!lab_is_ip(ethertype) || !lab_parse_ip(ctx, &frame, ethertype)) return XDP_PASS;
   count->rx_roce += frame.roce;
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
   if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;

@@ -9,8 +9,8 @@
  *             packets fail whatever link, path, port, time or transport they take.
  *   index     (stream, n-th packet on the directed link): also for frames without our header.
  *
- * Rules are tried in order; a packet that one rule drops never reaches the next. Models with a
- * memory (gemodel, burst, periodic, a gap) count the packets that reach them.
+ * Rules are tried in order; a packet that one rule drops never reaches the next. Models that
+ * count (gemodel, burst, periodic, a gap) count the packets that reach them.
  */
 #ifndef SOFTROCE_LAB_FAULT_H
 #define SOFTROCE_LAB_FAULT_H
@@ -23,9 +23,6 @@
 #define LAB_KIND_NONE 0xff                /* a frame that carries no header of ours */
 #define LAB_FATE_PASSED 0xffffffffU       /* no rule dropped it */
 
-/* How often a rule with a memory tries to move it on while other CPUs do the same. */
-#define LAB_FAULT_TRIES 16
-
 enum lab_fault_key {
   LAB_KEY_IDENTITY = 0,
   LAB_KEY_INDEX = 1,
@@ -36,10 +33,10 @@ enum lab_fault_model {
   LAB_LOSS_GEMODEL = 1,  /* `threshold`: good to bad; a: bad to good; b, c: loss in bad, in good */
   LAB_LOSS_BURST = 2,    /* begin below `threshold`; a: packets of a burst */
   LAB_LOSS_PERIODIC = 3, /* of every a packets, b ones from the c-th on */
-  LAB_LINK_DOWN = 4,     /* drop, and say that the link is down */
+  LAB_LINK_DOWN = 4,     /* as random; its effects say that the link is down */
   LAB_CORRUPT = 5,       /* flip a bit below `threshold` */
   LAB_DUPLICATE = 6,     /* below `threshold` */
-  LAB_REORDER = 7,       /* below `threshold`; a: packets after a chosen one that are none */
+  LAB_REORDER = 7,       /* below `threshold`; a: the first a-1 after a chosen one are none */
 };
 
 /* What a rule did to a packet; bits of lab_verdict.effects and of struct lab_wire_meta. */
@@ -67,36 +64,29 @@ struct lab_identity {
 /* What a filter may ask of a packet beyond its identity. */
 struct lab_packet {
   struct lab_identity id;
-  lab_u32 tail;   /* packets of its message from this one on; 0: unknown */
-  lab_u32 opcode; /* of the BTH; LAB_NO_OPCODE: none */
-  lab_u32 qpn;    /* destination QP on the wire */
+  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER */
+  lab_u32 tail;     /* packets of its message from this one on; 0: none of ours */
+  lab_u32 opcode;   /* of the BTH; LAB_NO_OPCODE: none */
+  lab_u32 qpn;      /* destination QP on the wire */
   lab_u32 psn;
   lab_u32 relative_qpn; /* its sender's n-th destination QP, from 1; 0: unknown */
   lab_u32 relative_psn; /* from 1 */
+  lab_u32 zero;
 };
 
 #define LAB_NO_OPCODE 0x100
+#define LAB_KIND_BIT_OTHER 8
+#define LAB_KIND_BITS_ALL 15
 
-enum lab_filter_field {
-  LAB_FILTER_KINDS = 1,
-  LAB_FILTER_OPCODE = 2,
-  LAB_FILTER_QPN = 4,
-  LAB_FILTER_RELATIVE_QPN = 8,
-  LAB_FILTER_MESSAGE = 16,
-  LAB_FILTER_TAIL = 32,
-  LAB_FILTER_ITERS = 64,
-};
-
-#define LAB_KIND_BIT_OTHER 8 /* in lab_filter.kinds, for LAB_KIND_NONE */
-
+/* Which packets a rule looks at. Masks are all ones where the number beside them counts. */
 struct lab_filter {
-  lab_u32 fields; /* bits of enum lab_filter_field that count */
-  lab_u32 kinds;  /* 1 << enum lab_kind */
-  lab_u32 opcode;
-  lab_u32 qpn; /* of either kind */
-  lab_u32 message;
-  lab_u32 tail;
   lab_u64 iters; /* bit n-1: the n-th transmission */
+  lab_u32 kinds; /* kind_bits */
+  lab_u32 tail;  /* the last so many packets of a message; all ones: any */
+  lab_u32 opcode, opcode_mask;
+  lab_u32 qpn, qpn_mask;
+  lab_u32 relative_qpn, relative_qpn_mask;
+  lab_u32 message, message_mask;
 };
 
 /* When a rule acts, on the lab's timeline. */
@@ -113,8 +103,10 @@ struct lab_fault_rule {
   struct lab_window window;
   struct lab_filter filter;
   lab_u32 rule_id;
-  lab_u16 key;   /* enum lab_fault_key */
-  lab_u16 model; /* enum lab_fault_model */
+  lab_u32 effects; /* of a hit */
+  lab_u16 slot;    /* in the verdict: enum lab_verdict_slot */
+  lab_u16 key;     /* enum lab_fault_key */
+  lab_u32 model;   /* enum lab_fault_model */
 };
 
 enum lab_fault_need {
@@ -129,7 +121,7 @@ struct lab_fault_set {
   lab_u32 needs;         /* bits of enum lab_fault_need */
   lab_u64 jitter_stream; /* 0: no jitter */
   lab_u32 jitter_key;
-  lab_u32 tuples; /* how many of `tuple` there are */
+  lab_u32 tuples;                /* how many of `tuple` there are */
   lab_u8 tuple[LAB_NAME_TUPLES]; /* enum lab_name_tuple: what the names of this link consist of */
   lab_u32 zero;
   struct lab_fault_rule rule[LAB_FAULT_RULES];
@@ -137,24 +129,34 @@ struct lab_fault_set {
 
 /* What a rule remembers, and what became of it. */
 struct lab_rule_state {
-  lab_u64 memory; /* by model */
-  lab_u64 seen;   /* packets that reached the rule while it acted, and passed its filter */
+  lab_u64 chain; /* of gemodel and burst: state, and steps taken */
+  lab_u64 seen;  /* packets that reached the rule while it acted, and passed its filter */
   lab_u64 hits;
   lab_u64 runs; /* of consecutive packets that it hit */
   lab_u64 last; /* `seen` of the last hit, from 1 */
 };
 
 struct lab_fault_state {
-  lab_u64 packets; /* that met these rules */
-  lab_u64 contended; /* decisions taken without moving a rule's memory on */
+  lab_u64 packets;   /* that met these rules */
+  lab_u64 contended; /* steps of a chain that another CPU took at the same time */
   struct lab_rule_state rule[LAB_FAULT_RULES];
 };
 
+enum lab_verdict_slot {
+  LAB_SLOT_DROP = 0,
+  LAB_SLOT_CORRUPT = 1,
+  LAB_SLOT_DUPLICATE = 2,
+  LAB_SLOT_REORDER = 3,
+};
+
+/* What becomes of a packet, by slot: which rule did it, and by what draw. */
 struct lab_verdict {
-  lab_u32 rule_id[4]; /* of the rule that dropped, corrupted, duplicated, reordered */
-  lab_u32 effects;    /* bits of enum lab_effect */
+  lab_u64 draw[4];
+  lab_u32 rule_id[4];
+  lab_u32 effects; /* bits of enum lab_effect */
   lab_u32 jitter;
-  lab_u64 corrupt_draw; /* chooses the bit */
+  lab_u64 name[2]; /* what rules draw for, by enum lab_fault_key */
+  lab_u64 step;    /* between two looks of lab_fault_decide() */
 };
 
 /*
@@ -178,8 +180,16 @@ LAB_PURE lab_u64 lab_fault_draw(lab_u64 stream, lab_u64 name) {
   return lab_absorb(lab_mix64(stream + LAB_GOLDEN), name);
 }
 
-LAB_PURE int lab_fault_hits(lab_u64 draw, lab_u64 threshold) {
-  return draw < threshold || threshold == LAB_CERTAIN;
+/* 1 if a < b, else 0, without a branch: each would double what the verifier has to follow. */
+LAB_PURE lab_u64 lab_less(lab_u64 a, lab_u64 b) { return ((~a & b) | (~(a ^ b) & (a - b))) >> 63; }
+
+/* 1 unless `word` is 0, without a branch. */
+LAB_PURE lab_u64 lab_nonzero(lab_u64 word) { return (word | -word) >> 63; }
+
+/* Whether draw < threshold, or the threshold is certainty. The largest draw counts as the one
+ * below, so that certainty needs no case of its own. */
+LAB_PURE lab_u64 lab_fault_hits(lab_u64 draw, lab_u64 threshold) {
+  return lab_less(draw - 1 + lab_nonzero(draw + 1), threshold);
 }
 
 LAB_PURE int lab_window_acts(const struct lab_window *window, lab_u64 now_ns) {
@@ -191,91 +201,65 @@ LAB_PURE int lab_window_acts(const struct lab_window *window, lab_u64 now_ns) {
 }
 
 LAB_PURE int lab_filter_passes(const struct lab_filter *filter, const struct lab_packet *packet) {
-  const struct lab_identity *id = &packet->id;
-  lab_u32 fields = filter->fields;
-  lab_u32 kind = id->kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : 1U << (id->kind & 3);
+  lab_u64 differs = (filter->opcode ^ packet->opcode) & filter->opcode_mask;
 
-  if (!fields) return 1;
-  if (fields & LAB_FILTER_KINDS && !(filter->kinds & kind)) return 0;
-  if (fields & LAB_FILTER_OPCODE && filter->opcode != packet->opcode) return 0;
-  if (fields & LAB_FILTER_QPN && filter->qpn != packet->qpn) return 0;
-  if (fields & LAB_FILTER_RELATIVE_QPN && filter->qpn != packet->relative_qpn) return 0;
-  if (fields & (LAB_FILTER_MESSAGE | LAB_FILTER_TAIL | LAB_FILTER_ITERS) &&
-      id->kind != LAB_KIND_DATA)
-    return 0;
-  if (fields & LAB_FILTER_MESSAGE && filter->message != id->message) return 0;
-  if (fields & LAB_FILTER_TAIL && packet->tail > filter->tail) return 0;
-  if (fields & LAB_FILTER_ITERS && !(filter->iters >> (id->attempt & 63) & 1)) return 0;
-  return 1;
+  differs |= (filter->qpn ^ packet->qpn) & filter->qpn_mask;
+  differs |= (filter->relative_qpn ^ packet->relative_qpn) & filter->relative_qpn_mask;
+  differs |= (filter->message ^ packet->id.message) & filter->message_mask;
+  differs |= 1 ^ lab_nonzero(filter->kinds & packet->kind_bit);
+  differs |= lab_less(filter->tail, packet->tail);
+  differs |= 1 ^ (filter->iters >> (packet->id.attempt & 63) & 1);
+  return !differs;
 }
 
 /*
- * The models with a memory: a state, and the number of packets that moved it so far, in one word.
- * The count is what the stream draws for, so that a run of states depends on nothing else. Each
- * returns whether the packet is hit. If other CPUs move the word too often meanwhile, the packet
- * is decided by the last state seen, the word stays, and that is counted.
+ * Chains: a state, and the number of steps so far, in one word. The stream draws for the number of
+ * the step, so that a run of states depends on nothing else. Each returns whether the packet is
+ * hit. If two CPUs take a step at the same moment both decide by it, and that is counted.
  */
-LAB_PURE int lab_gemodel_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 *next) {
+LAB_PURE lab_u64 lab_gemodel_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 *next) {
   lab_u64 move = lab_fault_draw(rule->stream, lab_mix64((word >> 1) + LAB_GOLDEN));
   lab_u64 fate = lab_mix64(move + LAB_GOLDEN);
-  int bad = word & 1;
+  lab_u64 bad = -(word & 1); /* all ones, or none */
+  lab_u64 moves = lab_fault_hits(move, (rule->a & bad) | (rule->threshold & ~bad));
 
-  *next = ((word >> 1) + 1) << 1 |
-          (bad ? !lab_fault_hits(move, rule->a) : lab_fault_hits(move, rule->threshold));
-  return lab_fault_hits(fate, bad ? rule->b : rule->c);
+  *next = ((word >> 1) + 1) << 1 | ((word & 1) ^ moves);
+  return lab_fault_hits(fate, (rule->b & bad) | (rule->c & ~bad));
 }
 
 #define LAB_BURST_BITS 24 /* of the word: packets that the burst still takes */
 
-LAB_PURE int lab_burst_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 *next) {
+LAB_PURE lab_u64 lab_burst_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 *next) {
   lab_u64 left = word & ((1U << LAB_BURST_BITS) - 1);
   lab_u64 n = word >> LAB_BURST_BITS;
+  lab_u64 begins =
+      lab_fault_hits(lab_fault_draw(rule->stream, lab_mix64(n + LAB_GOLDEN)), rule->threshold);
 
-  if (!left && lab_fault_hits(lab_fault_draw(rule->stream, lab_mix64(n + LAB_GOLDEN)),
-                              rule->threshold))
-    left = rule->a;
-  *next = (n + 1) << LAB_BURST_BITS | (left ? left - 1 : 0);
-  return left != 0;
+  left |= rule->a & -(begins & (1 ^ lab_nonzero(left)));
+  *next = (n + 1) << LAB_BURST_BITS | (left - lab_nonzero(left));
+  return lab_nonzero(left);
 }
 
-LAB_PURE int lab_gap_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 draw,
-                          lab_u64 *next) {
-  int hit = word + 1 >= rule->a && lab_fault_hits(draw, rule->threshold);
+LAB_PURE lab_u64 lab_chain_hits(const struct lab_fault_rule *rule, struct lab_fault_state *state,
+                                struct lab_rule_state *own) {
+  lab_u64 word = *(volatile lab_u64 *)&own->chain;
+  lab_u64 next = 0;
+  lab_u64 hit = rule->model == LAB_LOSS_GEMODEL ? lab_gemodel_hits(rule, word, &next)
+                                                : lab_burst_hits(rule, word, &next);
 
-  *next = hit ? 0 : word + 1;
+  if (__sync_val_compare_and_swap(&own->chain, word, next) != word)
+    __sync_fetch_and_add(&state->contended, 1);
   return hit;
 }
 
-LAB_PURE int lab_memory_hits(const struct lab_fault_rule *rule, struct lab_fault_state *state,
-                             struct lab_rule_state *own, lab_u64 draw) {
-  lab_u64 word = *(volatile lab_u64 *)&own->memory;
-  lab_u64 next = 0, found;
-  int hit = 0;
+LAB_PURE lab_u64 lab_rule_hits(const struct lab_fault_rule *rule, struct lab_fault_state *state,
+                               struct lab_rule_state *own, lab_u64 draw, lab_u64 seen) {
+  lab_u32 model = rule->model;
 
-  LAB_ROLLED
-  for (int i = 0; i < LAB_FAULT_TRIES; i++) {
-    if (rule->model == LAB_LOSS_GEMODEL)
-      hit = lab_gemodel_hits(rule, word, &next);
-    else if (rule->model == LAB_LOSS_BURST)
-      hit = lab_burst_hits(rule, word, &next);
-    else
-      hit = lab_gap_hits(rule, word, draw, &next);
-    found = __sync_val_compare_and_swap(&own->memory, word, next);
-    if (found == word) return hit;
-    word = found;
-  }
-  __sync_fetch_and_add(&state->contended, 1);
-  return hit;
-}
-
-LAB_PURE int lab_rule_hits(const struct lab_fault_rule *rule, struct lab_fault_state *state,
-                           struct lab_rule_state *own, lab_u64 draw, lab_u64 seen) {
-  if (rule->model == LAB_LOSS_PERIODIC)
+  if (model == LAB_LOSS_GEMODEL || model == LAB_LOSS_BURST) return lab_chain_hits(rule, state, own);
+  if (model == LAB_LOSS_PERIODIC)
     return rule->a && seen >= rule->c && (seen - rule->c) % rule->a < rule->b;
-  if (rule->model == LAB_LINK_DOWN) return 1;
-  if (rule->model == LAB_LOSS_GEMODEL || rule->model == LAB_LOSS_BURST ||
-      (rule->model == LAB_REORDER && rule->a))
-    return lab_memory_hits(rule, state, own, draw);
+  if (model == LAB_REORDER && own->last && seen + 1 - own->last < rule->a) return 0;
   return lab_fault_hits(draw, rule->threshold);
 }
 
@@ -283,61 +267,46 @@ LAB_PURE void lab_note_hit(struct lab_rule_state *own, lab_u64 seen) {
   lab_u64 before = __sync_lock_test_and_set(&own->last, seen + 1);
 
   __sync_fetch_and_add(&own->hits, 1);
-  if (before != seen || !seen) __sync_fetch_and_add(&own->runs, 1);
-}
-
-/* The bits that a hit of this model sets. */
-LAB_PURE lab_u32 lab_effect_of(lab_u32 model) {
-  if (model == LAB_CORRUPT) return LAB_EFFECT_CORRUPT;
-  if (model == LAB_DUPLICATE) return LAB_EFFECT_DUPLICATE;
-  if (model == LAB_REORDER) return LAB_EFFECT_REORDER;
-  return model == LAB_LINK_DOWN ? LAB_EFFECT_DROP | LAB_EFFECT_DOWN : LAB_EFFECT_DROP;
+  __sync_fetch_and_add(&own->runs, lab_nonzero(before ^ seen) | (1 ^ lab_nonzero(seen)));
 }
 
 /*
  * What `set` does to `packet`, at `now_ns` of the lab's timeline (read only if the set needs it).
- * `state` moves on; it may be shared between CPUs.
+ * `state` moves on; it may be shared between CPUs. The verdict comes in blank.
  */
 LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault_state *state,
                                const struct lab_packet *packet, lab_u64 now_ns,
                                struct lab_verdict *verdict) {
-  lab_u64 digest = lab_identity_digest(&packet->id);
-  lab_u64 n = __sync_fetch_and_add(&state->packets, 1);
-  lab_u64 nth = lab_mix64(n + LAB_GOLDEN);
-  int nameless = packet->id.kind == LAB_KIND_NONE;
+  lab_u64 nth = lab_mix64(__sync_fetch_and_add(&state->packets, 1) + LAB_GOLDEN);
+
+  verdict->name[LAB_KEY_INDEX] = nth;
+  verdict->name[LAB_KEY_IDENTITY] =
+      packet->id.kind == LAB_KIND_NONE ? nth : lab_identity_digest(&packet->id);
 
   LAB_ROLLED
   for (lab_u32 i = 0; i < LAB_FAULT_RULES; i++) {
     const struct lab_fault_rule *rule = &set->rule[i];
     struct lab_rule_state *own = &state->rule[i];
     lab_u64 draw, seen;
-    lab_u32 effect;
+    lab_u32 slot = rule->slot & 3;
 
     if (i >= set->count) break;
-    if (set->needs & LAB_NEED_TIME && !lab_window_acts(&rule->window, now_ns)) continue;
-    if (!lab_filter_passes(&rule->filter, packet)) continue;
-    draw = lab_fault_draw(rule->stream, rule->key == LAB_KEY_INDEX || nameless ? nth : digest);
+    verdict->step = lab_filter_passes(&rule->filter, packet);
+    if (set->needs & LAB_NEED_TIME) verdict->step &= lab_window_acts(&rule->window, now_ns);
+    if (!*(volatile lab_u64 *)&verdict->step) continue;
+    draw = lab_fault_draw(rule->stream, verdict->name[rule->key & 1]);
     seen = __sync_fetch_and_add(&own->seen, 1);
-    if (!lab_rule_hits(rule, state, own, draw, seen)) continue;
+    verdict->step = lab_rule_hits(rule, state, own, draw, seen);
+    if (!*(volatile lab_u64 *)&verdict->step) continue;
     lab_note_hit(own, seen);
-    effect = lab_effect_of(rule->model);
-    verdict->effects |= effect;
-    if (effect & LAB_EFFECT_DROP) {
-      verdict->rule_id[0] = rule->rule_id;
-      return;
-    }
-    if (effect == LAB_EFFECT_CORRUPT) {
-      verdict->rule_id[1] = rule->rule_id;
-      verdict->corrupt_draw = lab_mix64(draw + LAB_GOLDEN);
-    } else {
-      verdict->rule_id[effect == LAB_EFFECT_DUPLICATE ? 2 : 3] = rule->rule_id;
-    }
+    verdict->effects |= rule->effects;
+    verdict->rule_id[slot] = rule->rule_id;
+    verdict->draw[slot] = draw;
+    if (rule->effects & LAB_EFFECT_DROP) break;
   }
   if (set->jitter_stream)
     verdict->jitter =
-        (lab_u32)(lab_fault_draw(set->jitter_stream,
-                                 set->jitter_key == LAB_KEY_INDEX || nameless ? nth : digest) >>
-                  32);
+        (lab_u32)(lab_fault_draw(set->jitter_stream, verdict->name[set->jitter_key & 1]) >> 32);
 }
 
 #endif

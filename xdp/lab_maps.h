@@ -21,8 +21,8 @@
 #define LAB_SNAP_MAX 4096 /* a power of two, above any frame in one page */
 
 enum lab_port_flags {
-  LAB_PORT_FATE = 1,  /* the far end is a host: its link's fate is decided here, at ingress */
-  LAB_PORT_SPRAY = 2, /* choose among equal-cost ports per packet */
+  LAB_PORT_FATE = 1,     /* the far end is a host: its link's fate is decided here, at ingress */
+  LAB_PORT_SPRAY = 2,    /* choose among equal-cost ports per packet */
   LAB_PORT_ADAPTIVE = 4, /* choose the port whose queue holds least */
 };
 
@@ -85,7 +85,7 @@ struct lab_flow_key {
 
 struct lab_flow_state {
   lab_u32 round;
-  lab_u32 number;    /* the sender's n-th, from 1 */
+  lab_u32 number; /* the sender's n-th, from 1 */
   lab_u32 first_psn;
 };
 

@@ -41,14 +41,12 @@ LAB_PURE int lab_nd_asks_gateway(const struct lab_nd_frame *frame) {
 }
 
 /* RFC 1071 over the pseudo-header of RFC 8200, section 8.1, and the message. */
-LAB_PURE lab_u16 lab_nd_checksum(const struct lab_nd_frame *frame) {
-  const lab_u16 *word = (const lab_u16 *)&frame->ip.saddr;
-  lab_u32 sum = bpf_htons(LAB_ND_ICMP_BYTES) + bpf_htons(IPPROTO_ICMPV6);
+LAB_PURE lab_u16 lab_nd_checksum(struct lab_nd_frame *frame) {
+  lab_u32 seed = bpf_htons(LAB_ND_ICMP_BYTES) + bpf_htons(IPPROTO_ICMPV6);
+  lab_u64 sum = bpf_csum_diff(0, 0, (void *)&frame->ip.saddr,
+                              2 * sizeof(struct in6_addr) + LAB_ND_ICMP_BYTES, seed);
 
-  LAB_ROLLED
-  for (lab_u32 i = 0; i < (2 * sizeof(struct in6_addr) + LAB_ND_ICMP_BYTES) / 2; i++)
-    sum += word[i];
-  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16 & 0xffff);
   return ~(lab_u16)(sum + (sum >> 16));
 }
 

@@ -20,9 +20,9 @@ struct lab_leg {
 };
 
 struct lab_wire_meta {
-  lab_u64 arrival_ns; /* CLOCK_MONOTONIC, when the program saw the frame */
-  lab_u32 port;       /* ifindex to leave by */
-  lab_u32 flags;      /* enum lab_wire_flags */
+  lab_u64 arrival_ns;    /* CLOCK_MONOTONIC, when the program saw the frame */
+  lab_u32 port;          /* ifindex to leave by */
+  lab_u32 flags;         /* enum lab_wire_flags */
   struct lab_leg uplink; /* over the link that the frame arrived on; only with LAB_WIRE_UPLINK */
   struct lab_leg link;   /* over the link that it leaves by */
 };

@@ -2,16 +2,18 @@
 // The fabric's decisions as Python functions, compiled from the headers that the XDP programs use.
 // Not for the data path: golden vectors hold this build and the BPF build to the same answers.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
 
 #include "../../xdp/lab_fault.h"
+#include "../../xdp/lab_name.h"
 #include "../../xdp/lab_route.h"
 #include "bindings.hpp"
 
@@ -21,60 +23,161 @@ namespace {
 
 using namespace nb::literals;
 
-using Rule = std::tuple<std::uint64_t, std::uint64_t, bool>;  // stream, threshold, by index
+template <typename T>
+T from_bytes(const nb::bytes& bytes) {
+  if (bytes.size() != sizeof(T)) throw std::invalid_argument("a structure of another size");
+  T value;
+  std::memcpy(&value, bytes.c_str(), sizeof(T));
+  return value;
+}
 
-lab_fault_set make_set(const std::vector<Rule>& rules) {
-  if (rules.size() > LAB_FAULT_RULES) throw std::invalid_argument("more rules than a link takes");
-  lab_fault_set set{};
-  for (const auto& [stream, threshold, by_index] : rules) {
-    const lab_u32 key = by_index ? LAB_KEY_INDEX : LAB_KEY_IDENTITY;
-    set.rule[set.count] = {stream, threshold, set.count, key};
-    set.count++;
-    set.uses_index |= by_index;
+template <typename T>
+nb::bytes to_bytes(const T& value) {
+  return nb::bytes(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
+// What the rules of one directed link decide, and what they remember.
+class LinkFaults {
+ public:
+  explicit LinkFaults(const nb::bytes& set) : set_(from_bytes<lab_fault_set>(set)) {}
+
+  lab_verdict decide(const lab_packet& packet, std::uint64_t now_ns) {
+    lab_verdict verdict{};
+    verdict.rule_id[LAB_SLOT_DROP] = LAB_FATE_PASSED;
+    lab_fault_decide(&set_, &state_, &packet, now_ns, &verdict);
+    return verdict;
   }
-  return set;
+
+  // Positions of the packets, of `count` nameless ones, on which a rule had any effect.
+  std::vector<std::uint64_t> run(std::uint64_t count) {
+    std::vector<std::uint64_t> hit;
+    lab_packet packet{};
+    packet.id.kind = LAB_KIND_NONE;
+    packet.kind_bit = LAB_KIND_BIT_OTHER;
+    packet.opcode = LAB_NO_OPCODE;
+    for (std::uint64_t n = 0; n < count; ++n)
+      if (decide(packet, 0).effects != 0) hit.push_back(n);
+    return hit;
+  }
+
+  const lab_fault_state& state() const { return state_; }
+
+ private:
+  lab_fault_set set_;
+  lab_fault_state state_{};
+};
+
+lab_packet make_packet(std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
+                       std::uint16_t operation, std::uint16_t step, std::uint32_t message,
+                       std::uint32_t index, std::uint8_t attempt, std::uint32_t tail,
+                       std::uint32_t opcode, std::uint32_t qpn, std::uint32_t psn,
+                       std::uint32_t relative_qpn, std::uint32_t relative_psn) {
+  lab_packet packet{};
+  packet.id = {src, dst, message, index, operation, step, kind, attempt, 0};
+  packet.kind_bit = kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : 1U << (kind & 3);
+  packet.tail = tail;
+  packet.opcode = opcode;
+  packet.qpn = qpn;
+  packet.psn = psn;
+  packet.relative_qpn = relative_qpn;
+  packet.relative_psn = relative_psn;
+  return packet;
+}
+
+void bind_link_faults(nb::module_& module) {
+  nb::class_<lab_verdict>(module, "Verdict", "What becomes of a packet.")
+      .def_ro("effects", &lab_verdict::effects, "Bits of enum lab_effect.")
+      .def_ro("jitter", &lab_verdict::jitter, "32 random bits for the link's delay.")
+      .def_prop_ro(
+          "rule_ids",
+          [](const lab_verdict& self) {
+            return std::make_tuple(self.rule_id[0], self.rule_id[1], self.rule_id[2],
+                                   self.rule_id[3]);
+          },
+          "Of the rules that dropped, corrupted, duplicated, reordered.");
+
+  nb::class_<LinkFaults>(module, "LinkFaults", "The rules of one directed link, at work.")
+      .def(nb::init<const nb::bytes&>(), "fault_set"_a, "`fault_set`: a struct lab_fault_set.")
+      .def("decide", &LinkFaults::decide, "packet"_a, "now_ns"_a = 0,
+           "What becomes of the packet at this moment of the lab's timeline.")
+      .def(
+          "run",
+          [](LinkFaults& self, std::uint64_t count) {
+            auto* hit = new std::vector<std::uint64_t>;
+            nb::capsule owner(
+                hit, [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
+            {
+              nb::gil_scoped_release released;
+              *hit = self.run(count);
+            }
+            return nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>(hit->data(), {hit->size()},
+                                                                      owner);
+          },
+          "count"_a,
+          "Let `count` frames without a name pass; the positions of those that a rule hit.")
+      .def_prop_ro(
+          "state", [](const LinkFaults& self) { return to_bytes(self.state()); },
+          "A struct lab_fault_state.");
+
+  module.def(
+      "named_hits",
+      [](const nb::bytes& value, const lab_packet& packet, bool timed, std::uint64_t now_ns) {
+        lab_named named = from_bytes<lab_named>(value);
+        const bool hit = lab_named_hits(&named, &packet, timed, now_ns);
+        return std::make_tuple(hit, to_bytes(named));
+      },
+      "named"_a, "packet"_a, "timed"_a = false, "now_ns"_a = 0,
+      "Whether a struct lab_named drops this transmission, and what it is afterwards.");
+  module.def(
+      "name_of",
+      [](const lab_packet& packet, std::uint32_t tuple) -> nb::object {
+        lab_name_key key{};
+        if (!lab_name_of(&packet, tuple, &key)) return nb::none();
+        return nb::cast(std::make_tuple(key.tuple, key.first, key.second));
+      },
+      "packet"_a, "tuple"_a, "The packet's name of this kind (enum lab_name_tuple), or None.");
+}
+
+void bind_packet(nb::module_& module) {
+  module.attr("KIND_NONE") = LAB_KIND_NONE;
+  module.attr("NO_OPCODE") = LAB_NO_OPCODE;
+  module.attr("CERTAIN") = LAB_CERTAIN;
+  nb::class_<lab_packet>(module, "FaultPacket",
+                         "What a rule may ask of a packet; addresses are numbers.")
+      .def(
+          "__init__",
+          [](lab_packet* self, std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
+             std::uint16_t operation, std::uint16_t step, std::uint32_t message,
+             std::uint32_t index, std::uint8_t attempt, std::uint32_t tail, std::uint32_t opcode,
+             std::uint32_t qpn, std::uint32_t psn, std::uint32_t relative_qpn,
+             std::uint32_t relative_psn) {
+            new (self)
+                lab_packet(make_packet(src, dst, kind, operation, step, message, index, attempt,
+                                       tail, opcode, qpn, psn, relative_qpn, relative_psn));
+          },
+          nb::kw_only(), "src"_a, "dst"_a, "kind"_a, "operation"_a = 0, "step"_a = 0,
+          "message"_a = 0, "index"_a = 0, "attempt"_a = 0, "tail"_a = 0, "opcode"_a = LAB_NO_OPCODE,
+          "qpn"_a = 0, "psn"_a = 0, "relative_qpn"_a = 0, "relative_psn"_a = 0);
 }
 
 }  // namespace
 
 void bind_faults(nb::module_& module) {
-  nb::class_<lab_identity>(module, "PacketIdentity",
-                           "What names a packet to an identity rule; addresses are numbers.")
-      .def(
-          "__init__",
-          [](lab_identity* self, std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
-             std::uint16_t operation, std::uint16_t step, std::uint32_t message,
-             std::uint32_t index, std::uint8_t attempt) {
-            new (self) lab_identity{src, dst, message, index, operation, step, kind, attempt, 0};
-          },
-          nb::kw_only(), "src"_a, "dst"_a, "kind"_a, "operation"_a = 0, "step"_a = 0,
-          "message"_a = 0, "index"_a = 0, "attempt"_a = 0);
-
-  module.attr("KIND_NONE") = LAB_KIND_NONE;
-  module.attr("CERTAIN") = LAB_CERTAIN;
+  bind_packet(module);
+  bind_link_faults(module);
   module.def(
       "mix64", [](std::uint64_t word) -> std::uint64_t { return lab_mix64(word); }, "word"_a,
       "The mixer under every decision.");
   module.def(
       "identity_digest",
-      [](const lab_identity& identity) -> std::uint64_t { return lab_identity_digest(&identity); },
-      "identity"_a, "64 bits that stand for the packet's name.");
+      [](const lab_packet& packet) -> std::uint64_t { return lab_identity_digest(&packet.id); },
+      "packet"_a, "64 bits that stand for the packet's name.");
   module.def(
       "fault_draw",
       [](std::uint64_t stream, std::uint64_t name) -> std::uint64_t {
         return lab_fault_draw(stream, name);
       },
       "stream"_a, "name"_a, "What a rule's stream draws for a digest or a mixed count.");
-  module.def(
-      "fault_decide",
-      [](const std::vector<Rule>& rules, const lab_identity& identity, std::uint64_t n) {
-        const lab_fault_set set = make_set(rules);
-        return lab_fault_decide(&set, &identity, n);
-      },
-      "rules"_a, "identity"_a, "n"_a = 0,
-      "Position of the first of the (stream, threshold, by_index) rules that drops the packet, "
-      "the\n"
-      "n-th on its directed link; -1 if none does.");
   module.def(
       "route_choose",
       [](std::uint64_t salt, std::uint32_t src, std::uint32_t dst, std::uint8_t proto,

@@ -161,7 +161,6 @@ def _run_all(
             lab.xdp.capture(captured)
         runs: list[TransferRun] = []
         for transport in options.transports:
-            lab.xdp.restart_index()
             progress = reporter.transfer(transport, job.size_bytes)
             qkey = _QKEY_BASE + len(runs)
             runs.append(transfer.run(lab, transport, job, qkey=qkey, progress=progress))

@@ -126,6 +126,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
     ):
         connect([source, destination])
+        lab.xdp.restart(time.monotonic_ns())  # moment 0 of the faults' timeline
         begin(destination, "receive", job)
         begin(source, "send", job)
         done = _until_done({source: "sent", destination: "received"}, progress)

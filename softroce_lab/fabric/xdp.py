@@ -8,6 +8,7 @@ nowhere else, so unmounting that and deleting the namespaces removes every trace
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -18,11 +19,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import bpf, xdp_layout
+from softroce_lab.errors import LabError
+from softroce_lab.fabric import bpf, fault_layout, xdp_layout
+from softroce_lab.fabric.fault_layout import Hits, LinkRules
 from softroce_lab.fabric.xdp_compile import Module
-from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, u32, u64
-from softroce_lab.topology.plan import LossRule, Node, Plan, Port
+from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, Timeline, u32, u64
+from softroce_lab.faults.effects import Fault
+from softroce_lab.topology.plan import Node, Plan, Port, Route
 
 Mode: TypeAlias = Literal["native", "generic"]
 Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -39,11 +42,18 @@ MAPS = (
     "prefix_routes",
     "links",
     "fault_sets",
-    "link_index",
+    "fault_states",
+    "names",
+    "timeline",
+    "flows",
+    "flow_counts",
+    "queues",
     "drops",
     "captures",
 )
 SNAP_BYTES = 128
+
+_PER_PACKET = {"spray": xdp_layout.SPRAY, "adaptive": xdp_layout.ADAPTIVE}
 
 _ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
 
@@ -51,6 +61,9 @@ _ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP
 # capture ring of 4 MiB holds 0.09 s of headers; the monitor comes by every 10 ms.
 _DROP_LOG_BYTES = 1 << 20
 _CAPTURE_BYTES = 1 << 22
+
+_NAMES = 1 << 14  # packets that can be named at a time, those of the slot about to be used included
+_FLOWS = 1 << 14  # connections that are numbered; the least recently used are forgotten
 
 
 def _salt(plan: Plan, node: Node) -> int:
@@ -62,7 +75,7 @@ def _salt(plan: Plan, node: Node) -> int:
 def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
     """Every port with what the programs know of it."""
     nodes = {node.name: node for node in plan.nodes}
-    spray = xdp_layout.SPRAY if plan.load_balancing == "spray" else 0
+    per_packet = _PER_PACKET.get(plan.load_balancing, 0)
     halves = (half for link in plan.links for half in link.halves)
     for tx_link, port, peer in halves:
         node = nodes[port.node]
@@ -73,10 +86,10 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
             PortConfig(
                 salt=_salt(plan, node),
                 node=node.index,
-                address=node.address or nodes[peer.node].address,
+                address=port.address or peer.address,
                 rx_link=tx_link ^ 1,
                 tx_link=tx_link,
-                flags=fate | spray,
+                flags=fate | per_packet,
                 mac=port.mac,
                 peer_mac=peer.mac,
             ),
@@ -90,6 +103,8 @@ def _parameters(plan: Plan, token: int) -> Mapping[str, int | str]:
         "LAB_PORTS": 1 + max(port.ifindex for node in plan.nodes for port in node.ports),
         "LAB_LINKS": 2 * len(plan.links),
         "LAB_ROUTES": max(1, len(plan.routes)),
+        "LAB_NAMES": _NAMES,
+        "LAB_FLOWS": _FLOWS,
         "LAB_DROP_PAGES": _DROP_LOG_BYTES // page,
         "LAB_CAPTURE_PAGES": _CAPTURE_BYTES // page,
     }
@@ -185,6 +200,34 @@ class XdpFabric:
         values = {ifindex: self._maps["counters"].get(u32(ifindex)) for ifindex in self._ifindexes}
         return {ifindex: PortCounters.unpack(value) for ifindex, value in values.items() if value}
 
+    def link_states(self) -> list[LinkState]:
+        """Of every directed link, in order."""
+        return [self._link(directed) for directed in range(self._maps["links"].max_entries)]
+
+    def hits(self) -> dict[int, list[Hits]]:
+        """What the rules of each directed link did since they were set."""
+        found: dict[int, list[Hits]] = {}
+        slots = {2 * link + state.slot: link for link, state in enumerate(self.link_states())}
+        for slot, link in slots.items():
+            value = self._maps["fault_sets"].get(u32(slot))
+            state = self._maps["fault_states"].get(u32(slot))
+            if value and state and any(value):
+                found[link] = fault_layout.rule_hits(state, fault_layout.rule_ids(value))
+        for key in self._maps["names"].all_keys():
+            link = slots.get(fault_layout.slot_of_name(key), -1)
+            value = self._maps["names"].get(key)
+            if link >= 0 and value:
+                found.setdefault(link, []).append(fault_layout.named_hits(value))
+        return found
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the lab's timeline began, among what all links share."""
+        value = self._maps["timeline"].get(u32(0))
+        if value is None:
+            raise ValueError("the map `timeline` is empty")
+        return Timeline.unpack(value)
+
     # --- Live changes ------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -203,38 +246,86 @@ class XdpFabric:
             raise ValueError(f"no directed link {directed}")
         return LinkState.unpack(value)
 
-    def set_faults(self, rules: Sequence[LossRule]) -> None:
-        """Make `rules` the lab's only faults, while packets flow; no packet sees half a rule.
+    def set_faults(self, faults: Sequence[Fault]) -> None:
+        """Make `faults` the lab's only ones, while packets flow; no packet sees half a rule.
 
-        The rules of one directed link are tried in the order given. A link whose rules stay the
-        same is left alone. A link with new rules counts its packets from 0 again.
+        Those of one directed link are met in the order given. A link whose faults stay the same
+        is left alone. A link with new ones counts its packets from 0 again. The wire stage must
+        know the shapes of shaped links already.
         """
-        wanted = _by_link(rules)
+        wanted = _by_link(faults)
         with self._changing():
-            count = self._maps["links"].max_entries
-            values = {link: xdp_layout.fault_set(wanted.get(link, ())) for link in range(count)}
-            changed = {link: new for link, new in values.items() if new != self._fault_set(link)}
-            for link, value in changed.items():
-                self._maps["fault_sets"].put(u32(2 * link + (self._link(link).slot ^ 1)), value)
-                self._maps["link_index"].put(u32(link), u64(0))
-            for link in changed:
-                state = self._link(link).flipped(has_rules=bool(wanted.get(link)))
+            rules = {
+                link: fault_layout.link_rules(wanted.get(link, ()))
+                for link in range(self._maps["links"].max_entries)
+            }
+            changed = {link: new for link, new in rules.items() if self._differs(link, new)}
+            if not changed:
+                return
+            self._learn(any(new.relative for new in rules.values()))
+            self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
+            for link, new in changed.items():
+                self._write_idle(link, new)
+            for link, new in changed.items():
+                state = self._link(link).flipped(has_rules=not new.empty, shaped=new.shaped)
                 self._maps["links"].put(u32(link), state.pack())
-            if changed:
-                bpf.wait_for_programs()  # before anybody writes the slots now idle
+            bpf.wait_for_programs()  # before anybody writes the slots now idle
+            self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
 
-    def _fault_set(self, directed: int) -> bytes | None:
-        return self._maps["fault_sets"].get(u32(2 * directed + self._link(directed).slot))
+    def _differs(self, link: int, new: LinkRules) -> bool:
+        state = self._link(link)
+        present = self._maps["fault_sets"].get(u32(2 * link + state.slot))
+        return present != new.value or state.shaped != new.shaped
+
+    def _write_idle(self, link: int, new: LinkRules) -> None:
+        slot = 2 * link + (self._link(link).slot ^ 1)
+        self._maps["fault_sets"].put(u32(slot), new.value)
+        self._maps["fault_states"].put(u32(slot), bytes(self._maps["fault_states"].value_bytes))
+        for name, value in new.names.items():
+            self._maps["names"].put(fault_layout.name_key(slot, name), value)
+
+    def _forget_names(self, slots: set[int]) -> None:
+        names = self._maps["names"]
+        for key in names.all_keys():
+            if fault_layout.slot_of_name(key) in slots:
+                names.delete(key)
+
+    def _learn(self, wanted: bool) -> None:
+        """Let switches number connections, from now on, or no more."""
+        now = self.timeline
+        if now.learn != wanted:
+            self._begin_round(dataclasses.replace(now, learn=wanted))
+
+    def _begin_round(self, timeline: Timeline) -> None:
+        for ifindex in range(self._maps["flow_counts"].max_entries):
+            self._maps["flow_counts"].put(u32(ifindex), u64(0))
+        following = dataclasses.replace(timeline, round=timeline.round + 1)
+        self._maps["timeline"].put(u32(0), following.pack())
 
     def clear_faults(self) -> None:
         """Lose no packet any more."""
         self.set_faults(())
 
-    def restart_index(self) -> None:
-        """Let `index` rules draw from the beginning of their streams again, as for a new run."""
+    def restart(self, epoch_ns: int) -> None:
+        """Let all faults begin again, as for a new run: streams, counts, numbers, the timeline.
+
+        `epoch_ns` (CLOCK_MONOTONIC) is the new moment 0 of the timeline.
+        """
         with self._changing():
-            for directed in range(self._maps["link_index"].max_entries):
-                self._maps["link_index"].put(u32(directed), u64(0))
+            blank = bytes(self._maps["fault_states"].value_bytes)
+            for slot in range(self._maps["fault_states"].max_entries):
+                self._maps["fault_states"].put(u32(slot), blank)
+            names = self._maps["names"]
+            for key in names.all_keys():
+                if value := names.get(key):
+                    names.put(key, fault_layout.fresh_named(value))
+            self._begin_round(dataclasses.replace(self.timeline, epoch_ns=epoch_ns))
+
+    def reroute(self, plan: Plan, routes: Iterable[Route]) -> None:
+        """Put these routes in place of those for the same node and destination."""
+        nodes = {node.name: node.index for node in plan.nodes}
+        for route in routes:
+            self._add_route(nodes[route.node], route.destination, route.ports)
 
     def capture(self, directed: int, snap_bytes: int = SNAP_BYTES) -> None:
         """Copy the first `snap_bytes` of each packet on a directed link from now on; 0: stop."""
@@ -255,16 +346,10 @@ def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
         os.close(fd)
 
 
-def _by_link(rules: Iterable[LossRule]) -> dict[int, list[LossRule]]:
-    grouped: dict[int, list[LossRule]] = {}
-    for rule in rules:
-        grouped.setdefault(rule.directed_link, []).append(rule)
-    for link, on_link in grouped.items():
-        if len(on_link) > xdp_layout.FAULT_RULES:
-            raise UserError(
-                f"{len(on_link)} loss rules on one direction of link {link // 2}",
-                hint=f"a link takes {xdp_layout.FAULT_RULES} at most",
-            )
+def _by_link(faults: Iterable[Fault]) -> dict[int, list[Fault]]:
+    grouped: dict[int, list[Fault]] = {}
+    for fault in faults:
+        grouped.setdefault(fault.directed_link, []).append(fault)
     return grouped
 
 

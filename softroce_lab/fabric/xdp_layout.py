@@ -10,26 +10,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from softroce_lab.topology.plan import LossRule
-
 GROUP_PORTS = 64  # LAB_GROUP_PORTS: equal-cost ports of one route
-FAULT_RULES = 8  # LAB_FAULT_RULES: rules on one directed link
 SNAP_MAX_BYTES = 4096  # LAB_SNAP_MAX
 
 FATE_AT_INGRESS = 1  # enum lab_port_flags
 SPRAY = 2
+ADAPTIVE = 4
 
-_FAULT_KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
 _ARMED_SLOT = 1
 _ARMED_RULES = 2
-_GENERATION = 4
+_ARMED_SHAPED = 4
+_GENERATION = 8
 _WORD = 1 << 32
 
 _PORT = struct.Struct("=QIIIII6s6s")
 _GROUP = struct.Struct(f"={1 + GROUP_PORTS}I")
-_RULE = struct.Struct("=QQII")
-_RULES = struct.Struct(f"=II{FAULT_RULES * _RULE.size}s")
 _LINK = struct.Struct("=II")
+_TIMELINE = struct.Struct("=QII")
 
 
 def u32(number: int) -> bytes:
@@ -95,15 +92,6 @@ def group(ifindexes: Sequence[int]) -> bytes:
     return _GROUP.pack(len(ifindexes), *ifindexes, *padding)
 
 
-def fault_set(rules: Sequence[LossRule]) -> bytes:
-    """struct lab_fault_set."""
-    packed = b"".join(
-        _RULE.pack(rule.stream, rule.threshold, rule.rule_id, _FAULT_KEYS[rule.key])
-        for rule in rules
-    )
-    return _RULES.pack(len(rules), any(rule.key == "index" for rule in rules), packed)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkState:
     """struct lab_link: the generation word of the faults, and the bytes to capture."""
@@ -126,15 +114,35 @@ class LinkState:
         return self.armed & _ARMED_SLOT
 
     @property
-    def has_rules(self) -> bool:
-        """Whether the slot in use holds rules."""
-        return bool(self.armed & _ARMED_RULES)
+    def shaped(self) -> bool:
+        """Whether frames go through the wire stage."""
+        return bool(self.armed & _ARMED_SHAPED)
 
-    def flipped(self, *, has_rules: bool) -> LinkState:
+    def flipped(self, *, has_rules: bool, shaped: bool) -> LinkState:
         """With the other slot in use, one generation on."""
         generation = (self.armed & -_GENERATION) + _GENERATION
-        word = generation | (_ARMED_RULES if has_rules else 0) | (self.slot ^ _ARMED_SLOT)
+        flags = (_ARMED_RULES if has_rules else 0) | (_ARMED_SHAPED if shaped else 0)
+        word = generation | flags | (self.slot ^ _ARMED_SLOT)
         return dataclasses.replace(self, armed=word % _WORD)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timeline:
+    """struct lab_timeline."""
+
+    epoch_ns: int  # CLOCK_MONOTONIC of moment 0 of all windows
+    learn: bool  # whether switches number connections
+    round: int  # what was learnt in another round is forgotten
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Timeline:
+        """From the map's value."""
+        epoch_ns, learn, round_ = _TIMELINE.unpack(value)
+        return cls(epoch_ns, bool(learn), round_)
+
+    def pack(self) -> bytes:
+        """The map's value."""
+        return _TIMELINE.pack(self.epoch_ns, self.learn, self.round % _WORD)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,12 +167,18 @@ class PortCounters:
     no_route: int
     ttl_exceeded: int
     malformed: int
-    unsupported: int  # neither IPv4 nor ARP for the gateway nor a probe
+    unsupported: int  # neither IP nor ARP or ND for the gateway nor a probe
     stray_probe: int  # a probe with another lab's token, or of another port
     spoofed: int  # from a host, with a source that is not its address
     unwired: int  # the chosen port has no entry in the device map
     drop_log_lost: int  # dropped by a rule, but the drop record was lost
     capture_lost: int
+    to_wire: int  # handed to the wire stage, which counts from there on
+    wire_gone: int  # lost: nobody listened for the wire stage on the port it arrived on
+    link_down: int  # of the injected ones: the link was down
+    corrupted: int  # a bit was flipped on a link whose fate this port decides
+    duplicated: int  # will be, by the wire stage
+    reordered: int
 
     def __sub__(self, before: PortCounters) -> PortCounters:
         """What was counted since `before`."""

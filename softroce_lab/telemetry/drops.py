@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from softroce_lab.errors import RunError
 
+EFFECTS = {1: "drop", 2: "corrupt", 4: "duplicate", 8: "reorder"}  # enum lab_effect
+_DROP = 1
+
 KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
 
 DROP = np.dtype(
@@ -37,14 +40,14 @@ DROP = np.dtype(
         ("psn", "u4"),
         ("qpn", "u4"),
         ("length", "u4"),  # bytes of the frame
-        ("zero", "u4"),
+        ("effect", "u4"),  # one of EFFECTS; a drop on a link that is down has DOWN, too
     ]
 )
 
 Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
 
 _HEADER = struct.Struct("=8sII")
-_CAPTURE = struct.Struct("=QIIII")
+_CAPTURE = struct.Struct("=QIIIIII")
 _PASSED = 0xFFFFFFFF
 _CHUNK_BYTES = 1 << 20
 
@@ -56,6 +59,7 @@ class CapturedPacket:
     time_ns: int
     directed_link: int
     rule_id: int | None  # the rule that dropped it; None: it passed
+    effects: int  # bits of EFFECTS; `data` is as it was before
     length: int  # bytes of the frame
     data: bytes  # its first bytes
 
@@ -72,7 +76,7 @@ def read_drops(path: Path, *, since_ns: int = 0, until_ns: int | None = None) ->
     RunError if the file is another one.
     """
     data = path.read_bytes()
-    _check_header(data[: _HEADER.size], b"LABDROP1", DROP.itemsize, path)
+    _check_header(data[: _HEADER.size], b"LABDROP2", DROP.itemsize, path)
     count = (len(data) - _HEADER.size) // DROP.itemsize
     records = np.frombuffer(data, DROP, count, _HEADER.size)
     wanted = records["time_ns"] >= since_ns
@@ -89,12 +93,12 @@ def read_captures(
     RunError if the file is another one.
     """
     with path.open("rb", buffering=_CHUNK_BYTES) as file:
-        _check_header(file.read(_HEADER.size), b"LABCAPT1", _CAPTURE.size, path)
+        _check_header(file.read(_HEADER.size), b"LABCAPT2", _CAPTURE.size, path)
         while len(head := file.read(_CAPTURE.size)) == _CAPTURE.size:
-            time_ns, directed_link, fate, length, captured = _CAPTURE.unpack(head)
+            time_ns, directed_link, fate, length, captured, effects, _ = _CAPTURE.unpack(head)
             data = file.read(captured)
             if len(data) < captured:  # the monitor is still writing it
                 return
             if time_ns >= since_ns and (until_ns is None or time_ns < until_ns):
                 rule = None if fate == _PASSED else fate
-                yield CapturedPacket(time_ns, directed_link, rule, length, data)
+                yield CapturedPacket(time_ns, directed_link, rule, effects, length, data)

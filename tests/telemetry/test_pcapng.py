@@ -22,7 +22,7 @@ EPOCH_NS = 1_700_000_000_123_456_789
 
 
 def packet(time_ns: int, link: int = 4, rule: int | None = None, length: int = 2112):
-    return CapturedPacket(time_ns, link, rule, length, FRAME)
+    return CapturedPacket(time_ns, link, rule, 0, length, FRAME)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_tshark_reads_it(written):
 @pytest.mark.parametrize("size", range(1, 9))
 def test_frames_of_any_length_are_padded(tmp_path, size):
     path = tmp_path / "trace.pcapng"
-    packets = [CapturedPacket(0, 4, 2, size, bytes(range(size)))] * 2
+    packets = [CapturedPacket(0, 4, 2, 0, size, bytes(range(size)))] * 2
     pcapng.write(path, packets, link_names=LINKS, rule_names=RULES)
     assert [bytes(data) for data, _ in RawPcapNgReader(str(path))] == [bytes(range(size))] * 2
 
