@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../live/endpoint.hpp"
+#include "gid_caster.hpp"
 
 namespace softroce {
 

@@ -11,8 +11,9 @@ namespace {
 // The fields by the names that Wireshark gives them, our header's by those of lab_wire.h.
 nb::dict fields(Packet& packet, bool striped) {
   nb::dict d;
-  d["ip.src"] = packet.source_ip;
-  d["ip.dst"] = packet.destination_ip;
+  const bool ipv4 = packet.source.is_ipv4();
+  d[ipv4 ? "ip.src" : "ipv6.src"] = packet.source;
+  d[ipv4 ? "ip.dst" : "ipv6.dst"] = packet.destination;
   d["udp.srcport"] = packet.source_port;
   d["infiniband.bth.opcode"] = packet.opcode;
   d["infiniband.bth.p_key"] = packet.pkey;
@@ -43,12 +44,13 @@ void bind_codec(nb::module_& m) {
   m.def(
       "icrc",
       [](const nb::bytes& frame) {
-        if (frame.size() < kBaseHeaderBytes + kIcrcBytes) throw nb::value_error("frame too short");
-        const auto* bytes = static_cast<const std::uint8_t*>(frame.data());
-        return icrc_ipv4(bytes + kEthernetBytes, frame.size() - kEthernetBytes - kIcrcBytes);
+        const auto icrc =
+            icrc_of_frame(static_cast<const std::uint8_t*>(frame.data()), frame.size());
+        if (!icrc) throw nb::value_error("frame too short");
+        return *icrc;
       },
-      "ICRC of an Ethernet frame that carries RoCEv2 over IPv4, as its last four bytes should be "
-      "(little-endian)");
+      "ICRC of an Ethernet frame that carries RoCEv2 over IPv6, or else IPv4, as its last four "
+      "bytes should be (little-endian)");
   m.def(
       "decode_frame",
       [](const nb::bytes& frame, bool striped) -> nb::object {

@@ -166,7 +166,7 @@ void bind_states(nb::module_& m) {
 void bind_verbs(EndpointClass& cls) {
   cls.def_prop_ro("now_ns", [](const Endpoint& e) { return to_ns(e.now()); })
       .def_prop_ro(
-          "address", [](Endpoint& e) { return e.rnic().address(); }, "IPv4 address as an integer")
+          "address", [](Endpoint& e) { return e.rnic().gid(); }, "IP address as an integer")
       .def_prop_ro("data_qp", [](Endpoint& e) { return e.rnic().data_qp(); })
       .def_prop_ro("recovery_qp", [](Endpoint& e) { return e.rnic().recovery_qp(); })
       .def_prop_ro(
@@ -192,7 +192,7 @@ void bind_verbs(EndpointClass& cls) {
            })
       .def(
           "connect",
-          [](Endpoint& e, std::uint32_t ip, std::uint64_t mac, std::uint32_t data_qp,
+          [](Endpoint& e, Gid ip, std::uint64_t mac, std::uint32_t data_qp,
              std::uint32_t recovery_qp, std::uint32_t qkey) {
             return call_in_engine(e, [=](Rnic& rnic, Time) {
               return rnic.messages().connect({ip, mac, data_qp, recovery_qp, qkey});

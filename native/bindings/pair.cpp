@@ -48,7 +48,7 @@ class FrameEndpoint final : public DirectEndpoint {
     now_ = from_ns(now_ns);
     Packet packet;
     if (!rnic_.poll_packet(packet, now_)) return nb::none();
-    std::vector<std::uint8_t> out(4096 + kUdOverheadBytes + LAB_HDR_BYTES);
+    std::vector<std::uint8_t> out(4096 + kMostUdOverheadBytes + LAB_HDR_BYTES);
     const std::size_t bytes = encode(packet, mac_, out.data());
     rnic_.packet_done(now_);
     return nb::bytes(out.data(), bytes);

@@ -11,7 +11,7 @@ namespace {
 void bind_config(nb::module_& m) {
   nb::class_<MessageConfig>(m, "MessageConfig", "What the message engine is told at birth.")
       .def(nb::init<>())
-      .def_rw("address", &MessageConfig::address, "IPv4 address as an integer")
+      .def_rw("address", &MessageConfig::gid, "IP address as an integer")
       .def_rw("path_mtu", &MessageConfig::path_mtu, "IB path MTU, bytes")
       .def_rw("paths", &MessageConfig::paths)
       .def_rw("message_slots", &MessageConfig::message_slots)

@@ -26,7 +26,7 @@ int modify_ud_qp(Endpoint& endpoint, std::uint32_t qp, int state, std::uint32_t 
 }
 
 int post_ud_send(Endpoint& endpoint, std::uint32_t qp, std::uint64_t wr_id, std::uint64_t address,
-                 std::uint32_t length, std::uint32_t lkey, std::uint32_t ip, std::uint64_t mac,
+                 std::uint32_t length, std::uint32_t lkey, Gid ip, std::uint64_t mac,
                  std::uint32_t remote_qp, std::uint32_t remote_qkey, bool signaled,
                  bool solicited) {
   const UdSend request{wr_id,    {address, length, lkey}, ip, mac, remote_qp, remote_qkey, signaled,

@@ -1,60 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "codec.hpp"
 
-#include <bit>
 #include <cstring>
 
+#include "bytes.hpp"
 #include "crc.hpp"
 
 namespace softroce {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
 static_assert(sizeof(lab_hdr) == LAB_HDR_BYTES);
 
 using Vector = std::uint64_t __attribute__((vector_size(16)));
 
-template <typename T>
-void store(std::uint8_t* at, T value) {
-  std::memcpy(at, &value, sizeof value);
-}
-void store16(std::uint8_t* at, std::uint16_t value) { store(at, __builtin_bswap16(value)); }
-void store32(std::uint8_t* at, std::uint32_t value) { store(at, __builtin_bswap32(value)); }
+// Headers up to the BTH and the ICRC, from the IP header on: no packet is shorter.
+template <typename Ip>
+constexpr std::size_t kLeastBytes = Ip::kBytes + kUdpBytes + kBthBytes + kIcrcBytes;
 
-template <typename T>
-T load(const std::uint8_t* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-std::uint16_t load16(const std::uint8_t* at) { return __builtin_bswap16(load<std::uint16_t>(at)); }
-std::uint32_t load32(const std::uint8_t* at) { return __builtin_bswap32(load<std::uint32_t>(at)); }
-std::uint32_t load24(const std::uint8_t* at) { return load32(at) & 0xFFFFFF; }
-
-constexpr std::uint16_t kEthertypeIpv4 = 0x0800;
-constexpr std::uint8_t kProtocolUdp = 17;
-constexpr std::uint8_t kTtl = 64;
-constexpr std::uint16_t kDontFragment = 0x4000;
-constexpr std::uint8_t kEct0 = 0x02;  // ECN-capable, RFC 3168
-constexpr std::uint8_t kEcnMask = 0x03;
-// IP to the end of the BTH: the headers with fields that count as ones.
-constexpr std::size_t kIcrcMaskedBytes = kIpv4Bytes + kUdpBytes + kBthBytes;
-
-// Ones where routers may change the packet, in little-endian words from the IP header on.
-constexpr std::uint64_t kMask[5] = {
-    0xFF00,       // DSCP and ECN
-    0xFFFF00FF,   // TTL, IP checksum
-    0,            // destination address, UDP ports
-    0xFFFF'0000,  // UDP checksum
-    0xFF,         // BTH resv8a: FECN, BECN
-};
-
-std::uint16_t ipv4_checksum(const std::uint8_t* ip) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < kIpv4Bytes; i += 2) sum += load<std::uint16_t>(ip + i);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum += sum >> 16;
-  return static_cast<std::uint16_t>(~sum);  // in the byte order of the sum: network
+// Of the packet that begins at the IP header; `bytes` reaches to the end of the padded payload.
+template <typename Ip>
+std::uint32_t icrc(const std::uint8_t* ip, std::size_t bytes) {
+  // Built from whole vectors, which the CRC then reads as they were stored: reading what smaller
+  // stores wrote would wait until all copies before them have reached the cache.
+  constexpr std::size_t kWords = std::size(Ip::kMask);
+  Vector head[(kWords + 1) / 2];
+  head[0] = Vector{~0ULL, load<std::uint64_t>(ip) | Ip::kMask[0]};  // in place of the LRH: ones
+  for (std::size_t word = 1; word < kWords; word += 2)
+    head[(word + 1) / 2] =
+        load<Vector>(ip + 8 * word) | Vector{Ip::kMask[word], Ip::kMask[word + 1]};
+  return crc32(reinterpret_cast<const std::uint8_t*>(head), sizeof head, ip + 8 * kWords,
+               bytes - 8 * kWords);
 }
 
 void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
@@ -74,48 +49,31 @@ void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   store32(at + 36, lab.rttvar_ns);
 }
 
-}  // namespace
+std::uint32_t lab_bytes(const Packet& packet) { return packet.has_lab_header ? LAB_HDR_BYTES : 0; }
 
-std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t bytes) {
-  // Built from whole vectors, which the CRC then reads as they were stored: reading what smaller
-  // stores wrote would wait until all copies before them have reached the cache.
-  const Vector lrh = {~0ULL, load<std::uint64_t>(ip) | kMask[0]};
-  const Vector head[3] = {lrh, load<Vector>(ip + 8) | Vector{kMask[1], kMask[2]},
-                          load<Vector>(ip + 24) | Vector{kMask[3], kMask[4]}};
-  return crc32(reinterpret_cast<const std::uint8_t*>(head), sizeof head, ip + kIcrcMaskedBytes,
-               bytes - kIcrcMaskedBytes);
+std::uint32_t pad_bytes(const Packet& packet) {
+  return -(lab_bytes(packet) + packet.payload_bytes) & 3;
 }
 
-std::size_t encode(const Packet& packet, std::uint64_t source_mac, std::uint8_t* out) {
-  const std::uint32_t lab_bytes = packet.has_lab_header ? LAB_HDR_BYTES : 0;
-  const std::uint32_t pad = -(lab_bytes + packet.payload_bytes) & 3;
-  const std::size_t udp_bytes =
-      kUdpBytes + kBthBytes + kDethBytes + lab_bytes + packet.payload_bytes + pad + kIcrcBytes;
+template <typename Ip>
+std::size_t encode_over(const Packet& packet, std::uint64_t source_mac, std::uint8_t* out) {
+  const std::uint32_t pad = pad_bytes(packet);
+  const std::size_t length = udp_bytes(packet);
 
   store16(out, static_cast<std::uint16_t>(packet.destination_mac >> 32));
   store32(out + 2, static_cast<std::uint32_t>(packet.destination_mac));
   store16(out + 6, static_cast<std::uint16_t>(source_mac >> 32));
   store32(out + 8, static_cast<std::uint32_t>(source_mac));
-  store16(out + 12, kEthertypeIpv4);
+  store16(out + 12, Ip::kEthertype);
 
   std::uint8_t* ip = out + kEthernetBytes;
-  ip[0] = 0x45;
-  ip[1] = kEct0;
-  store16(ip + 2, static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes));
-  store16(ip + 4, 0);
-  store16(ip + 6, kDontFragment);
-  ip[8] = kTtl;
-  ip[9] = kProtocolUdp;
-  store16(ip + 10, 0);
-  store32(ip + 12, packet.source_ip);
-  store32(ip + 16, packet.destination_ip);
-  store<std::uint16_t>(ip + 10, ipv4_checksum(ip));
+  Ip::put(packet, length, ip);
 
-  std::uint8_t* udp = ip + kIpv4Bytes;
+  std::uint8_t* udp = ip + Ip::kBytes;
   store16(udp, packet.source_port);
   store16(udp + 2, LAB_ROCE_UDP_PORT);
-  store16(udp + 4, static_cast<std::uint16_t>(udp_bytes));
-  store16(udp + 6, 0);  // no checksum: the ICRC covers the packet
+  store16(udp + 4, static_cast<std::uint16_t>(length));
+  store16(udp + 6, 0);  // no checksum, over IPv6 neither (RFC 6936): the ICRC covers the packet
 
   std::uint8_t* bth = udp + kUdpBytes;
   bth[0] = packet.opcode;
@@ -130,30 +88,27 @@ std::size_t encode(const Packet& packet, std::uint64_t source_mac, std::uint8_t*
 
   std::uint8_t* at = deth + kDethBytes;
   if (packet.has_lab_header) put_lab_header(packet.lab, at);
-  at += lab_bytes;
+  at += lab_bytes(packet);
   std::memcpy(at, packet.payload, packet.payload_bytes);
   at += packet.payload_bytes;
   std::memset(at, 0, pad);
   at += pad;
-  store(at, icrc_ipv4(ip, static_cast<std::size_t>(at - ip)));
+  store(at, icrc<Ip>(ip, static_cast<std::size_t>(at - ip)));
   return static_cast<std::size_t>(at + kIcrcBytes - out);
 }
 
-std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Packet& packet) {
-  if (bytes < kBaseHeaderBytes + kIcrcBytes) return Counter::rx_truncated;
-  if (load16(frame + 12) != kEthertypeIpv4) return Counter::rx_not_roce;
+template <typename Ip>
+std::optional<Counter> decode_over(const std::uint8_t* frame, std::size_t bytes, Packet& packet) {
+  if (bytes < kEthernetBytes + kLeastBytes<Ip>) return Counter::rx_truncated;
   const std::uint8_t* ip = frame + kEthernetBytes;
-  const bool fragment = (load16(ip + 6) & 0x3FFF) != 0;
-  if (ip[0] != 0x45 || ip[9] != kProtocolUdp || fragment) return Counter::rx_not_roce;
-  const std::uint8_t* udp = ip + kIpv4Bytes;
-  if (load16(udp + 2) != LAB_ROCE_UDP_PORT) return Counter::rx_not_roce;
+  const std::uint8_t* udp = ip + Ip::kBytes;
+  if (!Ip::is_plain_udp(ip) || load16(udp + 2) != LAB_ROCE_UDP_PORT) return Counter::rx_not_roce;
 
-  const std::size_t ip_bytes = load16(ip + 2);
-  const std::size_t least = kBaseHeaderBytes - kEthernetBytes + kIcrcBytes;
-  if (ip_bytes + kEthernetBytes > bytes || ip_bytes < least) return Counter::rx_truncated;
-  if (load16(udp + 4) != ip_bytes - kIpv4Bytes) return Counter::rx_truncated;
-  const std::uint8_t* icrc = ip + ip_bytes - kIcrcBytes;
-  if (load<std::uint32_t>(icrc) != icrc_ipv4(ip, ip_bytes - kIcrcBytes))
+  const std::size_t ip_bytes = Ip::packet_bytes(ip);
+  if (ip_bytes + kEthernetBytes > bytes || ip_bytes < kLeastBytes<Ip>) return Counter::rx_truncated;
+  if (load16(udp + 4) != ip_bytes - Ip::kBytes) return Counter::rx_truncated;
+  const std::uint8_t* end = ip + ip_bytes - kIcrcBytes;
+  if (load<std::uint32_t>(end) != icrc<Ip>(ip, ip_bytes - kIcrcBytes))
     return Counter::rx_wrong_icrc;
 
   const std::uint8_t* bth = udp + kUdpBytes;
@@ -163,12 +118,12 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   if (bth[1] & 0x0F) return Counter::rx_bad_opcode;  // transport version 0, IBA 9.2.5
   // The opcode's upper bits are the service, which tells what headers follow (IBA 9.2.1).
   if (bth[0] >> 5 != LAB_BTH_OPCODE_UD_SEND_ONLY >> 5) return Counter::rx_bad_opcode;
-  if (ip_bytes < least + kDethBytes + pad) return Counter::rx_truncated;
+  if (ip_bytes < kLeastBytes<Ip> + kDethBytes + pad) return Counter::rx_truncated;
 
-  packet.source_ip = load32(ip + 12);
-  packet.destination_ip = load32(ip + 16);
+  packet.source = Ip::source(ip);
+  packet.destination = Ip::destination(ip);
   packet.source_port = load16(udp);
-  packet.congestion_experienced = (ip[1] & kEcnMask) == kEcnMask;
+  packet.congestion_experienced = Ip::ecn(ip) == kEcnMask;
   packet.opcode = bth[0];
   packet.solicited = bth[1] >> 7;
   packet.pkey = load16(bth + 2);
@@ -178,8 +133,40 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   packet.source_qp = load24(deth + 4);
   packet.has_lab_header = false;
   packet.payload = payload;
-  packet.payload_bytes = static_cast<std::uint32_t>(icrc - payload - pad);
+  packet.payload_bytes = static_cast<std::uint32_t>(end - payload - pad);
   return std::nullopt;
+}
+
+template <typename Ip>
+std::optional<std::uint32_t> icrc_over(const std::uint8_t* frame, std::size_t bytes) {
+  if (bytes < kEthernetBytes + kLeastBytes<Ip>) return std::nullopt;
+  return icrc<Ip>(frame + kEthernetBytes, bytes - kEthernetBytes - kIcrcBytes);
+}
+
+bool is_ipv6(const std::uint8_t* frame) { return load16(frame + 12) == Ipv6::kEthertype; }
+
+}  // namespace
+
+std::size_t udp_bytes(const Packet& packet) {
+  return kUdpBytes + kBthBytes + kDethBytes + lab_bytes(packet) + packet.payload_bytes +
+         pad_bytes(packet) + kIcrcBytes;
+}
+
+std::optional<std::uint32_t> icrc_of_frame(const std::uint8_t* frame, std::size_t bytes) {
+  if (bytes < kEthernetBytes) return std::nullopt;
+  return is_ipv6(frame) ? icrc_over<Ipv6>(frame, bytes) : icrc_over<Ipv4>(frame, bytes);
+}
+
+std::size_t encode(const Packet& packet, std::uint64_t source_mac, std::uint8_t* out) {
+  return packet.destination.is_ipv4() ? encode_over<Ipv4>(packet, source_mac, out)
+                                      : encode_over<Ipv6>(packet, source_mac, out);
+}
+
+std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Packet& packet) {
+  if (bytes < kEthernetBytes + kLeastBytes<Ipv4>) return Counter::rx_truncated;
+  if (load16(frame + 12) == Ipv4::kEthertype) return decode_over<Ipv4>(frame, bytes, packet);
+  if (is_ipv6(frame)) return decode_over<Ipv6>(frame, bytes, packet);
+  return Counter::rx_not_roce;
 }
 
 bool decode_lab_header(Packet& packet) {

@@ -21,8 +21,9 @@ namespace softroce {
   X(rx_control)            /* control messages handed to the policy */                         \
   X(rx_report)             /* valid receiver reports */                                        \
   X(rx_ud)                 /* ordinary UD SENDs delivered */                                   \
+  X(rx_ce)                 /* packets to us that a queue marked: ECN field 11, RFC 3168 */     \
   X(rx_truncated)          /* shorter than its headers say */                                  \
-  X(rx_not_roce)           /* not IPv4/UDP to port 4791 */                                     \
+  X(rx_not_roce)           /* not UDP to port 4791, straight over IPv4 or IPv6 */              \
   X(rx_wrong_icrc)         /* IBA 7.8.1 */                                                     \
   X(rx_bad_opcode)         /* not a UD opcode */                                               \
   X(rx_wrong_pkey)         /* IBA 9.6.1.1.3 */                                                 \

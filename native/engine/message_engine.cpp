@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "framing.hpp"
@@ -48,11 +50,11 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
 
 PeerIndex MessageEngine::connect(const PeerAddress& address) {
   const auto index = static_cast<PeerIndex>(peers_.size());
-  for (const std::uint32_t qp : {address.data_qp, address.recovery_qp}) {
-    const std::uint64_t source = std::uint64_t{address.ip} << 32 | qp;
-    if (!peer_by_source_.emplace(source, index).second)
-      throw std::invalid_argument("this peer is connected already");
-  }
+  if (address.gid.is_ipv4() != config_.gid.is_ipv4())
+    throw std::system_error(EAFNOSUPPORT, std::generic_category(), "connect");
+  for (const std::uint32_t qp : {address.data_qp, address.recovery_qp})
+    if (!peer_by_source_.emplace(Source{address.gid, qp}, index).second)
+      throw std::system_error(EISCONN, std::generic_category(), "connect");
   const std::lock_guard lock(peers_lock_);
   Peer& peer = peers_.emplace_back(
       index, address, config_.message_slots, config_.paths, config_.window_packets,
@@ -162,7 +164,7 @@ void MessageEngine::flush(Time now) {
 // ---------------------------------------------------------------- what arrives
 
 Peer* MessageEngine::find_peer(const Packet& packet) {
-  const std::uint64_t source = std::uint64_t{packet.source_ip} << 32 | packet.source_qp;
+  const Source source{packet.source, packet.source_qp};
   if (source != last_source_) {
     const auto found = peer_by_source_.find(source);
     if (found == peer_by_source_.end()) return nullptr;
@@ -384,8 +386,8 @@ bool MessageEngine::poll_packet(Packet& packet, Time now) {
 
 void MessageEngine::address_packet(Peer& peer, bool recovery, Time now, Packet& packet) {
   packet.destination_mac = peer.address.mac;
-  packet.source_ip = config_.address;
-  packet.destination_ip = peer.address.ip;
+  packet.source = config_.gid;
+  packet.destination = peer.address.gid;
   packet.qkey = peer.address.qkey;
   packet.pkey = kDefaultPkey;
   packet.solicited = false;

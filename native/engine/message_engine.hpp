@@ -21,6 +21,7 @@
 #include "completion.hpp"
 #include "counters.hpp"
 #include "event.hpp"
+#include "gid.hpp"
 #include "memory.hpp"
 #include "packet.hpp"
 #include "peer.hpp"
@@ -28,7 +29,7 @@
 namespace softroce {
 
 struct MessageConfig {
-  std::uint32_t address = 0;                  // IPv4, host order
+  Gid gid = Gid::of_ipv4(0);                  // of the port
   std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; our header counts toward it
   std::uint32_t paths = 8;                    // UDP source ports in use
   std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two;
@@ -48,7 +49,7 @@ class MessageEngine {
   MessageEngine(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
                 Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
 
-  // ---- control plane
+  // ---- control plane; throws EAFNOSUPPORT, EISCONN (std::system_error)
   PeerIndex connect(const PeerAddress& address);
 
   // ---- work requests; the caller has pinned the memory (MemoryTable::pin)
@@ -111,6 +112,17 @@ class MessageEngine {
       const std::uint64_t name =
           std::uint64_t{k.key.operation} << 48 | std::uint64_t{k.key.step} << 32 | k.key.message;
       return std::hash<std::uint64_t>()(name * 0x9E3779B97F4A7C15ULL ^ k.peer);
+    }
+  };
+  struct Source {
+    Gid gid;
+    std::uint32_t qp = ~0U;  // no QP's number
+    bool operator==(const Source&) const = default;
+  };
+  struct SourceHash {
+    std::size_t operator()(const Source& s) const {
+      const std::uint64_t name = s.gid.high * 3 ^ s.gid.low ^ std::uint64_t{s.qp} << 40;
+      return std::hash<std::uint64_t>()(name * 0x9E3779B97F4A7C15ULL);
     }
   };
   enum class TimerKind : std::uint8_t {
@@ -180,8 +192,8 @@ class MessageEngine {
   std::mutex peers_lock_;  // against a snapshot while a peer is being added
   std::deque<Peer> peers_;
   std::vector<Time> peer_look_at_;
-  std::unordered_map<std::uint64_t, PeerIndex> peer_by_source_;
-  std::uint64_t last_source_ = ~std::uint64_t{0};
+  std::unordered_map<Source, PeerIndex, SourceHash> peer_by_source_;
+  Source last_source_;
   PeerIndex last_peer_ = 0;
 
   Pool<SendMessage, 0> sends_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../../xdp/lab_wire.h"
+#include "gid.hpp"
 
 namespace softroce {
 
@@ -29,8 +30,8 @@ inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;  // IBA 10.9.1.2
 
 struct Packet {
   std::uint64_t destination_mac = 0;  // 48 bits; set by the sender only
-  std::uint32_t source_ip = 0;
-  std::uint32_t destination_ip = 0;
+  Gid source;                         // of one family with the destination
+  Gid destination;
   std::uint16_t source_port = 0;
   bool congestion_experienced = false;  // IP ECN field 11
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "congestion.hpp"
+#include "gid.hpp"
 #include "message.hpp"
 #include "paths.hpp"
 #include "units.hpp"
@@ -18,7 +19,7 @@
 namespace softroce {
 
 struct PeerAddress {
-  std::uint32_t ip = 0;
+  Gid gid;
   std::uint64_t mac = 0;  // of the next hop
   std::uint32_t data_qp = 0;
   std::uint32_t recovery_qp = 0;

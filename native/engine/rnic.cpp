@@ -47,7 +47,7 @@ int Rnic::destroy_ud_qp(std::uint32_t number) {
 
 int Rnic::post_ud_send(std::uint32_t number, const UdSend& request, Time now) {
   UdQp* qp = find_ud_qp(number);
-  if (qp == nullptr) return EINVAL;
+  if (qp == nullptr || request.gid.is_ipv4() != config_.gid.is_ipv4()) return EINVAL;
   const int error = qp->post_send(request, now);
   give_turn(*qp);
   return error;
@@ -73,7 +73,8 @@ QpState Rnic::ud_qp_state(std::uint32_t number) {
 
 // The checks in the order of IBA 9.6.1 (packet header validation).
 void Rnic::handle_packet(Packet& packet, Time now) {
-  if (packet.destination_ip != config_.address) return counters_.add(Counter::rx_not_ours);
+  if (packet.destination != config_.gid) return counters_.add(Counter::rx_not_ours);
+  if (packet.congestion_experienced) counters_.add(Counter::rx_ce);
   if (packet.opcode != LAB_BTH_OPCODE_UD_SEND_ONLY) return counters_.add(Counter::rx_bad_opcode);
   const bool striped = packet.destination_qp == kDataQp || packet.destination_qp == kRecoveryQp;
   UdQp* qp = striped ? nullptr : find_ud_qp(packet.destination_qp);
@@ -96,7 +97,7 @@ bool Rnic::poll_ud(Packet& packet, Time now) {
     ud_ready_.pop_front();
     if (qp == nullptr) continue;
     qp->has_turn = false;
-    if (qp->poll_packet(packet, config_.address, now)) {
+    if (qp->poll_packet(packet, config_.gid, now)) {
       leaving_ = qp;
       return true;
     }

@@ -25,7 +25,7 @@ class Rnic {
   MessageEngine& messages() { return engine_; }
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
-  std::uint32_t address() const { return config_.address; }
+  const Gid& gid() const { return config_.gid; }
   std::uint32_t data_qp() const { return kDataQp; }
   std::uint32_t recovery_qp() const { return kRecoveryQp; }
 
@@ -33,7 +33,7 @@ class Rnic {
   void set_qkey(std::uint32_t qkey) { qkey_ = qkey; }
 
   // Ordinary UD queue pairs beside the endpoint's; they take the errno values of UdQp, and EINVAL
-  // where there is no such QP.
+  // where there is no such QP, or a packet would be of another IP version than the port.
   std::shared_ptr<CompletionQueue> create_cq();
   std::uint32_t create_ud_qp(const UdQpConfig& config);
   int modify_ud_qp(std::uint32_t qp, QpState state, std::uint32_t qkey, std::uint32_t first_psn,

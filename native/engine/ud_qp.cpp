@@ -5,6 +5,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "codec.hpp"
+
 namespace softroce {
 namespace {
 
@@ -14,6 +16,16 @@ bool may_go(QpState from, QpState to) {
   if (to == init) return from == reset || from == init;
   if (to == rtr) return from == init;
   return to == rts && (from == rtr || from == rts || from == sqe);
+}
+
+// What RoCEv2 has in place of a GRH: the IPv6 header, or 20 undefined bytes and the IPv4 header,
+// as it was sent (annex A17.4.5.2). Receivers read version and addresses.
+void put_ip_header(const Packet& packet, std::uint8_t* at) {
+  std::memset(at, 0, kGrhBytes);
+  if (packet.source.is_ipv4())
+    Ipv4::put(packet, udp_bytes(packet), at + kGrhBytes - Ipv4::kBytes);
+  else
+    Ipv6::put(packet, udp_bytes(packet), at);
 }
 
 }  // namespace
@@ -82,19 +94,14 @@ void UdQp::handle_packet(const Packet& packet, Time now) {
   const std::uint32_t bytes = kGrhBytes + packet.payload_bytes;
   if (receive.request.target.length < bytes) return counters_.add(Counter::rx_ud_too_long);
   receives_.pop_front();
-  // RoCEv2 has no GRH: for IPv4 the first 20 bytes are undefined, the IPv4 header follows; what
-  // a receiver reads of it are the addresses (annex A17.4.5.2).
-  std::memset(receive.base, 0, kGrhBytes);
-  const std::uint32_t addresses[2] = {__builtin_bswap32(packet.source_ip),
-                                      __builtin_bswap32(packet.destination_ip)};
-  std::memcpy(receive.base + kGrhBytes - sizeof addresses, addresses, sizeof addresses);
+  put_ip_header(packet, receive.base);
   if (packet.payload_bytes != 0)
     std::memcpy(receive.base + kGrhBytes, packet.payload, packet.payload_bytes);
   counters_.add(Counter::rx_ud);
   complete_receive(receive, WcStatus::success, bytes, packet.source_qp, now);
 }
 
-bool UdQp::poll_packet(Packet& packet, std::uint32_t source_ip, Time now) {
+bool UdQp::poll_packet(Packet& packet, const Gid& source, Time now) {
   if (sends_.empty()) return false;
   const Posted<UdSend>& send = sends_.front();
   if (send.status != WcStatus::success) {  // IBA 10.3.1.6: only the send queue stops
@@ -106,8 +113,8 @@ bool UdQp::poll_packet(Packet& packet, std::uint32_t source_ip, Time now) {
   }
   packet = {};
   packet.destination_mac = send.request.mac;
-  packet.source_ip = source_ip;
-  packet.destination_ip = send.request.ip;
+  packet.source = source;
+  packet.destination = send.request.gid;
   packet.source_port = LAB_UDP_SPORT_BASE;
   packet.solicited = send.request.solicited;
   packet.destination_qp = send.request.remote_qp;

@@ -35,7 +35,7 @@ struct ScatterGather {  // struct ibv_sge
 struct UdSend {
   std::uint64_t wr_id = 0;
   ScatterGather source;
-  std::uint32_t ip = 0;
+  Gid gid;
   std::uint64_t mac = 0;  // of the next hop
   std::uint32_t remote_qp = 0;
   std::uint32_t remote_qkey = 0;
@@ -69,7 +69,7 @@ class UdQp {
 
   void handle_packet(const Packet& packet, Time now);
   // The packet's payload is that of the work request, which stays the oldest until packet_done().
-  bool poll_packet(Packet& packet, std::uint32_t source_ip, Time now);
+  bool poll_packet(Packet& packet, const Gid& source, Time now);
   void packet_done(Time now);  // the packet has left: so UD completes, IBA 9.8.2
 
   // Forgets all work requests, without completions, as the destruction of a QP does.

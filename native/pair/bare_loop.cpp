@@ -12,7 +12,8 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kHeaderBytes = kUdHeaderBytes - kEthernetBytes + LAB_HDR_BYTES;
+constexpr std::size_t kHeaderBytes =
+    Ipv4::kBytes + kUdpBytes + kBthBytes + kDethBytes + LAB_HDR_BYTES;
 
 std::uint32_t checksum(const std::uint8_t* frame, std::size_t payload) {
   return crc32(frame, kHeaderBytes, frame + kHeaderBytes, payload);

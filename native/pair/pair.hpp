@@ -39,7 +39,7 @@ struct Cable {
 
 class Pair {
  public:
-  static constexpr std::size_t kFrameBytes = 4096 + kUdOverheadBytes + LAB_HDR_BYTES;
+  static constexpr std::size_t kFrameBytes = 4096 + kMostUdOverheadBytes + LAB_HDR_BYTES;
   static constexpr int kBurst = 32;  // packets that leave before arrivals are looked at
 
   Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);

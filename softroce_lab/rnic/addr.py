@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Addresses: GIDs, routes and address handles, as far as UD over IPv4 has them."""
+"""Addresses: GIDs, routes and address handles, as far as UD has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GRH_BYTES = 40
 """Head of every UD receive buffer (IBA 11.4.1.2)."""
 
-_MAPPED = 0xFFFF << 32  # ::ffff:0:0
+_IPV4_AT = 20  # in the GRH area
 
 
 class GID:
@@ -32,9 +32,13 @@ class GID:
             raise PyverbsUserError(f"Failed to parse GID {val!r}: {error}") from error
 
     @classmethod
-    def of_ipv4(cls, address: int) -> Self:
-        """The GID of a RoCEv2 port with this IPv4 address (annex A17.4.5)."""
-        return cls(str(ipaddress.IPv6Address(_MAPPED | address)))
+    def of_address(cls, address: int) -> Self:
+        """The GID of a RoCEv2 port with this IP address (annex A17.4.5).
+
+        Numbers mean what they mean to `ipaddress.ip_address`: below 2**32 an IPv4 address.
+        """
+        ip = ipaddress.ip_address(address)
+        return cls(f"::ffff:{ip}" if ip.version == 4 else str(ip))
 
     @property
     def gid(self) -> str:
@@ -46,6 +50,11 @@ class GID:
         """The IPv4 address that is mapped, if one is."""
         mapped = self._address.ipv4_mapped
         return None if mapped is None else int(mapped)
+
+    @property
+    def address(self) -> int:
+        """The IP address, as `of_address` takes it."""
+        return int(self._address) if self.ipv4 is None else self.ipv4
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GID) and self._address == other._address
@@ -109,17 +118,20 @@ class AH(Closable):
         if (attr is None) == (wc is None or grh is None):
             raise PyverbsUserError("an AH is made of attr, or of wc and grh")
         gid = _source_gid(grh) if attr is None and grh is not None else _destination_gid(attr)
-        if gid.ipv4 is None or port_num != 1:
+        own = pd.ctx.query_gid(1, 0)
+        if (gid.ipv4 is None) != (own.ipv4 is None) or port_num != 1:
             raise PyverbsRDMAError(
-                "Failed to create AH", errno.EINVAL, hint="port 1 reaches IPv4-mapped GIDs"
+                "Failed to create AH",
+                errno.EINVAL,
+                hint="port 1 reaches GIDs of its own IP version",
             )
-        self.ip = gid.ipv4
+        self.ip = gid.address
         self.mac = pd.ctx.next_hop_mac
         super().__init__(pd)
         self.pd = pd
 
     def __str__(self) -> str:
-        return "AH\n" + table([("dgid", GID.of_ipv4(self.ip))])
+        return "AH\n" + table([("dgid", GID.of_address(self.ip))])
 
 
 def _destination_gid(attr: AHAttr | None) -> GID:
@@ -129,6 +141,8 @@ def _destination_gid(attr: AHAttr | None) -> GID:
 
 
 def _source_gid(grh: int) -> GID:
-    """The IPv4 header lies in the second half of the GRH area (annex A17.4.5.2)."""
-    header = ctypes.string_at(grh, GRH_BYTES)[20:]
-    return GID.of_ipv4(int.from_bytes(header[12:16], "big"))
+    """The IP header takes the place of the GRH; IPv4's its second half (annex A17.4.5.2)."""
+    area = ctypes.string_at(grh, GRH_BYTES)
+    if area[0] >> 4 == 6:
+        return GID.of_address(int.from_bytes(area[8:24], "big"))
+    return GID.of_address(int.from_bytes(area[_IPV4_AT + 12 : _IPV4_AT + 16], "big"))

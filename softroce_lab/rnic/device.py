@@ -36,12 +36,12 @@ class Context(Closable):
         return int(self.endpoint.completion_fd)
 
     def query_gid(self, port_num: int, index: int) -> GID:
-        """The port's GID: its IPv4 address, mapped (annex A17.4.5)."""
+        """The port's GID: its IP address, IPv4 mapped (annex A17.4.5)."""
         if (port_num, index) != (1, 0):
             raise PyverbsRDMAError(
                 "Failed to query gid", errno.EINVAL, hint="port 1 has GID 0 only"
             )
-        return GID.of_ipv4(self.endpoint.address)
+        return GID.of_address(self.endpoint.address)
 
     def new_pd_number(self) -> int:
         """What tells a protection domain from all others."""

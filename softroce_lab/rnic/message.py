@@ -24,7 +24,7 @@ class Peer:
     """The other end of a connection; `index` is what completions and policies call it."""
 
     index: int
-    address: ipaddress.IPv4Address
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
     qpns: tuple[int, int]
 
 
@@ -50,15 +50,16 @@ class MessageEndpoint(Closable):
         return int(self._endpoint.data_qp), int(self._endpoint.recovery_qp)
 
     def connect(self, address: int | str, mac: int, qpns: tuple[int, int], qkey: int) -> Peer:
-        """Make the endpoint at an IPv4 address known; `mac` is the next hop's.
+        """Make the endpoint at an IP address known; `mac` is the next hop's.
 
-        Both sides connect before the first packet arrives. EISCONN: it is connected already.
+        Both sides connect before the first packet arrives. EISCONN: it is connected already;
+        EAFNOSUPPORT: the address is of another IP version than this port's.
         """
-        ip = ipaddress.IPv4Address(address)
+        ip = ipaddress.ip_address(address)
         try:
             index = self._endpoint.connect(int(ip), mac, *qpns, qkey)
-        except ValueError as error:
-            raise PyverbsRDMAError("Failed to connect", errno.EISCONN) from error
+        except OSError as error:
+            raise PyverbsRDMAError("Failed to connect", _errno(error)) from error
         return Peer(index, ip, qpns)
 
     def post_recv(

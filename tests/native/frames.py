@@ -14,32 +14,77 @@ from pathlib import Path
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 
-ETHERNET, IPV4, UDP, BTH, DETH, LAB, ICRC = 14, 20, 8, 12, 8, 40, 4
-IP_AT, UDP_AT, BTH_AT, DETH_AT = 14, 34, 42, 54
-LAB_AT = DETH_AT + DETH
-HEADERS = LAB_AT
+ETHERNET, UDP, BTH, DETH, LAB, ICRC = 14, 8, 12, 8, 40, 4
+IP_AT = 14
 SPORT_BASE = 0xC000
 ROCE_PORT = 4791
 UD_SEND_ONLY = 0x64
 DATA_QP, RECOVERY_QP = 0x11, 0x12
 DATA, CONTROL, REPORT = range(3)
 
-# Byte of the frame -> bits that routers may change, and the ICRC does not cover.
-VARIANT = {
-    IP_AT + 1: 0xFF,  # DSCP, ECN
-    IP_AT + 8: 0xFF,  # TTL
-    IP_AT + 10: 0xFF,  # header checksum
-    IP_AT + 11: 0xFF,
-    UDP_AT + 6: 0xFF,  # UDP checksum
-    UDP_AT + 7: 0xFF,
-    BTH_AT + 4: 0xFF,  # FECN, BECN, resv6
-}
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where in a frame its headers begin, and what of IP's routers may change."""
+
+    ethertype: int
+    ip_bytes: int
+    ip_variant: dict[int, int]  # byte of the header -> bits that the ICRC does not cover
+
+    @property
+    def udp_at(self) -> int:
+        return IP_AT + self.ip_bytes
+
+    @property
+    def bth_at(self) -> int:
+        return self.udp_at + UDP
+
+    @property
+    def lab_at(self) -> int:
+        return self.bth_at + BTH + DETH
+
+    @property
+    def variant(self) -> dict[int, int]:
+        """Byte of the frame -> bits that the ICRC does not cover."""
+        return {IP_AT + at: bits for at, bits in self.ip_variant.items()} | {
+            self.udp_at + 6: 0xFF,  # UDP checksum
+            self.udp_at + 7: 0xFF,
+            self.bth_at + 4: 0xFF,  # FECN, BECN, resv6
+        }
+
+
+V4 = Layout(
+    0x0800,
+    20,
+    {
+        1: 0xFF,  # DSCP, ECN
+        8: 0xFF,  # TTL
+        10: 0xFF,  # header checksum
+        11: 0xFF,
+    },
+)
+V6 = Layout(
+    0x86DD,
+    40,
+    {
+        0: 0x0F,  # traffic class
+        1: 0xFF,  # and flow label
+        2: 0xFF,
+        3: 0xFF,
+        7: 0xFF,  # hop limit
+    },
+)
+
+
+def layout(frame: bytes) -> Layout:
+    """That of IPv6 if the Ethernet header says so, else IPv4's."""
+    return V6 if frame[12:14] == V6.ethertype.to_bytes(2, "big") else V4
 
 
 def icrc(frame: bytes) -> int:
     """The ICRC that the last four bytes of the frame should hold, little-endian."""
     covered = bytearray(frame[IP_AT:-ICRC])
-    for at, bits in VARIANT.items():
+    for at, bits in layout(frame).variant.items():
         covered[at - IP_AT] |= bits
     return zlib.crc32(b"\xff" * 8 + covered)
 
@@ -98,12 +143,16 @@ class Lab:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """A UD SEND-only frame; `None`: what the rest calls for."""
+    """A UD SEND-only frame; `None`: what the rest calls for.
+
+    Addresses are numbers as `ipaddress.ip_address` takes them: below 2**32 they are IPv4's.
+    """
 
     source_ip: int = 0x0A000001
     destination_ip: int = 0x0A000002
     source_mac: int = 0x020000000001
     destination_mac: int = 0x020000000002
+    ecn: int = 2  # capable of it, unmarked
     source_port: int | None = None
     opcode: int = UD_SEND_ONLY
     flags: int = 0  # of the BTH: solicited 0x80, migration 0x40, transport version 0x0F
@@ -130,20 +179,12 @@ class Frame:
         udp_bytes = UDP + BTH + DETH + len(data) + pad + ICRC
         path = self.lab.path if self.lab else 0
         port = SPORT_BASE + path if self.source_port is None else self.source_port
-        ip = struct.pack(
-            ">BBHHHBBHII", 0x45, 2, IPV4 + udp_bytes, 0, 0x4000, 64, 17, 0,
-            self.source_ip, self.destination_ip,
-        )  # fmt: skip
-        total = sum(struct.unpack(">10H", ip))
-        total = (total & 0xFFFF) + (total >> 16)
-        checksum = ~(total + (total >> 16)) & 0xFFFF
+        layout = V6 if max(self.source_ip, self.destination_ip) >> 32 else V4
         frame = (
             self.destination_mac.to_bytes(6, "big")
             + self.source_mac.to_bytes(6, "big")
-            + b"\x08\x00"
-            + ip[:10]
-            + checksum.to_bytes(2, "big")
-            + ip[12:]
+            + layout.ethertype.to_bytes(2, "big")
+            + (self._ipv4 if layout is V4 else self._ipv6)(udp_bytes)
             + struct.pack(">HHHH", port, ROCE_PORT, udp_bytes, 0)
             + struct.pack(
                 ">BBHII",
@@ -158,3 +199,17 @@ class Frame:
             + bytes(pad + ICRC)
         )
         return seal(frame)
+
+    def _ipv4(self, udp_bytes: int) -> bytes:
+        ip = struct.pack(
+            ">BBHHHBBHII", 0x45, self.ecn, 20 + udp_bytes, 0, 0x4000, 64, 17, 0,
+            self.source_ip, self.destination_ip,
+        )  # fmt: skip
+        total = sum(struct.unpack(">10H", ip))
+        total = (total & 0xFFFF) + (total >> 16)
+        checksum = ~(total + (total >> 16)) & 0xFFFF
+        return ip[:10] + checksum.to_bytes(2, "big") + ip[12:]
+
+    def _ipv6(self, udp_bytes: int) -> bytes:
+        head = struct.pack(">IHBB", 6 << 28 | self.ecn << 20, udp_bytes, 17, 64)
+        return head + self.source_ip.to_bytes(16, "big") + self.destination_ip.to_bytes(16, "big")

@@ -17,7 +17,7 @@ from softroce_lab.recovery import control
 from softroce_lab.recovery.control import Ack, Answer, Bitmap, Look, PacketSet, Probe, Refused, Rnr
 from tests.native import frames
 from tests.native.frames import CONTROL, DATA_QP, RECOVERY_QP, REPORT, Frame, Lab
-from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, PairRig
+from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
 PACKETS = 20
@@ -31,9 +31,9 @@ FORGED = bytes(reversed(range(256))) * 8
 DELAY_NS = 1_000_000
 
 
-def begun(transport="csa_ud"):
+def begun(transport="csa_ud", addresses=ADDRESSES):
     """A rig with 8 of the 20 packets of a message sent, and placed; a small receive is posted."""
-    rig = PairRig(transport, window_packets=8, arena_bytes=1 << 17)
+    rig = PairRig(transport, addresses=addresses, window_packets=8, arena_bytes=1 << 17)
     for cable in rig.cables:
         cable.delay_ns = DELAY_NS
     rig.transfer(KEY, LENGTH)
@@ -95,6 +95,11 @@ def data_frame(**fields):
         payload=FORGED[:CHUNK],
     )
     return frame.but(**fields)
+
+
+def ends(addresses):
+    """Fields of a frame from side 0 to side 1."""
+    return {"source_ip": addresses[0], "destination_ip": addresses[1]}
 
 
 def recovery_frame(rig, kind, body, *, to=1, **fields):
@@ -194,9 +199,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("counter", "fields"), CASES)
-def test_one_wrong_field(counter, fields):
-    rig = begun()
-    assert inject(rig, data_frame(**fields)) == {counter: 1}
+@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
+def test_one_wrong_field(counter, fields, addresses):
+    rig = begun(addresses=addresses)
+    assert inject(rig, data_frame(**ends(addresses) | fields)) == {counter: 1}
     ends_well(rig)
 
 
@@ -272,7 +278,7 @@ def test_wrong_icrc(rig):
     draw = random.Random(2)
     frame = data_frame().encode()
     for _ in range(500):
-        bit = draw.randrange(frames.LAB_AT * 8, len(frame) * 8)
+        bit = draw.randrange(frames.V4.lab_at * 8, len(frame) * 8)
         assert inject(rig, frames.flip(frame, bit)) == {"rx_wrong_icrc": 1}, bit
     ends_well(rig)
 
@@ -287,7 +293,7 @@ def test_wrong_icrc(rig):
         (frames.IP_AT + 6, b"\x20\x00"),  # first fragment
         (frames.IP_AT + 6, b"\x00\x10"),  # a later one
         (frames.IP_AT + 9, b"\x06"),  # TCP
-        (frames.UDP_AT + 2, b"\x12\xb8"),  # port 4792
+        (frames.V4.udp_at + 2, b"\x12\xb8"),  # port 4792
     ],
 )
 def test_not_roce(rig, at, value):
@@ -297,12 +303,148 @@ def test_not_roce(rig, at, value):
     ends_well(rig)
 
 
+# ---------------------------------------------------------------- not right over IPv6
+
+
+@pytest.fixture(params=["csa_ud", "ud_rto"])
+def rig6(request):
+    return begun(request.param, V6_ADDRESSES)
+
+
+def v6_frame(**fields):
+    return data_frame(**ends(V6_ADDRESSES) | fields)
+
+
+def test_the_frame_over_ipv6_is_valid(rig6):
+    before = rig6.counters(1)["rx_placed"]
+    rig6.pair.inject(1, v6_frame().encode())
+    assert rig6.counters(1)["rx_placed"] == before + 1
+    assert rig6.counters(0)["tx_data"] == 8
+
+
+def changed(frame, at, value):
+    return frames.seal(frame[:at] + value + frame[at + len(value) :])
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (12, b"\x08\x00"),  # IPv4
+        (frames.IP_AT, b"\x40"),  # version 4
+        (frames.IP_AT, b"\x00"),
+        (frames.IP_AT, b"\xf0"),
+        (frames.IP_AT + 6, b"\x06"),  # TCP
+        (frames.IP_AT + 6, b"\x00"),  # hop-by-hop options
+        (frames.IP_AT + 6, b"\x2c"),  # fragment
+        (frames.IP_AT + 6, b"\x1b"),  # an IBA transport header, as behind a GRH: RoCEv1
+        (frames.IP_AT + 8, bytes(10) + b"\xff\xff"),  # mapped source
+        (frames.IP_AT + 24, bytes(10) + b"\xff\xff"),  # mapped destination
+        (frames.V6.udp_at + 2, b"\x12\xb8"),  # port 4792
+    ],
+)
+def test_not_roce_over_ipv6(rig6, at, value):
+    assert inject(rig6, changed(v6_frame().encode(), at, value)) == {"rx_not_roce": 1}
+    ends_well(rig6)
+
+
+def test_a_mapped_address_on_the_wire_is_nobodys():
+    """Or else an IPv6 packet could pass for one of an IPv4 peer."""
+    rig = begun()
+    mapped = [0xFFFF << 32 | address for address in ADDRESSES]
+    frame = data_frame(**ends(mapped)).encode()
+    assert frames.layout(frame) is frames.V6
+    assert inject(rig, frame) == {"rx_not_roce": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("at", [frames.IP_AT + 4, frames.V6.udp_at + 4], ids=["ip", "udp"])
+@pytest.mark.parametrize("length", [0, 7, 8, 23, 24, CHUNK, 0xFFFF])
+def test_lengths_that_do_not_agree_over_ipv6(rig6, at, length):
+    frame = changed(v6_frame().encode(), at, length.to_bytes(2, "big"))
+    assert inject(rig6, frame) == {"rx_truncated": 1}
+    ends_well(rig6)
+
+
+def test_truncated_at_every_length_over_ipv6(rig6):
+    frame = v6_frame().encode()
+    for length in range(len(frame)):
+        assert inject(rig6, frame[:length]) == {"rx_truncated": 1}, length
+    ends_well(rig6)
+
+
+def test_wrong_icrc_over_ipv6(rig6):
+    """Flipped bits of the addresses, and of all behind the UDP lengths but BTH's resv8a."""
+    draw = random.Random(2)
+    frame = v6_frame().encode()
+    behind = range(frames.V6.bth_at + 5, len(frame))
+    for at in (*range(frames.IP_AT + 8, frames.V6.udp_at), *draw.sample(behind, 200)):
+        flipped = frames.flip(frame, 8 * at + draw.randrange(8))
+        assert inject(rig6, flipped) == {"rx_wrong_icrc": 1}, at
+    ends_well(rig6)
+
+
+OTHER_PREFIX = 0xFD536C61_62000001 << 64
+
+
+@pytest.mark.parametrize("prefix", [0, OTHER_PREFIX, 0xFE80 << 112, 0x64FF9B << 96])
+def test_a_foreign_prefix(rig6, prefix):
+    """The same 32 bits behind another prefix are somebody else."""
+    source, destination = (prefix | address for address in ADDRESSES)
+    assert inject(rig6, v6_frame(source_ip=source)) == {"rx_unknown_peer": 1}
+    assert inject(rig6, v6_frame(destination_ip=destination)) == {"rx_not_ours": 1}
+    ends_well(rig6)
+
+
+def test_the_other_ip_version(rig6):
+    """The same 32 bits as an IPv4 address are somebody else too, and the other way round."""
+    assert inject(rig6, data_frame()) == {"rx_not_ours": 1}
+    ends_well(rig6)
+    rig = begun()
+    assert inject(rig, v6_frame()) == {"rx_not_ours": 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("hop_limit", [0, 1, 255])
+@pytest.mark.parametrize("label", [0, 0xFFFFF])
+def test_what_routers_change_of_ipv6(rig6, hop_limit, label):
+    """Whatever is left of the hop limit where the packet arrives, RFC 8200 section 3."""
+    frame = bytearray(v6_frame().encode())
+    struct.pack_into(">I", frame, frames.IP_AT, 6 << 28 | 0xFC << 20 | label)
+    frame[frames.IP_AT + 7] = hop_limit
+    before = rig6.counters(1)["rx_placed"]
+    rig6.pair.inject(1, bytes(frame))
+    assert rig6.counters(1)["rx_placed"] == before + 1
+
+
+# ---------------------------------------------------------------- congestion marks
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
+def test_marks_are_counted(addresses):
+    rig = begun(addresses=addresses)
+    for ecn in range(4):
+        before = rig.counters(1)
+        rig.pair.inject(1, data_frame(**ends(addresses), ecn=ecn, index=10 + ecn).encode())
+        after = rig.counters(1)
+        assert after["rx_placed"] == before["rx_placed"] + 1
+        assert after["rx_ce"] - before["rx_ce"] == (ecn == 3)
+
+
+def test_a_mark_on_a_packet_of_others_is_not_counted():
+    rig = begun()
+    assert inject(rig, data_frame(destination_ip=ADDRESSES[1] + 1, ecn=3)) == {"rx_not_ours": 1}
+    ends_well(rig)
+
+
+# ---------------------------------------------------------------- noise
+
+
 def test_noise(rig):
     """Random bytes, alone and behind a right Ethernet header."""
     draw = random.Random(3)
     for _ in range(2000):
         noise = draw.randbytes(draw.randrange(2100))
-        head = data_frame().encode()[:14] if draw.random() < 0.5 else b""
+        head = draw.choice([b"", data_frame().encode()[:14], v6_frame().encode()[:14]])
         assert set(inject(rig, head + noise)) in ({"rx_truncated"}, {"rx_not_roce"})
     ends_well(rig)
 

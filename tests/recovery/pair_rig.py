@@ -21,6 +21,7 @@ from softroce_lab.recovery.runner import PolicyRunner
 
 QKEY = 0x1D2B3A49
 ADDRESSES = (0x0A000001, 0x0A000002)
+V6_ADDRESSES = (0xFD536C61_62000000_00000000_0A000001, 0xFD536C61_62000000_00000000_0A000002)
 MACS = (0x020000000001, 0x020000000002)
 GUARD_BYTES = 64
 MILLISECOND_NS = 1_000_000
@@ -130,13 +131,14 @@ class PairRig:
         transport: str | type[Policy],
         *,
         seed: int = 1,
+        addresses: tuple[int, int] = ADDRESSES,
         timing: Timing = DEFAULT_TIMING,
         arena_bytes: int = 1 << 22,
         **settings,
     ) -> None:
         cls = registry.find(transport) if isinstance(transport, str) else transport
         self.random = random.Random(seed)
-        self.pair = _native.Pair(*(config(address, **settings) for address in ADDRESSES), seed)
+        self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [
             Side(endpoint, cls(endpoint, timing), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
@@ -147,7 +149,7 @@ class PairRig:
             endpoint, other = self.sides[here].endpoint, self.sides[there].endpoint
             endpoint.set_qkey(QKEY)
             self.sides[here].peer = endpoint.connect(
-                ADDRESSES[there], MACS[there], other.data_qp, other.recovery_qp, QKEY
+                addresses[there], MACS[there], other.data_qp, other.recovery_qp, QKEY
             )
 
     @property

@@ -238,6 +238,7 @@ def test_there_is_one_at_a_time(nodes):
 def test_a_peer_is_connected_once(nodes):
     alice, bob = nodes
     refused(errno.EISCONN, alice.messages.connect, ADDRESSES[1], 2, bob.messages.qpns, QKEY)
+    refused(errno.EAFNOSUPPORT, alice.messages.connect, "fd53::2", 2, bob.messages.qpns, QKEY)
 
 
 def test_closing_flushes(nodes):

@@ -4,7 +4,10 @@
 import errno
 
 import pytest
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
 
+from softroce_lab import _native
 from softroce_lab.rnic import (
     AH,
     CQ,
@@ -14,6 +17,7 @@ from softroce_lab.rnic import (
     QP,
     SGE,
     AHAttr,
+    Context,
     GlobalRoute,
     PyverbsRDMAError,
     PyverbsUserError,
@@ -52,7 +56,7 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND_WITH_IMM,
 )
 from tests.native.frames import Frame
-from tests.rnic.conftest import ADDRESSES, QKEY, ud_resources
+from tests.rnic.conftest import ADDRESSES, QKEY, message_config, ud_resources
 
 GRH = 40
 PATH_MTU = 2048
@@ -224,7 +228,7 @@ def mr(pd):
 
 @pytest.fixture
 def route(pd):
-    return AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=GID.of_ipv4(ADDRESSES[1]))))
+    return AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=GID.of_address(ADDRESSES[1]))))
 
 
 def test_nothing_can_be_posted_in_reset(fresh, mr, route):
@@ -330,11 +334,13 @@ def test_a_request_has_elements_as_it_says(talkers):
 
 
 def test_gids():
-    gid = GID.of_ipv4(0x0A000002)
+    gid = GID.of_address(0x0A000002)
     assert gid.gid == "0000:0000:0000:0000:0000:ffff:0a00:0002"
     assert gid == GID("::ffff:10.0.0.2")
     assert gid.ipv4 == 0x0A000002
+    assert gid.address == 0x0A000002
     assert GID("fe80::1").ipv4 is None
+    assert GID.of_address(GID("fe80::1").address) == GID("fe80::1")
     with pytest.raises(PyverbsUserError, match="no gid"):
         GID("no gid")
 
@@ -343,7 +349,7 @@ def test_addresses_that_cannot_be_reached(context, pd):
     for attr in (
         AHAttr(is_global=0, dlid=5),
         AHAttr(is_global=1, gr=GlobalRoute(dgid=GID("fe80::1"))),
-        AHAttr(is_global=1, port_num=2, gr=GlobalRoute(dgid=GID.of_ipv4(1))),
+        AHAttr(is_global=1, port_num=2, gr=GlobalRoute(dgid=GID.of_address(1))),
     ):
         refused(errno.EINVAL, lambda attr=attr: AH(pd, attr=attr))
     with pytest.raises(PyverbsUserError):
@@ -377,7 +383,11 @@ def test_a_datagram_arrives_behind_its_grh(pair, talkers, length):
     assert received.wc_flags == IBV_WC_GRH
     assert bob.mr.read(length, GRH) == payload[:length]
     assert set(bob.mr.read(bob.mr.length - GRH - length, GRH + length)) == {0xEE}
-    assert bob.mr.read(8, 32) == b"".join(each.to_bytes(4, "big") for each in ADDRESSES)
+    header = IP(bob.mr.read(GRH - 20, 20))
+    assert (header.src, header.dst, header.proto) == ("10.0.0.1", "10.0.0.2", 17)
+    assert header.len == 20 + 8 + 12 + 8 + length + -length % 4 + 4
+    assert bytes(header) == bytes(IP(src="10.0.0.1", dst="10.0.0.2", proto=17, len=header.len,
+                                     tos=2, id=0, flags="DF"))  # fmt: skip
     assert "IBV_WC_RECV" in str(received)
 
 
@@ -394,6 +404,31 @@ def test_an_answer_finds_its_way_by_completion_and_grh(pair, talkers):
     bob.qp.post_send(request)
     run(pair)
     assert alice.mr.read(8, 1000 + GRH) == b"question"
+
+
+def test_datagrams_over_ipv6():
+    """There and back by the IPv6 header that stands before what arrived."""
+    addresses = [0xFD536C61_62000000_00000000_0A000001, 0xFD536C61_62000000_00000000_0A000002]
+    pair = _native.Pair(*(message_config(address) for address in addresses), 1)
+    with Context(pair.side(0)) as first, Context(pair.side(1)) as second:
+        alice, bob = (ud_resources(context) for context in (first, second))
+        assert first.query_gid(1, 0) == GID("fd53:6c61:6200::a00:1")
+        bob.receive(100)
+        alice.receive(100, offset=1000)
+        alice.mr.write(b"question", 8)
+        alice.send(bob, 8)
+        run(pair)
+        _, (received,) = bob.cq.poll()
+        header = IPv6(bob.mr.read(GRH, 0))
+        assert (header.version, header.nh, header.plen) == (6, 17, 8 + 12 + 8 + 8 + 4)
+        assert [header.src, header.dst] == ["fd53:6c61:6200::a00:1", "fd53:6c61:6200::a00:2"]
+        request = SendWR(num_sge=1, sg=[bob.sge(8, GRH)])
+        request.set_wr_ud(AH(bob.pd, wc=received, grh=bob.mr.buf), received.src_qp, QKEY)
+        bob.qp.post_send(request)
+        run(pair)
+        assert alice.mr.read(8, 1000 + GRH) == b"question"
+        to_ipv4 = AHAttr(is_global=1, gr=GlobalRoute(dgid=GID.of_address(ADDRESSES[0])))
+        refused(errno.EINVAL, lambda: AH(alice.pd, attr=to_ipv4))
 
 
 def test_datagrams_arrive_in_the_order_posted(pair, talkers):

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The two headers that RoCEv2 lies upon (IBA annex A17.3): how each is written and read, and what
+// of it routers may change, so that it counts as ones in the ICRC (A17.3.2).
+#pragma once
+
+#include "bytes.hpp"
+#include "packet.hpp"
+
+namespace softroce {
+
+inline constexpr std::uint8_t kProtocolUdp = 17;
+inline constexpr std::uint8_t kHopLimit = 64;
+inline constexpr std::uint8_t kEct0 = 2;  // ECN-capable, RFC 3168
+inline constexpr std::uint8_t kEcnMask = 3;
+
+struct Ipv4 {
+  static constexpr std::uint16_t kEthertype = 0x0800;
+  static constexpr std::size_t kBytes = 20;
+  // Little-endian words from the IP header to the BTH.
+  static constexpr std::uint64_t kMask[5] = {
+      0xFF00,       // DSCP and ECN
+      0xFFFF00FF,   // TTL, IP checksum
+      0,            // destination address, UDP ports
+      0xFFFF'0000,  // UDP checksum
+      0xFF,         // BTH resv8a: FECN, BECN
+  };
+
+  static void put(const Packet& packet, std::size_t udp_bytes, std::uint8_t* ip) {
+    ip[0] = 0x45;
+    ip[1] = kEct0;
+    store16(ip + 2, static_cast<std::uint16_t>(kBytes + udp_bytes));
+    store16(ip + 4, 0);
+    store16(ip + 6, kDontFragment);
+    ip[8] = kHopLimit;
+    ip[9] = kProtocolUdp;
+    store16(ip + 10, 0);
+    store32(ip + 12, packet.source.ipv4());
+    store32(ip + 16, packet.destination.ipv4());
+    store<std::uint16_t>(ip + 10, checksum(ip));
+  }
+
+  // UDP in one piece, behind a header without options.
+  static bool is_plain_udp(const std::uint8_t* ip) {
+    const bool fragment = (load16(ip + 6) & 0x3FFF) != 0;
+    return ip[0] == 0x45 && ip[9] == kProtocolUdp && !fragment;
+  }
+  static std::size_t packet_bytes(const std::uint8_t* ip) { return load16(ip + 2); }
+  static std::uint8_t ecn(const std::uint8_t* ip) { return ip[1] & kEcnMask; }
+  static Gid source(const std::uint8_t* ip) { return Gid::of_ipv4(load32(ip + 12)); }
+  static Gid destination(const std::uint8_t* ip) { return Gid::of_ipv4(load32(ip + 16)); }
+
+ private:
+  static constexpr std::uint16_t kDontFragment = 0x4000;
+
+  static std::uint16_t checksum(const std::uint8_t* ip) {
+    std::uint32_t sum = 0;
+    for (std::size_t i = 0; i < kBytes; i += 2) sum += load<std::uint16_t>(ip + i);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum += sum >> 16;
+    return static_cast<std::uint16_t>(~sum);  // in the byte order of the sum: network
+  }
+};
+
+struct Ipv6 {  // RFC 8200; the flow label is zero, as Linux's rxe has it
+  static constexpr std::uint16_t kEthertype = 0x86DD;
+  static constexpr std::size_t kBytes = 40;
+  static constexpr std::uint64_t kMask[7] = {
+      0xFF00'0000'FFFF'FF0F,  // traffic class, flow label; hop limit
+      0,
+      0,
+      0,
+      0,                      // addresses
+      0xFFFF'0000'0000'0000,  // UDP checksum
+      0xFF'0000'0000,         // BTH resv8a
+  };
+
+  static void put(const Packet& packet, std::size_t udp_bytes, std::uint8_t* ip) {
+    store32(ip, 6U << 28 | std::uint32_t{kEct0} << 20);
+    store16(ip + 4, static_cast<std::uint16_t>(udp_bytes));
+    ip[6] = kProtocolUdp;
+    ip[7] = kHopLimit;
+    put_gid(packet.source, ip + 8);
+    put_gid(packet.destination, ip + 24);
+  }
+
+  // UDP right behind this header. A mapped address is IPv4's and never on the wire.
+  static bool is_plain_udp(const std::uint8_t* ip) {
+    return ip[0] >> 4 == 6 && ip[6] == kProtocolUdp && !source(ip).is_ipv4() &&
+           !destination(ip).is_ipv4();
+  }
+  static std::size_t packet_bytes(const std::uint8_t* ip) { return kBytes + load16(ip + 4); }
+  static std::uint8_t ecn(const std::uint8_t* ip) { return ip[1] >> 4 & kEcnMask; }
+  static Gid source(const std::uint8_t* ip) { return {load64(ip + 8), load64(ip + 16)}; }
+  static Gid destination(const std::uint8_t* ip) { return {load64(ip + 24), load64(ip + 32)}; }
+
+ private:
+  static void put_gid(const Gid& gid, std::uint8_t* at) {
+    store64(at, gid.high);
+    store64(at + 8, gid.low);
+  }
+};
+
+}  // namespace softroce
