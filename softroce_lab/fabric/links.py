@@ -23,13 +23,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any
-
-from pyroute2 import IPRoute
-from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST
-from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.rtnl import RTM_NEWLINK
-from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from softroce_lab.fabric import rtnetlink
 from softroce_lab.fabric.rtnetlink import Ip, Message, Way
@@ -52,47 +45,22 @@ _ETHTOOL_STXCSUM = 0x17
 def create(links: Iterable[Link], mtu: int, namespaces: Mapping[str, int]) -> None:
     """Make all veth pairs, down, with the plan's names, indexes and addresses.
 
-    `namespaces` maps each node to a descriptor of its namespace. NetlinkError.
+    `namespaces` maps each node to a descriptor of its namespace. OSError.
     """
-    messages = [_new_pair(link, mtu, namespaces) for link in links]
-    with IPRoute() as netlink:
-        netlink.nlm_request_batch(messages)
 
+    def end(port: Port) -> bytes:
+        namespace = namespaces[port.node]
+        return rtnetlink.veth_end(port.ifindex, port.name, port.mac, mtu, namespace)
 
-def _new_pair(link: Link, mtu: int, namespaces: Mapping[str, int]) -> ifinfmsg:
-    peer = {"index": link.b.ifindex, "attrs": _end(link.b, mtu, namespaces[link.b.node])}
-    veth = {"attrs": [("VETH_INFO_PEER", peer)]}
-    kind = {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", veth)]}
-    message = ifinfmsg()
-    message["index"] = link.a.ifindex
-    message["attrs"] = [*_end(link.a, mtu, namespaces[link.a.node]), ("IFLA_LINKINFO", kind)]
-    message["header"] = {
-        "type": RTM_NEWLINK,
-        "flags": NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
-    }
-    return message
-
-
-def _end(port: Port, mtu: int, namespace: int) -> list[tuple[str, Any]]:
-    return [
-        ("IFLA_IFNAME", port.name),
-        ("IFLA_ADDRESS", port.mac),
-        ("IFLA_MTU", mtu),
-        ("IFLA_NET_NS_FD", namespace),
-        # One queue: an AF_XDP socket serves one, and one keeps the frames of a link in order.
-        ("IFLA_NUM_TX_QUEUES", 1),
-        ("IFLA_NUM_RX_QUEUES", 1),
-    ]
+    rtnetlink.request([rtnetlink.veth(end(link.a), end(link.b)) for link in links])
 
 
 def delete(ports: Iterable[tuple[int, str]]) -> None:
     """Delete these (index, name), where they exist, in the calling thread's namespace."""
-    with IPRoute() as netlink:
-        for index, name in ports:
-            with contextlib.suppress(NetlinkError):
-                (present,) = netlink.link("get", index=index)
-                if present.get("ifname") == name:
-                    netlink.link("del", index=index)
+    for index, name in ports:
+        with contextlib.suppress(OSError):
+            if socket.if_indextoname(index) == name:
+                rtnetlink.request([rtnetlink.no_link(index)])
 
 
 def silence(node: Node) -> None:
