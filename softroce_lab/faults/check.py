@@ -6,13 +6,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import gcd
+from typing import TypeVar
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.effects import (
     Blackout,
-    Delay,
+    Effect,
     Fault,
     Filter,
     NamedDrop,
@@ -28,7 +29,16 @@ from softroce_lab.units import format_rate
 MAX_RULES = 8  # LAB_FAULT_RULES of xdp/lab_fault.h: on one directed link, named drops aside
 MAX_PARTS = 4  # LAB_SHAPE_PARTS of xdp/lab_shape.h: delays, and queues, of one directed link
 MAX_NAMES = 4096  # named drops on one directed link
+MAX_NAMES_OF_LAB = 8192  # half of what the switches' table of names holds: they change in two slots
 ETHERNET_BYTES = 14
+
+_MANY = 2**63
+_IN_XDP = ("rules", MAX_RULES, _MANY)  # what they are called, how many a directed link, a lab
+_BOUNDS = {
+    "named-drop": ("named drops", MAX_NAMES, MAX_NAMES_OF_LAB),
+    "delay": ("delays", MAX_PARTS, _MANY),
+    "queue": ("rates", MAX_PARTS, _MANY),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,16 +54,31 @@ class Placed:
         return self.source.error(self.place, what, hint=hint)
 
 
-def check(plan: Plan, placed: Sequence[Placed]) -> None:
-    """UserError, at the later of two that contradict each other, for the first thing wrong."""
+def check(plan: Plan, placed: Iterable[Placed]) -> list[Placed]:
+    """All of `placed`; UserError, at the later of two that contradict each other, if any do."""
+    every = list(_bounded(plan, placed))
     on_link: dict[int, list[Placed]] = collections.defaultdict(list)
-    for item in placed:
+    for item in every:
         on_link[item.fault.directed_link].append(item)
     for directed_link, items in on_link.items():
         where = _name(plan, directed_link)
-        for test in (_check_counts, _check_names, _check_losses, _check_shapes, _check_reorders):
+        for test in (_check_names, _check_losses, _check_shapes, _check_reorders):
             test(items, where)
         _check_rates(items, plan.mtu, where)
+    return every
+
+
+def _bounded(plan: Plan, placed: Iterable[Placed]) -> Iterator[Placed]:
+    """Pass them on; UserError as soon as there are too many, for a file may ask for millions."""
+    counts: collections.Counter[tuple[str, int]] = collections.Counter()
+    for item in placed:
+        what, most, among = _BOUNDS.get(item.fault.effect.kind, _IN_XDP)
+        for where, bound in ((item.fault.directed_link, most), (-1, among)):
+            counts[what, where] += 1
+            if counts[what, where] > bound:
+                place = "in the lab" if where < 0 else f"on {_name(plan, where)}"
+                raise item.error(f"more than {bound} {what} act {place}")
+        yield item
 
 
 def _name(plan: Plan, directed_link: int) -> str:
@@ -61,33 +86,18 @@ def _name(plan: Plan, directed_link: int) -> str:
     return f"{sender} -> {receiver}"
 
 
-def _of(items: Iterable[Placed], kind: type) -> list[Placed]:
-    return [item for item in items if isinstance(item.fault.effect, kind)]
+E = TypeVar("E", bound=Effect)
 
 
-def _check_counts(items: Sequence[Placed], where: str) -> None:
-    def in_xdp(item: Placed) -> bool:
-        return not isinstance(item.fault.effect, NamedDrop | Queue | Delay)
-
-    bounds: tuple[tuple[str, int, Callable[[Placed], bool]], ...] = (
-        ("rules", MAX_RULES, in_xdp),
-        ("named drops", MAX_NAMES, lambda item: isinstance(item.fault.effect, NamedDrop)),
-        ("delays", MAX_PARTS, lambda item: isinstance(item.fault.effect, Delay)),
-        ("rates", MAX_PARTS, lambda item: isinstance(item.fault.effect, Queue)),
-    )
-    for what, most, counts in bounds:
-        over = list(filter(counts, items))[most:]
-        if over:
-            raise over[0].error(f"more than {most} {what} act on {where}")
+def _of(items: Iterable[Placed], kind: type[E]) -> list[tuple[Placed, E]]:
+    return [(item, item.fault.effect) for item in items if isinstance(item.fault.effect, kind)]
 
 
 def _check_names(items: Sequence[Placed], where: str) -> None:
     """A name is one entry of the switch's table."""
-    names: dict[tuple[object, ...], Placed] = {}
-    for item in _of(items, NamedDrop):
-        effect = item.fault.effect
-        assert isinstance(effect, NamedDrop)  # noqa: S101 - what _of found
-        name = (effect.message, effect.packet, effect.qpn, effect.psn, effect.absolute)
+    names: dict[NamedDrop, Placed] = {}
+    for item, effect in _of(items, NamedDrop):
+        name = dataclasses.replace(effect, iters=())
         if name in names:
             first = names[name].fault.rule
             what = f"the packet is named twice on {where}, first by rule {first!r}"
@@ -112,34 +122,33 @@ def _share_packets(a: Filter, b: Filter) -> bool:
 
 
 def _check_shapes(items: Sequence[Placed], where: str) -> None:
-    for kind, what in ((Queue, "rate"), (Delay, "delay")):
-        for first, second in itertools.combinations(_of(items, kind), 2):
+    for word in ("rate", "delay"):
+        parts = [item for item in items if item.fault.word == word]
+        for first, second in itertools.combinations(parts, 2):
             if overlap(first.fault.window, second.fault.window):
-                text = f"{where} has a {what} already, by rule {first.fault.rule!r}"
-                raise second.error(text, hint="give one of them other links or times")
+                what = f"{where} has a {word} already, by rule {first.fault.rule!r}"
+                raise second.error(what, hint="give one of them other links or times")
 
 
 def _check_reorders(items: Sequence[Placed], where: str) -> None:
     """What skips the delay needs one, as in netem; how far packets are moved is the link's."""
-    delays = _of(items, Delay)
+    delayed = [item.fault.window for item in items if item.fault.word == "delay"]
     reorders = _of(items, Reorder)
-    for item in reorders:
-        extra = item.fault.effect.extra_ns  # type: ignore[union-attr]
-        first = reorders[0].fault
-        if extra != first.effect.extra_ns:  # type: ignore[union-attr]
-            what = f"{where} reorders by another time already, by rule {first.rule!r}"
+    for item, effect in reorders:
+        first, its_effect = reorders[0]
+        if effect.extra_ns != its_effect.extra_ns:
+            what = f"{where} reorders by another time already, by rule {first.fault.rule!r}"
             raise item.error(what)
-        if not extra and not any(overlap(item.fault.window, d.fault.window) for d in delays):
+        if not effect.extra_ns and not any(overlap(item.fault.window, w) for w in delayed):
             what = f"reorder lets packets skip the delay, and {where} has none"
             raise item.error(what, hint="add a delay, or hold them back: reorder: 1% by 100us")
 
 
 def _check_rates(items: Sequence[Placed], mtu: int, where: str) -> None:
     least = (mtu + ETHERNET_BYTES) * 8
-    for item in _of(items, Queue):
-        rate = item.fault.effect.rate_bps  # type: ignore[union-attr]
-        if rate < least:
-            what = f"rate {format_rate(rate)} on {where} is below one frame a second"
+    for item, queue in _of(items, Queue):
+        if queue.rate_bps < least:
+            what = f"rate {format_rate(queue.rate_bps)} on {where} is below one frame a second"
             raise item.error(what, hint=f"at least {least} bit, for an MTU of {mtu} bytes")
 
 

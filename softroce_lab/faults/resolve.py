@@ -92,18 +92,20 @@ def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) ->
     UserError if a rule's pattern matches no link, a name is used twice, faults on one directed
     link contradict each other, or there are more of them than a switch holds.
     """
-    ground = Ground.of(plan, seed)
-    placed = [Placed(fault) for fault in plan.faults]
-    taken = {fault.rule for fault in plan.faults}
-    for group in added:
-        if isinstance(group, LinkFaults):
-            placed += _at_links(group, ground)
-        else:
-            placed += _by_rules(group, ground, taken)
-    check.check(plan, placed)
+    placed = check.check(plan, _all(plan, added, Ground.of(plan, seed)))
     ordered = in_order(item.fault for item in placed)
     faults = tuple(dataclasses.replace(fault, rule_id=n) for n, fault in enumerate(ordered))
     return with_digest(dataclasses.replace(plan, faults=faults))
+
+
+def _all(plan: Plan, added: Iterable[FaultRules | LinkFaults], ground: Ground) -> Iterator[Placed]:
+    yield from map(Placed, plan.faults)
+    taken = {fault.rule for fault in plan.faults}
+    for group in added:
+        if isinstance(group, LinkFaults):
+            yield from _at_links(group, ground)
+        else:
+            yield from _by_rules(group, ground, taken)
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:

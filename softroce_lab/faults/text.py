@@ -161,7 +161,8 @@ def _depth(packets: int | None, size_bytes: int | None) -> str:
 def _delay(effect: Delay) -> str:
     words = [time_text(effect.delay_ns)]
     if effect.jitter_ns:
-        words += [time_text(effect.jitter_ns), "distribution", effect.distribution]
+        words.append(time_text(effect.jitter_ns))
+        words += [] if effect.distribution == "uniform" else [f"distribution {effect.distribution}"]
         words += [] if effect.preserve else ["reorder allow"]
     return " ".join(words)
 

@@ -46,6 +46,24 @@ class Filled(Model):
                 raise KeyedError(key, f"{key!r} has no value")
         return data
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, value in schema.get("properties", {}).items():
+            schema["properties"][name] = _without_null(value)
+        return schema
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a key takes if it stands there."""
+    choice = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key not in {"anyOf", "default"}}
+    if not choice:
+        return schema
+    return {**rest, **(choice[0] if len(choice) == 1 else {"anyOf": choice})}
+
 
 class Compact(Filled):
     """A model that may be written in words."""
@@ -87,7 +105,6 @@ class Compact(Filled):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         keyed = super().__get_pydantic_json_schema__(core_schema, handler)
-        keyed = handler.resolve_ref_schema(keyed)
         return {"anyOf": [{"type": "string"}, keyed]}
 
 
