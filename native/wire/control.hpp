@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The side of the wire stage that others talk to (protocol.hpp).
+#pragma once
+
+#include <string>
+
+#include "protocol.hpp"
+#include "stage.hpp"
+
+namespace softroce::wire {
+
+class Control {
+ public:
+  // Listens at `path`. Throws std::system_error.
+  Control(Stage& stage, const std::string& path);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  // Serves until a signal comes (SIGTERM, SIGINT; blocked in all threads), or `over` is readable.
+  void serve(int over);
+
+ private:
+  void accept_one();
+  void answer(int client);
+  std::string reply_to(const Request& request, int descriptor);
+
+  Stage& stage_;
+  std::string path_;
+  int epoll_, listener_, signals_;
+};
+
+}  // namespace softroce::wire

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the wire stage reads in a frame, and what it writes there: the CE mark, and the cut of a
+// trimmed packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace softroce::wire {
+
+// Whether a sender said ECT(0) or ECT(1) (RFC 3168), or a queue before this one CE.
+bool ecn_capable(const std::uint8_t* frame, std::size_t bytes);
+// Sets CE; the frame is ecn_capable.
+void mark_ce(std::uint8_t* frame);
+
+// What trimming leaves of a frame: its headers up to ours, and an ICRC. 0: it is none of our data
+// packets, or trimmed already.
+std::size_t trimmed_bytes(const std::uint8_t* frame, std::size_t bytes);
+// Cuts a frame for which `trimmed_bytes` is not 0: new lengths, checksum, DSCP and ICRC.
+void trim(std::uint8_t* frame);
+
+}  // namespace softroce::wire

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One directed link: a queue, a transmitter, and the way to the far end. It is told the time and
+// holds no frames, only what it must know of them, so that the simulator runs it too.
+//
+// All times are exact: a link that is looked at late says what would have happened in time. Each
+// frame keeps the rate and the delay that held when it arrived.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "../../xdp/lab_shape.h"
+#include "../engine/units.hpp"
+#include "figures.hpp"
+
+namespace softroce::wire {
+
+struct Frame {
+  std::uint32_t handle = 0;          // the caller's
+  std::uint32_t length = 0;          // bytes from the Ethernet header on
+  std::uint32_t trimmed_length = 0;  // what trimming would leave; 0: it cannot be trimmed
+  bool ecn_capable = false;
+  bool roce = false;
+  bool copy = false;  // the second of a duplicated frame
+
+  // Set by the link.
+  bool marked = false;   // CE is to be set
+  bool trimmed = false;  // the payload is to be cut
+  bool chosen = false;   // to leave out of turn
+  Time arrival = 0;
+  std::uint64_t turn = 0;  // in order of transmission
+};
+
+struct Departure {
+  Time at;
+  Frame frame;
+};
+
+enum class Offered : std::uint8_t { taken, dropped };
+
+class ShapedLink {
+ public:
+  // Frames that it holds keep their times.
+  void shape(const lab_shape& shape);
+  // The moment 0 of windows.
+  void set_epoch(Time epoch) { epoch_ = epoch; }
+
+  // A frame arrives at `now`; frames arrive in the order of time, or are taken as if they did. It
+  // may be marked or trimmed if it is taken. Departures that are certain by now go to `out`.
+  Offered offer(Frame& frame, const lab_leg& leg, Time now, std::vector<Departure>& out);
+  // Lets the transmitter run up to `now`.
+  void advance(Time now, std::vector<Departure>& out);
+  // When it must next be advanced; kNever: nothing waits.
+  Time next() const { return waiting_packets() == 0 ? kNever : busy_until_; }
+
+  // The caller reports each frame that departed, in that order: released at `at` instead of `due`,
+  // or lost on the way out.
+  void released(const Frame& frame, Time due, Time at);
+  enum class Loss : std::uint8_t { port_down, tx_failed };
+  void lost(const Frame& frame, Loss why);
+  // A frame that a rule took before it came here.
+  void gone(const Frame& frame);
+  // No memory was left for a second copy.
+  void copy_missed() { ++figures_.copies_missed; }
+
+  std::uint64_t waiting_bytes() const { return data_.bytes + trimmed_.bytes; }
+  std::uint64_t waiting_packets() const { return data_.frames.size() + trimmed_.frames.size(); }
+  LinkFigures figures() const;
+
+ private:
+  struct Waiting {
+    Frame frame;
+    std::uint64_t rate_bps;
+    Time delay;
+    bool preserve;
+  };
+  struct Queue {
+    std::deque<Waiting> frames;
+    std::uint64_t bytes = 0;
+    void push(const Waiting& waiting) {
+      frames.push_back(waiting);
+      bytes += waiting.frame.length;
+    }
+    Waiting pop() {
+      const Waiting first = frames.front();
+      frames.pop_front();
+      bytes -= first.frame.length;
+      return first;
+    }
+  };
+
+  const lab_queue* queue_at(Time now) const;
+  const lab_delay* delay_at(Time now) const;
+  Waiting prepare(const Frame& frame, const lab_leg& leg, const lab_queue* queue, Time now) const;
+  bool enqueue(Waiting& waiting, const lab_queue* queue);
+  bool trim(Waiting& waiting, const lab_queue& queue);
+  void transmit(const Waiting& waiting, Time at, std::vector<Departure>& out);
+  Time transmission(std::uint32_t bytes, std::uint64_t rate_bps, bool goes_on);
+  void leave(const Frame& frame);
+
+  lab_shape shape_{};
+  Time epoch_ = 0;
+  Queue data_, trimmed_;
+  Time busy_until_ = 0;             // when the transmitter has sent what it began
+  std::uint64_t carried_rate_ = 0;  // of the remainder
+  std::uint64_t carry_ = 0;         // of a picosecond, in parts of 1/carried_rate_
+  Time last_due_ = 0;               // of the frames that keep their order
+  std::uint64_t turns_ = 0;         // frames transmitted
+  std::uint64_t left_ = 0;          // of them, those released or lost
+  std::uint64_t left_up_to_ = 0;    // the highest turn that left, plus one
+  LinkFigures figures_{};
+};
+
+// Trimmed frames wait in a queue of their own, as long as the other one may get in bytes, and no
+// longer than this in packets.
+inline constexpr std::uint64_t kTrimmedPackets = 1024;
+
+}  // namespace softroce::wire

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What goes over wire.sock, a SOCK_SEQPACKET socket: one packet asks, one answers, in the machine's
+// byte order. softroce_lab/fabric/wire_layout.py holds the same layouts.
+#pragma once
+
+#include <cstdint>
+
+#include "../../xdp/lab_shape.h"
+
+namespace softroce::wire {
+
+enum class Operation : std::uint32_t {
+  open_port = 1,  // with a descriptor of the port's network namespace (SCM_RIGHTS)
+  shape = 2,
+  epoch = 3,
+  link_figures = 4,   // answered by struct LinkFigures
+  port_figures = 5,   // struct PortFigures
+  stage_figures = 6,  // struct StageFigures
+};
+
+struct Request {
+  Operation operation;
+  std::uint32_t number;  // directed link, or ifindex of a port
+  union {
+    struct {
+      std::uint32_t rx_link, tx_link;
+    } port;
+    lab_shape shape;
+    std::uint64_t epoch_ns;  // CLOCK_MONOTONIC
+  };
+};
+
+enum class Status : std::uint32_t {
+  done = 0,
+  failed = 1,   // followed by what went wrong, as text
+  no_room = 2,  // by struct NoRoom
+};
+
+struct Answer {
+  Status status;
+  std::uint32_t bytes;  // that follow
+};
+
+// A shape is refused: its queue and delay may hold more frames than there are.
+struct NoRoom {
+  std::uint64_t needed_frames;  // of this directed link
+  std::uint64_t available_frames;
+  std::uint64_t all_frames;
+};
+
+}  // namespace softroce::wire
