@@ -8,7 +8,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.topology.digest import with_digest
-from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.plan import Node, Plan
 
 PLAN = topology.load("leaf-spine")
 
@@ -19,6 +19,11 @@ def test_the_digest_is_that_of_the_rest_of_the_plan() -> None:
     assert topology.load("leaf-spine").digest == PLAN.digest
 
 
+def readdressed(node: Node) -> Node:
+    (port,) = node.ports
+    return dataclasses.replace(node, ports=(dataclasses.replace(port, address="10.9.9.9"),))
+
+
 @pytest.mark.parametrize(
     "plan",
     [
@@ -27,6 +32,7 @@ def test_the_digest_is_that_of_the_rest_of_the_plan() -> None:
         dataclasses.replace(PLAN, mtu=1500),
         dataclasses.replace(PLAN, load_balancing="spray"),
         dataclasses.replace(PLAN, nodes=PLAN.nodes[::-1]),
+        dataclasses.replace(PLAN, nodes=(readdressed(PLAN.nodes[0]), *PLAN.nodes[1:])),
         dataclasses.replace(PLAN, links=PLAN.links[:-1]),
         dataclasses.replace(PLAN, routes=PLAN.routes[:-1]),
         dataclasses.replace(PLAN, routes=PLAN.routes[1:]),

@@ -3,9 +3,13 @@
 
 import collections
 from fractions import Fraction
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.topology.generators import expand
 from softroce_lab.topology.model import Graph, LinkSpec, TopologyFile
@@ -22,6 +26,8 @@ from softroce_lab.topology.shapes import (
     Star,
     TwoSites,
 )
+from softroce_lab.topology.validation import validate
+from softroce_lab.topology.yaml_source import Source
 
 
 def nodes_of(graph: Graph) -> dict[str, str | None]:
@@ -188,6 +194,41 @@ ALL = [
 @pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.kind)
 def test_shapes_know_how_many_links_they_make(shape: Shape) -> None:
     assert shape._links() == len(expand(Graph(generator=shape)).links or ())
+
+
+small = st.integers(0, 9)
+sizes = {
+    "star": ["hosts"],
+    "dumbbell": ["hosts_per_side"],
+    "parallel-paths": ["paths", "hosts_per_side"],
+    "leaf-spine": ["leaves", "spines", "hosts_per_leaf"],
+    "fat-tree": ["k"],
+    "clos": ["pods", "leaves", "hosts", "oversubscription"],
+    "two-sites": ["leaves", "spines", "hosts_per_leaf"],
+    "dual-rail": ["rails", "leaves", "spines", "hosts_per_leaf"],
+}
+any_shape = st.one_of(
+    st.fixed_dictionaries({"kind": st.just(kind), **dict.fromkeys(keys, small)})
+    for kind, keys in sizes.items()
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(any_shape)
+def test_any_sizes_make_a_lab_or_are_a_user_error(shape: dict[str, Any]) -> None:
+    data = {"name": "x", "topology": {"generator": shape}}
+    try:
+        plan = resolve(validate(TopologyFile, Source(None, data, {}, {})))
+    except UserError:
+        return
+    for host in plan.hosts:
+        assert [port.name for port in host.ports] == [
+            f"eth{rail}" for rail in range(1, len(host.ports) + 1)
+        ]
+    reachable = collections.Counter(route.destination for route in plan.routes)
+    planes = shape.get("rails", 1)
+    switches = len(plan.nodes) - len(plan.hosts)
+    assert set(reachable.values()) == {switches // planes}
 
 
 def losses(shape: Generator) -> dict[str, set[float]]:
