@@ -17,7 +17,7 @@ struct LinkFigures {
   std::uint64_t duplicated, duplicated_roce;  // second copies made
   std::uint64_t copies_missed;                // not made, for no frame was free
   std::uint64_t released, released_roce;
-  std::uint64_t bytes;  // of the released ones, Ethernet headers included
+  std::uint64_t released_bytes;  // of the released ones, Ethernet headers included
   std::uint64_t dropped_limit, dropped_limit_roce;
   std::uint64_t gone, gone_roce;  // a rule took them, once they had crossed their uplink
   std::uint64_t lost_port_down, lost_port_down_roce;  // the port was down, or is no more

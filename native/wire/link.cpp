@@ -144,7 +144,7 @@ void ShapedLink::released(const Frame& frame, Time due, Time at) {
     figures_.first_bytes = frame.length;
   }
   figures_.released_roce += frame.roce;
-  figures_.bytes += frame.length;
+  figures_.released_bytes += frame.length;
   figures_.last_ns = at_ns;
   figures_.late_most_ns = std::max(figures_.late_most_ns, late_ns);
   figures_.late.add(late_ns);

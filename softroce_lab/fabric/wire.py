@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""softroce-wire: the lab's native process that holds frames for queues, rates and delays.
+
+XDP hands it the frames of shaped links by the AF_XDP sockets of the ports they arrive on, and it
+sends them out of the port that they were meant for (docs/wire-stage.md). What it is to do it is
+told over `wire.sock`, and there it says what became of the frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric import wire_layout
+from softroce_lab.fabric.wire_layout import (
+    LinkFigures,
+    NoRoom,
+    Operation,
+    PortFigures,
+    StageFigures,
+    Status,
+)
+from softroce_lab.faults.effects import Fault
+from softroce_lab.paths import native_program
+from softroce_lab.topology.plan import Plan, Port
+
+PROGRAM = "softroce-wire"
+SOCKET = "wire.sock"
+LOG = "wire.log"  # its standard error
+FILES = (LOG, SOCKET)  # in the lab's directory, to be announced in the ledger
+
+FRAME_BYTES = 4096
+TIMEOUT_S = 5.0
+
+_LEAST_FRAMES = 1 << 14  # 64 MiB
+_MOST_PORT_FRAMES = 2048  # that lie ready at each port: 5 ms at 400,000 frames a second
+_LEAST_PORT_FRAMES = 256
+_SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/stage.cpp)
+_RETRY_S = 0.005
+_LOG_LINES = 3  # of a dead stage, in the error
+
+
+def argv(bpffs: Path, directory: Path, frames: int, port_frames: int) -> list[str]:
+    """The command that serves the fabric whose maps are pinned in `bpffs`; SIGTERM ends it.
+
+    `frames` and `port_frames` are those of `pool`. EnvironmentLackError if it was never built.
+    """
+    program = str(native_program(PROGRAM))
+    return [program, str(bpffs), str(directory), str(frames), str(port_frames)]
+
+
+def pool(ports: int, frames: int = _LEAST_FRAMES) -> tuple[int, int]:
+    """(frames of the pool, those that lie ready at each of `ports` ports).
+
+    `frames` are wanted for shapes; what lies ready comes on top. The kernel adds some 110 bytes
+    a frame for each port.
+    """
+    ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, _LEAST_FRAMES // max(1, ports)))
+    return frames + ports * (ready + _SEND_FRAMES), ready
+
+
+def ports_for(plan: Plan, shaped: Collection[int]) -> list[Port]:
+    """The ports that need the stage's sockets so that the directed links `shaped` can be shaped.
+
+    That is every port of a switch from which such a link leaves, or at which one from a host
+    ends: frames may arrive at any of them, and leave by any.
+    """
+    switches = {node.name for node in plan.nodes if node.kind == "switch"}
+    served = set()
+    for link in plan.links:
+        for directed, sender, receiver in link.halves:
+            if directed in shaped:
+                served.add(sender.node if sender.node in switches else receiver.node)
+    return [port for node in plan.nodes if node.name in served & switches for port in node.ports]
+
+
+def links_of(plan: Plan) -> dict[int, tuple[int, int]]:
+    """ifindex -> (directed link that ends there, directed link that begins there)."""
+    halves = [half for link in plan.links for half in link.halves]
+    return {sender.ifindex: (directed ^ 1, directed) for directed, sender, _ in halves}
+
+
+class WireStage:
+    """The running stage of one lab, as its other processes see it.
+
+    Every method raises RunError if it is dead, with what it said last, or does not answer in
+    time.
+    """
+
+    def __init__(self, directory: Path, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect; a stage that was only just started is waited for."""
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._socket = self._connect(time.monotonic() + timeout_s)
+
+    def __enter__(self) -> WireStage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the stage, which goes on."""
+        self._socket.close()
+
+    def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> None:
+        """Take frames at a port, and send there; nothing happens if that is so already.
+
+        `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
+        descriptor of its network namespace.
+        """
+        body = wire_layout.ends(*ends)
+        self._ask(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+
+    def shape(self, directed: int, faults: Sequence[Fault]) -> None:
+        """Let the queues, delays and reorderings among a directed link's faults shape it from now.
+
+        Frames that it holds keep their times. Without any it passes frames on at once. UserError
+        if its queue and its delay may hold more frames than there are.
+        """
+        self._ask(Operation.SHAPE, directed, wire_layout.shape(faults))
+
+    def set_epoch(self, moment_ns: int) -> None:
+        """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""
+        self._ask(Operation.EPOCH, 0, wire_layout.epoch(moment_ns))
+
+    def link(self, directed: int) -> LinkFigures:
+        """What became of a directed link's frames."""
+        return LinkFigures.unpack(self._ask(Operation.LINK_FIGURES, directed))
+
+    def port(self, ifindex: int) -> PortFigures:
+        """What a port took and sent. RunError if it was never opened."""
+        return PortFigures.unpack(self._ask(Operation.PORT_FIGURES, ifindex))
+
+    def figures(self) -> StageFigures:
+        """Processor time, scheduling class, memory."""
+        return StageFigures.unpack(self._ask(Operation.STAGE_FIGURES))
+
+    # --- Asking ------------------------------------------------------------------------------
+
+    def _connect(self, deadline: float) -> socket.socket:
+        problem: OSError | str = "it does not answer"
+        while (left_s := deadline - time.monotonic()) > 0:
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                client.settimeout(left_s)
+                client.connect(str(self._directory / SOCKET))
+            except (FileNotFoundError, ConnectionRefusedError, TimeoutError) as error:
+                client.close()
+                problem = error
+                time.sleep(min(_RETRY_S, left_s))
+            else:
+                client.settimeout(self._timeout_s)
+                return client
+        raise self._dead(problem)
+
+    def _ask(
+        self, operation: Operation, number: int = 0, body: bytes = b"", fds: Iterable[int] = ()
+    ) -> bytes:
+        try:
+            message = wire_layout.request(operation, number, body)
+            socket.send_fds(self._socket, [message], list(fds))
+            status, payload = wire_layout.answer(self._socket.recv(wire_layout.ANSWER_MOST_BYTES))
+        except (OSError, ValueError) as error:
+            raise self._dead(error) from error
+        if status is Status.NO_ROOM:
+            raise _no_room(wire_layout.no_room(payload))
+        if status is Status.FAILED:
+            raise RunError(f"the wire stage refused: {payload.decode('utf-8', 'replace')}")
+        return payload
+
+    def _dead(self, problem: OSError | ValueError | str) -> RunError:
+        log = self._directory / LOG
+        return RunError(
+            f"the lab's wire stage does not answer: {problem}{_last_words(log)}",
+            hint=f"frames of shaped links are lost without it; its log is {log}; start the lab "
+            "again",
+        )
+
+
+def _no_room(refusal: NoRoom) -> UserError:
+    mib = FRAME_BYTES / 2**20
+    return UserError(
+        f"queue and delay of this link may hold {refusal.needed} frames, "
+        f"{refusal.needed * mib:.0f} MiB; the wire stage has {refusal.available} left of "
+        f"{refusal.all}, {refusal.all * mib:.0f} MiB",
+        hint="a shorter delay, a lower rate, or a smaller limit",
+    )
+
+
+def _last_words(log: Path) -> str:
+    """What the stage said last, to go behind an error."""
+    lines: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        lines = log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    return f"; it said: {' / '.join(lines)}" if lines else ""

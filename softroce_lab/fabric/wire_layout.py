@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What goes over wire.sock: the layouts of xdp/lab_shape.h and native/wire/{protocol,figures}.hpp.
+
+All in the machine's byte order. A directed link's shape is packed from its resolved faults; what
+the wire stage counted is unpacked into `LinkFigures`, `PortFigures` and `StageFigures`, which
+subtract: what was counted between two looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softroce_lab.fabric.fault_layout import window
+from softroce_lab.faults.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
+
+PARTS = 4  # LAB_SHAPE_PARTS: delays, and queues, of one directed link
+
+_DISTRIBUTIONS = {"uniform": 0, "normal": 1, "pareto": 2}  # enum lab_distribution
+_DELAY = struct.Struct("=QQII24s")
+_QUEUE = struct.Struct("=QQQQQII24s")
+_SHAPE = struct.Struct(f"=QII{PARTS * _DELAY.size}s{PARTS * _QUEUE.size}s")
+_REQUEST = struct.Struct(f"=II{_SHAPE.size}s")
+_ANSWER = struct.Struct("=II")
+_NO_ROOM = struct.Struct("=QQQ")
+
+ANSWER_MOST_BYTES = 1 << 16
+
+
+class Operation(enum.IntEnum):
+    """enum Operation."""
+
+    OPEN_PORT = 1
+    SHAPE = 2
+    EPOCH = 3
+    LINK_FIGURES = 4
+    PORT_FIGURES = 5
+    STAGE_FIGURES = 6
+
+
+class Status(enum.IntEnum):
+    """enum Status."""
+
+    DONE = 0
+    FAILED = 1
+    NO_ROOM = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Why a shape is refused, in frames of 4 KiB."""
+
+    needed: int
+    available: int
+    all: int
+
+
+def request(operation: Operation, number: int = 0, body: bytes = b"") -> bytes:
+    """struct Request."""
+    return _REQUEST.pack(operation, number, body)
+
+
+def ends(rx_link: int, tx_link: int) -> bytes:
+    """The directed links that end and begin at a port."""
+    return struct.pack("=II", rx_link, tx_link)
+
+
+def epoch(moment_ns: int) -> bytes:
+    """CLOCK_MONOTONIC of the timeline's moment 0."""
+    return struct.pack("=Q", moment_ns)
+
+
+def answer(packet: bytes) -> tuple[Status, bytes]:
+    """struct Answer and what follows it. ValueError if it is none."""
+    if len(packet) < _ANSWER.size:
+        raise ValueError(f"an answer of {len(packet)} bytes")
+    status, size = _ANSWER.unpack_from(packet)
+    if len(packet) != _ANSWER.size + size:
+        raise ValueError(f"an answer of {len(packet)} bytes, not {_ANSWER.size + size}")
+    return Status(status), packet[_ANSWER.size :]
+
+
+def no_room(payload: bytes) -> NoRoom:
+    """struct NoRoom."""
+    return NoRoom(*_NO_ROOM.unpack(payload))
+
+
+# --- Shapes ----------------------------------------------------------------------------------
+
+
+def _limit(number: int | None) -> int:
+    return CERTAIN if number is None else number
+
+
+def _delay(effect: Delay, when: Window) -> bytes:
+    kind = _DISTRIBUTIONS[effect.distribution]
+    return _DELAY.pack(effect.delay_ns, effect.jitter_ns, kind, effect.preserve, window(when))
+
+
+def _queue(effect: Queue, when: Window) -> bytes:
+    return _QUEUE.pack(
+        effect.rate_bps,
+        _limit(effect.limit_bytes),
+        _limit(effect.limit_packets),
+        _limit(effect.ecn_bytes),
+        _limit(effect.ecn_packets),
+        effect.trim,
+        0,
+        window(when),
+    )
+
+
+def shape(faults: Sequence[Fault]) -> bytes:
+    """struct lab_shape of one directed link, from its faults in their order.
+
+    Of several delays, or queues, the last whose window acts counts; so does, of several reorder
+    faults, what the last one lets packets wait. ValueError if there are more parts than fit.
+    """
+    delays = [_delay(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
+    queues = [_queue(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
+    extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
+    if max(len(delays), len(queues)) > PARTS:
+        raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
+    extra_ns = extras[-1] if extras else 0
+    return _SHAPE.pack(extra_ns, len(delays), len(queues), b"".join(delays), b"".join(queues))
+
+
+# --- Figures ---------------------------------------------------------------------------------
+
+_OCTAVE_BITS = 4
+_BUCKETS = 592
+
+
+def _lower_bounds() -> NDArray[np.int64]:
+    """The least value of each bucket, and of the one behind the last."""
+    index = np.arange(_BUCKETS + 1)
+    shift = np.maximum(0, (index >> _OCTAVE_BITS) - 1)
+    return np.where(index < 2 << _OCTAVE_BITS, index, (index - (shift << _OCTAVE_BITS)) << shift)
+
+
+_BOUNDS = _lower_bounds()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often each duration occurred, to within a sixteenth."""
+
+    counts: NDArray[np.uint64]
+
+    @property
+    def total(self) -> int:
+        """All that was counted."""
+        return int(self.counts.sum())
+
+    def percentile(self, percent: float) -> int | None:
+        """Nanoseconds that so many percent did not exceed, the middle of a bucket; None: empty."""
+        if not self.total:
+            return None
+        rank = max(1, int(np.ceil(self.total * percent / 100)))
+        bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
+        return int(_BOUNDS[bucket] + _BOUNDS[bucket + 1] - 1) // 2
+
+    def __sub__(self, before: Histogram) -> Histogram:
+        return Histogram(self.counts - before.counts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Figures:
+    """Numbers that grow, but for those in `_LEVELS`, which are as they are."""
+
+    _LEVELS: ClassVar[frozenset[str]] = frozenset()
+
+    def __sub__(self, before: Self) -> Self:
+        """What was counted since `before`; levels stay as they are now."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in self._LEVELS]
+        changes = {name: getattr(self, name) - getattr(before, name) for name in names}
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkFigures(_Figures):
+    """Of one directed link, since the stage began.
+
+    arrived + duplicated = released + dropped_limit + gone + lost_port_down + tx_failed + held +
+    waiting_packets. Names in `_roce` count UDP datagrams to port 4791 among them.
+    """
+
+    _LEVELS: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("held", "waiting_packets", "waiting_bytes"),
+            *("most_waiting_packets", "most_waiting_bytes"),
+            *("first_ns", "last_ns", "first_bytes", "late_most_ns"),
+        }
+    )
+
+    arrived: int
+    arrived_roce: int
+    duplicated: int  # second copies made
+    duplicated_roce: int
+    copies_missed: int  # not made, for no frame was free
+    released: int
+    released_roce: int
+    released_bytes: int  # of the released ones, Ethernet headers included
+    dropped_limit: int  # found the queue full
+    dropped_limit_roce: int
+    gone: int  # taken by a rule, once they had crossed their uplink
+    gone_roce: int
+    lost_port_down: int  # the port to leave by was down, or is no more
+    lost_port_down_roce: int
+    tx_failed: int  # the kernel took no more: lost by the emulator
+    tx_failed_roce: int
+    marked: int  # CE
+    trimmed: int
+    reordered: int  # chosen ones that really left out of turn
+    overtaken: int  # released after one that was sent later (RFC 4737)
+    held: int  # on the wire just now
+    waiting_packets: int  # in the queue just now
+    waiting_bytes: int
+    most_waiting_packets: int  # since the shape was set
+    most_waiting_bytes: int
+    first_ns: int  # CLOCK_MONOTONIC of the first and the last release
+    last_ns: int
+    first_bytes: int  # of the first release
+    late_most_ns: int
+    late: Histogram  # between the moment that was due and the release
+    residence: Histogram  # between arrival and release
+
+    @property
+    def rate_bps(self) -> float | None:
+        """Bits a second from the first release to the last; None before the second."""
+        took_ns = self.last_ns - self.first_ns
+        return 8e9 * (self.released_bytes - self.first_bytes) / took_ns if took_ns > 0 else None
+
+    def rate_since(self, before: LinkFigures) -> float | None:
+        """Bits a second from the last release that `before` knows to the last one now."""
+        took_ns = self.last_ns - before.last_ns
+        if not before.released:
+            return self.rate_bps
+        return (
+            8e9 * (self.released_bytes - before.released_bytes) / took_ns if took_ns > 0 else None
+        )
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> LinkFigures:
+        """struct LinkFigures."""
+        words = np.frombuffer(payload, np.uint64)
+        late, residence = words[-2 * _BUCKETS : -_BUCKETS], words[-_BUCKETS:]
+        names = [field.name for field in dataclasses.fields(cls)][:-2]
+        numbers = {name: int(word) for name, word in zip(names, words, strict=False)}
+        return cls(**numbers, late=Histogram(late), residence=Histogram(residence))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortFigures(_Figures):
+    """Of one port, since it was opened."""
+
+    _LEVELS: ClassVar[frozenset[str]] = frozenset(("is_gone",))
+
+    received: int
+    transmitted: int
+    unknown: int  # meant for a port that was never opened
+    lost_port_down: int
+    tx_failed: int
+    rx_ring_full: int  # this and the next two were lost before the stage saw them
+    rx_fill_ring_empty: int
+    rx_dropped: int
+    is_gone: int  # the interface is no more
+
+    @property
+    def lost_by_emulator(self) -> int:
+        """Frames that no fault took."""
+        before = self.rx_ring_full + self.rx_fill_ring_empty + self.rx_dropped
+        return before + self.unknown + self.lost_port_down + self.tx_failed
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> PortFigures:
+        """struct PortFigures."""
+        return cls(*(int(word) for word in np.frombuffer(payload, np.uint64)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageFigures(_Figures):
+    """Of the whole stage, since it began."""
+
+    _LEVELS: ClassVar[frozenset[str]] = frozenset(
+        ("fifo", "fifo_errno", "frames", "free_frames", "reserved_frames", "held", "ports")
+    )
+
+    cpu_ns: int  # of the thread that moves frames
+    wall_ns: int
+    fifo: int  # whether it runs under SCHED_FIFO
+    fifo_errno: int  # else why not
+    frames: int  # in the pool, of 4 KiB each
+    free_frames: int
+    reserved_frames: int  # that the shapes may need
+    held: int  # on links or in queues
+    ports: int
+    naps: int
+
+    @property
+    def cpu_share(self) -> float:
+        """Of one core."""
+        return self.cpu_ns / self.wall_ns if self.wall_ns else 0.0
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> StageFigures:
+        """struct StageFigures."""
+        return cls(*(int(word) for word in np.frombuffer(payload, np.uint64)))
