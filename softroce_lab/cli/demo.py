@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import sys
 from collections.abc import Callable
@@ -28,6 +29,13 @@ from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.transfer import DEPTH
 
 app = typer.Typer(add_completion=False)
+
+
+class IpVersion(enum.StrEnum):
+    """What RoCEv2 lies upon."""
+
+    V4 = "4"
+    V6 = "6"
 
 
 class Screen:
@@ -90,6 +98,7 @@ def demo(
             "leaf1->spine1, on leaf-spine alone."
         ),
     ] = None,
+    ip: Annotated[IpVersion, typer.Option(help="Send RoCEv2 over this IP version.")] = IpVersion.V4,
     save: Annotated[Path | None, typer.Option(help="Write the received file here.")] = None,
     name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
     xdp: Xdp = XdpMode.AUTO,
@@ -108,6 +117,7 @@ def demo(
         capture=_chosen(capture, "leaf1->spine1", topology),
         message_bytes=_message_bytes(message),
         depth=depth,
+        ip_version=int(ip),
         save=save,
     )
     with Screen(quiet=quiet) as screen:

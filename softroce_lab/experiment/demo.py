@@ -53,6 +53,7 @@ class Options:
     capture: str | None = "leaf1->spine1"
     message_bytes: int = transfer.MESSAGE_BYTES
     depth: int = transfer.DEPTH
+    ip_version: int = 4
     runs: Path = Path("runs")
     save: Path | None = None
 
@@ -99,7 +100,15 @@ def run(options: Options, reporter: Reporter) -> Outcome:
     armed = quiet if options.faults is None else arm(quiet, profile.load(options.faults))
     captured = None if options.capture is None else _directed_link(armed, options.capture)
     source, destination = _ends(armed)
-    job = Job(source, destination, path.resolve(), size, options.message_bytes, options.depth)
+    job = Job(
+        source,
+        destination,
+        path.resolve(),
+        size,
+        options.message_bytes,
+        options.depth,
+        ip_version=options.ip_version,
+    )
     with saving(options.save, job.path) as saved:
         if saved is not None:
             job = dataclasses.replace(job, save=saved.path)
@@ -182,6 +191,7 @@ def _facts(plan: Plan, options: Options, job: Job) -> dict[str, Any]:
         "file": {"path": str(job.path), "bytes": job.size_bytes},
         "source": job.source,
         "destination": job.destination,
+        "ip_version": job.ip_version,
         "message_bytes": job.message_bytes,
         "depth": job.depth,
         "capture": options.capture,

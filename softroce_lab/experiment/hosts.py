@@ -50,24 +50,33 @@ class HostHandle:
     """A host process of a lab, from the outside."""
 
     def __init__(
-        self, lab: Lab, node: Node, transport: str, epoch_ns: int, qkey: int, cpu: int = -1
+        self,
+        lab: Lab,
+        node: Node,
+        transport: str,
+        epoch_ns: int,
+        qkey: int,
+        cpu: int = -1,
+        *,
+        ip_version: int = 4,
     ) -> None:
-        if node.address is None:
+        port = node.ports[0]
+        address = port.address6 if ip_version == 6 else port.address
+        if address is None:
             raise RunError(f"{node.name} is a switch, not a host")
         self.node = node
-        port = node.ports[0]
         self.settings = HostSettings(
             node=node.name,
             interface=port.name,
             ifindex=port.ifindex,
-            address=int(ipaddress.IPv4Address(node.address)),
+            address=int(ipaddress.ip_address(address)),
             mac=mac_number(port.mac),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
             transport=transport,
             epoch_ns=epoch_ns,
             qkey=qkey,
-            path_mtu=path_mtu_bytes(lab.plan.mtu),
+            path_mtu=path_mtu_bytes(lab.plan.mtu, ip_version),
             cpu=cpu,
         )
         self.gateway_mac = mac_number(gateway(lab, node).mac)

@@ -10,21 +10,23 @@ from typing import Any
 from softroce_lab.errors import UserError
 
 IBA_MTU_BYTES = (2048, 1024, 512, 256)  # IBA table 26; 4096 is left out, as one page holds no more
-OVERHEAD_BYTES = 52  # of a UD packet in IPv4: IP 20, UDP 8, BTH 12, DETH 8, ICRC 4
+OVERHEAD_BYTES = {4: 52, 6: 72}
+"""Of a UD packet, by IP version: IP 20 or 40, UDP 8, BTH 12, DETH 8, ICRC 4."""
 PATHS = 8
 RECEIVE_FRAMES = 4096
 WINDOW_PACKETS = 1024
 """One bandwidth-delay product of the lab; a quarter of the receive ring, half of what may be."""
 
 
-def path_mtu_bytes(netdev_mtu_bytes: int) -> int:
+def path_mtu_bytes(netdev_mtu_bytes: int, ip_version: int) -> int:
     """The largest path MTU whose packets fit into frames of links with this MTU."""
+    overhead = OVERHEAD_BYTES[ip_version]
     for mtu in IBA_MTU_BYTES:
-        if mtu + OVERHEAD_BYTES <= netdev_mtu_bytes:
+        if mtu + overhead <= netdev_mtu_bytes:
             return mtu
     raise UserError(
         f"an MTU of {netdev_mtu_bytes} bytes holds no RDMA packet",
-        hint=f"at least {IBA_MTU_BYTES[-1] + OVERHEAD_BYTES}",
+        hint=f"at least {IBA_MTU_BYTES[-1] + overhead}",
     )
 
 
@@ -35,7 +37,7 @@ class HostSettings:
     node: str
     interface: str
     ifindex: int
-    address: int  # IPv4 as a number
+    address: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     mac: int
     xsks_map: str  # path of the pinned XSKMAP
     xdp_mode: str  # native or generic

@@ -46,6 +46,7 @@ class Job:
     depth: int = DEPTH
     hash: bool = True
     save: Path | None = None
+    ip_version: int = 4
     cpus: tuple[int, int] = (-1, -1)  # of the sender's and the receiver's engine; -1: any
 
 
@@ -121,9 +122,12 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
+    ip = job.ip_version
     with (
-        HostHandle(lab, nodes[0], transport, epoch_ns, qkey, job.cpus[0]) as source,
-        HostHandle(lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1]) as destination,
+        HostHandle(lab, nodes[0], transport, epoch_ns, qkey, job.cpus[0], ip_version=ip) as source,
+        HostHandle(
+            lab, nodes[1], transport, epoch_ns, qkey, job.cpus[1], ip_version=ip
+        ) as destination,
     ):
         connect([source, destination])
         lab.xdp.restart(time.monotonic_ns())  # moment 0 of the faults' timeline

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
 from scapy.utils import RawPcapNgReader
 
 from softroce_lab import paths
@@ -55,6 +58,23 @@ def test_one_seed_is_one_fate(demo, small_file, nothing_left):
     assert len(by_transport[0]) > 20  # 1 % twice of 4,200 packets is 84
     other = demo.json("--file", str(small_file), "--seed", "12")
     assert lost_first(demo.folder / other["run_dir"]) != lost[0]
+
+
+def test_one_seed_is_one_fate_over_ipv4_and_ipv6(demo, small_file, nothing_left):
+    """Of those sent first the same packets are lost; the capture shows what carried them."""
+    lost = {}
+    for version, layer, other in ((4, IP, IPv6), (6, IPv6, IP)):
+        document = demo.json("--file", str(small_file), "--seed", "11", "--ip", str(version))
+        assert all(run["verified"] for run in document["runs"])
+        assert document["same_first_attempt_drops"]
+        directory = demo.folder / document["run_dir"]
+        assert json.loads((directory / "manifest.json").read_text())["ip_version"] == version
+        lost[version] = lost_first(directory)
+        captured = [Ether(data) for data, _ in RawPcapNgReader(str(directory / "trace.pcapng"))]
+        assert captured
+        assert all(layer in frame and other not in frame for frame in captured)
+    assert lost[4] == lost[6]
+    assert len(lost[4]) > 40  # by two transports
 
 
 def runs_to_believe(demo, *arguments, attempts=2):
@@ -187,6 +207,7 @@ def test_text_output(demo, small_file, nothing_left):
         (("--save", "/no/such/folder/file"), "cannot write /no/such/folder/file"),
         (("--save", "/dev/null"), "not a regular file"),
         (("--name", "a/b"), "a/b"),
+        (("--ip", "5"), "'5' is not one of"),
     ],
 )
 def test_bad_input_changes_nothing(demo, nothing_left, arguments, words):

@@ -14,6 +14,7 @@ from softroce_lab.experiment.settings import (
     path_mtu_bytes,
     read_command,
 )
+from softroce_lab.topology.model import MTU_DEFAULT_BYTES
 
 
 def test_the_window_leaves_room_in_the_receive_ring():
@@ -26,12 +27,19 @@ def test_the_window_leaves_room_in_the_receive_ring():
     [(308, 256), (576, 512), (1500, 1024), (2099, 1024), (2100, 2048), (9000, 2048)],
 )
 def test_the_path_mtu_fits_into_the_links(netdev, path):
-    assert path_mtu_bytes(netdev) == path
+    assert path_mtu_bytes(netdev, 4) == path
+    assert path_mtu_bytes(netdev + 20, 6) == path  # the IPv6 header is longer
 
 
-def test_links_that_are_too_narrow_for_rdma():
-    with pytest.raises(UserError, match="MTU of 307 bytes"):
-        path_mtu_bytes(307)
+@pytest.mark.parametrize(("netdev", "ip_version"), [(307, 4), (327, 6)])
+def test_links_that_are_too_narrow_for_rdma(netdev, ip_version):
+    with pytest.raises(UserError, match=f"MTU of {netdev} bytes") as refusal:
+        path_mtu_bytes(netdev, ip_version)
+    assert refusal.value.hint == f"at least {netdev + 1}"
+
+
+def test_usual_links_carry_the_same_packets_over_either_ip_version():
+    assert path_mtu_bytes(MTU_DEFAULT_BYTES, 4) == path_mtu_bytes(MTU_DEFAULT_BYTES, 6) == 2048
 
 
 @pytest.mark.parametrize(
