@@ -21,7 +21,10 @@ from typer.core import TyperGroup
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
-VERBS = ("demo", "up", "down", "status", "exec", "gc", "doctor", "bench", "test")
+VERBS = (
+    "demo", "up", "down", "status", "graph", "inspect", "top", "ping", "trace", "exec", "gc",
+    "doctor", "bench", "test",
+)  # fmt: skip
 
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)

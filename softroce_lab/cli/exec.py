@@ -3,20 +3,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from softroce_lab.errors import UserError
 from softroce_lab.fabric import execute
 
 app = typer.Typer(add_completion=False)
 
+_OWN_OPTIONS = ("--lab", "--help")
 
-@app.command()
+
+class Command(TyperCommand):
+    """Says what is missing where the command's options would be taken for those of `lab exec`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As the parser, once it is clear whose options are meant."""
+        if "--" not in args:
+            self._refuse_options_of_the_command(args)
+        return super().parse_args(ctx, args)
+
+    @staticmethod
+    def _refuse_options_of_the_command(args: list[str]) -> None:
+        words = list(args)
+        if "--lab" in words[:-1]:
+            del words[words.index("--lab") : words.index("--lab") + 2]
+        node, *command = [word for word in words if not word.startswith("--lab=")] or [""]
+        options = [word for word in command if word.startswith("-") and word not in _OWN_OPTIONS]
+        if options:
+            line = " ".join(command)
+            what = f"is {options[0]} an option of lab exec, or of the command?"
+            raise UserError(what, hint=f"put -- before the command: lab exec {node} -- {line}")
+
+
+@app.command(cls=Command)
 def exec(  # noqa: A001 - the verb's name
     node: Annotated[str, typer.Argument(help="A host or switch.")],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Run this there.")],
     lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
 ) -> None:
-    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's."""
+    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
+
+    The lab's hosts have names there: h1, and h1.eth2 for a rail.
+    """
     execute.execute(lab, node, command)

@@ -39,9 +39,7 @@ _STYLED: dict[tuple[int, Style], str] = {
     (_UP | _DOWN, "down"): "x",
     (_LEFT | _RIGHT, "down"): "x",
 }
-_ASCII = str.maketrans(
-    {**dict.fromkeys("└┘┌┐┴┬┼", "+"), **dict(zip("│─┆┄", "|-:=", strict=True))}
-)
+_ASCII = str.maketrans({**dict.fromkeys("└┘┌┐┴┬┼", "+"), **dict(zip("│─┆┄", "|-:=", strict=True))})
 
 
 class TooLargeError(Exception):

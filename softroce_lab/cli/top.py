@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab top`: what every link carries and loses, as it happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from softroce_lab import units
+from softroce_lab.cli.options import Json
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric import describe, traffic, view
+from softroce_lab.fabric.traffic import LinkRate, Meter, Sample
+from softroce_lab.fabric.view import View
+
+app = typer.Typer(add_completion=False)
+
+_LEAST_INTERVAL_NS = 50_000_000  # below, reading the counters would be what is seen
+
+
+@app.command()
+def top(
+    lab: Annotated[
+        str | None, typer.Argument(metavar="[LAB]", help="The lab, when several are up.")
+    ] = None,
+    interval: Annotated[str, typer.Option(help="From one picture to the next.")] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="One picture, as text.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show frames, bits, drops by cause and queues of every directed link; Ctrl-C ends it."""
+    interval_ns = units.parse_time_ns(interval)
+    if interval_ns < _LEAST_INTERVAL_NS:
+        raise UserError(f"an interval of {interval}", hint="50ms at least")
+    seen = view.of_lab(lab)
+    with traffic.metering(seen) as meter:
+        if once or as_json or not sys.stdout.isatty():
+            before = meter.sample()
+            rates = _next(seen, meter, before, interval_ns)[1]
+            _print_once(seen, rates, as_json=as_json)
+        else:
+            _watch(seen, meter, interval_ns)
+
+
+def _next(
+    seen: View, meter: Meter, before: Sample, interval_ns: int
+) -> tuple[Sample, dict[int, LinkRate]]:
+    """The next sample, one interval after `before`. RunError if the lab went down."""
+    left_ns = before.time_ns + interval_ns - time.monotonic_ns()
+    time.sleep(max(0, left_ns) / 1e9)
+    if not seen.bpffs.joinpath("counters").exists():
+        raise RunError(f"the lab {seen.plan.name} went down")
+    after = meter.sample()
+    return after, traffic.rates(before, after, seen.faults())
+
+
+def _watch(seen: View, meter: Meter, interval_ns: int) -> None:
+    console = Console()
+    sample = meter.sample()
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
+        while True:
+            sample, rates = _next(seen, meter, sample, interval_ns)
+            screen.update(_table(seen, rates, console.height - 4), refresh=True)
+
+
+def _print_once(seen: View, rates: dict[int, LinkRate], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_document(seen, rates), indent=1))
+        return
+    table = _table(seen, rates, None)
+    Console(width=max(110, Console().width), highlight=False).print(table)
+
+
+def _names(seen: View) -> dict[int, str]:
+    halves = (half for link in seen.plan.links for half in link.halves)
+    return {number: f"{near.node}->{far.node}" for number, near, far in halves}
+
+
+def _document(seen: View, rates: dict[int, LinkRate]) -> dict[str, Any]:
+    names = _names(seen)
+    return {
+        "schema_version": describe.SCHEMA_VERSION,
+        "lab": seen.plan.name,
+        "links": [
+            {"directed_link": number, "name": names[number], **dataclasses.asdict(rate)}
+            for number, rate in rates.items()
+        ],
+    }
+
+
+Column = Callable[[LinkRate], str]
+
+_COLUMNS: tuple[tuple[str, Column], ...] = (
+    ("frames/s", lambda rate: f"{rate.frames_per_second:,.0f}"),
+    ("bit/s", lambda rate: units.format_rate(rate.bits_per_second)),
+    ("util", lambda rate: "" if rate.utilisation is None else f"{rate.utilisation:.0%}"),
+    ("queue", lambda rate: units.format_bytes(rate.queued_bytes) if rate.queued_bytes else ""),
+    ("loss", lambda rate: _some(rate.counts.loss)),
+    ("down", lambda rate: _some(rate.counts.down)),
+    ("corrupt", lambda rate: _some(rate.counts.corrupted)),
+    ("no route", lambda rate: _some(rate.counts.no_route)),
+    ("refused", lambda rate: _some(rate.counts.refused)),
+    ("emulator", lambda rate: _some(rate.counts.emulator)),
+)
+
+
+def _some(count: int | None) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _is_busy(rate: LinkRate) -> bool:
+    counts = dataclasses.astuple(rate.counts)
+    return bool(rate.frames_per_second or rate.queued_bytes or any(counts))
+
+
+def _table(seen: View, rates: dict[int, LinkRate], most: int | None) -> Table:
+    """The busy links, in the order of the plan; if they are too many, the busiest."""
+    names = _names(seen)
+    busy = [number for number, rate in rates.items() if _is_busy(rate)]
+    if most is not None and len(busy) > most:
+        busy = sorted(sorted(busy, key=lambda n: -rates[n].bits_per_second)[:most])
+    idle = len(rates) - len(busy)
+    table = Table(box=None, pad_edge=False, caption_justify="left")
+    table.title = f"{seen.plan.name}: {len(busy)} of {len(rates)} directed links"
+    table.title_justify = "left"
+    table.caption = f"{idle} idle or not shown" if idle else None
+    table.add_column("link", no_wrap=True)
+    for heading, _ in _COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number in busy:
+        table.add_row(names[number], *(show(rates[number]) for _, show in _COLUMNS))
+    return table

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A node or a link of a lab in every detail, as the document that `lab inspect --json` prints."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from softroce_lab.fabric import routes, traffic
+from softroce_lab.fabric.fault_layout import Hits
+from softroce_lab.fabric.routes import Routes
+from softroce_lab.fabric.traffic import Sample
+from softroce_lab.fabric.view import View
+from softroce_lab.fabric.xdp_layout import PortCounters
+from softroce_lab.faults import text
+from softroce_lab.faults.effects import Fault
+from softroce_lab.topology import locate
+from softroce_lab.topology.locate import Half
+from softroce_lab.topology.plan import Node, Plan, Port
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Live:
+    """What only a lab that is up can tell; empty for a file."""
+
+    look_up: Routes
+    counters: Mapping[int, PortCounters]
+    hits: Mapping[int, Sequence[Hits]]
+    sample: Sample | None
+
+
+@contextlib.contextmanager
+def observed(seen: View) -> Iterator[Live]:
+    """The state of the lab that is up, or of a file that has none."""
+    if not seen.is_up:
+        yield Live(routes.planned(seen.plan), {}, {}, None)
+        return
+    with (
+        seen.maps() as fabric,
+        traffic.metering(seen) as meter,
+        routes.current(seen.plan, seen.bpffs) as look_up,
+    ):
+        yield Live(look_up, fabric.counters(), fabric.hits(), meter.sample())
+
+
+def document(seen: View, what: str) -> dict[str, Any]:
+    """The node or link that `what` names. UserError if there is none."""
+    plan = seen.plan
+    with observed(seen) as live:
+        head = {"lab": plan.name, "up": seen.is_up}
+        if not locate.is_link(what):
+            return head | {"node": _node(plan, locate.node(plan, what), live)}
+        halves = locate.halves(plan, what)
+        return head | {"links": [_half(seen, half, live) for half in halves]}
+
+
+# --- Nodes -------------------------------------------------------------------------------------
+
+
+def _node(plan: Plan, node: Node, live: Live) -> dict[str, Any]:
+    peers = locate.peers(plan)
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "tier": node.tier,
+        "namespace": node.namespace,
+        "ports": [_port(port, peers[port.ifindex][1], live) for port in node.ports],
+        "routes": _routes(plan, node, live.look_up) if node.kind == "switch" else [],
+    }
+
+
+def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
+    counters = live.counters.get(port.ifindex)
+    return {
+        "name": port.name,
+        "ifindex": port.ifindex,
+        "mac": port.mac,
+        "address": port.address,
+        "address6": port.address6,
+        "peer": str(peer),
+        "counters": dataclasses.asdict(counters) if counters else None,
+    }
+
+
+def _routes(plan: Plan, switch: Node, look_up: Routes) -> list[dict[str, Any]]:
+    """To every rail of every host: the ports of equal cost."""
+    rails = [port for host in plan.hosts for port in host.ports if port.address]
+    return [
+        {
+            "destination": rail.address,
+            "host": rail.node,
+            "ports": [port.name for port in look_up(switch, rail.address or "")],
+        }
+        for rail in rails
+    ]
+
+
+# --- Links -------------------------------------------------------------------------------------
+
+
+def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
+    number, near, far = half
+    on_link = [fault for fault in seen.faults() if fault.directed_link == number]
+    hits = {hit.rule_id: hit for hit in live.hits.get(number, ())}
+    sample = live.sample
+    return {
+        "directed_link": number,
+        "from": _end(near),
+        "to": _end(far),
+        "faults": [_fault(fault, hits.get(fault.rule_id)) for fault in on_link],
+        "counters": dataclasses.asdict(sample.counts[number]) if sample else None,
+        "queued_bytes": sample.queued_bytes[number] if sample else None,
+    }
+
+
+def _end(port: Port) -> dict[str, Any]:
+    return {"port": str(port), "mac": port.mac, "ifindex": port.ifindex, "address": port.address}
+
+
+def _fault(fault: Fault, hit: Hits | None) -> dict[str, Any]:
+    return {
+        "rule": fault.rule,
+        "text": text.text(fault),
+        "key": fault.key,
+        "seen": hit.seen if hit else None,
+        "hits": hit.hits if hit else None,
+    }
