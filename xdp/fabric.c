@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The fabric: `switch_port` runs on every port of a switch, `host_port` on every uplink of a host.
- * Compiled and loaded once per lab by bcc; everything that differs between ports is in the maps.
+ * Compiled by bcc and loaded once per lab; everything that differs between ports is in the maps.
  *
- * Compile-time parameters: LAB_TOKEN (the lab's probe token), LAB_PORTS (largest ifindex + 1),
- * LAB_LINKS (directed links), LAB_ROUTES (prefixes), LAB_NAMES (packets that can be named),
+ * Compile-time parameters: LAB_PORTS (largest ifindex + 1), LAB_LINKS (directed links),
+ * LAB_ROUTES (prefixes), LAB_NAMES (packets that can be named),
  * LAB_FLOWS (connections with relative numbers), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of
  * the ring buffers, powers of two).
  *
@@ -27,6 +27,8 @@ BPF_ARRAY(ports, struct lab_port, LAB_PORTS);
 BPF_PERCPU_ARRAY(counters, struct lab_counters, LAB_PORTS);
 BPF_DEVMAP(egress, LAB_PORTS);
 BPF_XSKMAP(xsks, LAB_PORTS); /* of a host's port: its RNIC; of a switch's: the wire stage */
+/* The lab's number, in its probes. No macro: labs of one shape share a compilation. */
+BPF_ARRAY(token, u64, 1);
 BPF_ARRAY(probe_seen, u64, LAB_PORTS);
 
 BPF_HASH(exact_routes, struct lab_exact_key, struct lab_group, LAB_ROUTES);
@@ -255,21 +257,21 @@ static inline void corrupt(struct xdp_md *ctx, u32 begin, u32 end, u64 draw) {
 /* A probe comes back over its link once; who sent it then notes that the link works. */
 static inline int handle_probe(struct xdp_md *ctx, struct lab_counters *count) {
   struct probe *probe = (void *)(long)ctx->data;
-  u32 port = ctx->ingress_ifindex;
-  u64 token;
+  u32 port = ctx->ingress_ifindex, only = 0;
+  u64 *ours = token.lookup(&only), theirs;
 
-  if ((void *)(probe + 1) > (void *)(long)ctx->data_end) {
+  if (!ours || (void *)(probe + 1) > (void *)(long)ctx->data_end) {
     count->malformed++;
     return XDP_DROP;
   }
-  token = (u64)bpf_ntohl(probe->token[0]) << 32 | bpf_ntohl(probe->token[1]);
-  if (token == LAB_TOKEN && probe->hop == 0) {
+  theirs = (u64)bpf_ntohl(probe->token[0]) << 32 | bpf_ntohl(probe->token[1]);
+  if (theirs == *ours && probe->hop == 0) {
     probe->hop = 1;
     count->answered++;
     return XDP_TX;
   }
-  if (token == LAB_TOKEN && probe->hop == 1 && bpf_ntohl(probe->ifindex) == port)
-    probe_seen.update(&port, &token);
+  if (theirs == *ours && probe->hop == 1 && bpf_ntohl(probe->ifindex) == port)
+    probe_seen.update(&port, &theirs);
   else
     count->stray_probe++;
   return XDP_DROP;

@@ -37,6 +37,7 @@ MAPS = (
     "counters",
     "egress",
     "xsks",
+    "token",
     "probe_seen",
     "exact_routes",
     "prefix_routes",
@@ -96,10 +97,9 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
         )
 
 
-def _parameters(plan: Plan, token: int) -> Mapping[str, int | str]:
+def _parameters(plan: Plan) -> Mapping[str, int | str]:
     page = os.sysconf("SC_PAGE_SIZE")
     return {
-        "LAB_TOKEN": f"{token:#x}ULL",
         "LAB_PORTS": 1 + max(port.ifindex for node in plan.nodes for port in node.ports),
         "LAB_LINKS": 2 * len(plan.links),
         "LAB_ROUTES": max(1, len(plan.routes)),
@@ -138,9 +138,10 @@ class XdpFabric:
         `enter(node)` is a context manager that moves the calling thread into the node's network
         namespace; `token` is the number below 2**64 that marks this lab's probes.
         """
-        with Module(SOURCE, tuple(PROGRAM_OF_KIND.values()), _parameters(plan, token)) as module:
+        with Module(SOURCE, tuple(PROGRAM_OF_KIND.values()), _parameters(plan)) as module:
             module.pin(bpffs, MAPS)
         fabric = cls(bpffs)
+        fabric._maps["token"].put(u32(0), u64(token))
         fabric._configure(plan)
         fabric.set_faults(plan.faults)
         for node in plan.nodes:

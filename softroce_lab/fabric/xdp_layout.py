@@ -8,8 +8,6 @@ import ipaddress
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 GROUP_PORTS = 64  # LAB_GROUP_PORTS: equal-cost ports of one route
 SNAP_MAX_BYTES = 4096  # LAB_SNAP_MAX
 
@@ -142,7 +140,7 @@ class Timeline:
 
     def pack(self) -> bytes:
         """The map's value."""
-        return _TIMELINE.pack(self.epoch_ns, self.learn, self.round % _WORD)
+        return _TIMELINE.pack(self.epoch_ns % _WORD**2, self.learn, self.round % _WORD)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,5 +186,6 @@ class PortCounters:
     @classmethod
     def unpack(cls, value: bytes) -> PortCounters:
         """From the copies of all CPUs."""
-        copies = np.frombuffer(value, np.uint64).reshape(-1, len(cls.__slots__))
-        return cls(*(int(count) for count in copies.sum(axis=0)))
+        kinds = len(cls.__slots__)
+        counts = struct.unpack(f"={len(value) // 8}Q", value)
+        return cls(*(sum(counts[kind::kinds]) for kind in range(kinds)))
