@@ -8,18 +8,20 @@ import dataclasses
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import bpf
+from softroce_lab.errors import LabError
+from softroce_lab.fabric.fault_layout import link_rules
 from softroce_lab.fabric.xdp import XdpFabric, port_configs
 from softroce_lab.fabric.xdp_layout import PortCounters
+from softroce_lab.faults.effects import CERTAIN, Fault, FaultKey, RandomLoss
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
-from softroce_lab.topology.plan import FaultKey, LossRule, Plan, Route
+from softroce_lab.topology.plan import Plan, Route
 from tests.fabric.xdp_rig import (
     TOKEN,
     Rig,
@@ -62,11 +64,11 @@ def rig(shared_rig) -> Rig:
     return shared_rig
 
 
-def spine_rules(plan: Plan, threshold: int, key: FaultKey = "identity") -> list[LossRule]:
+def spine_rules(plan: Plan, threshold: int, key: FaultKey = "identity") -> list[Fault]:
     """One rule on every link between switches, the same stream on all of them going up."""
     switches = {node.name: node.tier for node in plan.nodes if node.kind == "switch"}
     return [
-        LossRule("spine-loss", 7, link, key, threshold / 2**64, threshold, STREAM + near_is_spine)
+        Fault("spine-loss", 7, link, key, STREAM + near_is_spine, RandomLoss(threshold))
         for link, near, far in directed_links(plan.links)
         if near.node in switches and far.node in switches
         for near_is_spine in [int(switches[near.node] > switches[far.node])]
@@ -78,8 +80,12 @@ def uplink(plan: Plan, host: str) -> int:
     return next(link for link, near, _ in directed_links(plan.links) if near.node == host)
 
 
-def certain(link: int, rule: str = "cut", rule_id: int = 0) -> LossRule:
-    return LossRule(rule, rule_id, link, "identity", 1.0, 2**64 - 1, STREAM)
+def certain(link: int, rule: str = "cut", rule_id: int = 0) -> Fault:
+    return Fault(rule, rule_id, link, "identity", STREAM, RandomLoss(CERTAIN))
+
+
+def never(link: int, number: int = 0) -> Fault:
+    return Fault(f"never{number}", number, link, "identity", STREAM + number, RandomLoss(0))
 
 
 def send_messages(rig: Rig, count: int, *, attempt: int = 0, paths: int = 8) -> set[int]:
@@ -100,9 +106,15 @@ def send_messages(rig: Rig, count: int, *, attempt: int = 0, paths: int = 8) -> 
 
 def expected_arrivals(rig: Rig, threshold: int, count: int, attempt: int = 0) -> set[int]:
     """The same by the user-space build of the fault header: up and down links, one stream each."""
+    hops = [
+        _native.LinkFaults(
+            link_rules([Fault("", 0, 0, "identity", stream, RandomLoss(threshold))]).value
+        )
+        for stream in (STREAM, STREAM + 1)
+    ]
 
-    def lost(index: int, stream: int) -> bool:
-        identity = _native.PacketIdentity(
+    def lost(index: int) -> bool:
+        packet = _native.FaultPacket(
             src=number(rig.address("h1")),
             dst=number(rig.address("h3")),
             kind=0,
@@ -112,9 +124,9 @@ def expected_arrivals(rig: Rig, threshold: int, count: int, attempt: int = 0) ->
             index=index,
             attempt=attempt,
         )
-        return _native.fault_decide([(stream, threshold, False)], identity) >= 0
+        return any(hop.decide(packet).effects for hop in hops)
 
-    return {i for i in range(count) if not lost(i, STREAM) and not lost(i, STREAM + 1)}
+    return {index for index in range(count) if not lost(index)}
 
 
 def test_kernel_traffic_crosses_the_fabric(rig):
@@ -266,7 +278,7 @@ def test_what_a_switch_cannot_forward_is_dropped_under_its_own_name(rig):
         sender.send(roce(src, OFF_NET))
         sender.send(roce(src, dst, ttl=1))
         sender.send(roce(src, dst, ttl=3))  # dies at the third switch
-        sender.send(good[:12] + b"\x86\xdd" + good[14:])  # IPv6
+        sender.send(good[:12] + b"\x88\xcc" + good[14:])  # LLDP
         malformed = [
             good[:30],  # cut in the IPv4 header
             good[:14] + b"\x65" + good[15:],  # version 6 in an IPv4 frame
@@ -367,17 +379,12 @@ def test_identity_loss_knows_neither_path_nor_time(rig):
 
 
 def test_index_loss_hits_the_nth_packets_of_a_link(rig):
-    threshold = 2**64 // 3
-    link = uplink(rig.plan, "h1")
-    rule = LossRule("grey", 0, link, "index", 1 / 3, threshold, STREAM)
+    rule = Fault("grey", 0, uplink(rig.plan, "h1"), "index", STREAM, RandomLoss(2**64 // 3))
     rig.xdp.set_faults([rule])
-    nobody = _native.PacketIdentity(src=0, dst=0, kind=0)
-    survivors = {
-        n for n in range(300) if _native.fault_decide([(STREAM, threshold, True)], nobody, n) < 0
-    }
+    survivors = set(range(300)) - set(_native.LinkFaults(link_rules([rule]).value).run(300))
     assert 160 < len(survivors) < 240
     assert send_messages(rig, 300) == survivors
-    rig.xdp.restart_index()
+    rig.xdp.restart(time.monotonic_ns())
     assert send_messages(rig, 300) == survivors
 
 
@@ -402,8 +409,7 @@ def test_no_loss_at_threshold_zero_and_no_survivor_at_certainty(rig):
 
 def test_the_first_rule_that_hits_takes_the_drop(rig):
     link = uplink(rig.plan, "h1")
-    spared = LossRule("spared", 0, link, "identity", 0.0, 0, STREAM)
-    rig.xdp.set_faults([spared, certain(link, "second", 41), certain(link, "third", 42)])
+    rig.xdp.set_faults([never(link), certain(link, "second", 41), certain(link, "third", 42)])
     rig.xdp.capture(link)
     assert send_messages(rig, 5) == set()
     assert rig.total("injected_rx") == 5
@@ -411,24 +417,23 @@ def test_the_first_rule_that_hits_takes_the_drop(rig):
 
 def test_eight_rules_fit_on_a_link_and_nine_do_not(rig):
     link = uplink(rig.plan, "h1")
-    never = [LossRule(f"r{i}", i, link, "identity", 0.0, 0, STREAM + i) for i in range(7)]
-    rig.xdp.set_faults([*never, certain(link, "last", 7)])
+    idle = [never(link, n) for n in range(7)]
+    rig.xdp.set_faults([*idle, certain(link, "last", 7)])
     assert send_messages(rig, 3) == set()
-    with pytest.raises(UserError, match="9 loss rules"):
-        rig.xdp.set_faults([*never, certain(link), certain(link)])
+    with pytest.raises(ValueError, match="9 rules"):
+        rig.xdp.set_faults([*idle, certain(link), certain(link)])
     assert send_messages(rig, 3) == set()  # a refused change changes nothing
 
 
 def test_a_change_restarts_the_count_of_changed_links_only(rig):
     first, second = uplink(rig.plan, "h1"), uplink(rig.plan, "h2")
-    kept = LossRule("kept", 0, first, "index", 0.5, 2**63, STREAM)
+    kept = Fault("kept", 0, first, "index", STREAM, RandomLoss(2**63))
     rig.xdp.set_faults([kept])
     send_messages(rig, 10)
-    rig.xdp.set_faults([kept, certain(second)])
-    index = bpf.Map.pinned(rig.bpffs / "link_index")
-    value = index.get(struct.pack("=I", first))
-    index.close()
-    assert value == struct.pack("=Q", 10)
+    rig.xdp.set_faults([kept, certain(second, rule_id=1)])
+    hits = rig.xdp.hits()
+    assert [rule.seen for rule in hits[first]] == [10]
+    assert [rule.seen for rule in hits[second]] == [0]
 
 
 def test_counters_conserve_every_packet(rig):
@@ -477,4 +482,4 @@ def test_counters_are_summed_over_the_cpus():
     one = struct.pack(f"={len(PortCounters.__slots__)}Q", *range(len(PortCounters.__slots__)))
     counters = PortCounters.unpack(one + one)
     assert counters.rx_bytes == 2
-    assert counters.capture_lost == 2 * (len(PortCounters.__slots__) - 1)
+    assert counters.reordered == 2 * (len(PortCounters.__slots__) - 1)

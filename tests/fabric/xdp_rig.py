@@ -46,6 +46,7 @@ def lab_header(
     message: int = 0,
     index: int = 0,
     attempt: int = 0,
+    count: int = 1,
 ) -> bytes:
     """struct lab_hdr of xdp/lab_wire.h."""
     return struct.pack(
@@ -59,7 +60,7 @@ def lab_header(
         message,
         0,
         index,
-        1,
+        count,
         *(0,) * 4,
     )
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.fabric.fault_layout import link_rules
+from softroce_lab.faults.effects import Fault, FaultKey, RandomLoss
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -32,8 +34,8 @@ class Packet:
     index: int = 0
     attempt: int = 0
 
-    def native(self) -> _native.PacketIdentity:
-        return _native.PacketIdentity(**asdict(self))
+    def native(self) -> _native.FaultPacket:
+        return _native.FaultPacket(**asdict(self))
 
 
 def mix64(word: int) -> int:
@@ -62,6 +64,20 @@ def digest(packet: Packet) -> int:
 
 def draw(stream: int, name: int) -> int:
     return absorb(mix64((stream + GOLDEN) & MASK), name)
+
+
+def rule(stream: int, threshold: int, key: FaultKey = "identity", rule_id: int = 0) -> Fault:
+    return Fault("r", rule_id, 0, key, stream, RandomLoss(threshold))
+
+
+def link(*faults: Fault) -> _native.LinkFaults:
+    return _native.LinkFaults(link_rules(faults).value)
+
+
+def lost(faults: list[Fault], packet: Packet) -> int | None:
+    """The id of the rule that drops the packet, the first one on its link."""
+    verdict = link(*faults).decide(packet.native())
+    return verdict.rule_ids[0] if verdict.effects else None
 
 
 SOME = [
@@ -124,31 +140,37 @@ def test_control_and_reports_are_named_by_kind_and_sequence_alone(kind):
 
 
 def test_thresholds_at_their_ends():
-    packet = Packet().native()
     value = draw(5, digest(Packet()))
-    assert _native.fault_decide([(5, 0, False)], packet) == -1
-    assert _native.fault_decide([(5, value, False)], packet) == -1
-    assert _native.fault_decide([(5, value + 1, False)], packet) == 0
-    assert _native.fault_decide([(5, MASK, False)], packet) == 0
+    assert lost([rule(5, 0)], Packet()) is None
+    assert lost([rule(5, value)], Packet()) is None
+    assert lost([rule(5, value + 1)], Packet()) == 0
+    assert lost([rule(5, MASK)], Packet()) == 0
 
 
 def test_the_first_rule_that_hits_decides():
-    never, always = (1, 0, False), (2, MASK, False)
-    packet = Packet().native()
-    assert _native.fault_decide([], packet) == -1
-    assert _native.fault_decide([never, always, always], packet) == 1
-    assert _native.fault_decide([never] * 7 + [always], packet) == 7
-    with pytest.raises(ValueError, match="more rules"):
-        _native.fault_decide([never] * 9, packet)
+    never, always = rule(1, 0), rule(2, MASK, rule_id=7)
+    assert lost([], Packet()) is None
+    assert lost([never, always, rule(3, MASK)], Packet()) == 7
+    assert lost([never] * 7 + [always], Packet()) == 7
+    with pytest.raises(ValueError, match="9 rules"):
+        link_rules([never] * 9)
 
 
-def test_a_nameless_frame_is_decided_by_its_count():
+@pytest.mark.parametrize("key", ["identity", "index"])
+def test_a_nameless_frame_is_decided_by_its_count(key):
     half = 2**63
+    counted = link(rule(9, half, key))
     nameless = Packet(kind=_native.KIND_NONE).native()
     for n in range(200):
-        lost = draw(9, mix64((n + GOLDEN) & MASK)) < half
-        assert (_native.fault_decide([(9, half, False)], nameless, n) == 0) is lost
-        assert (_native.fault_decide([(9, half, True)], Packet().native(), n) == 0) is lost
+        expected = draw(9, mix64((n + GOLDEN) & MASK)) < half
+        assert bool(counted.decide(nameless).effects) is expected
+
+
+def test_an_index_rule_counts_packets_that_have_names_too():
+    counted = link(rule(9, 2**63, "index"))
+    for n in range(200):
+        expected = draw(9, mix64((n + GOLDEN) & MASK)) < 2**63
+        assert bool(counted.decide(Packet(index=7).native()).effects) is expected
 
 
 def chi_square(counts: list[int]) -> float:
@@ -218,14 +240,3 @@ def test_an_attempt_is_independent_of_the_one_before():
 def test_counts_of_one_link_are_independent():
     values = [_native.fault_draw(8, _native.mix64((n + GOLDEN) & MASK)) for n in range(DRAWS)]
     assert_uniform(joint(itertools.pairwise(values)))
-
-
-@pytest.mark.parametrize("probability", [0.5, 0.01, 0.001])
-def test_loss_comes_at_its_rate(probability):
-    packets, threshold = 50_000, int(probability * 2**64)
-    lost = sum(
-        _native.fault_decide([(4, threshold, False)], Packet(index=n).native()) == 0
-        for n in range(packets)
-    )
-    deviation = math.sqrt(packets * probability * (1 - probability))
-    assert abs(lost - packets * probability) < 5 * deviation

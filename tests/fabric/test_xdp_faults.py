@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every fault that XDP decides, with real frames: golden against the user-space build."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.fabric.fault_layout import link_rules
+from softroce_lab.faults.effects import (
+    CERTAIN,
+    Blackout,
+    Burst,
+    Corrupt,
+    Delay,
+    Down,
+    Drop,
+    Duplicate,
+    Effect,
+    Fault,
+    FaultKey,
+    Filter,
+    Gemodel,
+    NamedDrop,
+    Periodic,
+    RandomLoss,
+    Window,
+)
+from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.topology import loader
+from softroce_lab.topology.plan import IPV6_PREFIX
+from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
+
+STREAM = 0x0123456789ABCDEF
+PERCENT = 2**64 // 100
+EVERYTHING, ALWAYS = Filter(), Window()
+HEADERS = 14 + 20 + 8 + 12 + 8  # Ethernet to DETH
+MESSAGE_PACKETS = 8
+
+
+@pytest.fixture(scope="module")
+def shared_rig(tmp_path_factory) -> Iterator[Rig]:
+    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def rig(shared_rig) -> Rig:
+    shared_rig.refresh()
+    shared_rig.xdp.restart(time.monotonic_ns())
+    return shared_rig
+
+
+def downlink(rig: Rig) -> int:
+    """The directed link from the switch to the receiver."""
+    return next(n for n, near, far in directed_links(rig.plan.links) if far.node == "h2")
+
+
+def fault(
+    rig: Rig,
+    effect: Effect,
+    *,
+    key: FaultKey = "identity",
+    rule_id: int = 3,
+    wanted: Filter = EVERYTHING,
+    window: Window = ALWAYS,
+) -> Fault:
+    return Fault("r", rule_id, downlink(rig), key, STREAM + rule_id, effect, wanted, window)
+
+
+def data(rig: Rig, n: int, attempt: int = 0) -> bytes:
+    """Packet n of messages of eight packets, from h1 to h2."""
+    message, index = divmod(n, MESSAGE_PACKETS)
+    header = lab_header(message=message, index=index, attempt=attempt, count=MESSAGE_PACKETS)
+    return roce(rig.address("h1"), rig.address("h2"), psn=n, lab=header)
+
+
+def send(rig: Rig, frames: list[bytes]) -> list[bytes]:
+    """What arrives at h2 of the frames that h1 sends."""
+    arrived = []
+    with listening(rig, "h2"), rig.tap("h1") as sender, rig.tap("h2") as receiver:
+        for begin in range(0, len(frames), 200):  # fewer than a veth's ring holds
+            for frame in frames[begin : begin + 200]:
+                sender.send(frame)
+            rig.settle()
+            arrived += [frame for frame in receiver.received() if len(frame) > HEADERS]
+    return arrived
+
+
+def positions(frames: list[bytes]) -> set[int]:
+    """The positions of `data` packets, by their PSN."""
+    return {struct.unpack_from("!I", frame, 14 + 20 + 8 + 8)[0] for frame in frames}
+
+
+def packet(rig: Rig, n: int, attempt: int = 0) -> _native.FaultPacket:
+    message, index = divmod(n, MESSAGE_PACKETS)
+    return _native.FaultPacket(
+        src=number(rig.address("h1")),
+        dst=number(rig.address("h2")),
+        kind=0,
+        message=message,
+        index=index,
+        attempt=attempt,
+        tail=MESSAGE_PACKETS - index,
+        opcode=0x64,
+        qpn=17,
+        psn=n,
+    )
+
+
+def survivors(rig: Rig, faults: list[Fault], count: int, attempt: int = 0) -> set[int]:
+    """The positions that the user-space build lets through."""
+    link = _native.LinkFaults(link_rules(faults).value)
+    return {n for n in range(count) if not link.decide(packet(rig, n, attempt)).effects & 1}
+
+
+MODELS: dict[str, tuple[Effect, FaultKey, Filter]] = {
+    "random": (RandomLoss(30 * PERCENT), "identity", Filter()),
+    "random index": (RandomLoss(30 * PERCENT), "index", Filter()),
+    "gemodel": (Gemodel(5 * PERCENT, 30 * PERCENT, 90 * PERCENT, PERCENT), "index", Filter()),
+    "simple gilbert": (Gemodel(5 * PERCENT, 25 * PERCENT, CERTAIN, 0), "index", Filter()),
+    "burst": (Burst(3 * PERCENT, 7), "index", Filter()),
+    "periodic": (Periodic(10, 3, 4), "index", Filter()),
+    "blackout": (Blackout(), "identity", Filter()),
+    "down": (Down(), "identity", Filter()),
+    "tails": (Drop(), "identity", Filter(tail=2)),
+    "one message": (Drop(), "identity", Filter(message=4)),
+    "data only": (Drop(), "identity", Filter(kinds=("data",))),
+    "control only": (Drop(), "identity", Filter(kinds=("control", "report"))),
+    "opcode": (Drop(), "identity", Filter(opcode=0x64)),
+    "another opcode": (Drop(), "identity", Filter(opcode=0x04)),
+    "absolute QP": (Drop(), "identity", Filter(qpn=17, absolute=True)),
+    "another QP": (Drop(), "identity", Filter(qpn=18, absolute=True)),
+    "second attempts": (Drop(), "identity", Filter(iters=(2, 3))),
+    "filtered loss": (RandomLoss(50 * PERCENT), "identity", Filter(tail=1, kinds=("data",))),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_builds_lose_the_same_packets(rig, name):
+    effect, key, wanted = MODELS[name]
+    faults = [fault(rig, effect, key=key, wanted=wanted)]
+    rig.xdp.set_faults(faults)
+    expected = survivors(rig, faults, 400)
+    assert positions(send(rig, [data(rig, n) for n in range(400)])) == expected
+    (hits,) = rig.xdp.hits()[downlink(rig)]
+    assert hits.hits == 400 - len(expected)
+    assert rig.total("injected_tx") == 400 - len(expected)
+    assert rig.total("link_down") == (400 if name == "down" else 0)
+
+
+def test_the_models_lose_what_they_should():
+    """So that the golden test compares more than two empty sets."""
+    link = {
+        name: len(
+            _native.LinkFaults(link_rules([Fault("r", 0, 0, "index", STREAM, effect)]).value).run(
+                10_000
+            )
+        )
+        for name, (effect, _, wanted) in MODELS.items()
+        if wanted.everything
+    }
+    assert 2700 < link["random"] < 3300
+    assert 800 < link["simple gilbert"] < 2500  # p / (p + r) = 1/6
+    assert 1200 < link["burst"] < 2300  # 0.03 * 7 / (1 + 0.03 * 6)
+    assert link["periodic"] == 3000
+    assert link["blackout"] == link["down"] == 10_000
+
+
+def test_rules_meet_a_packet_in_their_order(rig):
+    """Each counts only what the ones before it let through."""
+    faults = [
+        fault(rig, Drop(), rule_id=1, wanted=Filter(tail=4)),
+        fault(rig, Periodic(2, 1, 0), rule_id=2, key="index"),
+        fault(rig, RandomLoss(50 * PERCENT), rule_id=3),
+    ]
+    rig.xdp.set_faults(faults)
+    assert positions(send(rig, [data(rig, n) for n in range(400)])) == survivors(rig, faults, 400)
+    seen = {hits.rule_id: hits.seen for hits in rig.xdp.hits()[downlink(rig)]}
+    assert seen == {1: 200, 2: 200, 3: 100}  # a Drop passes by what its filter lets through
+
+
+def test_runs_of_losses_are_told_apart(rig):
+    rig.xdp.set_faults([fault(rig, Periodic(10, 4, 1), key="index")])
+    send(rig, [data(rig, n) for n in range(100)])
+    (hits,) = rig.xdp.hits()[downlink(rig)]
+    assert (hits.seen, hits.hits, hits.runs, hits.rate, hits.mean_run) == (100, 40, 10, 0.4, 4)
+
+
+# --- Named packets ---------------------------------------------------------------------------
+
+
+def named(rig: Rig, *, rule_id: int = 0, **name: object) -> Fault:
+    blank = {"message": None, "packet": None, "qpn": None, "psn": None, "absolute": False}
+    return fault(rig, NamedDrop(**{**blank, "iters": (), **name}), rule_id=rule_id)
+
+
+def test_a_packet_is_dropped_by_its_name_on_the_transmission_that_was_named(rig):
+    faults = [named(rig, rule_id=5, message=2, packet=3, iters=(1, 3))]
+    rig.xdp.set_faults(faults)
+    arrived = [len(send(rig, [data(rig, 2 * 8 + 3, attempt)])) for attempt in range(4)]
+    assert arrived == [0, 1, 0, 1]
+    assert len(send(rig, [data(rig, n) for n in range(40) if n != 19])) == 39
+    (hits,) = rig.xdp.hits()[downlink(rig)]
+    assert (hits.rule_id, hits.hits) == (5, 2)
+
+
+def test_a_packet_without_an_attempt_is_counted_by_the_switch(rig):
+    """RC and UC send the same PSN again, and nothing in the packet says how often."""
+    rig.xdp.set_faults([named(rig, qpn=17, psn=1001, absolute=True, iters=(2,))])
+    frame = roce(rig.address("h1"), rig.address("h2"), psn=1001, qpn=17)
+    assert [len(send(rig, [frame])) for _ in range(4)] == [1, 0, 1, 1]
+
+
+def test_relative_numbers_follow_the_order_of_first_use(rig):
+    """Lumina's: QP 1 is the first that the sender spoke to, PSN 1 the first it sent there."""
+    rig.xdp.set_faults([named(rig, qpn=2, psn=3), named(rig, rule_id=1, qpn=1, psn=1)])
+    src, dst = rig.address("h1"), rig.address("h2")
+    frames = [roce(src, dst, qpn=70, psn=500 + n) for n in range(4)]
+    frames += [roce(src, dst, qpn=60, psn=0xFFFFFF if n == 0 else n - 1) for n in range(4)]
+    assert positions(send(rig, frames)) == {501, 502, 503, 0xFFFFFF, 0, 2}
+
+
+def test_a_filter_takes_relative_numbers_too(rig):
+    rig.xdp.set_faults([fault(rig, Drop(), wanted=Filter(qpn=2))])
+    src, dst = rig.address("h1"), rig.address("h2")
+    frames = [roce(src, dst, qpn=qpn, psn=qpn) for qpn in (9, 8, 7, 8)]
+    assert positions(send(rig, frames)) == {9, 7}
+
+
+def test_a_thousand_names_fit_on_a_link(rig):
+    faults = [named(rig, rule_id=n, message=n // 8, packet=n % 8) for n in range(0, 2000, 2)]
+    rig.xdp.set_faults(faults)
+    assert positions(send(rig, [data(rig, n) for n in range(100)])) == set(range(1, 100, 2))
+    rig.xdp.clear_faults()
+    assert len(send(rig, [data(rig, n) for n in range(100)])) == 100
+
+
+def test_names_of_several_kinds_live_on_one_link(rig):
+    faults = [
+        named(rig, message=0, packet=1),
+        named(rig, rule_id=1, qpn=17, psn=2, absolute=True),
+        named(rig, rule_id=2, qpn=1, psn=4),
+    ]
+    rig.xdp.set_faults(faults)
+    assert positions(send(rig, [data(rig, n) for n in range(6)])) == {0, 4, 5}
+
+
+# --- Time ------------------------------------------------------------------------------------
+
+
+def test_a_rule_acts_in_its_window_alone(rig):
+    window = Window(begin_ns=10**15, length_ns=10**9)
+    rig.xdp.set_faults([fault(rig, Blackout(), window=window)])
+    frames = [data(rig, n) for n in range(5)]
+    assert len(send(rig, frames)) == 5
+    rig.xdp.restart(time.monotonic_ns() - 10**15 - 10**8)
+    assert len(send(rig, frames)) == 0
+    rig.xdp.restart(time.monotonic_ns() - 10**15 - 2 * 10**9)
+    assert len(send(rig, frames)) == 5
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window(),
+        Window(5),
+        Window(5, 10),
+        Window(5, 10, 20),
+        Window(0, 1, 2),
+        Window(2**40, 2**30, 2**41),
+    ],
+)
+def test_both_builds_know_when_a_rule_acts(rig, window):
+    rule = Fault("r", 0, 0, "identity", STREAM, Blackout(), window=window)
+    link = _native.LinkFaults(link_rules([rule]).value)
+    moments = {0, 1, 4, 5, 6, 14, 15, 16, 24, 25, 26, 34, 35, 2**40 - 1, 2**40, 2**40 + 2**30}
+    for now_ns in moments | {moment + 2**41 for moment in moments}:
+        assert bool(link.decide(packet(rig, 0), now_ns).effects) is window.acts(now_ns), now_ns
+
+
+# --- Corruption ------------------------------------------------------------------------------
+
+
+def differing_bits(left: bytes, right: bytes) -> list[int]:
+    return [
+        8 * at + bit
+        for at, (a, b) in enumerate(zip(left, right, strict=True))
+        for bit in range(8)
+        if (a ^ b) >> bit & 1
+    ]
+
+
+def test_corruption_flips_one_bit_that_the_icrc_covers(rig):
+    rig.xdp.set_faults([fault(rig, Corrupt(CERTAIN))])
+    frames = [data(rig, n) for n in range(200)]
+    behind_macs, behind_bth = 14 + 12, 14 + 20 + 8 + 12
+    flipped = set()
+    for sent, got in zip(frames, send(rig, frames), strict=True):
+        bits = [bit for bit in differing_bits(sent, got) if bit >= 8 * behind_macs]
+        assert len(bits) == 1
+        assert bits[0] >= 8 * behind_bth
+        flipped.add(bits[0])
+    assert len(flipped) > 100
+    assert rig.total("corrupted") == 200
+
+
+def test_corruption_of_what_is_not_roce_spares_the_ip_header(rig):
+    rig.xdp.set_faults([fault(rig, Corrupt(CERTAIN))])
+    frames = [roce(rig.address("h1"), rig.address("h2"), dport=9, psn=n) for n in range(50)]
+    for sent, got in zip(frames, send(rig, frames), strict=True):
+        assert [bit >= 8 * 34 for bit in differing_bits(sent[26:], got[26:])].count(False) <= 1
+        assert sent[26:34] == got[26:34]
+
+
+# --- The wire stage --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", [Delay(0, 0, "uniform", True), Duplicate(0)])
+def test_frames_of_a_shaped_link_are_counted_when_no_wire_stage_listens(rig, effect):
+    rig.xdp.set_faults([fault(rig, effect)])
+    assert send(rig, [data(rig, n) for n in range(7)]) == []
+    assert rig.total("wire_gone") == 7
+    rig.xdp.clear_faults()
+    assert len(send(rig, [data(rig, n) for n in range(7)])) == 7
+
+
+# --- IPv6 ------------------------------------------------------------------------------------
+
+
+def over_ipv6(rig: Rig, frame: bytes, **header: int) -> bytes:
+    """The same packet behind an IPv6 header."""
+    src, dst = (
+        IPV6_PREFIX[int(ipaddress.IPv4Address(rig.address(host)))].packed for host in ("h1", "h2")
+    )
+    payload = frame[34:]
+    fields = {"version": 6, "length": len(payload), "next": 17, "hops": 64} | header
+    head = struct.pack(
+        "!IHBB", fields["version"] << 28, fields["length"], fields["next"], fields["hops"]
+    )
+    return frame[:12] + b"\x86\xdd" + head + src + dst + payload
+
+
+def test_a_packet_has_one_fate_over_ipv4_and_ipv6(rig):
+    faults = [fault(rig, RandomLoss(30 * PERCENT))]
+    rig.xdp.set_faults(faults)
+    arrived = send(rig, [over_ipv6(rig, data(rig, n)) for n in range(300)])
+    psns = {struct.unpack_from("!I", frame, 14 + 40 + 8 + 8)[0] for frame in arrived}
+    assert psns == survivors(rig, faults, 300)
+    assert {frame[21] for frame in arrived} == {63}  # one hop less
+
+
+@pytest.mark.parametrize(
+    ("change", "counter"),
+    [
+        ({"hops": 1}, "ttl_exceeded"),
+        ({"version": 4}, "malformed"),
+        ({"length": 60_000}, "malformed"),
+        ({"length": 4}, "malformed"),  # cut in the UDP header
+    ],
+)
+def test_what_a_switch_cannot_forward_over_ipv6(rig, change, counter):
+    frame = over_ipv6(rig, data(rig, 0), **change)
+    if change == {"length": 4}:
+        frame = frame[: 14 + 40 + 4]
+    assert send(rig, [frame]) == []
+    assert rig.total(counter) == 1
+
+
+def test_a_host_speaks_in_its_own_name_over_ipv6_too(rig):
+    frame = bytearray(over_ipv6(rig, data(rig, 0)))
+    frame[14 + 8 + 15] ^= 1
+    assert send(rig, [bytes(frame)]) == []
+    assert rig.total("spoofed") == 1
+
+
+def solicitation(rig: Rig, target: str, source: str) -> bytes:
+    mac = bytes.fromhex(rig.plan.node("h1").ports[0].mac.replace(":", ""))
+    own, asked = (socket.inet_pton(socket.AF_INET6, text) for text in (source, target))
+    group = socket.inet_pton(socket.AF_INET6, "ff02::1:ff00:0")[:13] + asked[13:]
+    icmp = struct.pack("!BBHI", 135, 0, 0, 0) + asked + b"\x01\x01" + mac
+    head = struct.pack("!IHBB", 6 << 28, len(icmp), 58, 255) + own + group
+    return b"\x33\x33" + group[12:] + mac + b"\x86\xdd" + head + icmp
+
+
+def internet_sum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def test_the_gateway_answers_neighbour_solicitations(rig):
+    own = IPV6_PREFIX[int(ipaddress.IPv4Address(rig.address("h1")))]
+    with rig.tap("h1") as tap:
+        tap.send(solicitation(rig, "fe80::1", str(own)))
+        rig.settle()
+        (answer,) = (frame for frame in tap.received() if frame[12:14] == b"\x86\xdd")
+    gateway = next(far.mac for _, near, far in directed_links(rig.plan.links) if near.node == "h1")
+    assert answer[6:12] == bytes.fromhex(gateway.replace(":", ""))
+    assert answer[54] == 136
+    assert answer[22:38] == socket.inet_pton(socket.AF_INET6, "fe80::1")
+    assert answer[38:54] == own.packed
+    assert answer[62:78] == answer[22:38]
+    assert answer[80:86] == answer[6:12]
+    pseudo = answer[22:54] + struct.pack("!II", len(answer) - 54, 58)
+    assert internet_sum(pseudo + answer[54:]) == 0xFFFF
+
+
+@pytest.mark.parametrize(
+    "solicit",
+    [
+        lambda rig: solicitation(rig, "fe80::2", "fd53:6c61:6200::a00:1"),
+        lambda rig: solicitation(rig, "fe80::1", "::"),  # is it taken? It is not
+        lambda rig: solicitation(rig, "fe80::1", "fe80::7")[:-1],
+    ],
+)
+def test_other_neighbour_discovery_ends_at_the_switch(rig, solicit: Callable[[Rig], bytes]):
+    with rig.tap("h1") as tap:
+        tap.send(solicit(rig))
+        rig.settle()
+        assert tap.received() == []
+    assert rig.total("unsupported") + rig.total("malformed") == 1
