@@ -13,7 +13,7 @@
 namespace softroce::wire {
 namespace {
 
-constexpr std::uint32_t kAnchorRing = 64;  // never used
+constexpr std::uint32_t kAnchorRing = 64;  // of the anchor's own rings, never used
 
 [[noreturn]] void fail(int error, const char* what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -35,8 +35,9 @@ void FrameArea::bind_anchor() {
   if (unshare(CLONE_NEWNET) != 0) fail(errno, "a network namespace");
   home_ = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
   if (home_ < 0) fail(errno, "/proc/thread-self/ns/net");
-  const xsk_umem_config umem_config{.fill_size = kAnchorRing,
-                                    .comp_size = kAnchorRing,
+  // libxdp gives all that share the memory fill and completion rings of these sizes.
+  const xsk_umem_config umem_config{.fill_size = kRing,
+                                    .comp_size = kRing,
                                     .frame_size = kFrameBytes,
                                     .frame_headroom = 0,
                                     .flags = 0};

@@ -14,6 +14,7 @@ namespace softroce::wire {
 class FrameArea {
  public:
   static constexpr std::uint32_t kFrameBytes = 4096;
+  static constexpr std::uint32_t kRing = 4096;  // entries of each port's rings
 
   // Throws std::system_error. The calling thread is in a network namespace of its own afterwards:
   // the UMEM's first socket must stay bound for others to share it, so it is bound to a loopback

@@ -24,7 +24,7 @@
 namespace {
 
 using softroce::wire::Control;
-using softroce::wire::Port;
+using softroce::wire::FrameArea;
 using softroce::wire::Stage;
 
 void block_signals() {
@@ -71,7 +71,7 @@ void work(Stage& stage, Control& control) {
 int main(int argc, char** argv) {
   std::uint32_t frames = 0, port_frames = 0;
   if (argc != 5 || !parse(argv[3], frames) || !parse(argv[4], port_frames) ||
-      port_frames > Port::kRing) {
+      port_frames > FrameArea::kRing) {
     std::fprintf(stderr, "usage: softroce-wire BPFFS DIRECTORY FRAMES PORT_FRAMES\n");
     return 2;
   }

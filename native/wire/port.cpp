@@ -53,8 +53,8 @@ void Port::open() {
   std::array<char, IF_NAMESIZE> name{};
   if (if_indextoname(config_.ifindex, name.data()) == nullptr)
     fail(errno, "interface " + std::to_string(config_.ifindex));
-  const xsk_socket_config config{.rx_size = kRing,
-                                 .tx_size = kRing,
+  const xsk_socket_config config{.rx_size = FrameArea::kRing,
+                                 .tx_size = FrameArea::kRing,
                                  .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
                                  .xdp_flags = 0,
                                  .bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP};
@@ -136,7 +136,7 @@ std::uint32_t Port::pop_withdrawn() {
 
 void Port::reclaim() {
   std::uint32_t at = 0;
-  const std::uint32_t n = xsk_ring_cons__peek(&completion_, kRing, &at);
+  const std::uint32_t n = xsk_ring_cons__peek(&completion_, FrameArea::kRing, &at);
   for (std::uint32_t i = 0; i < n; ++i) {
     const std::uint32_t frame =
         FrameArea::frame_of(*xsk_ring_cons__comp_addr(&completion_, at + i));

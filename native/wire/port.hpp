@@ -23,7 +23,6 @@ struct PortConfig {
 
 class Port {
  public:
-  static constexpr std::uint32_t kRing = 4096;
   static constexpr std::uint32_t kReceiveBatch = 64;
   static constexpr std::uint32_t kSendBatch = 32;  // what one call sends: TX_BATCH_SIZE, xsk.c
 
