@@ -23,6 +23,16 @@ from softroce_lab.topology.yaml_source import Data, Source
 LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
 
 _FLAGS = ("down", "up", "trim")
+_EXAMPLES = {
+    "drop": "drop tail 1 iter 1",
+    "loss": "loss random 1%",
+    "reorder": "reorder 1% by 100us",
+    "rate": "rate 200Mbit limit 100",
+    "delay": "delay 10ms 2ms",
+    "jitter": "delay 10ms 2ms",
+    "distribution": "delay 10ms 2ms distribution normal",
+    "only": "only data",
+}
 _WORDS = (*EFFECTS, "up", "only", *BESIDE["rate"], *BESIDE["delay"])
 _OWN = {  # words that belong to the one before them
     "drop": DropEvent.keys(),
@@ -87,6 +97,9 @@ def parse_impairments(words: Sequence[str]) -> Impairments:
         key = "down" if word == "up" else word
         if key in data and key != "drop":
             raise UserError(f"{key!r} stands twice")
+        if not rest and word not in _FLAGS:
+            example = _EXAMPLES.get(word, f"{word} 1%" if word in EFFECTS else f"{word} 100")
+            raise UserError(f"{word!r} has no value after it", hint=f"such as: {example}")
         if word in _FLAGS:
             if rest:
                 raise UserError(f"unexpected {rest[0]!r}", hint=did_you_mean(rest[0], _WORDS))

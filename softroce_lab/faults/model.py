@@ -561,7 +561,7 @@ class FaultRule(Impairments):
             raise UserError("the rule has no target", hint="links: 'leaf*<->spine*'")
         if len(targets) > 1:
             raise KeyedError(targets[1], f"{targets[1]!r} beside {targets[0]!r}", "choose one")
-        if not self.words:
+        if not any(word != "down" or self.down for word in self.words):
             raise UserError("the rule has no effect", hint="such as loss: random 1%")
         self._check_key()
         self._check_timeline()

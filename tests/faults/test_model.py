@@ -6,7 +6,9 @@ from fractions import Fraction
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.model import FaultRule, LinkPattern
+from softroce_lab.faults.effects import Window
+from softroce_lab.faults.lower import lower
+from softroce_lab.faults.model import FaultRule, LinkImpairments, LinkPattern
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import parse
 
@@ -89,3 +91,184 @@ def test_what_is_no_link_pattern(text: str) -> None:
 def test_rule_names(name: str) -> None:
     with pytest.raises(UserError, match=r"^x.yaml:1:7: rule name"):
         validate(FaultRule, parse(f"name: '{name}'\nlinks: a->b\nloss: 1%", "x.yaml"))
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("loss: gemodel 1% 25% 90% 0.1%", "loss: {gemodel: 1% 25% 90% 0.1%}",
+         "loss: {gemodel: {p: 1%, r: 25%, 1-h: 90%, 1-k: 0.1%}}"),
+        ("loss: gemodel 1%", "loss: {gemodel: 1%}", "loss: {gemodel: {p: 1%}}"),
+        ("loss: burst 1% 8", "loss: {burst: {rate: 1%, length: 8}}"),
+        ("loss: periodic 10 3", "loss: {periodic: {every: 10, length: 3}}"),
+        ("loss: periodic 100", "loss: {periodic: 100}", "loss: {periodic: {every: 100}}"),
+        ("loss: blackout", "loss: {blackout: true}"),
+        ("corrupt: 0.1%", "corrupt: {percent: 0.1%}"),
+        ("duplicate: 1%", "duplicate: {percent: 1%}"),
+        ("reorder: 1% gap 5 by 100us", "reorder: {percent: 1%, gap: 5, by: 100us}"),
+        ("delay: 10ms 2ms distribution normal", "delay: 10ms\njitter: 2ms\ndistribution: normal",
+         "delay: {delay: 10ms, jitter: 2ms, distribution: normal}",
+         "delay: 10ms jitter 2ms\ndistribution: normal"),
+        ("delay: 1ms 2ms reorder allow", "delay: {delay: 1ms, jitter: 2ms, reorder: allow}"),
+        ("rate: 200Mbit limit 64KiB ecn 30 trim",
+         "rate: 200mbit\nlimit: 64KiB\necn: 30\ntrim: true",
+         "rate: {rate: 200Mbit/s, limit: 64KiB, ecn: 30, trim: true}"),
+        ("drop: message 3 packet 5,6,7 iter 1", "drop: {message: 3, packet: 5-7, iter: 1}",
+         "drop: [{message: 3, packet: [5, 6, 7], iter: [1]}]"),
+        ("drop: qpn 1 psn 7 absolute", "drop: {qpn: 1, psn: 7, absolute: true}"),
+        ("drop: opcode RC_SEND_ONLY", "drop: opcode 0x04", "drop: {opcode: 0x04}",
+         "drop: {opcode: 4}", "drop: {opcode: rc_send_only}"),
+        ("drop: only data,control", "drop: {only: [control, data]}"),
+        ("drop: tail 1 iter 1-2", "drop: {tail: 1, iter: [1, 2]}"),
+        ("drop: [tail 1, qpn 2]", "drop: [{tail: 1}, {qpn: 2}]"),
+    ],
+)  # fmt: skip
+def test_words_and_maps_mean_the_same(spellings: tuple[str, ...]) -> None:
+    first, *others = (list(lower(read(text))) for text in spellings)
+    for other in others:
+        assert [each[:2] for each in other] == [each[:2] for each in first]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        # models of loss
+        ("loss: {random: 1%, gemodel: 1%}", "3:20: loss gemodel contradicts loss random"),
+        ("loss: {random: 1%, blackout: true}", "3:20: loss blackout contradicts loss random"),
+        ("loss: {blackout: false}", "3:7: loss has no model"),
+        ("loss: gemodel", "3:7: key 'p' is missing"),
+        ("loss: gemodel 1% 2% 3% 4% 5%", "3:7: unexpected '5%'"),
+        ("loss: gemodel 1 2%", "3:7: percentage '1' has no unit"),
+        ("loss: {gemodel: {p: 1%, h: 2%}}", "3:25: unknown key 'h'"),
+        ("loss: burst 1%", "3:7: key 'length' is missing"),
+        ("loss: burst 1% 0", "3:7: length 0 can match nothing"),
+        ("loss: periodic 0", "3:7: every 0 can match nothing"),
+        ("loss: {periodic: {every: 3, length: 4}}", "3:29: length 4 is more than every 3"),
+        ("loss: {periodic: {every: 3, offset: 3}}", "3:29: offset 3 is not below every 3"),
+        ("loss: blackout 1%", "3:7: unexpected '1%' after blackout"),
+        ("loss: 1% 25%", "3:7: loss random with a correlation"),
+        ("loss: ecn", "3:7: 'ecn' does not belong here\n  hint: ecn marks at a queue"),
+        # drops
+        ("drop: {}", "3:7: drop does not say which packets"),
+        ("drop: iter 1", "3:7: drop does not say which packets"),
+        ("drop: []", "3:7: expected at least 1 entry, found 0"),
+        ("drop: all", "3:7: unexpected 'all'"),
+        ("drop: {packet: 5}", "3:8: 'packet' needs the 'message' that it is of"),
+        ("drop: {psn: 5}", "3:8: 'psn' needs the 'qpn' that it is of"),
+        ("drop: {tail: 1, absolute: true}", "3:17: 'absolute' needs a 'qpn'"),
+        ("drop: {message: 1, packet: 5, qpn: 1}", "3:31: 'qpn' does not go with message and"),
+        ("drop: {qpn: 1, psn: 5, tail: 1}", "3:24: 'tail' does not go with qpn and psn"),
+        ("drop: {qpn: 0, psn: 5}", "3:8: qpn 0 can match nothing"),
+        ("drop: {qpn: 0}", "3:8: qpn 0 can match nothing"),
+        ("drop: {qpn: 1, psn: 0-3}", "3:16: psn 0 can match nothing"),
+        ("drop: {qpn: 1, psn: 16777216}", "3:21: psn 16777216 can match nothing"),
+        ("drop: {qpn: 16777216}", "3:13: qpn 16777216 can match nothing"),
+        ("drop: {message: 4294967296}", "3:17: message 4294967296 can match nothing"),
+        ("drop: {message: 1, packet: 4294967296}", "3:28: packet 4294967296 can match nothing"),
+        ("drop: {tail: 0}", "3:14: tail 0 can match nothing"),
+        ("drop: {tail: 1, iter: 0}", "3:23: iter 0 can match nothing\n  hint: 1 to 64"),
+        ("drop: {tail: 1, iter: 65}", "3:23: iter 65 can match nothing"),
+        ("drop: {opcode: RC_SEND}", "3:16: unknown opcode 'RC_SEND'"),
+        ("drop: {opcode: 256}", "3:16: opcode 256 can match nothing"),
+        ("drop: {only: some}", "3:14: unknown packets 'some'"),
+        ("drop: {only: []}", "3:14: an empty list can match nothing"),
+        ("drop: {tail: 1, only: control}", "3:8: 'tail' can match nothing: only control packets"),
+        ("drop: {opcode: 4, message: 1}", "3:8: 'opcode' can match nothing beside 'message'"),
+        ("drop: {opcode: 4, only: data}", "3:8: 'opcode' can match nothing beside 'only'"),
+        ("drop: [tail 1, {qpn: 0}]", "3:17: qpn 0 can match nothing"),
+        # the wire
+        ("delay: 10", "3:8: time '10' has no unit"),
+        ("delay: -10ms", "3:8: time '-10ms' is negative"),
+        ("delay: 3601s", "3:8: delay '3601s' is longer than 3600 s"),
+        ("delay: 10ms jiter 2ms", "3:8: unexpected 'jiter'\n  hint: did you mean 'jitter'?"),
+        ("delay: 10ms distribution normal", "3:1: a distribution needs a jitter"),
+        ("delay: 10ms\ndistribution: normal", "4:1: a distribution needs a jitter"),
+        ("delay: 10ms 1ms distribution paretonormal", "3:8: expected 'uniform', 'normal' or"),
+        ("delay: 10ms 1ms reorder maybe", "3:8: expected 'allow' or 'preserve'"),
+        ("loss: 1%\njitter: 1ms", "4:1: 'jitter' without a delay"),
+        ("delay: 10ms 1ms\njitter: 1ms", "4:1: 'jitter' stands twice, here and in 'delay'"),
+        ("rate: 200", "3:7: rate '200' has no unit"),
+        ("rate: 200bps", "3:7: rate '200bps' has an unknown unit 'bps'"),
+        ("loss: 1%\nlimit: 100", "4:1: 'limit' without a rate"),
+        ("loss: 1%\necn: 100", "4:1: 'ecn' without a rate"),
+        ("loss: 1%\ntrim: true", "4:1: 'trim' without a rate"),
+        ("rate: 1Gbit limit 10\nlimit: 10", "4:1: 'limit' stands twice, here and in 'rate'"),
+        ("rate: 1Gbit limit 10 ecn 11", "3:1: ecn 11 can mark nothing: the queue is full at 10"),
+        ("rate: 1Gbit limit 1KiB\necn: 2KiB", "4:1: ecn 2048 can mark nothing"),
+        ("rate: 1Gbit\nlimit: 100ms", "4:8: size '100ms' has an unknown unit"),
+        # single packets
+        ("corrupt: 0.1", "3:10: percentage '0.1' has no unit"),
+        ("corrupt: 1% 2%", "3:10: unexpected '2%'"),
+        ("duplicate: 101%", "3:12: percentage '101%' is above 100%"),
+        ("reorder: 1% by -1ms", "3:10: time '-1ms' is negative"),
+        ("reorder: 1%\ngap: 5", "4:1: 'gap' does not belong here"),
+        ("reorder: 1% 50%", "3:10: unexpected '50%'"),
+        # keys
+        ("key: identity\nloss: gemodel 1%", "3:1: loss gemodel remembers earlier packets"),
+        ("key: identity\nloss: burst 1% 8", "3:1: loss burst remembers earlier packets"),
+        ("key: identity\nloss: periodic 10", "3:1: loss periodic remembers earlier packets"),
+        ("key: identity\nreorder: 1% gap 5", "3:1: reorder with a gap remembers earlier"),
+        # the rule
+        ("down: false", "1:1: the rule has no effect"),
+        ("loss: 1%\nnodes: s1", "4:1: 'nodes' beside 'links'"),
+        ("only: data\ndelay: 1ms", "3:1: 'only' does not go with 'delay'"),
+        ("only: data\ndown: true", "3:1: 'only' does not go with 'down'"),
+        ("only: data\ndrop: tail 1 only data", "3:1: 'only' does not go with a drop that says"),
+        ("only: data\ndrop: qpn 1 psn 1", "3:1: 'only' does not go with a drop that says"),
+        ("only: data", "3:1: 'only' without anything that happens"),
+        # the timeline
+        ("loss: 1%\nevery: 1s", "4:1: 'every' needs 'for'"),
+        ("loss: 1%\nevery: 1s\nfor: 2s", "5:1: the timeline overlaps itself"),
+        ("loss: 1%\nfor: 0s", "4:6: time '0s' is nothing at all"),
+        ("loss: 1%\nfor: 1s\nevery: 0s", "5:8: time '0s' is nothing at all"),
+        ("loss: 1%\nat: -1s", "4:5: time '-1s' is negative"),
+        ("loss: 1%\nat: 5", "4:5: time '5' has no unit"),
+    ],
+)
+def test_every_mistake_is_pointed_at(text: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(text)
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("nodes: []", "2:8: an empty list can match nothing"),
+        ("nodes: h1:eth1", "2:8: 'h1:eth1' is not a pattern of nodes"),
+        ("nodes: [s1, S2]", "2:8: 'S2' is not a pattern of nodes"),
+        ("ports: h1", "2:8: 'h1' is not a pattern of ports"),
+        ("ports: 5", "2:8: 5 is not a pattern of ports"),
+        ("links: [a->b, b]", "2:8: 'b' is not a pattern of links"),
+        ("key: index", "1:1: the rule has no target"),
+    ],
+)
+def test_targets_are_checked(text: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        validate(FaultRule, parse(f"name: x\n{text}\nloss: 1%\n", "x.yaml"))
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+@pytest.mark.parametrize("key", ["at", "for", "every", "key"])
+def test_a_link_has_no_timeline_of_its_own(key: str) -> None:
+    with pytest.raises(UserError, match=f"^x.yaml:1:1: '{key}' does not belong here") as caught:
+        validate(LinkImpairments, parse(f"{key}: 1s", "x.yaml"))
+    assert caught.value.hint == "it belongs to a rule under faults"
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("", Window()),
+        ("at: 2s", Window(2 * 10**9)),
+        ("for: 50ms", Window(0, 50 * 10**6)),
+        ("at: 2s\nfor: 50ms\nevery: 1s", Window(2 * 10**9, 50 * 10**6, 10**9)),
+        ("for: 1s\nevery: 1s", Window(0, 10**9, 10**9)),
+    ],
+)
+def test_timelines(text: str, window: Window) -> None:
+    assert read(f"loss: 1%\n{text}").window == window
+
+
+def test_words_of_an_impairment() -> None:
+    assert read("loss: 1%\ndown: false\nrate: 1Gbit\nlimit: 5").words == ("down", "loss", "rate")

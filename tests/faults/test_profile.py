@@ -10,6 +10,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
 from softroce_lab.faults.effects import RandomLoss
 from softroce_lab.faults.resolve import arm
+from softroce_lab.faults.text import text
 
 
 def test_the_ready_profile_arms_the_spine_links_of_the_demo() -> None:
@@ -19,15 +20,38 @@ def test_the_ready_profile_arms_the_spine_links_of_the_demo() -> None:
     assert {f.key for f in plan.faults} == {"identity"}
 
 
-def test_every_ready_profile_loads() -> None:
-    files = list(paths.FAULTS.iterdir())
-    assert files
-    for file in files:
-        assert profile.load(file).rules
+READY = {
+    "corruption": "corrupt 0.1%",
+    "duplicates": "duplicate 1%",
+    "dying-rail": "down at 2s",
+    "dying-switch": "down at 2s",
+    "flapping-spine": "down at 1s for 50ms every 1s",
+    "grey-link": "loss blackout at 0s for 20ms every 500ms",
+    "incast-ecn": "rate 200Mbit limit 100 ecn 30",
+    "long-haul": "delay 10ms 500us distribution normal",
+    "lost-control": "loss random 10% only control,report",
+    "lost-tail": "drop tail 1 iter 1",
+    "lumina-retransmit": "drop qpn 1 psn 4 iter 1",
+    "reordering": "reorder 1% by 100us only data",
+    "spine-loss-1pct": "loss random 1%",
+    "trimming": "rate 200Mbit limit 64KiB trim",
+    "wifi-bursts": "loss gemodel 0.1% 10% 75% 0.001%",
+}
+
+
+@pytest.mark.parametrize(("name", "first"), READY.items())
+def test_ready_profiles_fit_a_ready_topology(name: str, first: str) -> None:
+    where = "dual-rail" if name == "dying-rail" else "leaf-spine"
+    plan = arm(topology.load(where), profile.load(name))
+    assert text(plan.faults[0]) == first
+
+
+def test_every_ready_profile_is_tried() -> None:
+    assert {file.stem for file in paths.FAULTS.iterdir()} == READY.keys()
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("content", "error"),
     [
         ("", ": is empty"),
         ("rules: []", ":1:1: unknown key 'rules'\n  hint: known: faults"),
@@ -37,9 +61,9 @@ def test_every_ready_profile_loads() -> None:
         ("faults:\n- name: a\n  links: a->b\n  loss: 1", ":4:9: percentage '1' has no unit"),
     ],
 )
-def test_mistakes_are_pointed_at(tmp_path: Path, text: str, error: str) -> None:
+def test_mistakes_are_pointed_at(tmp_path: Path, content: str, error: str) -> None:
     file = tmp_path / "p.yaml"
-    file.write_text(text)
+    file.write_text(content)
     with pytest.raises(UserError) as caught:
         profile.load(file)
     assert str(caught.value).startswith(f"{file}{error}")

@@ -9,9 +9,10 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import resolve as faults
-from softroce_lab.faults.effects import Fault, FaultKey, RandomLoss
+from softroce_lab.faults.effects import Down, Fault, FaultKey, RandomLoss
 from softroce_lab.faults.model import FaultRule, LinkImpairments
 from softroce_lab.faults.resolve import FaultRules, LinkFaults
+from softroce_lab.faults.text import text as text_of
 from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import parse
@@ -157,6 +158,155 @@ def test_arming_adds_after_the_plans_own_rules() -> None:
     assert twice.faults[0] == once.faults[0]
     assert twice.faults[1].stream == documented(b'[5,"b",0,"down"]')
     assert len({PLAN.digest, once.digest, twice.digest}) == 3
+
+
+def target(text: str) -> list[str]:
+    found = validate(FaultRule, parse(f"{{name: r, {text}, loss: 1%}}"))
+    return places(resolved(found))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("links: ['h1->*', 'h2->*']", ["h1->leaf1", "h2->leaf1"]),
+        ("links: ['h1->*', 'h*->leaf1']", ["h1->leaf1", "h2->leaf1"]),
+        ("links: 'h1:eth1->*'", ["h1->leaf1"]),
+        ("links: '*:spine[12]->spine2'", ["leaf1->spine2", "leaf2->spine2"]),
+        ("links: '*->leaf1:h2'", ["h2->leaf1"]),
+        ("nodes: h1", ["h1->leaf1", "leaf1->h1"]),
+        ("nodes: [h1, 'h[2]']", ["h1->leaf1", "leaf1->h1", "h2->leaf1", "leaf1->h2"]),
+        ("nodes: spine2", ["leaf1->spine2", "spine2->leaf1", "leaf2->spine2", "spine2->leaf2"]),
+        ("ports: 'h*:eth1'", [f"{a}->{b}" for h, s in (("h1", "leaf1"), ("h2", "leaf1"),
+                              ("h3", "leaf2"), ("h4", "leaf2")) for a, b in ((h, s), (s, h))]),
+        ("ports: 'leaf1:spine1'", ["leaf1->spine1", "spine1->leaf1"]),
+    ],
+)  # fmt: skip
+def test_targets(text: str, expected: list[str]) -> None:
+    assert target(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("links: ['h1->*', 'h1->h2']", "1:28: pattern 'h1->h2' matches no link"),
+        ("links: 'h1:eth2->*'", "1:18: pattern 'h1:eth2->*' matches no link"),
+        ("nodes: spine3", "1:18: pattern 'spine3' matches no node"),
+        ("ports: 'h1:eth2'", "1:18: pattern 'h1:eth2' matches no port"),
+    ],
+)
+def test_targets_that_match_nothing(text: str, error: str) -> None:
+    source = parse(f"{{name: r, {text}, loss: 1%}}", "x.yaml")
+    rules = FaultRules((validate(FaultRule, source),), source, ())
+    with pytest.raises(UserError) as caught:
+        faults.arm(PLAN, rules)
+    assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+def test_one_rail_of_a_host_can_die() -> None:
+    plan = topology.load("dual-rail")
+    found = resolved(validate(FaultRule, parse("{name: r, ports: 'h1:eth2', down: true}")),
+                     plan=plan)  # fmt: skip
+    (link,) = {fault.directed_link // 2 for fault in found}
+    ends = {str(plan.links[link].a), str(plan.links[link].b)}
+    assert "h1:eth2" in ends
+    assert [fault.effect for fault in found] == [Down(), Down()]
+
+
+def test_down_acts_on_both_directions() -> None:
+    found = resolved(validate(FaultRule, parse("{name: r, links: h1->*, down: true, loss: 1%}")))
+    assert list(zip(places(found), [fault.word for fault in found], strict=True)) == [
+        ("h1->leaf1", "down"), ("leaf1->h1", "down"), ("h1->leaf1", "loss"),
+    ]  # fmt: skip
+
+
+def test_faults_are_sorted_into_the_order_in_which_they_act() -> None:
+    text = (
+        "{name: a, links: h1->*, delay: 1ms, rate: 1Gbit, reorder: 1%, duplicate: 1%,"
+        " corrupt: 1%, loss: 1%, drop: [tail 1, message 3 packet 5]}"
+    )
+    found = resolved(rule("h1->*", "b"), validate(FaultRule, parse(text)), rule("h1->*", "c"))
+    assert [(fault.rule, fault.effect.kind) for fault in found] == [
+        ("a", "named-drop"), ("a", "drop"), ("b", "random"), ("a", "random"), ("c", "random"),
+        ("a", "corrupt"), ("a", "duplicate"), ("a", "reorder"), ("a", "queue"), ("a", "delay"),
+    ]  # fmt: skip
+    assert [fault.rule_id for fault in found] == list(range(len(found)))
+
+
+def test_effects_of_one_rule_have_streams_of_their_own() -> None:
+    text = "{name: a, links: h1->*, loss: 1%, corrupt: 1%, delay: 1ms 1ms}"
+    loss, corrupt, delay = resolved(validate(FaultRule, parse(text)))
+    assert loss.stream == documented(b'[1,"a",0,"up"]')
+    assert corrupt.stream == documented(b'[1,"a:corrupt",0,"up"]')
+    assert delay.stream == documented(b'[1,"a:delay",0,"up"]')
+
+
+@pytest.mark.parametrize(
+    ("effect", "keys"),
+    [
+        ("loss: 1%", {"identity"}),
+        ("loss: gemodel 1%", {"index"}),
+        ("loss: burst 1% 8", {"index"}),
+        ("loss: periodic 10", {"index"}),
+        ("reorder: 1% gap 5 by 1ms", {"index"}),
+        ("reorder: 1% gap 1 by 1ms", {"identity"}),
+        ("loss: gemodel 1%, corrupt: 1%", {"identity", "index"}),
+        ("loss: gemodel 1%, corrupt: 1%, key: index", {"index"}),
+        ("delay: 1ms 1ms, key: index", {"index"}),
+    ],
+)
+def test_keys(effect: str, keys: set[str]) -> None:
+    found = resolved(validate(FaultRule, parse(f"{{name: a, links: h1->*, {effect}}}")))
+    assert {fault.key for fault in found} == keys
+
+
+def test_impairments_of_one_direction() -> None:
+    text = (
+        "name: x\ntopology:\n  nodes: {h1: {kind: host}, s1: {kind: switch}}\n"
+        "  links:\n  - endpoints: ['h1:a', 's1:a']\n    delay: 1ms\n"
+        "    forward: {loss: 1%}\n    backward: {loss: 2%, rate: 1Gbit}\n"
+    )
+    plan = load(text)
+    shown = [(fault.rule, text_of(fault)) for fault in plan.faults]
+    assert list(zip(places(plan.faults, plan), shown, strict=True)) == [
+        ("h1->s1", ("link:loss", "loss random 1%")),
+        ("s1->h1", ("link:loss", "loss random 2%")),
+        ("s1->h1", ("link:rate", "rate 1Gbit")),
+        ("h1->s1", ("link:delay", "delay 1ms")),
+        ("s1->h1", ("link:delay", "delay 1ms")),
+    ]
+    twice = text.replace("{loss: 1%}", "{delay: 2ms}")
+    with pytest.raises(UserError, match=r"^x.yaml:7:22: h1:a -> s1:a has a delay already"):
+        load(twice)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("h1->leaf1", ["h1->leaf1"]),
+        ("leaf1<->h[12]", ["h1->leaf1", "leaf1->h1", "h2->leaf1", "leaf1->h2"]),
+        ("h1", ["h1->leaf1", "leaf1->h1"]),
+        ("h1:eth1", ["h1->leaf1", "leaf1->h1"]),
+    ],
+)
+def test_links_that_a_command_names(pattern: str, expected: list[str]) -> None:
+    names = {n: f"{a.node}->{b.node}" for link in PLAN.links for n, a, b in link.halves}
+    assert [names[number] for number in faults.links_of(PLAN, pattern)] == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"),
+    [
+        ("h1->h2", "'h1->h2' matches no link"),
+        ("h9", "'h9' matches no link"),
+        ("h1:", "'h1:' is not a pattern of links, nodes or ports"),
+        ("h1->", "'h1->' is not a pattern of links"),
+        ("", "'' is not a pattern"),
+    ],
+)
+def test_links_that_there_are_not(pattern: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        faults.links_of(PLAN, pattern)
+    assert str(caught.value).startswith(error)
 
 
 def test_a_pattern_that_matches_no_link() -> None:

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Faults that change while traffic runs: only what is named, and nothing by half."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softroce_lab import topology
+from softroce_lab.errors import UserError
+from softroce_lab.faults import profile
+from softroce_lab.faults.live import clear_on, parse_cleared, parse_impairments, set_on
+from softroce_lab.faults.resolve import arm, links_of, stream_key
+from softroce_lab.faults.text import text
+from softroce_lab.topology.plan import Plan
+
+PLAN = topology.load("leaf-spine")
+ARMED = arm(PLAN, profile.load("spine-loss-1pct"))
+UP = links_of(PLAN, "leaf1->spine1")
+(LINK,) = UP
+
+
+def after(plan: Plan, words: str, links: tuple[int, ...] = UP) -> Plan:
+    return set_on(plan, links, parse_impairments(words.split()))
+
+
+def on(plan: Plan, link: int = LINK) -> list[str]:
+    return [f"{f.rule}: {text(f)}" for f in plan.faults if f.directed_link == link]
+
+
+def test_exactly_what_is_named_is_replaced() -> None:
+    plan = after(ARMED, "delay 10ms 2ms rate 200mbit limit 100")
+    assert on(plan) == [
+        "spine-loss: loss random 1%",
+        "live:rate: rate 200Mbit limit 100",
+        "live:delay: delay 10ms 2ms",
+    ]
+    plan = after(plan, "loss gemodel 1% 25%")
+    assert on(plan)[0] == "live:loss: loss gemodel 1% 25%"
+    assert on(plan)[1:] == ["live:rate: rate 200Mbit limit 100", "live:delay: delay 10ms 2ms"]
+    plan = after(plan, "loss 2%")
+    assert on(plan)[0] == "live:loss: loss random 2%"
+
+
+def test_faults_that_stay_keep_their_ids_and_new_ones_get_new_ids() -> None:
+    plan = after(ARMED, "loss 2%")
+    before = {fault.directed_link: fault for fault in ARMED.faults}
+    others = [fault for fault in plan.faults if fault.directed_link != LINK]
+    assert others == [before[fault.directed_link] for fault in others]
+    (new,) = [fault for fault in plan.faults if fault.directed_link == LINK]
+    assert new.rule_id == len(ARMED.faults)
+    again = after(plan, "loss 3% delay 1ms")
+    ids = [fault.rule_id for fault in again.faults]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_order_of_effects_is_kept() -> None:
+    plan = after(after(PLAN, "delay 1ms"), "corrupt 1% loss 1% drop tail 1")
+    assert [fault.word for fault in plan.faults] == ["drop", "loss", "corrupt", "delay"]
+
+
+def test_streams_are_those_of_the_live_rule() -> None:
+    (fault,) = after(PLAN, "loss 1%").faults
+    assert fault.stream == stream_key(PLAN.seed, "live:loss", 1, "up")
+    seeded = set_on(PLAN, UP, parse_impairments(["loss", "1%"]), seed=9)
+    assert seeded.faults[0].stream == stream_key(9, "live:loss", 1, "up")
+
+
+def test_down_and_up_take_both_directions() -> None:
+    down = after(PLAN, "down")
+    assert [fault.directed_link for fault in down.faults] == [LINK, LINK + 1]
+    other_side = links_of(PLAN, "spine1->leaf1")
+    assert after(down, "up", other_side).faults == ()
+    assert clear_on(down, other_side, ("down",)).faults == ()
+
+
+def test_clearing_takes_the_words_that_are_named_or_all() -> None:
+    plan = after(ARMED, "delay 10ms rate 1gbit")
+    assert on(clear_on(plan, UP, parse_cleared(["limit", "loss"]))) == ["live:delay: delay 10ms"]
+    assert on(clear_on(plan, UP)) == []
+    assert len(clear_on(plan, UP).faults) == len(ARMED.faults) - 1
+
+
+def test_the_digest_is_that_of_the_new_plan() -> None:
+    assert after(PLAN, "loss 1%").digest not in {PLAN.digest, after(PLAN, "loss 2%").digest}
+    assert clear_on(after(PLAN, "loss 1%"), UP) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("delay 10ms reorder 1%", ["reorder 1%", "delay 10ms"]),
+        ("delay 10ms 1ms reorder allow reorder 1% gap 5",
+         ["reorder 1% gap 5", "delay 10ms 1ms reorder allow"]),
+        ("rate 1gbit delay 1ms limit 50 jitter 1ms",
+         ["rate 1Gbit limit 50", "delay 1ms 1ms"]),
+        ("loss 1% only data", ["loss random 1% only data"]),
+        ("drop only control drop tail 1", ["drop only control", "drop tail 1"]),
+        ("drop message 1 packet 2 iter 1 loss 1%", ["drop message 1 packet 2 iter 1",
+                                                    "loss random 1%"]),
+        ("delay 10 ms 2 ms", ["delay 10ms 2ms"]),
+    ],
+)  # fmt: skip
+def test_words_as_tc_takes_them(words: str, shown: list[str]) -> None:
+    assert [text(fault) for fault in after(PLAN, words).faults] == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("", "no fault is named\n  hint: such as: loss random 1%"),
+        ("los 1%", "unknown fault 'los'\n  hint: did you mean 'loss'?"),
+        ("10ms", "unknown fault '10ms'"),
+        ("loss rndom 1%", "unknown key 'rndom'\n  hint: did you mean 'random'?"),
+        ("loss 1% loss 2%", "'loss' stands twice"),
+        ("up down", "'down' stands twice"),
+        ("down 3", "unexpected '3'"),
+        ("limit 100", "'limit' without a rate"),
+        ("trim", "'trim' without a rate"),
+        ("jitter 1ms", "'jitter' without a delay"),
+        ("delay 10ms jiter 2ms", "unexpected 'jiter'\n  hint: did you mean 'jitter'?"),
+        ("delay", "'delay' has no value after it\n  hint: such as: delay 10ms 2ms"),
+        ("delay 1ms corrupt", "'corrupt' has no value after it\n  hint: such as: corrupt 1%"),
+        ("rate 1gbit delay 1ms ecn", "'ecn' has no value after it\n  hint: such as: ecn 100"),
+        ("delay -10ms", "time '-10ms' is negative"),
+        ("drop iter 1", "drop does not say which packets"),
+        ("loss 1", "percentage '1' has no unit"),
+        ("only data", "'only' without anything that happens"),
+        ("rate 1kbit", "rate 1 kbit/s on leaf1:spine1 -> spine1:leaf1 is below one frame a second"),
+        ("reorder 1%", "reorder lets packets skip the delay"),
+    ],
+)
+def test_nonsense_is_a_user_error_with_nothing_changed(words: str, error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        after(PLAN, words)
+    assert str(caught.value).startswith(error)
+
+
+def test_what_stays_may_not_be_left_without_what_it_needs() -> None:
+    plan = after(PLAN, "delay 10ms reorder 1%")
+    with pytest.raises(UserError, match="reorder lets packets skip the delay"):
+        clear_on(plan, UP, ("delay",))
+
+
+def test_unknown_words_to_clear() -> None:
+    with pytest.raises(UserError, match="unknown fault 'los'") as caught:
+        parse_cleared(["los"])
+    assert caught.value.hint == "did you mean 'loss'?"
+
+
+sets = st.sampled_from(
+    ["loss 1%", "loss gemodel 1%", "loss burst 1% 8", "delay 1ms 1ms", "rate 1gbit", "corrupt 1%",
+     "drop message 1 packet 1-3", "drop tail 1", "duplicate 1%", "reorder 1% by 1ms", "down", "up"]
+)  # fmt: skip
+changes = st.one_of(st.tuples(st.just("set"), sets), st.tuples(st.just("clear"), st.just("loss")))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from(["leaf1<->spine1", "leaf1->*", "h1"]), changes)))
+def test_any_changes_leave_one_fault_a_word_at_most(
+    calls: list[tuple[str, tuple[str, str]]],
+) -> None:
+    plan = PLAN
+    for pattern, (verb, words) in calls:
+        links = links_of(PLAN, pattern)
+        kept = [f for f in plan.faults if f.word != words.split()[0] and words != "up"]
+        if verb == "set":
+            plan = after(plan, words, links)
+        else:
+            plan = clear_on(plan, links, parse_cleared([words]))
+        assert set(kept) <= set(plan.faults)
+    found = [(f.directed_link, f.word) for f in plan.faults if f.effect.kind != "named-drop"]
+    assert len(found) == len(set(found))
+    assert len({fault.rule_id for fault in plan.faults}) == len(plan.faults)
