@@ -229,9 +229,12 @@ void Stage::transmit(Port& port) {
   Door& door = doors_[port.config().ifindex];
   ShapedLink& link = lines_[port.config().tx_link]->link;
   while (port.has_unsent()) {
-    const Time at = pace_.clock();
+    const Time began = pace_.clock();
     const Port::Kick kick = port.kick();
+    const Time took = kick.taken == 0 ? 0 : pace_.clock() - began;
     for (std::uint32_t i = 0; i < kick.taken; ++i) {
+      // The kernel sends one after the other: the first at once, the last when all but it are gone.
+      const Time at = began + took * i / kick.taken;
       const Held& held = held_[port.pop_taken()];
       --held_frames_;
       if (kick.refused && i + 1 == kick.taken) {
