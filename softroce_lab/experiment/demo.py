@@ -164,8 +164,7 @@ def _run_all(
     lab = fabric.up(quiet, mode=options.mode, ephemeral=True, say=reporter.say)
     try:
         directory.manifest(xdp_mode=lab.mode)
-        lab.plan = plan
-        lab.xdp.set_faults(plan.faults)
+        lab.set_faults(plan)
         if captured is not None:
             lab.xdp.capture(captured)
         runs: list[TransferRun] = []

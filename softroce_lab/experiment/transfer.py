@@ -130,7 +130,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         ) as destination,
     ):
         connect([source, destination])
-        lab.xdp.restart(time.monotonic_ns())  # moment 0 of the faults' timeline
+        lab.faults.restart(time.monotonic_ns())
         begin(destination, "receive", job)
         begin(source, "send", job)
         done = _until_done({source: "sent", destination: "received"}, progress)

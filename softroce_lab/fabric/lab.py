@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Unpack
@@ -13,6 +14,7 @@ from typing import Literal, Unpack
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import (
     bpffs,
+    faults,
     interrupts,
     links,
     monitor,
@@ -22,7 +24,9 @@ from softroce_lab.fabric import (
     process,
     removal,
     runtime,
+    wire,
 )
+from softroce_lab.fabric.faults import FaultControl
 from softroce_lab.fabric.ledger import Ledger, no_step
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
@@ -98,6 +102,20 @@ class Lab:
             self._xdp = XdpFabric.open(self.bpffs)
         return self._xdp
 
+    @property
+    def faults(self) -> FaultControl:
+        """The parts of the lab that act on faults."""
+
+        @contextlib.contextmanager
+        def namespace(node: str) -> Iterator[int]:
+            yield self._namespaces[node]
+
+        return FaultControl(self.directory, self.xdp, namespace)
+
+    def set_faults(self, plan: Plan) -> None:
+        """Let the faults be those of `plan`, which differs from the lab's in nothing else."""
+        self.plan = self.faults.change(lambda _: plan, time.monotonic_ns)
+
     def namespace(self, node: str) -> int:
         """A descriptor of the node's network namespace, open as long as the lab is."""
         return self._namespaces[node]
@@ -158,11 +176,15 @@ class Lab:
         say("probes")
         probe.prove(self.plan, self._namespaces, self.token, self._xdp.probe_seen, check)
         self._start_monitor()
+        self._start_wire()
+        self.set_faults(self.plan)
+        self.faults.restart(time.monotonic_ns())
         self.ledger.enter_state("up", xdp=chosen)
 
     def _write_plan(self) -> None:
-        self.ledger.announce("file", name=planfile.FILE)
-        planfile.write(self.plan, self.directory)
+        for name in faults.FILES:
+            self.ledger.announce("file", name=name)
+        planfile.write(dataclasses.replace(self.plan, faults=()), self.directory)
 
     def _mount_bpffs(self) -> None:
         source = f"softroce_lab-{self.token:016x}"
@@ -199,6 +221,14 @@ class Lab:
             self.ledger.announce("file", name=name)
         with (self.directory / monitor.LOG).open("wb") as log:
             process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
+
+    def _start_wire(self) -> None:
+        needed = len(wire.ports_for(self.plan, faults.shaped(self.plan)))
+        argv = wire.argv(self.bpffs, self.directory, *wire.pool(needed))
+        for name in wire.FILES:
+            self.ledger.announce("file", name=name)
+        with (self.directory / wire.LOG).open("wb") as log:
+            process.spawn(self.ledger, argv, role="wire", stdout=log, stderr=log)
 
 
 def up(

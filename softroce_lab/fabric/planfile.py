@@ -14,12 +14,19 @@ from softroce_lab.errors import LabError
 from softroce_lab.topology.plan import Plan
 
 FILE = "plan.json"
+NEXT = "plan.json.next"  # while it is replaced
 
 
 def write(plan: Plan, directory: Path) -> None:
     """Write the plan into a lab's directory."""
     text = json.dumps(dataclasses.asdict(plan))
     (directory / FILE).write_text(text + "\n", "utf-8")
+
+
+def replace(plan: Plan, directory: Path) -> None:
+    """Put another plan in the place of the one that is there; readers see one or the other."""
+    (directory / NEXT).write_text(json.dumps(dataclasses.asdict(plan)) + "\n", "utf-8")
+    (directory / NEXT).replace(directory / FILE)
 
 
 def read(directory: Path) -> Plan:

@@ -133,7 +133,7 @@ class XdpFabric:
     def attach(
         cls, plan: Plan, enter: Enter, bpffs: Path, token: int, mode: Mode | Literal["auto"]
     ) -> XdpFabric:
-        """Compile, load, pin and attach the programs of `plan`, and arm the plan's faults.
+        """Compile, load, pin and attach the programs of `plan`; its faults are not set yet.
 
         `enter(node)` is a context manager that moves the calling thread into the node's network
         namespace; `token` is the number below 2**64 that marks this lab's probes.
@@ -143,7 +143,6 @@ class XdpFabric:
         fabric = cls(bpffs)
         fabric._maps["token"].put(u32(0), u64(token))
         fabric._configure(plan)
-        fabric.set_faults(plan.faults)
         for node in plan.nodes:
             with enter(node.name):
                 fabric._wire(node)
@@ -165,9 +164,7 @@ class XdpFabric:
     def _configure(self, plan: Plan) -> None:
         for port, config in port_configs(plan):
             self._maps["ports"].put(u32(port.ifindex), config.pack())
-        nodes = {node.name: node.index for node in plan.nodes}
-        for route in plan.routes:
-            self._add_route(nodes[route.node], route.destination, route.ports)
+        self.set_routes(plan, plan.routes)
 
     def _add_route(self, node: int, destination: str, ports: Sequence[Port]) -> None:
         prefix = ipaddress.IPv4Network(destination)
@@ -322,7 +319,7 @@ class XdpFabric:
                     names.put(key, fault_layout.fresh_named(value))
             self._begin_round(dataclasses.replace(self.timeline, epoch_ns=epoch_ns))
 
-    def reroute(self, plan: Plan, routes: Iterable[Route]) -> None:
+    def set_routes(self, plan: Plan, routes: Iterable[Route]) -> None:
         """Put these routes in place of those for the same node and destination."""
         nodes = {node.name: node.index for node in plan.nodes}
         for route in routes:

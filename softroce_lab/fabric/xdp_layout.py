@@ -85,9 +85,9 @@ def prefix_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
 
 
 def group(ifindexes: Sequence[int]) -> bytes:
-    """struct lab_group."""
-    padding = (0,) * (GROUP_PORTS - len(ifindexes))
-    return _GROUP.pack(len(ifindexes), *ifindexes, *padding)
+    """struct lab_group, of the first 64 ports if there are more."""
+    taken = ifindexes[:GROUP_PORTS]
+    return _GROUP.pack(len(taken), *taken, *(0,) * (GROUP_PORTS - len(taken)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

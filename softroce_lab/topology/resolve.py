@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import collections
-import functools
 import ipaddress
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from softroce_lab.faults.effects import Queue
 from softroce_lab.faults.resolve import FaultRules, LinkFaults, arm
-from softroce_lab.topology import generators
+from softroce_lab.topology import generators, routing
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
     Endpoint,
@@ -23,6 +22,7 @@ from softroce_lab.topology.model import (
     check_seed,
 )
 from softroce_lab.topology.plan import Link, Node, NodeKind, Plan, Port, Route
+from softroce_lab.topology.routing import Neighbours
 from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
 from softroce_lab.topology.validation import did_you_mean
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
@@ -30,7 +30,6 @@ from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
 
 Kinds: TypeAlias = Mapping[str, NodeKind]
-Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
 FarEnds: TypeAlias = Mapping[Port, Port]  # a port: the one at the other end of its link
 
 
@@ -50,11 +49,12 @@ def resolve(
     graph = generators.expand(raw.topology)
     kinds = _kinds(graph, source)
     links = _links(graph, kinds, source)
-    neighbours = _neighbours(kinds, links)
+    neighbours = routing.neighbours(kinds, links)
     _check_reachable(kinds, neighbours, source)
     nodes = _nodes(name, kinds, neighbours)
     far_ends = {near: far for link in links for _, near, far in link.halves}
-    among = _among_switches(kinds, links)
+    switches = [name for name, kind in kinds.items() if kind == "switch"]
+    among = routing.neighbours(switches, links)  # hosts carry no transit traffic
     _check_rails_meet(nodes, far_ends, among, source)
     plan = Plan(
         name=name,
@@ -63,7 +63,7 @@ def resolve(
         load_balancing=raw.lb,
         nodes=nodes,
         links=links,
-        routes=_routes(nodes, far_ends, among, source),
+        routes=tuple(_routes(nodes, links, among, source)),
         faults=(),
         digest="",
     )
@@ -170,22 +170,13 @@ def _check_rails(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Sourc
                 raise source.error(("topology", "links", i, "endpoints", j), what)
 
 
-def _neighbours(kinds: Kinds, links: Sequence[Link]) -> Neighbours:
-    """Ports and peers of every node; links come in the order of their ifindexes."""
-    neighbours: dict[str, list[tuple[Port, str]]] = {name: [] for name in kinds}
-    for link in links:
-        neighbours[link.a.node].append((link.a, link.b.node))
-        neighbours[link.b.node].append((link.b, link.a.node))
-    return neighbours
-
-
 def _check_reachable(kinds: Kinds, neighbours: Neighbours, source: Source) -> None:
     for name, ports in neighbours.items():
         if not ports:
             place = ("topology", "nodes", name)
             raise source.error(place, f"{kinds[name]} {name!r} has no link", at_key=True)
     first = next(iter(kinds))
-    reached = _distances([first], neighbours)
+    reached = routing.distances([first], neighbours)
     for name in kinds:
         if name not in reached:
             place = ("topology", "nodes", name)
@@ -193,21 +184,8 @@ def _check_reachable(kinds: Kinds, neighbours: Neighbours, source: Source) -> No
             raise source.error(place, what, at_key=True)
 
 
-def _distances(starts: Sequence[str], neighbours: Neighbours) -> dict[str, int]:
-    """Hops to the nearest of `starts`, by breadth-first search."""
-    distances = dict.fromkeys(starts, 0)
-    queue = collections.deque(starts)
-    while queue:
-        node = queue.popleft()
-        for _, peer in neighbours[node]:
-            if peer not in distances:
-                distances[peer] = distances[node] + 1
-                queue.append(peer)
-    return distances
-
-
 def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
-    tiers = _distances([name for name, kind in kinds.items() if kind == "host"], neighbours)
+    tiers = routing.distances([name for name, kind in kinds.items() if kind == "host"], neighbours)
     return tuple(
         Node(
             index=index,
@@ -221,13 +199,6 @@ def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
     )
 
 
-def _among_switches(kinds: Kinds, links: Sequence[Link]) -> Neighbours:
-    """The network without its hosts, which carry no transit traffic."""
-    switches = {name: kind for name, kind in kinds.items() if kind == "switch"}
-    inner = [link for link in links if link.a.node in switches and link.b.node in switches]
-    return _neighbours(switches, inner)
-
-
 def _check_rails_meet(
     nodes: Sequence[Node], far_ends: FarEnds, among: Neighbours, source: Source
 ) -> None:
@@ -235,7 +206,7 @@ def _check_rails_meet(
     hosts = [node for node in nodes if node.kind == "host"]
     for rail in range(MAX_RAILS):
         ports = [host.ports[rail] for host in hosts if rail < len(host.ports)]
-        reached = _distances([far_ends[port].node for port in ports[:1]], among)
+        reached = routing.distances([far_ends[port].node for port in ports[:1]], among)
         for port in ports:
             if far_ends[port].node not in reached:
                 what = f"no switches lead from {ports[0]} to {port}, the same rail of their hosts"
@@ -245,21 +216,13 @@ def _check_rails_meet(
 
 
 def _routes(
-    nodes: Sequence[Node], far_ends: FarEnds, among: Neighbours, source: Source
-) -> tuple[Route, ...]:
-    """All shortest next hops from every switch to every host's port that it can reach.
-
-    Switches of one plane know no way to the addresses of another. UserError if a route has too
-    many next hops.
-    """
-    toward = functools.cache(lambda edge: _next_hops(edge, among))
-    routes = []
-    for rail in (port for node in nodes if node.kind == "host" for port in node.ports):
-        edge = far_ends[rail]
-        for switch, ports in {**toward(edge.node), edge.node: (edge,)}.items():
-            _check_choice(switch, rail, ports, source)
-            routes.append(Route(switch, f"{rail.address}/32", ports))
-    return tuple(routes)
+    nodes: Sequence[Node], links: Sequence[Link], among: Neighbours, source: Source
+) -> Iterator[Route]:
+    """UserError if a route has too many next hops."""
+    rails = [port for node in nodes if node.kind == "host" for port in node.ports]
+    for rail, route in routing.routes(rails, links, among):
+        _check_choice(route.node, rail, route.ports, source)
+        yield route
 
 
 def _check_choice(switch: str, rail: Port, ports: Sequence[Port], source: Source) -> None:
@@ -267,13 +230,3 @@ def _check_choice(switch: str, rail: Port, ports: Sequence[Port], source: Source
         what = f"{len(ports)} equal-cost ports lead from {switch!r} to {rail.node!r}"
         hint = f"a switch chooses among {MAX_EQUAL_COST_PORTS} at most"
         raise source.error(("topology",), what, hint=hint, at_key=True)
-
-
-def _next_hops(edge: str, among: Neighbours) -> dict[str, tuple[Port, ...]]:
-    """Ports of every switch that reaches the switch `edge`, one hop nearer to it."""
-    distances = _distances([edge], among)
-    return {
-        switch: tuple(port for port, peer in among[switch] if distances[peer] < distance)
-        for switch in among
-        if (distance := distances.get(switch)) is not None
-    }
