@@ -27,11 +27,13 @@ void bind_traffic(nb::module_& m) {
   m.def(
       "raw_traffic",
       [](XskPort& sender, XskPort& receiver, const nb::bytes& frame, std::uint32_t payload_offset,
-         std::uint32_t index_offset, std::int64_t duration_ns, int sender_cpu, int receiver_cpu) {
+         std::uint32_t index_offset, std::int64_t duration_ns, bool moderate, int sender_cpu,
+         int receiver_cpu) {
         const RawJob job{.frame = copied(frame),
                          .payload_offset = payload_offset,
                          .index_offset = index_offset,
                          .duration_ns = duration_ns,
+                         .moderate = moderate,
                          .sender_cpu = sender_cpu,
                          .receiver_cpu = receiver_cpu};
         TrafficResult result;
@@ -42,12 +44,13 @@ void bind_traffic(nb::module_& m) {
         return tuple_of(result);
       },
       nb::arg("sender"), nb::arg("receiver"), nb::arg("frame"), nb::arg("payload_offset"),
-      nb::arg("index_offset"), nb::arg("duration_ns"), nb::arg("sender_cpu") = -1,
-      nb::arg("receiver_cpu") = -1, "(frames sent, frames received, ns)");
+      nb::arg("index_offset"), nb::arg("duration_ns"), nb::arg("moderate") = false,
+      nb::arg("sender_cpu") = -1, nb::arg("receiver_cpu") = -1,
+      "(frames sent, frames received, ns)");
   m.def(
       "udp_traffic",
       [](int sender_fd, int receiver_fd, std::uint32_t payload_bytes, std::int64_t duration_ns,
-         int sender_cpu, int receiver_cpu) {
+         bool moderate, int sender_cpu, int receiver_cpu) {
         TrafficResult result;
         {
           const nb::gil_scoped_release release;
@@ -55,13 +58,15 @@ void bind_traffic(nb::module_& m) {
                                     .receiver_fd = receiver_fd,
                                     .payload_bytes = payload_bytes,
                                     .duration_ns = duration_ns,
+                                    .moderate = moderate,
                                     .sender_cpu = sender_cpu,
                                     .receiver_cpu = receiver_cpu});
         }
         return tuple_of(result);
       },
       nb::arg("sender_fd"), nb::arg("receiver_fd"), nb::arg("payload_bytes"),
-      nb::arg("duration_ns"), nb::arg("sender_cpu") = -1, nb::arg("receiver_cpu") = -1,
+      nb::arg("duration_ns"), nb::arg("moderate") = false, nb::arg("sender_cpu") = -1,
+      nb::arg("receiver_cpu") = -1,
       "(datagrams sent, datagrams received, ns); the sender's socket is connected");
   m.def(
       "paced_traffic",

@@ -16,6 +16,7 @@
 
 #include "../engine/codec.hpp"
 #include "clock.hpp"
+#include "moderation.hpp"
 
 namespace softroce {
 namespace {
@@ -25,11 +26,6 @@ constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission h
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
 constexpr std::int64_t kDownSleepNs = 1'000'000;  // while frames wait for the interface to be up
-// While frames flow, the thread does not ask to be woken by each of them, which costs the sender's
-// core more than the frame itself, but looks by itself after this long; as NICs moderate
-// interrupts.
-constexpr std::int64_t kModerationNs = 50'000;
-constexpr std::int64_t kFlowingNs = 1'000'000;  // since the last frame: then they flow no more
 constexpr unsigned long kTimerSlackNs = 1'000;
 constexpr auto kCallTimeout = std::chrono::seconds(5);
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "raw_traffic.hpp"
 
-#include <poll.h>
-
 #include <cstring>
+
+#include "moderation.hpp"
 
 namespace softroce {
 namespace {
 
 constexpr std::uint32_t kBatch = 32;
-constexpr int kPollMs = 10;
 
 std::uint64_t send(XskPort& port, const RawJob& job, std::int64_t until_ns) {
   stay_on_cpu(job.sender_cpu);
@@ -38,6 +37,7 @@ std::uint64_t receive(XskPort& port, const RawJob& job, const std::atomic<bool>&
   stay_on_cpu(job.receiver_cpu);
   const std::size_t payload = job.frame.size() - job.payload_offset;
   PayloadBuffer buffer(payload);
+  Moderation moderation(job.moderate);
   std::uint64_t received = 0;
   while (true) {
     const std::uint32_t n = port.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
@@ -45,10 +45,12 @@ std::uint64_t receive(XskPort& port, const RawJob& job, const std::atomic<bool>&
         std::memcpy(buffer.next(), frame + job.payload_offset, payload);
     });
     received += n;
-    if (n != 0) continue;
+    if (n != 0) {
+      moderation.arrived();
+      continue;
+    }
     if (over) return received;
-    pollfd readable{.fd = port.fd(), .events = POLLIN, .revents = 0};
-    poll(&readable, 1, kPollMs);
+    moderation.wait(port.fd());
   }
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "udp_traffic.hpp"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
 #include <system_error>
 
+#include "moderation.hpp"
+
 namespace softroce {
 namespace {
 
 constexpr unsigned kBatch = 64;
-constexpr int kPollMs = 10;
 
 // A batch of datagrams of equal length. Each time it is aimed elsewhere in the buffer, as an
 // application's are.
@@ -52,18 +52,19 @@ std::uint64_t send(const UdpJob& job, std::int64_t until_ns) {
 std::uint64_t receive(const UdpJob& job, const std::atomic<bool>& over) {
   stay_on_cpu(job.receiver_cpu);
   Batch batch(job.payload_bytes);
+  Moderation moderation(job.moderate);
   std::uint64_t received = 0;
   while (true) {
     const int n = recvmmsg(job.receiver_fd, batch.aimed(), kBatch, MSG_DONTWAIT, nullptr);
     if (n > 0) {
       received += static_cast<unsigned>(n);
+      moderation.arrived();
       continue;
     }
     if (errno != EAGAIN && errno != EINTR)
       throw std::system_error(errno, std::generic_category(), "recvmmsg");
     if (over) return received;
-    pollfd readable{.fd = job.receiver_fd, .events = POLLIN, .revents = 0};
-    poll(&readable, 1, kPollMs);
+    moderation.wait(job.receiver_fd);
   }
 }
 

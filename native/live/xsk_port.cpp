@@ -125,6 +125,7 @@ XskPort::Flush XskPort::flush() {
     if (sent < 0 && (errno == ENETDOWN || errno == ENXIO)) return Flush::down;
     if (sent < 0 && errno != EAGAIN && errno != EBUSY && errno != ENOBUFS)
       fail(errno, "send on AF_XDP");
+    reclaim();
     const std::uint32_t after = unsent();
     if (after == before) return Flush::full;
     before = after;
