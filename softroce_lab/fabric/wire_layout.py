@@ -8,14 +8,14 @@ subtract: what was counted between two looks.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import enum
+import itertools
+import math
 import struct
 from collections.abc import Sequence
 from typing import ClassVar, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from softroce_lab.fabric.fault_layout import window
 from softroce_lab.faults.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
@@ -137,37 +137,38 @@ _OCTAVE_BITS = 4
 _BUCKETS = 592
 
 
-def _lower_bounds() -> NDArray[np.int64]:
-    """The least value of each bucket, and of the one behind the last."""
-    index = np.arange(_BUCKETS + 1)
-    shift = np.maximum(0, (index >> _OCTAVE_BITS) - 1)
-    return np.where(index < 2 << _OCTAVE_BITS, index, (index - (shift << _OCTAVE_BITS)) << shift)
+def _lower_bound(bucket: int) -> int:
+    """The least value of a bucket, or of the one behind the last."""
+    shift = max(0, (bucket >> _OCTAVE_BITS) - 1)
+    return (bucket - (shift << _OCTAVE_BITS)) << shift
 
 
-_BOUNDS = _lower_bounds()
+def _words(payload: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"={len(payload) // 8}Q", payload)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
     """How often each duration occurred, to within a sixteenth."""
 
-    counts: NDArray[np.uint64]
+    counts: tuple[int, ...]
 
     @property
     def total(self) -> int:
         """All that was counted."""
-        return int(self.counts.sum())
+        return sum(self.counts)
 
     def percentile(self, percent: float) -> int | None:
         """Nanoseconds that so many percent did not exceed, the middle of a bucket; None: empty."""
         if not self.total:
             return None
-        rank = max(1, int(np.ceil(self.total * percent / 100)))
-        bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
-        return int(_BOUNDS[bucket] + _BOUNDS[bucket + 1] - 1) // 2
+        rank = max(1, math.ceil(self.total * percent / 100))
+        bucket = bisect.bisect_left(list(itertools.accumulate(self.counts)), rank)
+        return (_lower_bound(bucket) + _lower_bound(bucket + 1) - 1) // 2
 
     def __sub__(self, before: Histogram) -> Histogram:
-        return Histogram(self.counts - before.counts)
+        pairs = zip(self.counts, before.counts, strict=True)
+        return Histogram(tuple(now - then for now, then in pairs))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,10 +250,10 @@ class LinkFigures(_Figures):
     @classmethod
     def unpack(cls, payload: bytes) -> LinkFigures:
         """struct LinkFigures."""
-        words = np.frombuffer(payload, np.uint64)
+        words = _words(payload)
         late, residence = words[-2 * _BUCKETS : -_BUCKETS], words[-_BUCKETS:]
         names = [field.name for field in dataclasses.fields(cls)][:-2]
-        numbers = {name: int(word) for name, word in zip(names, words, strict=False)}
+        numbers = dict(zip(names, words, strict=False))
         return cls(**numbers, late=Histogram(late), residence=Histogram(residence))
 
 
@@ -281,7 +282,7 @@ class PortFigures(_Figures):
     @classmethod
     def unpack(cls, payload: bytes) -> PortFigures:
         """struct PortFigures."""
-        return cls(*(int(word) for word in np.frombuffer(payload, np.uint64)))
+        return cls(*_words(payload))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,4 +312,4 @@ class StageFigures(_Figures):
     @classmethod
     def unpack(cls, payload: bytes) -> StageFigures:
         """struct StageFigures."""
-        return cls(*(int(word) for word in np.frombuffer(payload, np.uint64)))
+        return cls(*_words(payload))
