@@ -95,22 +95,25 @@ def parse_impairments(words: Sequence[str]) -> Impairments:
     data: dict[str, Data] = {}
     for word, rest in _split(tokens(" ".join(words))):
         key = "down" if word == "up" else word
-        if key in data and key != "drop":
+        if key == "drop":
+            events = data.get(key, [])
+            data[key] = [*(events if isinstance(events, list) else ()), _value(word, rest)]
+        elif key in data:
             raise UserError(f"{key!r} stands twice")
-        if not rest and word not in _FLAGS:
-            example = _EXAMPLES.get(word, f"{word} 1%" if word in EFFECTS else f"{word} 100")
-            raise UserError(f"{word!r} has no value after it", hint=f"such as: {example}")
-        if word in _FLAGS:
-            if rest:
-                raise UserError(f"unexpected {rest[0]!r}", hint=did_you_mean(rest[0], _WORDS))
-            data[key] = word != "up"
-        elif word == "drop":
-            events = data.setdefault("drop", [])
-            assert isinstance(events, list)  # noqa: S101 - it was made above
-            events.append(" ".join(rest))
         else:
-            data[key] = " ".join(rest)
+            data[key] = _value(word, rest)
     return validate(Impairments, Source(None, data, {}, {}))
+
+
+def _value(word: str, rest: Sequence[str]) -> str | bool:
+    if word not in _FLAGS:
+        if rest:
+            return " ".join(rest)
+        example = _EXAMPLES.get(word, f"{word} 1%" if word in EFFECTS else f"{word} 100")
+        raise UserError(f"{word!r} has no value after it", hint=f"such as: {example}")
+    if rest:
+        raise UserError(f"unexpected {rest[0]!r}", hint=did_you_mean(rest[0], _WORDS))
+    return word != "up"
 
 
 def _split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

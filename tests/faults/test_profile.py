@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fault profiles: files of rules, and the ready ones."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
 from softroce_lab.faults.effects import RandomLoss
-from softroce_lab.faults.resolve import arm
+from softroce_lab.faults.live import parse_impairments, set_on
+from softroce_lab.faults.model import DropEvent, FaultRule
+from softroce_lab.faults.resolve import arm, links_of
 from softroce_lab.faults.text import text
 
 
@@ -87,3 +90,31 @@ def test_the_schema_tells_editors_what_the_models_accept() -> None:
     schema = profile.schema()
     assert schema["required"] == ["faults"]
     assert schema["title"] == "softroce_lab fault profile"
+
+
+REFERENCE = (paths.PROJECT_ROOT / "docs" / "faults.md").read_text()
+
+
+def test_the_reference_tells_of_every_ready_profile() -> None:
+    table = REFERENCE.split("| profile |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`([a-z0-9-]+)`", table)) == READY.keys()
+
+
+def test_the_references_example_holds(tmp_path: Path) -> None:
+    (example, *_) = re.findall(r"```yaml\n(faults:.*?)```", REFERENCE, re.DOTALL)
+    file = tmp_path / "example.yaml"
+    file.write_text(example)
+    plan = arm(topology.load("leaf-spine"), profile.load(file))
+    assert {fault.word for fault in plan.faults} == {"loss", "drop", "down", "rate", "delay"}
+
+
+@pytest.mark.parametrize("words", re.findall(r"lab fault set '(.+?)' (.+)", REFERENCE))
+def test_the_references_commands_hold(words: tuple[str, str]) -> None:
+    plan = topology.load("leaf-spine")
+    pattern, what = words
+    assert set_on(plan, links_of(plan, pattern), parse_impairments(what.split())).faults
+
+
+def test_the_reference_tells_of_every_key() -> None:
+    keys = {*FaultRule.keys(), *DropEvent.keys(), "forward", "backward"}
+    assert {key for key in keys if f"`{key}`" not in REFERENCE} == set()
