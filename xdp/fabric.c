@@ -3,10 +3,10 @@
  * The fabric: `switch_port` runs on every port of a switch, `host_port` on every uplink of a host.
  * Compiled by bcc and loaded once per lab; everything that differs between ports is in the maps.
  *
- * Compile-time parameters: LAB_PORTS (largest ifindex + 1), LAB_LINKS (directed links),
- * LAB_ROUTES (prefixes), LAB_NAMES (packets that can be named),
- * LAB_FLOWS (connections with relative numbers), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of
- * the ring buffers, powers of two).
+ * Compile-time parameters: LAB_NAMES (packets that can be named), LAB_FLOWS (connections with
+ * relative numbers), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of the ring buffers, powers of
+ * two). How large the other maps are depends on the lab and is said when they are made (xdp.py), so
+ * that one compilation serves all labs.
  *
  * The fate of the link A->B is decided where the lab first sees the packet on it: at A's egress if
  * A is a switch, else at B's ingress. XDP cannot hold a frame, so one that enters a shaped link, or
@@ -21,14 +21,19 @@
 #define ARP_REQUEST 1 /* RFC 826 */
 #define ARP_REPLY 2
 
+#define LAB_NO_LINK (~0U)
 #define LAB_LOOKS 8 /* of lb: adaptive at queues */
+
+/* Stand for those sizes: largest ifindex + 1, directed links, prefixes. */
+#define LAB_PORTS 1
+#define LAB_LINKS 1
+#define LAB_ROUTES 1
 
 BPF_ARRAY(ports, struct lab_port, LAB_PORTS);
 BPF_PERCPU_ARRAY(counters, struct lab_counters, LAB_PORTS);
 BPF_DEVMAP(egress, LAB_PORTS);
 BPF_XSKMAP(xsks, LAB_PORTS); /* of a host's port: its RNIC; of a switch's: the wire stage */
-/* The lab's number, in its probes. No macro: labs of one shape share a compilation. */
-BPF_ARRAY(token, u64, 1);
+BPF_ARRAY(token, u64, 1);    /* the lab's number, in its probes */
 BPF_ARRAY(probe_seen, u64, LAB_PORTS);
 
 BPF_HASH(exact_routes, struct lab_exact_key, struct lab_group, LAB_ROUTES);
@@ -339,7 +344,7 @@ static inline u32 least_queue(const struct lab_group *group, u32 start, struct d
   for (u32 i = 0; i < LAB_LOOKS; i++) {
     u32 port = group->port[way & (LAB_GROUP_PORTS - 1)];
     struct lab_port *out = ports.lookup(&port);
-    u32 link = out ? out->tx_link : LAB_LINKS;
+    u32 link = out ? out->tx_link : LAB_NO_LINK;
     u64 *bytes = queues.lookup(&link);
 
     way = (way + 1) % (group->count | !group->count);

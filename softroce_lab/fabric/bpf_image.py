@@ -72,6 +72,13 @@ class Image:
     maps: tuple[MapShape, ...]
     programs: tuple[Program, ...]
 
+    def sized(self, entries: Mapping[str, int]) -> Image:
+        """With so many entries in these maps."""
+        maps = {shape.name: shape for shape in self.maps}
+        for name, count in entries.items():
+            maps[name] = dataclasses.replace(maps[name], max_entries=count)
+        return dataclasses.replace(self, maps=tuple(maps.values()))
+
     def pack(self) -> bytes:
         """As bytes, to keep."""
         programs = [(each.name, each.code.hex(), each.references) for each in self.programs]

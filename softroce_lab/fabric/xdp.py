@@ -14,7 +14,7 @@ import functools
 import hashlib
 import ipaddress
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -97,16 +97,27 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
         )
 
 
-def _parameters(plan: Plan) -> Mapping[str, int | str]:
+def _parameters() -> dict[str, int | str]:
     page = os.sysconf("SC_PAGE_SIZE")
     return {
-        "LAB_PORTS": 1 + max(port.ifindex for node in plan.nodes for port in node.ports),
-        "LAB_LINKS": 2 * len(plan.links),
-        "LAB_ROUTES": max(1, len(plan.routes)),
         "LAB_NAMES": _NAMES,
         "LAB_FLOWS": _FLOWS,
         "LAB_DROP_PAGES": _DROP_LOG_BYTES // page,
         "LAB_CAPTURE_PAGES": _CAPTURE_BYTES // page,
+    }
+
+
+def _entries(plan: Plan) -> dict[str, int]:
+    """How large the maps are whose size depends on the lab."""
+    ports = 1 + max(port.ifindex for node in plan.nodes for port in node.ports)
+    links, routes = 2 * len(plan.links), max(1, len(plan.routes))
+    return {
+        **dict.fromkeys(
+            ("ports", "counters", "egress", "xsks", "probe_seen", "flow_counts"), ports
+        ),
+        **dict.fromkeys(("exact_routes", "prefix_routes"), routes),
+        **dict.fromkeys(("links", "queues"), links),
+        **dict.fromkeys(("fault_sets", "fault_states"), 2 * links),
     }
 
 
@@ -138,7 +149,8 @@ class XdpFabric:
         `enter(node)` is a context manager that moves the calling thread into the node's network
         namespace; `token` is the number below 2**64 that marks this lab's probes.
         """
-        with Module(SOURCE, tuple(PROGRAM_OF_KIND.values()), _parameters(plan)) as module:
+        programs = tuple(PROGRAM_OF_KIND.values())
+        with Module(SOURCE, programs, _parameters(), _entries(plan)) as module:
             module.pin(bpffs, MAPS)
         fabric = cls(bpffs)
         fabric._maps["token"].put(u32(0), u64(token))

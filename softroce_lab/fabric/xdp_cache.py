@@ -22,7 +22,7 @@ from softroce_lab.fabric.bpf_image import Image
 from softroce_lab.paths import XDP
 
 _FOLDER = "/var/cache/softroce_lab"
-_KEPT = 32  # images, the last used ones: one per shape of lab
+_KEPT = 8  # images, the last used ones: of each source, one
 _HEADERS = Path("/usr/include/linux/version.h")  # changes with the user-space headers
 
 

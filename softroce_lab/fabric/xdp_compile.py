@@ -15,6 +15,7 @@ import sysconfig
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from softroce_lab.errors import EnvironmentLackError, LabError
@@ -126,16 +127,23 @@ class Module(Loaded):
     """
 
     def __init__(
-        self, source: str, programs: Sequence[str], parameters: Mapping[str, int | str]
+        self,
+        source: str,
+        programs: Sequence[str],
+        parameters: Mapping[str, int | str],
+        entries: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Take xdp/`source` with `parameters` as macros. LabError if the kernel refuses it."""
+        """Take xdp/`source` with `parameters` as macros; let these maps have that many `entries`.
+
+        LabError if the kernel refuses it.
+        """
         key = xdp_cache.key(source, programs, parameters)
         image = xdp_cache.recall(key)
         if image is None:
             image = compile_image(source, programs, parameters)
             xdp_cache.keep(key, image)
         try:
-            super().__init__(image)
+            super().__init__(image.sized(entries))
         except OSError as error:
             raise LabError(
                 f"xdp/{source} does not load: {error}",

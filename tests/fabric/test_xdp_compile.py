@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, LabError
-from softroce_lab.fabric import xdp_cache, xdp_compile
+from softroce_lab.fabric import bpf, bpffs, xdp_cache, xdp_compile
 from softroce_lab.fabric.bpf_image import Image, Program
 from softroce_lab.fabric.xdp_compile import Module, compile_image
 
@@ -68,3 +68,17 @@ def test_missing_user_space_headers_are_named(monkeypatch, tmp_path):
     with pytest.raises(EnvironmentLackError, match="headers") as caught:
         Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
     assert "linux-libc-dev" in caught.value.hint
+
+
+def test_one_compilation_serves_maps_of_all_sizes(tmp_path):
+    bpffs.mount(tmp_path / "bpf", "test")
+    try:
+        sizes = {"plain_egress": 3, "plain_xsks": 5}
+        with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}, sizes) as module:
+            module.pin(tmp_path / "bpf", tuple(sizes))
+        for name, size in sizes.items():
+            made = bpf.Map.pinned(tmp_path / "bpf" / name)
+            assert made.max_entries == size
+            made.close()
+    finally:
+        bpffs.unmount(tmp_path / "bpf", "test")
