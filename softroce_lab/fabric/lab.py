@@ -14,6 +14,7 @@ from typing import Literal, Unpack
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import (
     bpffs,
+    control_plane,
     faults,
     interrupts,
     links,
@@ -115,6 +116,8 @@ class Lab:
     def set_faults(self, plan: Plan) -> None:
         """Let the faults be those of `plan`, which differs from the lab's in nothing else."""
         self.plan = self.faults.change(lambda _: plan, time.monotonic_ns)
+        if faults.next_turn_ns(plan, -1) is not None:
+            self._start_control_plane()
 
     def namespace(self, node: str) -> int:
         """A descriptor of the node's network namespace, open as long as the lab is."""
@@ -221,6 +224,15 @@ class Lab:
             self.ledger.announce("file", name=name)
         with (self.directory / monitor.LOG).open("wb") as log:
             process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
+
+    def _start_control_plane(self) -> None:
+        roles = [entry.facts["role"] for entry in self.ledger.history.of_kind("process")]
+        if "routes" in roles:
+            return
+        self.ledger.announce("file", name=control_plane.LOG)
+        argv = control_plane.argv(self.bpffs, self.directory)
+        with (self.directory / control_plane.LOG).open("wb") as log:
+            process.spawn(self.ledger, argv, role="routes", stdout=log, stderr=log)
 
     def _start_wire(self) -> None:
         needed = len(wire.ports_for(self.plan, faults.shaped(self.plan)))
