@@ -11,8 +11,9 @@ from typing import cast
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
+from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.effects import Fault, Word
-from softroce_lab.faults.model import BESIDE, EFFECTS, DropEvent, Impairments
+from softroce_lab.faults.model import BESIDE, EFFECTS, Impairments
 from softroce_lab.faults.resolve import Ground, Half, Origin, in_order, place
 from softroce_lab.faults.words import tokens
 from softroce_lab.topology.digest import with_digest

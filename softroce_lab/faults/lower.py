@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from softroce_lab.errors import UserError
+from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.effects import (
     Blackout,
     Burst,
@@ -29,7 +30,6 @@ from softroce_lab.faults.effects import Loss as LossEffect
 from softroce_lab.faults.model import (
     BurstSpec,
     DelaySpec,
-    DropEvent,
     GemodelSpec,
     Impairments,
     Loss,

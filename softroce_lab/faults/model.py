@@ -8,23 +8,23 @@ is `resolve`'s and `check`'s to find.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PlainValidator,
     WithJsonSchema,
     model_validator,
 )
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import Distribution, FaultKey, PacketKind, Window
-from softroce_lab.faults.opcodes import OPCODES, UD_SEND_ONLY
+from softroce_lab.faults.drops import QPN_MAX, DropEvent, Kinds
+from softroce_lab.faults.effects import Distribution, FaultKey, Window
+from softroce_lab.faults.targets import Links, Nodes, Ports
 from softroce_lab.faults.words import (
+    NUMBER_MAX,
     NUMBER_SCHEMA,
-    NUMBERS_SCHEMA,
     Compact,
     DelayTime,
     DepthField,
@@ -34,15 +34,10 @@ from softroce_lab.faults.words import (
     Rate,
     Time,
     number,
-    numbers,
-    parts_of,
 )
-from softroce_lab.topology.validation import KeyedError, did_you_mean
+from softroce_lab.topology.validation import KeyedError
 
 MAX_RULE_NAME = 32
-MAX_ITER = 64
-QPN_MAX = PSN_MAX = 2**24 - 1
-NUMBER_MAX = 2**32 - 1
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*", re.ASCII)
 
@@ -62,125 +57,6 @@ def check_name(name: str, what: str, longest: int) -> str:
 def name_schema(longest: int) -> WithJsonSchema:
     """Describe to editors what `check_name` accepts."""
     return WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$", "maxLength": longest})
-
-
-# --- Which packets ---------------------------------------------------------------------------
-
-_KINDS: tuple[PacketKind, ...] = ("data", "control", "report", "other")
-
-
-def _parse_kinds(value: object) -> tuple[PacketKind, ...]:
-    parts = [part.strip() if isinstance(part, str) else part for part in parts_of(value)]
-    for part in parts:
-        if part not in _KINDS:
-            raise UserError(f"unknown packets {part!r}", hint=did_you_mean(str(part), _KINDS))
-    if not parts:
-        raise UserError("an empty list can match nothing", hint=f"known: {', '.join(_KINDS)}")
-    return tuple(kind for kind in _KINDS if kind in parts)
-
-
-_KIND_SCHEMA: dict[str, Any] = {"enum": list(_KINDS)}
-Kinds = Annotated[
-    tuple[PacketKind, ...],
-    PlainValidator(_parse_kinds),
-    WithJsonSchema({"anyOf": [_KIND_SCHEMA, {"type": "array", "items": _KIND_SCHEMA}]}),
-]
-
-
-def _parse_opcode(value: object) -> int:
-    text = str(value).strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        opcode = value
-    elif re.fullmatch(r"0[xX][0-9a-fA-F]{1,8}|\d{1,8}", text, re.ASCII):
-        opcode = int(text, 0 if text[1:2] in {"x", "X"} else 10)
-    elif text.upper() in OPCODES:
-        opcode = OPCODES[text.upper()]
-    else:
-        raise UserError(f"unknown opcode {text!r}", hint=did_you_mean(text.upper(), OPCODES))
-    if not 0 <= opcode <= 0xFF:
-        raise UserError(f"opcode {text} can match nothing", hint="0x00 to 0xff, such as 0x64")
-    return opcode
-
-
-Opcode = Annotated[
-    int,
-    PlainValidator(_parse_opcode),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 255}, {"enum": list(OPCODES)}]}
-    ),
-]
-
-
-class DropEvent(Compact):
-    """Packets to drop: single ones by name, or all that a filter lets through."""
-
-    flags: ClassVar = ("absolute",)
-
-    message: Annotated[int, number("message", 0, NUMBER_MAX), NUMBER_SCHEMA] | None = None
-    packet: Annotated[tuple[int, ...], numbers("packet", 0, NUMBER_MAX), NUMBERS_SCHEMA] | None = (
-        None
-    )
-    qpn: Annotated[int, number("qpn", 0, QPN_MAX), NUMBER_SCHEMA] | None = None
-    psn: Annotated[tuple[int, ...], numbers("psn", 0, PSN_MAX), NUMBERS_SCHEMA] | None = None
-    absolute: bool = False
-    iter: Annotated[tuple[int, ...], numbers("iter", 1, MAX_ITER), NUMBERS_SCHEMA] | None = None
-    opcode: Opcode | None = None
-    only: Kinds | None = None
-    tail: Annotated[int, number("tail", 1, NUMBER_MAX), NUMBER_SCHEMA] | None = None
-
-    @property
-    def named(self) -> bool:
-        """Whether it names single packets."""
-        return self.packet is not None or self.psn is not None
-
-    @model_validator(mode="after")
-    def _possible(self) -> DropEvent:
-        if not (self.model_fields_set - {"absolute", "iter"}):
-            raise UserError(
-                "drop does not say which packets", hint="such as tail: 1; loss: blackout drops all"
-            )
-        self._check_company()
-        self._check_relative()
-        self._check_carriers()
-        return self
-
-    def _check_company(self) -> None:
-        """Which keys go together."""
-        if self.packet is not None and self.message is None:
-            raise KeyedError("packet", "'packet' needs the 'message' that it is of")
-        if self.psn is not None and self.qpn is None:
-            raise KeyedError("psn", "'psn' needs the 'qpn' that it is of")
-        if self.absolute and self.qpn is None:
-            raise KeyedError("absolute", "'absolute' needs a 'qpn'")
-        name = {"message", "packet"} if self.packet is not None else {"qpn", "psn", "absolute"}
-        extra = [key for key in self.keys() if key in self.model_fields_set - name - {"iter"}]
-        if self.named and extra:
-            own = "message and packet" if self.packet is not None else "qpn and psn"
-            raise KeyedError(extra[0], f"{extra[0]!r} does not go with {own}, which name a packet")
-
-    def _check_relative(self) -> None:
-        """Relative numbers count from 1."""
-        if self.absolute:
-            return
-        hint = "relative numbers count from 1; absolute: true takes those on the wire"
-        if self.qpn == 0:
-            raise KeyedError("qpn", "qpn 0 can match nothing", hint)
-        if self.psn is not None and self.psn[0] == 0:
-            raise KeyedError("psn", "psn 0 can match nothing", hint)
-
-    def _check_carriers(self) -> None:
-        """Striped messages alone have messages, tails and attempts; all packets of them are UD."""
-        if self.named:
-            return
-        striped = [key for key in ("message", "tail", "iter") if key in self.model_fields_set]
-        if striped and self.only is not None and "data" not in self.only:
-            what = f"{striped[0]!r} can match nothing: only {', '.join(self.only)} packets count"
-            raise KeyedError(striped[0], what, "striped messages travel in data packets")
-        ours = striped or (self.only is not None and "other" not in self.only)
-        if ours and self.opcode not in {None, UD_SEND_ONLY}:
-            beside = striped[0] if striped else "only"
-            what = f"'opcode' can match nothing beside {beside!r}"
-            raise KeyedError("opcode", what, "the lab's own packets are all UD_SEND_ONLY")
 
 
 def _listed(value: object) -> object:
@@ -443,86 +319,6 @@ class LinkImpairments(Impairments):
 
 
 # --- Rules -----------------------------------------------------------------------------------
-
-
-class LinkPattern(NamedTuple):
-    """Links chosen by the names of their nodes: `left->right` or `left<->right`.
-
-    Either side is a glob in fnmatch's notation, of nodes or, with a colon, of ports.
-    """
-
-    left: str
-    right: str
-    both: bool  # <->
-
-    def __str__(self) -> str:
-        return f"{self.left}{'<->' if self.both else '->'}{self.right}"
-
-
-_NODES = r"[a-z0-9*?\[\]!-]*[a-z0-9*?\]]"
-_PORTS = r"[A-Za-z0-9*?\[\]!._-]*[A-Za-z0-9*?\]._]"
-_SIDE = rf"{_NODES}(?::{_PORTS})?"
-_PATTERN = re.compile(rf"({_SIDE})\s*(<->|->)\s*({_SIDE})", re.ASCII)
-
-
-def _patterns(value: object) -> list[object]:
-    patterns = value if isinstance(value, list) else [value]
-    if not patterns:
-        raise UserError("an empty list can match nothing")
-    return patterns
-
-
-def parse_link_pattern(value: object) -> LinkPattern:
-    """Read `a->b` or `a<->b`; UserError."""
-    match = _PATTERN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise UserError(
-            f"{value!r} is not a pattern of links",
-            hint="such as 'leaf*<->spine*' for both directions, 'leaf1->spine*' for one",
-        )
-    return LinkPattern(match[1], match[3], match[2] == "<->")
-
-
-def parse_end_pattern(value: str) -> str:
-    """Check `node` or `node:port`; UserError."""
-    if not re.fullmatch(_SIDE, value, re.ASCII):
-        what = f"{value!r} is not a pattern of links, nodes or ports"
-        raise UserError(what, hint="such as 'leaf1<->spine*', spine1 or h1:eth2")
-    return value
-
-
-def _parse_links(value: object) -> tuple[LinkPattern, ...]:
-    return tuple(map(parse_link_pattern, _patterns(value)))
-
-
-def _globs(form: str, what: str, example: str) -> PlainValidator:
-    def parse(value: object) -> tuple[str, ...]:
-        for pattern in (patterns := _patterns(value)):
-            if not isinstance(pattern, str) or not re.fullmatch(form, pattern, re.ASCII):
-                raise UserError(
-                    f"{pattern!r} is not a pattern of {what}", hint=f"such as {example}"
-                )
-        return tuple(str(pattern) for pattern in patterns)
-
-    return PlainValidator(parse)
-
-
-def _target_schema(form: str) -> WithJsonSchema:
-    one = {"type": "string", "pattern": form}
-    return WithJsonSchema({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
-
-
-Links = Annotated[
-    tuple[LinkPattern, ...], PlainValidator(_parse_links), _target_schema("^[^<>]+<?->[^<>]+$")
-]
-Nodes = Annotated[
-    tuple[str, ...], _globs(_NODES, "nodes", "spine1 or 'leaf*'"), _target_schema("^[^:<>]+$")
-]
-Ports = Annotated[
-    tuple[str, ...],
-    _globs(f"{_NODES}:{_PORTS}", "ports", "'h1:eth2'"),
-    _target_schema("^[^:<>]+:[^:<>]+$"),
-]
 
 
 def _check_rule_name(name: str) -> str:

@@ -15,14 +15,8 @@ from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
 from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, turn, word_of
 from softroce_lab.faults.lower import Lowered, lower, remembers
-from softroce_lab.faults.model import (
-    FaultRule,
-    Impairments,
-    LinkImpairments,
-    LinkPattern,
-    parse_end_pattern,
-    parse_link_pattern,
-)
+from softroce_lab.faults.model import FaultRule, Impairments, LinkImpairments
+from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan, Port
 from softroce_lab.topology.validation import listed

@@ -19,6 +19,7 @@ from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.topology.validation import KeyedError, Model, did_you_mean
 
+NUMBER_MAX = 2**32 - 1
 MAX_NUMBERS = 4096  # that one entry may name
 MAX_DELAY_NS = 3600 * 10**9
 MAX_TIME_NS = 10**18  # 31 years
@@ -159,7 +160,7 @@ class Depth(NamedTuple):
 def _parse_depth(value: object) -> Depth:
     text = _text(value, "number of packets or size", "100 or 64KiB").strip()
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
-        depth = Depth(_whole(text, "number of packets", 1, 2**32 - 1), None)
+        depth = Depth(_whole(text, "number of packets", 1, NUMBER_MAX), None)
     else:
         depth = Depth(None, units.parse_bytes(text))
     if depth.size_bytes == 0:

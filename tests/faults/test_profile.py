@@ -9,9 +9,10 @@ import pytest
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
+from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.effects import RandomLoss
 from softroce_lab.faults.live import parse_impairments, set_on
-from softroce_lab.faults.model import DropEvent, FaultRule
+from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import arm, links_of
 from softroce_lab.faults.text import text
 

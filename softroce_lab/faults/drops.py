@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which packets a fault hits: kinds of packets, opcodes, and Lumina's named packets."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar
+
+from pydantic import PlainValidator, WithJsonSchema, model_validator
+
+from softroce_lab.errors import UserError
+from softroce_lab.faults.effects import PacketKind
+from softroce_lab.faults.opcodes import OPCODES, UD_SEND_ONLY
+from softroce_lab.faults.words import (
+    NUMBER_MAX,
+    NUMBER_SCHEMA,
+    NUMBERS_SCHEMA,
+    Compact,
+    number,
+    numbers,
+    parts_of,
+)
+from softroce_lab.topology.validation import KeyedError, did_you_mean
+
+MAX_ITER = 64
+QPN_MAX = PSN_MAX = 2**24 - 1
+
+_KINDS: tuple[PacketKind, ...] = ("data", "control", "report", "other")
+
+
+def _parse_kinds(value: object) -> tuple[PacketKind, ...]:
+    parts = [part.strip() if isinstance(part, str) else part for part in parts_of(value)]
+    for part in parts:
+        if part not in _KINDS:
+            raise UserError(f"unknown packets {part!r}", hint=did_you_mean(str(part), _KINDS))
+    if not parts:
+        raise UserError("an empty list can match nothing", hint=f"known: {', '.join(_KINDS)}")
+    return tuple(kind for kind in _KINDS if kind in parts)
+
+
+_KIND_SCHEMA: dict[str, Any] = {"enum": list(_KINDS)}
+Kinds = Annotated[
+    tuple[PacketKind, ...],
+    PlainValidator(_parse_kinds),
+    WithJsonSchema({"anyOf": [_KIND_SCHEMA, {"type": "array", "items": _KIND_SCHEMA}]}),
+]
+
+
+def _parse_opcode(value: object) -> int:
+    text = str(value).strip()
+    if isinstance(value, int) and not isinstance(value, bool):
+        opcode = value
+    elif re.fullmatch(r"0[xX][0-9a-fA-F]{1,8}|\d{1,8}", text, re.ASCII):
+        opcode = int(text, 0 if text[1:2] in {"x", "X"} else 10)
+    elif text.upper() in OPCODES:
+        opcode = OPCODES[text.upper()]
+    else:
+        raise UserError(f"unknown opcode {text!r}", hint=did_you_mean(text.upper(), OPCODES))
+    if not 0 <= opcode <= 0xFF:
+        raise UserError(f"opcode {text} can match nothing", hint="0x00 to 0xff, such as 0x64")
+    return opcode
+
+
+Opcode = Annotated[
+    int,
+    PlainValidator(_parse_opcode),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 255}, {"enum": list(OPCODES)}]}
+    ),
+]
+
+
+class DropEvent(Compact):
+    """Packets to drop: single ones by name, or all that a filter lets through."""
+
+    flags: ClassVar = ("absolute",)
+
+    message: Annotated[int, number("message", 0, NUMBER_MAX), NUMBER_SCHEMA] | None = None
+    packet: Annotated[tuple[int, ...], numbers("packet", 0, NUMBER_MAX), NUMBERS_SCHEMA] | None = (
+        None
+    )
+    qpn: Annotated[int, number("qpn", 0, QPN_MAX), NUMBER_SCHEMA] | None = None
+    psn: Annotated[tuple[int, ...], numbers("psn", 0, PSN_MAX), NUMBERS_SCHEMA] | None = None
+    absolute: bool = False
+    iter: Annotated[tuple[int, ...], numbers("iter", 1, MAX_ITER), NUMBERS_SCHEMA] | None = None
+    opcode: Opcode | None = None
+    only: Kinds | None = None
+    tail: Annotated[int, number("tail", 1, NUMBER_MAX), NUMBER_SCHEMA] | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether it names single packets."""
+        return self.packet is not None or self.psn is not None
+
+    @model_validator(mode="after")
+    def _possible(self) -> DropEvent:
+        if not (self.model_fields_set - {"absolute", "iter"}):
+            raise UserError(
+                "drop does not say which packets", hint="such as tail: 1; loss: blackout drops all"
+            )
+        self._check_company()
+        self._check_relative()
+        self._check_carriers()
+        return self
+
+    def _check_company(self) -> None:
+        """Which keys go together."""
+        if self.packet is not None and self.message is None:
+            raise KeyedError("packet", "'packet' needs the 'message' that it is of")
+        if self.psn is not None and self.qpn is None:
+            raise KeyedError("psn", "'psn' needs the 'qpn' that it is of")
+        if self.absolute and self.qpn is None:
+            raise KeyedError("absolute", "'absolute' needs a 'qpn'")
+        name = {"message", "packet"} if self.packet is not None else {"qpn", "psn", "absolute"}
+        extra = [key for key in self.keys() if key in self.model_fields_set - name - {"iter"}]
+        if self.named and extra:
+            own = "message and packet" if self.packet is not None else "qpn and psn"
+            raise KeyedError(extra[0], f"{extra[0]!r} does not go with {own}, which name a packet")
+
+    def _check_relative(self) -> None:
+        """Relative numbers count from 1."""
+        if self.absolute:
+            return
+        hint = "relative numbers count from 1; absolute: true takes those on the wire"
+        if self.qpn == 0:
+            raise KeyedError("qpn", "qpn 0 can match nothing", hint)
+        if self.psn is not None and self.psn[0] == 0:
+            raise KeyedError("psn", "psn 0 can match nothing", hint)
+
+    def _check_carriers(self) -> None:
+        """Striped messages alone have messages, tails and attempts; all packets of them are UD."""
+        if self.named:
+            return
+        striped = [key for key in ("message", "tail", "iter") if key in self.model_fields_set]
+        if striped and self.only is not None and "data" not in self.only:
+            what = f"{striped[0]!r} can match nothing: only {', '.join(self.only)} packets count"
+            raise KeyedError(striped[0], what, "striped messages travel in data packets")
+        ours = striped or (self.only is not None and "other" not in self.only)
+        if ours and self.opcode not in {None, UD_SEND_ONLY}:
+            beside = striped[0] if striped else "only"
+            what = f"'opcode' can match nothing beside {beside!r}"
+            raise KeyedError("opcode", what, "the lab's own packets are all UD_SEND_ONLY")
