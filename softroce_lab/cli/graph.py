@@ -41,7 +41,7 @@ def graph(
 ) -> None:
     """Draw a lab: tiers as rows, hosts at the bottom, links with faults marked."""
     seen = view.of(where)
-    found = marks.marks(seen.faults(), wording.text)
+    found = marks.marks(seen.plan.faults, wording.text)
     if svg_file is not None:
         _write(svg_file, svg.render(seen.plan, found))
     elif as_json:

@@ -68,6 +68,8 @@ def _print_half(half: dict[str, Any]) -> None:
         hit = "" if fault["hits"] is None else f"  hit {fault['hits']:,}"
         of = "" if fault["seen"] is None else f" of {fault['seen']:,}"
         print(f"  fault {fault['text']}  (rule {fault['rule']}, key {fault['key']}){hit}{of}")
+    for line in half["tc"]:
+        print(f"    {line}")
     _print_counters(half["counters"])
     if half["queued_bytes"]:
         print(f"    queue {units.format_bytes(half['queued_bytes'])}")

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import UserError
 from softroce_lab.fabric import describe, traffic, view
 from softroce_lab.fabric.traffic import LinkRate, Meter, Sample
-from softroce_lab.fabric.view import View
+from softroce_lab.topology.plan import Plan
 
 app = typer.Typer(add_completion=False)
 
@@ -44,51 +44,48 @@ def top(
     with traffic.metering(seen) as meter:
         if once or as_json or not sys.stdout.isatty():
             before = meter.sample()
-            rates = _next(seen, meter, before, interval_ns)[1]
-            _print_once(seen, rates, as_json=as_json)
+            after = _next(meter, before, interval_ns)
+            _print_once(after.plan, traffic.rates(before, after), as_json=as_json)
         else:
-            _watch(seen, meter, interval_ns)
+            _watch(meter, interval_ns)
 
 
-def _next(
-    seen: View, meter: Meter, before: Sample, interval_ns: int
-) -> tuple[Sample, dict[int, LinkRate]]:
-    """The next sample, one interval after `before`. RunError if the lab went down."""
+def _next(meter: Meter, before: Sample, interval_ns: int) -> Sample:
+    """The sample one interval after `before`. RunError if the lab went down."""
     left_ns = before.time_ns + interval_ns - time.monotonic_ns()
     time.sleep(max(0, left_ns) / 1e9)
-    if not seen.bpffs.joinpath("counters").exists():
-        raise RunError(f"the lab {seen.plan.name} went down")
-    after = meter.sample()
-    return after, traffic.rates(before, after, seen.faults())
+    return meter.sample()
 
 
-def _watch(seen: View, meter: Meter, interval_ns: int) -> None:
+def _watch(meter: Meter, interval_ns: int) -> None:
     console = Console()
-    sample = meter.sample()
+    before = meter.sample()
     with Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
-            sample, rates = _next(seen, meter, sample, interval_ns)
-            screen.update(_table(seen, rates, console.height - 4), refresh=True)
+            after = _next(meter, before, interval_ns)
+            rates = traffic.rates(before, after)
+            screen.update(_table(after.plan, rates, console.height - 4), refresh=True)
+            before = after
 
 
-def _print_once(seen: View, rates: dict[int, LinkRate], *, as_json: bool) -> None:
+def _print_once(plan: Plan, rates: dict[int, LinkRate], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(_document(seen, rates), indent=1))
+        print(json.dumps(_document(plan, rates), indent=1))
         return
-    table = _table(seen, rates, None)
+    table = _table(plan, rates, None)
     Console(width=max(110, Console().width), highlight=False).print(table)
 
 
-def _names(seen: View) -> dict[int, str]:
-    halves = (half for link in seen.plan.links for half in link.halves)
+def _names(plan: Plan) -> dict[int, str]:
+    halves = (half for link in plan.links for half in link.halves)
     return {number: f"{near.node}->{far.node}" for number, near, far in halves}
 
 
-def _document(seen: View, rates: dict[int, LinkRate]) -> dict[str, Any]:
-    names = _names(seen)
+def _document(plan: Plan, rates: dict[int, LinkRate]) -> dict[str, Any]:
+    names = _names(plan)
     return {
         "schema_version": describe.SCHEMA_VERSION,
-        "lab": seen.plan.name,
+        "lab": plan.name,
         "links": [
             {"directed_link": number, "name": names[number], **dataclasses.asdict(rate)}
             for number, rate in rates.items()
@@ -105,6 +102,8 @@ _COLUMNS: tuple[tuple[str, Column], ...] = (
     ("queue", lambda rate: units.format_bytes(rate.queued_bytes) if rate.queued_bytes else ""),
     ("loss", lambda rate: _some(rate.counts.loss)),
     ("down", lambda rate: _some(rate.counts.down)),
+    ("full", lambda rate: _some(rate.counts.queue)),
+    ("marked", lambda rate: _some(rate.counts.marked)),
     ("corrupt", lambda rate: _some(rate.counts.corrupted)),
     ("no route", lambda rate: _some(rate.counts.no_route)),
     ("refused", lambda rate: _some(rate.counts.refused)),
@@ -121,20 +120,22 @@ def _is_busy(rate: LinkRate) -> bool:
     return bool(rate.frames_per_second or rate.queued_bytes or any(counts))
 
 
-def _table(seen: View, rates: dict[int, LinkRate], most: int | None) -> Table:
+def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Table:
     """The busy links, in the order of the plan; if they are too many, the busiest."""
-    names = _names(seen)
+    names = _names(plan)
     busy = [number for number, rate in rates.items() if _is_busy(rate)]
     if most is not None and len(busy) > most:
         busy = sorted(sorted(busy, key=lambda n: -rates[n].bits_per_second)[:most])
     idle = len(rates) - len(busy)
     table = Table(box=None, pad_edge=False, caption_justify="left")
-    table.title = f"{seen.plan.name}: {len(busy)} of {len(rates)} directed links"
+    table.title = f"{plan.name}: {len(busy)} of {len(rates)} directed links"
     table.title_justify = "left"
     table.caption = f"{idle} idle or not shown" if idle else None
     table.add_column("link", no_wrap=True)
-    for heading, _ in _COLUMNS:
+    cells = {heading: [show(rates[number]) for number in busy] for heading, show in _COLUMNS}
+    shown = {heading: column for heading, column in cells.items() if any(column)}
+    for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
-    for number in busy:
-        table.add_row(names[number], *(show(rates[number]) for _, show in _COLUMNS))
+    for i, number in enumerate(busy):
+        table.add_row(names[number], *(column[i] for column in shown.values()))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from softroce_lab.fabric import routes, traffic
@@ -14,7 +14,7 @@ from softroce_lab.fabric.routes import Routes
 from softroce_lab.fabric.traffic import Sample
 from softroce_lab.fabric.view import View
 from softroce_lab.fabric.xdp_layout import PortCounters
-from softroce_lab.faults import text
+from softroce_lab.faults import tc, text
 from softroce_lab.faults.effects import Fault
 from softroce_lab.topology import locate
 from softroce_lab.topology.locate import Half
@@ -27,7 +27,6 @@ class Live:
 
     look_up: Routes
     counters: Mapping[int, PortCounters]
-    hits: Mapping[int, Sequence[Hits]]
     sample: Sample | None
 
 
@@ -35,14 +34,14 @@ class Live:
 def observed(seen: View) -> Iterator[Live]:
     """The state of the lab that is up, or of a file that has none."""
     if not seen.is_up:
-        yield Live(routes.planned(seen.plan), {}, {}, None)
+        yield Live(routes.planned(seen.plan), {}, None)
         return
     with (
         seen.maps() as fabric,
         traffic.metering(seen) as meter,
         routes.current(seen.plan, seen.bpffs) as look_up,
     ):
-        yield Live(look_up, fabric.counters(), fabric.hits(), meter.sample())
+        yield Live(look_up, fabric.counters(), meter.sample())
 
 
 def document(seen: View, what: str) -> dict[str, Any]:
@@ -102,14 +101,16 @@ def _routes(plan: Plan, switch: Node, look_up: Routes) -> list[dict[str, Any]]:
 
 def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
     number, near, far = half
-    on_link = [fault for fault in seen.faults() if fault.directed_link == number]
-    hits = {hit.rule_id: hit for hit in live.hits.get(number, ())}
     sample = live.sample
+    on_link = [fault for fault in seen.plan.faults if fault.directed_link == number]
+    found = sample.hits.get(number, ()) if sample else ()
+    hits = {hit.rule_id: hit for hit in found}
     return {
         "directed_link": number,
         "from": _end(near),
         "to": _end(far),
         "faults": [_fault(fault, hits.get(fault.rule_id)) for fault in on_link],
+        "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
         "counters": dataclasses.asdict(sample.counts[number]) if sample else None,
         "queued_bytes": sample.queued_bytes[number] if sample else None,
     }

@@ -127,6 +127,8 @@ class Pinger:
         ttl = _hop_limit(extra)
         if self._family == socket.AF_INET:  # a raw socket gives the IP header too
             ttl, data = data[8], data[(data[0] & 0xF) * 4 :]
+            if checksum(data):  # a link flipped a bit; of ICMPv6 the kernel tells itself
+                return None
         if len(data) < _ECHO.size:
             return None
         kind, _, _, identifier, sequence = _ECHO.unpack_from(data)

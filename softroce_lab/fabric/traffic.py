@@ -12,29 +12,40 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from softroce_lab.fabric import bpf
+from softroce_lab.errors import RunError
+from softroce_lab.fabric import bpf, wire
 from softroce_lab.fabric.fault_layout import Hits
 from softroce_lab.fabric.view import View
+from softroce_lab.fabric.wire import WireStage
+from softroce_lab.fabric.wire_layout import LinkFigures
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.fabric.xdp_layout import PortCounters, u32
-from softroce_lab.faults.effects import Fault, Queue
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.faults.effects import Queue
+from softroce_lab.topology.locate import Half
+from softroce_lab.topology.plan import Plan
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
+_STAGE_S = 1.0  # how long the wire stage may take to answer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkCounts:
-    """A directed link's frames since the lab came up, unless the name says bytes."""
+    """A directed link's frames since the lab came up, unless the name says bytes.
+
+    None is what nobody counts.
+    """
 
     frames: int
     bytes: int
     loss: int  # taken by rules: every model of loss, and named packets
     down: int  # taken because the link was down
+    queue: int | None  # found the link's queue full
+    marked: int | None  # delivered with CE
+    trimmed: int | None  # delivered without their payload
     corrupted: int  # delivered with a bit flipped
     no_route: int  # that arrived over this link and could go nowhere
     refused: int  # that arrived over it malformed, spoofed, out of hops, or not of the lab
-    emulator: int | None  # that left the near end and never arrived; None: unknown
+    emulator: int | None  # that no rule took and that never arrived
 
     def __sub__(self, before: LinkCounts) -> LinkCounts:
         """What was counted since `before`; a rule that was set anew counts from 0."""
@@ -51,84 +62,106 @@ class Sample:
     """All directed links at one moment."""
 
     time_ns: int  # CLOCK_MONOTONIC
+    plan: Plan  # with the faults of that moment
     counts: Mapping[int, LinkCounts]  # by directed link
+    hits: Mapping[int, Sequence[Hits]]
     queued_bytes: Mapping[int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Readings:
+    """What the parts of the lab counted."""
+
+    near: Mapping[int, PortCounters]  # a little earlier than
+    far: Mapping[int, PortCounters]
+    hits: Mapping[int, Sequence[Hits]]
+    stage: Mapping[int, LinkFigures] | None
 
 
 class Meter:
     """Samples a lab. Counts of the emulator's drops only grow, however frames are in flight."""
 
     def __init__(
-        self, plan: Plan, fabric: XdpFabric, queues: bpf.Map, faults: Sequence[Fault]
+        self, seen: View, fabric: XdpFabric, queues: bpf.Map, stage: WireStage | None
     ) -> None:
         """Use `metering`."""
-        self._plan = plan
+        self._seen = seen
         self._fabric = fabric
         self._queues = queues
-        self._hosts = {node.name for node in plan.hosts}
-        self._words = {fault.rule_id: fault.word for fault in faults}
-        self._shaped = {fault.directed_link for fault in faults if fault.shapes}
+        self._stage = stage
+        self._hosts = {node.name for node in seen.plan.hosts}
+        self._halves = [half for link in seen.plan.links for half in link.halves]
         self._emulator: dict[int, int] = {}
 
     def sample(self) -> Sample:
-        """The links as they are now. OSError if the lab's maps cannot be read."""
-        near = self._fabric.counters()
+        """The links as they are now. RunError if the lab or its wire stage is gone."""
+        self._seen = self._seen.now()
+        near, stage = self._fabric.counters(), self._stage_figures()
         time.sleep(_IN_FLIGHT_S)
-        now = time.monotonic_ns()
-        far = self._fabric.counters()
-        hits = self._fabric.hits()
-        halves = [half for link in self._plan.links for half in link.halves]
+        now_ns = time.monotonic_ns()
+        read = _Readings(near, self._fabric.counters(), self._fabric.hits(), stage)
+        plan = self._seen.plan
+        words = {fault.rule_id: fault.word for fault in plan.faults}
         return Sample(
-            time_ns=now,
-            counts={
-                number: self._link(number, a, b, near, far, hits.get(number, ()))
-                for number, a, b in halves
-            },
-            queued_bytes={number: self._queued(number) for number, _, _ in halves},
+            time_ns=now_ns,
+            plan=plan,
+            counts={half[0]: self._count(half, read, words) for half in self._halves},
+            hits=read.hits,
+            queued_bytes={number: self._queued(number) for number, _, _ in self._halves},
         )
 
     def _queued(self, number: int) -> int:
         value = self._queues.get(u32(number))
         return int.from_bytes(value, sys.byteorder) if value else 0
 
-    def _link(
-        self,
-        number: int,
-        a: Port,
-        b: Port,
-        near: Mapping[int, PortCounters],
-        far: Mapping[int, PortCounters],
-        hits: Sequence[Hits],
-    ) -> LinkCounts:
-        at_a, at_b = far[a.ifindex], far[b.ifindex]
+    def _stage_figures(self) -> dict[int, LinkFigures] | None:
+        if self._stage is None:
+            return None
+        return {number: self._stage.link(number) for number, _, _ in self._halves}
+
+    def _count(self, half: Half, read: _Readings, words: Mapping[int, str]) -> LinkCounts:
+        number, a, b = half
+        at_a, at_b = read.far[a.ifindex], read.far[b.ifindex]
         injected = at_b.injected_rx if a.node in self._hosts else at_a.injected_tx
-        by_word = {"down": 0, "corrupt": 0}
-        for hit in hits:
-            word = self._words.get(hit.rule_id)
-            if word in by_word:
-                by_word[word] += hit.hits
-        down = min(injected, by_word["down"])
+        hits = {"down": 0, "corrupt": 0}
+        for hit in read.hits.get(number, ()):
+            word = words.get(hit.rule_id, "")
+            if word in hits:
+                hits[word] += hit.hits
+        down = min(injected, hits["down"])
+        stage = None if read.stage is None else read.stage[number]
         return LinkCounts(
             frames=at_b.rx_packets,
             bytes=at_b.rx_bytes,
             loss=injected - down,
             down=down,
-            corrupted=by_word["corrupt"],
+            queue=stage.dropped_limit if stage else None,
+            marked=stage.marked if stage else None,
+            trimmed=stage.trimmed if stage else None,
+            corrupted=hits["corrupt"],
             no_route=at_b.no_route,
             refused=at_b.malformed + at_b.unsupported + at_b.spoofed + at_b.ttl_exceeded,
-            emulator=self._lost(number, near[a.ifindex], far[b.ifindex], a),
+            emulator=self._lost(half, read),
         )
 
-    def _lost(self, number: int, at_a: PortCounters, at_b: PortCounters, a: Port) -> int | None:
-        """Conservation of frames; what a host's kernel or socket sent is not counted anywhere.
+    def _lost(self, half: Half, read: _Readings) -> int | None:
+        """By conservation of frames; what a host's kernel or socket sent is not counted anywhere.
 
-        A probe or an ARP request that was answered left by the port that it had come in by; and
-        a probe of A's own, which no one counted as sent, was answered at B.
+        A probe or ARP request that was answered left by the port it had come in by; a probe of
+        A's own, which no one counted as sent, was answered at B. The wire stage counts what it
+        sends itself.
         """
-        if a.node in self._hosts or number in self._shaped:
+        number, a, b = half
+        if a.node in self._hosts:
             return None
+        at_a, at_b = read.near[a.ifindex], read.far[b.ifindex]
         sent = at_a.tx_packets + at_a.answered + at_b.answered
-        lost = max(self._emulator.get(number, 0), sent - at_b.rx_packets)
+        taken = at_b.wire_gone  # arrived, and found no wire stage
+        if read.stage is not None:
+            figures = read.stage[number]
+            sent += figures.released
+            taken += figures.tx_failed + figures.lost_port_down
+        lost = max(self._emulator.get(number, 0), max(0, sent - at_b.rx_packets) + taken)
         self._emulator[number] = lost
         return lost
 
@@ -136,12 +169,14 @@ class Meter:
 @contextlib.contextmanager
 def metering(seen: View) -> Iterator[Meter]:
     """A meter of a lab that is up. LabError if its maps are gone."""
-    with seen.maps() as fabric:
-        queues = bpf.Map.pinned(seen.bpffs / "queues")
-        try:
-            yield Meter(seen.plan, fabric, queues, seen.faults())
-        finally:
-            queues.close()
+    with contextlib.ExitStack() as stack:
+        fabric = stack.enter_context(seen.maps())
+        queues = stack.enter_context(contextlib.closing(bpf.Map.pinned(seen.bpffs / "queues")))
+        stage = None
+        if (seen.directory / wire.SOCKET).exists():
+            with contextlib.suppress(RunError):  # it died; what is lost there shows as such
+                stage = stack.enter_context(WireStage(seen.directory, _STAGE_S))
+        yield Meter(seen, fabric, queues, stage)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,12 +190,12 @@ class LinkRate:
     utilisation: float | None  # of the link's rate, 0 to 1; None: it has none
 
 
-def rates(before: Sample, after: Sample, faults: Sequence[Fault]) -> dict[int, LinkRate]:
+def rates(before: Sample, after: Sample) -> dict[int, LinkRate]:
     """What every directed link did between two samples."""
     seconds = (after.time_ns - before.time_ns) / 1e9
     limits = {
         fault.directed_link: fault.effect.rate_bps
-        for fault in faults
+        for fault in after.plan.faults
         if isinstance(fault.effect, Queue) and fault.effect.rate_bps
     }
     made = {}

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from softroce_lab import topology
-from softroce_lab.errors import LabError, UserError
+from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.fabric import netns, planfile, removal, runtime
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.fabric.xdp import XdpFabric
-from softroce_lab.faults.effects import Fault
 from softroce_lab.topology.plan import Plan
 
 _BPFFS = "bpf"  # softroce_lab.fabric.lab.BPFFS, whose module takes longer to import
@@ -43,9 +42,14 @@ class View:
         """Where the maps of the lab that is up are pinned."""
         return self.directory / _BPFFS
 
-    def faults(self) -> tuple[Fault, ...]:
-        """Those that are set now."""
-        return self.plan.faults
+    def now(self) -> View:
+        """The same lab with the faults that are set now. RunError if it went down."""
+        if self.condition is None:
+            return self
+        try:
+            return View(planfile.read(self.directory), self.condition)
+        except FileNotFoundError as error:
+            raise RunError(f"the lab {self.plan.name} went down") from error
 
     @contextlib.contextmanager
     def maps(self) -> Iterator[XdpFabric]:
@@ -92,12 +96,13 @@ def of_lab(name: str | None) -> View:
         try:
             return View(planfile.read(runtime.DIRECTORY / condition.name), condition)
         except FileNotFoundError as error:
-            raise LabError(f"the lab {condition.name} went down meanwhile") from error
+            raise RunError(f"the lab {condition.name} went down") from error
 
 
 def of(where: str | None) -> View:
     """The lab called `where` if there is one, else the topology file; None: the only lab."""
-    if where is None or os.path.lexists(runtime.DIRECTORY / where):
+    known = runtime.DIRECTORY.iterdir() if runtime.DIRECTORY.is_dir() else ()
+    if where is None or where in {entry.name for entry in known}:
         return of_lab(where)
     return View(topology.load(where))
 

@@ -2,11 +2,12 @@
 """`lab exec` becomes another program, so it is tried as a command."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import lab
+from softroce_lab.fabric import execute, lab
 
 
 @pytest.fixture
@@ -25,13 +26,45 @@ def test_the_exit_status_is_the_commands(running, run_lab):
     assert result.returncode == 42
 
 
-def test_only_the_network_namespace_changes(running, run_lab):
-    kinds = ["mnt", "pid", "net"]
-    argv = ["readlink", *(f"/proc/self/ns/{kind}" for kind in kinds)]
-    result = run_lab("exec", "--lab", running.name, "h1", "--", *argv)
-    mounts, pids, network = result.stdout.split()
-    assert (mounts, pids) == (os.readlink("/proc/self/ns/mnt"), os.readlink("/proc/self/ns/pid"))
+def test_processes_files_and_mounts_stay(running, run_lab):
+    maps = f"/run/softroce_lab/{running.name}/bpf"
+    script = f"readlink /proc/self/ns/pid /proc/self/ns/net; ls {maps}; cat /proc/self/mounts"
+    pids, network, *rest = run_lab("exec", "--lab", running.name, "h1", "--", "sh", "-c",
+                                   script).stdout.splitlines()  # fmt: skip
+    assert pids == os.readlink("/proc/self/ns/pid")
     assert network != os.readlink("/proc/self/ns/net")
+    assert "counters" in rest
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    assert [line for line in mounts if line not in rest] == []
+
+
+def test_hosts_have_names_there_and_nowhere_else(running, run_lab):
+    before = Path("/etc/hosts").read_bytes()
+    result = run_lab("exec", "--lab", running.name, "h1", "--", "getent", "ahostsv4", "h2")
+    assert result.stdout.split()[0] == running.node("h2").address
+    rail = run_lab("exec", "--lab", running.name, "h1", "--", "getent", "ahostsv6", "h2.eth1")
+    assert rail.stdout.split()[0] == running.node("h2").ports[0].address6
+    assert Path("/etc/hosts").read_bytes() == before
+    assert list(Path("/run").glob("softroce_lab-hosts-*")) == []
+
+
+def test_every_rail_has_a_name_and_the_first_is_the_hosts():
+    plan = topology.load("dual-rail")
+    lines = execute.hosts_text(plan, "127.0.0.1 localhost\n").splitlines()
+    first, second = plan.node("h1").ports
+    assert lines[0] == "127.0.0.1 localhost"
+    assert f"{first.address} h1 h1.{first.name}" in lines
+    assert f"{second.address6} h1.{second.name}" in lines
+
+
+@pytest.mark.parametrize(
+    "arguments", [("h1", "ping", "-c", "1", "h2"), ("--lab", "x", "h1", "id", "-u")]
+)
+def test_options_of_the_command_want_dashes(run_lab, arguments):
+    result = run_lab("exec", *arguments)
+    assert result.returncode == 2
+    start = arguments.index("h1")
+    assert f"lab exec h1 -- {' '.join(arguments[start + 1 :])}" in result.stderr
 
 
 def test_an_unknown_node_is_refused_with_the_known_ones(running, run_lab):

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import os
+import subprocess
+import sys
+
+from softroce_lab import paths
+
+FAULTED = """
+name: faulted
+topology:
+  generator: {kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 1}
+faults:
+  - {name: grey, links: "leaf1<->spine1", loss: random 1%}
+"""
+
+
+def graph(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "softroce_lab.cli.app", "graph", *arguments],
+        cwd=paths.PROJECT_ROOT,
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "110"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+def test_a_file_that_is_not_up():
+    result = graph("leaf-spine")
+    assert result.returncode == 0, result.stderr
+    assert "│ spine1 │" in result.stdout
+    assert result.stdout.splitlines()[-1].split() == ["h1", "h2", "h3", "h4"]
+
+
+def test_faults_are_marked_and_said(tmp_path):
+    file = tmp_path / "f.yaml"
+    file.write_text(FAULTED)
+    result = graph(str(file))
+    assert "┆" in result.stdout
+    assert result.stdout.splitlines()[-1] == "loss random 1%: leaf1<->spine1"
+
+
+def test_ascii_where_asked_for_and_where_nothing_else_can_be_printed():
+    asked = graph("leaf-spine", "--ascii")
+    forced = graph("leaf-spine", PYTHONIOENCODING="ascii")
+    assert asked.stdout.isascii()
+    assert asked.stdout == forced.stdout
+    assert "| spine1 |" in asked.stdout
+
+
+def test_a_large_fabric_is_summarised():
+    result = graph("star-100")
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == 3
+    assert "100 links" in result.stdout
+
+
+def test_svg_to_a_file_and_to_the_output(tmp_path):
+    file = tmp_path / "x.svg"
+    assert graph("leaf-spine", "--svg", str(file)).returncode == 0
+    assert file.read_text("utf-8") == graph("leaf-spine", "--svg", "-").stdout
+    assert file.read_text("utf-8").startswith("<svg ")
+    refused = graph("leaf-spine", "--svg", str(tmp_path / "no" / "x.svg"))
+    assert refused.returncode == 2
+    assert "cannot write" in refused.stderr
+
+
+def test_an_unknown_name():
+    result = graph("leaf-spin")
+    assert result.returncode == 2
+    assert "did you mean 'leaf-spine'?" in result.stderr
+
+
+def test_a_lab_that_is_up(lab):
+    lab.up()
+    document = lab.json("graph", lab.name)
+    assert document["up"]
+    assert document["tiers"] == [["s1"], ["h1", "h2"]]
+    assert document["lab"]["name"] == lab.name

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.errors import UserError
+from softroce_lab.topology import locate
+
+PLAN = topology.load("leaf-spine")
+RAILS = topology.load("dual-rail")
+
+
+def names(text):
+    return [f"{near.node}->{far.node}" for _, near, far in locate.halves(PLAN, text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("leaf1->spine2", ["leaf1->spine2"]),
+        ("spine2->leaf1", ["spine2->leaf1"]),
+        ("leaf1<->spine2", ["leaf1->spine2", "spine2->leaf1"]),
+        (" spine2 <-> leaf1 ", ["leaf1->spine2", "spine2->leaf1"]),
+        ("leaf1:spine2", ["leaf1->spine2", "spine2->leaf1"]),
+        ("h1:eth1", ["h1->leaf1", "leaf1->h1"]),
+    ],
+)
+def test_a_link_by_either_notation(text, found):
+    assert names(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        ("leaf1->leaf2", "no link joins leaf1 and leaf2", "linked to h1, h2, spine1, spine2"),
+        ("leaf1->spin1", "no node spin1", "did you mean 'spine1'"),
+        ("->spine1", "is not a link", "leaf1<->spine1"),
+        ("leaf1:spine9", "no port 'spine9'", "did you mean 'spine"),
+    ],
+)
+def test_a_link_that_is_not_there(text, what, hint):
+    with pytest.raises(UserError, match=what) as raised:
+        locate.halves(PLAN, text)
+    assert hint in raised.value.hint
+
+
+def test_what_is_written_as_a_link():
+    assert [locate.is_link(text) for text in ("h1", "a->b", "a<->b", "a:b")] == [
+        False, True, True, True,
+    ]  # fmt: skip
+
+
+def test_rails():
+    host = RAILS.node("h1")
+    assert locate.rail(RAILS, "h1") is host.ports[0]
+    assert locate.rail(RAILS, "h1", 2) is host.ports[1]
+    assert locate.rail(RAILS, f"h1:{host.ports[1].name}") is host.ports[1]
+    with pytest.raises(UserError, match="h1 has no rail 3"):
+        locate.rail(RAILS, "h1", 3)
+    with pytest.raises(UserError, match="is a switch"):
+        locate.rail(PLAN, "leaf1")
+
+
+def test_the_peer_of_every_port():
+    peers = locate.peers(PLAN)
+    for link in PLAN.links:
+        assert peers[link.a.ifindex] == (2 * link.index, link.b)
+        assert peers[link.b.ifindex] == (2 * link.index + 1, link.a)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.faults import text
+from softroce_lab.faults.effects import Delay, Down, Fault, Queue, RandomLoss, Window
+from softroce_lab.topology import marks
+
+PLAN = topology.load("leaf-spine")
+LOSS = RandomLoss(round(0.01 * 2**64))
+
+
+def fault(directed_link, effect, **more):
+    return Fault("r", 0, directed_link, "identity", 1, effect, **more)
+
+
+def test_a_link_without_faults_has_no_mark():
+    found = marks.marks([fault(9, LOSS)], text.text)
+    assert list(found) == [9]
+    assert found[9].texts == ("loss random 1%",)
+    assert not found[9].down
+
+
+@pytest.mark.parametrize(("window", "down"), [(Window(), True), (Window(10, 20), False)])
+def test_only_what_is_down_for_good_is_marked_down(window, down):
+    assert marks.marks([fault(1, Down(), window=window)], text.text)[1].down == down
+
+
+@pytest.mark.parametrize(
+    ("effect", "label"),
+    [
+        (LOSS, "1 % loss"),
+        (Delay(10_000_000, 0, "uniform", True), "10 ms"),
+        (Delay(10_000_000, 500_000, "normal", True), "10 ms±500 us"),
+        (Queue(10**9, None, 100, None, None, False), "1 Gbit/s"),
+        (Down(), "down"),
+    ],
+)
+def test_labels_are_short(effect, label):
+    assert marks.short(effect) == label
+
+
+def test_the_legend_joins_the_links_of_one_fault():
+    found = marks.marks([fault(8, LOSS), fault(9, LOSS), fault(10, LOSS)], text.text)
+    assert marks.legend(PLAN, found) == [("loss random 1%", "leaf1<->spine1, leaf1->spine2")]
+
+
+def test_a_summary_counts_every_link_once():
+    plan = topology.load("fat-tree-k4")
+    found = marks.marks([fault(0, LOSS), fault(2, Down())], text.text)
+    lines = marks.summary(plan, found)
+    counts = [int(line.split()[1]) for line in lines if line.strip().startswith("|")]
+    assert sum(counts) == len(plan.links)
+    assert any("2 with faults, 1 down" in line for line in lines)
+    within = marks.summary(topology.load("dumbbell"), {})
+    assert any("1 link, within the tier" in line for line in within)
