@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+from typing import Any
 
 from softroce_lab.topology.plan import Plan
 
@@ -16,13 +18,24 @@ def with_digest(plan: Plan) -> Plan:
     head = (plan.name, plan.seed, plan.mtu, plan.load_balancing)
     tables = (
         (head,),
-        (dataclasses.astuple(node) for node in plan.nodes),
-        (dataclasses.astuple(link) for link in plan.links),
+        plan.nodes,
+        plan.links,
         ((r.node, r.destination, [port.ifindex for port in r.ports]) for r in plan.routes),
-        (dataclasses.astuple(rule) for rule in plan.faults),
+        plan.faults,
     )
     for table in tables:
-        for row in table:
-            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-        digest.update(b"\n")
+        digest.update("".join(f"{_encode(row)}\n" for row in table).encode() + b"\n")
     return dataclasses.replace(plan, digest=digest.hexdigest())
+
+
+@functools.cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _values(value: object) -> list[object]:
+    """A dataclass as the list of its fields; quicker than `dataclasses.astuple`, which copies."""
+    return [getattr(value, name) for name in _names(type(value))]
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_values).encode
