@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import topology
+from softroce_lab.faults.live import parse_impairments, set_on
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Node, Plan
 
@@ -48,3 +49,9 @@ def test_a_generator_and_what_it_stands_for_are_one_plan(tmp_path: Path) -> None
     links = "".join(f"    - endpoints: ['{link.a}', '{link.b}']\n" for link in PLAN.links)
     file.write_text(f"name: leaf-spine\ntopology:\n  nodes:\n{nodes}  links:\n{links}")
     assert topology.load(file) == PLAN
+
+
+def test_any_fault_shows() -> None:
+    words = ("loss 1%", "loss 2%", "corrupt 1%", "drop tail 1", "drop tail 2", "down", "delay 1ms")
+    plans = [set_on(PLAN, [0], parse_impairments(text.split())) for text in words]
+    assert len({plan.digest for plan in [PLAN, *plans]}) == len(words) + 1
