@@ -28,7 +28,8 @@ MACS = (0x020000000001, 0x020000000002)
 V6_ENDS = dict(zip(("source_ip", "destination_ip"), V6_ADDRESSES, strict=True))
 BOTH = pytest.mark.parametrize("ends", [{}, V6_ENDS], ids=["ipv4", "ipv6"])
 VERSIONS = pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
-PACKETS = {"rxe_rc": 307, "rxe_ud": 154, "rxe_rc_pp": 400, "rxe_ud_pp": 200, "rxe_uc": 60}
+PACKETS = {"rxe_rc": 307, "rxe_ud": 154, "rxe_rc_pp": 400, "rxe_ud_pp": 200, "rxe_uc": 60,
+           "rxe_ip6": 168}  # fmt: skip
 UD_SEND_ONLY_WITH_IMMEDIATE = 0x65
 
 
@@ -47,6 +48,10 @@ def icrc_of(frame):
     return int.from_bytes(frame[-4:], "little")
 
 
+def opcode_of(frame):
+    return frame[frames.layout(frame).bth_at]
+
+
 # ---------------------------------------------------------------- frames of Linux
 
 
@@ -60,29 +65,30 @@ def test_linux_and_we_agree_on_the_icrc(name):
 
 
 def test_datagrams_of_linux_are_read(linux):
-    datagrams = [frame for frame in linux if frame[frames.V4.bth_at] == frames.UD_SEND_ONLY]
-    assert len(datagrams) > 300
+    datagrams = [frame for frame in linux if opcode_of(frame) == frames.UD_SEND_ONLY]
+    assert len(datagrams) > 380
     for frame in datagrams:
         fields = _native.decode_frame(frame)
         bth = Ether(frame)[BTH]
-        ip = Ether(frame)[IP]
+        version, ip = ("ipv6", IPv6) if IPv6 in Ether(frame) else ("ip", IP)
+        ip = Ether(frame)[ip]
         assert fields["infiniband.bth.opcode"] == bth.opcode
         assert fields["infiniband.bth.p_key"] == bth.pkey
         assert fields["infiniband.bth.destqp"] == bth.dqpn
         assert fields["infiniband.bth.psn"] == bth.psn
         assert fields["udp.srcport"] == Ether(frame)[UDP].sport
-        assert fields["ip.src"].to_bytes(4, "big") == bytes(map(int, ip.src.split(".")))
-        assert fields["ip.dst"].to_bytes(4, "big") == bytes(map(int, ip.dst.split(".")))
+        assert fields[f"{version}.src"] == int(ipaddress.ip_address(ip.src))
+        assert fields[f"{version}.dst"] == int(ipaddress.ip_address(ip.dst))
         body = bytes(bth.payload)  # DETH, data, padding; scapy has taken the ICRC
         assert fields["infiniband.deth.q_key"].to_bytes(4, "big") == body[:4]
         assert fields["infiniband.deth.srcqp"].to_bytes(3, "big") == body[5:8]
         assert fields["payload"] == body[8 : len(body) - bth.padcount]
 
 
-@pytest.mark.parametrize("name", ["rxe_rc", "rxe_rc_pp", "rxe_uc"])
+@pytest.mark.parametrize("name", ["rxe_rc", "rxe_rc_pp", "rxe_uc", "rxe_ip6"])
 def test_other_services_are_refused_by_their_opcode(name):
     for frame in captured(name):
-        if frame[frames.V4.bth_at] >> 5 != frames.UD_SEND_ONLY >> 5:
+        if opcode_of(frame) >> 5 != frames.UD_SEND_ONLY >> 5:
             assert _native.decode_frame(frame) == "rx_bad_opcode"
 
 
@@ -92,7 +98,7 @@ def test_one_flipped_bit_of_a_linux_frame_is_noticed(linux):
         for _ in range(4):
             bit = draw.randrange(frames.IP_AT * 8, len(frame) * 8)
             changed = frames.flip(frame, bit)
-            covered = not frames.V4.variant.get(bit // 8, 0) >> bit % 8 & 1
+            covered = not frames.layout(frame).variant.get(bit // 8, 0) >> bit % 8 & 1
             assert (_native.icrc(changed) != icrc_of(changed)) == covered, (frame, bit)
 
 
@@ -127,11 +133,12 @@ def refusal_of_bit(frame, bit):
         Frame().encode(),
         Frame(lab=Lab(length=61), payload=bytes(range(61))).encode(),
         captured("rxe_ud_pp")[0],
+        captured("rxe_ip6")[0],
         Frame(**V6_ENDS, payload=b"seven..").encode(),
         Frame(**V6_ENDS).encode(),
         Frame(**V6_ENDS, lab=Lab(length=61), payload=bytes(range(61))).encode(),
     ],
-    ids=["padded", "empty", "striped", "linux", "padded6", "empty6", "striped6"],
+    ids=["padded", "empty", "striped", "linux", "linux6", "padded6", "empty6", "striped6"],
 )
 def test_each_bit_is_covered_or_may_change(frame):
     whole = _native.decode_frame(frame)
