@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
@@ -14,9 +13,8 @@ from softroce_lab.faults.check import Placed
 from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.effects import Fault, Word
 from softroce_lab.faults.model import BESIDE, EFFECTS, Impairments
-from softroce_lab.faults.resolve import Ground, Half, Origin, in_order, place
+from softroce_lab.faults.resolve import Ground, Half, Origin, place, with_faults
 from softroce_lab.faults.words import tokens
-from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.validation import did_you_mean, validate
 from softroce_lab.topology.yaml_source import Data, Source
@@ -79,10 +77,8 @@ def _named(plan: Plan, fault: Fault, numbers: set[int], words: Sequence[str]) ->
 
 
 def _changed(plan: Plan, kept: Sequence[Fault], placed: Sequence[Placed]) -> Plan:
-    free = 1 + max((fault.rule_id for fault in plan.faults), default=-1)
-    fresh = [dataclasses.replace(p.fault, rule_id=free + n) for n, p in enumerate(placed)]
-    check.check(plan, [Placed(fault) for fault in [*kept, *fresh]])
-    return with_digest(dataclasses.replace(plan, faults=tuple(in_order([*kept, *fresh]))))
+    check.check(plan, [*map(Placed, kept), *placed])
+    return with_faults(plan, kept, [item.fault for item in placed])
 
 
 # --- What a command says ---------------------------------------------------------------------

@@ -81,15 +81,22 @@ class Ground:
 
 
 def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) -> Plan:
-    """Return `plan` with faults added to its own, and all of them in order and numbered.
+    """Return `plan` with faults added to its own, which keep their ids, all of them in order.
 
     UserError if a rule's pattern matches no link, a name is used twice, faults on one directed
     link contradict each other, or there are more of them than a switch holds.
     """
     placed = check.check(plan, _all(plan, added, Ground.of(plan, seed)))
-    ordered = in_order(item.fault for item in placed)
-    faults = tuple(dataclasses.replace(fault, rule_id=n) for n, fault in enumerate(ordered))
-    return with_digest(dataclasses.replace(plan, faults=faults))
+    return with_faults(plan, plan.faults, [item.fault for item in placed[len(plan.faults) :]])
+
+
+def with_faults(plan: Plan, kept: Sequence[Fault], fresh: Iterable[Fault]) -> Plan:
+    """`plan` with some of its faults, which keep their ids, and fresh ones, which get new ids."""
+    free = 1 + max((fault.rule_id for fault in plan.faults), default=-1)
+    numbered = [
+        dataclasses.replace(fault, rule_id=free + n) for n, fault in enumerate(in_order(fresh))
+    ]
+    return with_digest(dataclasses.replace(plan, faults=tuple(in_order([*kept, *numbered]))))
 
 
 def _all(plan: Plan, added: Iterable[FaultRules | LinkFaults], ground: Ground) -> Iterator[Placed]:

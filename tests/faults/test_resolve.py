@@ -160,6 +160,14 @@ def test_arming_adds_after_the_plans_own_rules() -> None:
     assert len({PLAN.digest, once.digest, twice.digest}) == 3
 
 
+def test_arming_keeps_the_ids_of_what_is_there() -> None:
+    once = faults.arm(PLAN, FaultRules((rule("h1->*", "a"), rule("h2->*", "b"))))
+    down = validate(FaultRule, parse("{name: c, links: h1->*, down: true}"))
+    twice = faults.arm(once, FaultRules((down,)))
+    assert set(once.faults) <= set(twice.faults)
+    assert [(f.rule, f.rule_id) for f in twice.faults] == [("c", 2), ("c", 3), ("a", 0), ("b", 1)]
+
+
 def target(text: str) -> list[str]:
     found = validate(FaultRule, parse(f"{{name: r, {text}, loss: 1%}}"))
     return places(resolved(found))

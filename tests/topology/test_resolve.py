@@ -145,6 +145,17 @@ def test_loss_at_a_link_acts_on_both_directions_before_the_files_rules() -> None
     ]
 
 
+def test_adaptive_needs_a_queue_somewhere() -> None:
+    text = TWO_HOSTS + "lb: adaptive\n"
+    line = text.count("\n")
+    with pytest.raises(UserError) as caught:
+        plan_of(text)
+    error = f"x.yaml:{line}:5: lb: adaptive chooses the emptiest queue, and no link has one"
+    assert str(caught.value).startswith(error)
+    queued = text + "faults: [{name: q, links: 's1->h1', rate: 1Gbit}]\n"
+    assert plan_of(queued).load_balancing == "adaptive"
+
+
 def test_defaults_give_a_kind() -> None:
     text = TWO_HOSTS.replace("s1: {kind: switch}", "s1:")
     with pytest.raises(UserError, match=r"^x.yaml:6:5: node 's1' has no kind"):
