@@ -22,8 +22,8 @@ from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 VERBS = (
-    "demo", "up", "down", "status", "graph", "inspect", "top", "ping", "trace", "exec", "gc",
-    "doctor", "bench", "test",
+    "demo", "up", "down", "status", "graph", "inspect", "fault", "top", "ping", "trace",
+    "exec", "gc", "doctor", "bench", "test",
 )  # fmt: skip
 
 

@@ -118,3 +118,13 @@ def namespace(condition: Condition, node: str) -> int:
     if fd is None:
         raise LabError(f"the namespace {name} is gone", hint=f"lab down {condition.name}")
     return fd
+
+
+@contextlib.contextmanager
+def namespace_of(condition: Condition, node: str) -> Iterator[int]:
+    """The same for a while."""
+    fd = namespace(condition, node)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
