@@ -27,6 +27,7 @@ void bind_host(nb::module_& m);
 void bind_codec(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_traffic(nb::module_& m);
+void bind_wire(nb::module_& m);
 
 inline std::int64_t to_ns(Time time) { return time == kNever ? INT64_MAX : time / kNanosecond; }
 inline Time from_ns(std::int64_t ns) {

@@ -31,4 +31,5 @@ NB_MODULE(_native, m) {
   softroce::bind_codec(m);
   softroce::bind_faults(m);
   softroce::bind_traffic(m);
+  softroce::bind_wire(m);
 }

@@ -34,7 +34,7 @@ std::uint32_t icrc(const std::uint8_t* ip, std::size_t bytes) {
 
 void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   at[0] = static_cast<std::uint8_t>(LAB_HDR_VERSION << 4 | lab.kind);
-  at[1] = 0;
+  at[1] = lab.trimmed ? LAB_HDR_TRIMMED : 0;
   at[2] = lab.path;
   at[3] = lab.attempt;
   store16(at + 4, lab.operation);
@@ -172,9 +172,10 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
 bool decode_lab_header(Packet& packet) {
   const std::uint8_t* at = packet.payload;
   if (packet.payload_bytes < LAB_HDR_BYTES) return false;
-  if (at[0] >> 4 != LAB_HDR_VERSION || at[1] != 0) return false;
+  if (at[0] >> 4 != LAB_HDR_VERSION || (at[1] & ~LAB_HDR_TRIMMED) != 0) return false;
   LabHeader& lab = packet.lab;
   lab.kind = at[0] & 0x0F;
+  lab.trimmed = at[1] != 0;
   lab.path = at[2];
   lab.attempt = at[3];
   lab.operation = load16(at + 4);

@@ -35,6 +35,7 @@ namespace softroce {
   X(rx_bad_header)         /* our header: version, kind, flags or path */                      \
   X(rx_bad_count)          /* packet count does not fit the length */                          \
   X(rx_bad_index)          /* packet index outside the message */                              \
+  X(rx_trimmed)            /* a queue on the way cut the payload off */                        \
   X(rx_bad_length)         /* payload is not what the index calls for */                       \
   X(rx_inconsistent)       /* contradicts the packet that opened the message */                \
   X(rx_message_too_long)   /* larger than the posted receive */                                \

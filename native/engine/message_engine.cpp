@@ -186,7 +186,7 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   if ((packet.source_qp == peer->address.recovery_qp) != recovery)
     return counters_.add(Counter::rx_bad_header);
   if (lab.kind == LAB_KIND_DATA) return handle_data(*peer, packet, now);
-  if (!recovery) return counters_.add(Counter::rx_bad_header);
+  if (!recovery || lab.trimmed) return counters_.add(Counter::rx_bad_header);
   if (lab.length != packet.payload_bytes || lab.count != 1 || lab.index != 0)
     return counters_.add(Counter::rx_bad_header);
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
@@ -221,8 +221,9 @@ void MessageEngine::handle_data(Peer& peer, const Packet& packet, Time now) {
   if (lab.count != packets_of(lab.length, chunk_bytes_))
     return counters_.add(Counter::rx_bad_count);
   if (lab.index >= lab.count) return counters_.add(Counter::rx_bad_index);
+  if (lab.trimmed && packet.payload_bytes == 0) return counters_.add(Counter::rx_trimmed);
   const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, chunk_bytes_);
-  if (packet.payload_bytes != bytes) return counters_.add(Counter::rx_bad_length);
+  if (lab.trimmed || packet.payload_bytes != bytes) return counters_.add(Counter::rx_bad_length);
   counters_.add(Counter::rx_data);
 
   ReceiveSlot& slot = peer.receive_slots[lab.message_id & (config_.message_slots - 1)];

@@ -14,6 +14,7 @@ struct LabHeader {
   std::uint8_t kind = LAB_KIND_DATA;
   std::uint8_t path = 0;
   std::uint8_t attempt = 0;
+  bool trimmed = false;  // a queue on the way cut the payload off
   std::uint16_t operation = 0;
   std::uint16_t step = 0;
   std::uint32_t message = 0;

@@ -5,6 +5,7 @@ Every case is injected in the middle of a transfer: side 0 has sent a part of a 
 placed it and waits for the rest. Afterwards the transfer and another one end with the right bytes.
 """
 
+import dataclasses
 import random
 import struct
 from pathlib import Path
@@ -146,7 +147,7 @@ HEADER_FIELDS = {
         {"version": 0},
         {"version": 2},
         {"version": 15},
-        {"flags": 0, "lab": Lab(flags=1)},
+        {"flags": 0, "lab": Lab(flags=2)},
         {"kind": 3},
         {"kind": 15},
         {"path": 4, "source_port": frames.SPORT_BASE},
@@ -203,6 +204,16 @@ CASES = [
 def test_one_wrong_field(counter, fields, addresses):
     rig = begun(addresses=addresses)
     assert inject(rig, data_frame(**ends(addresses) | fields)) == {counter: 1}
+    ends_well(rig)
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize(("payload", "counter"), [(b"", "rx_trimmed"), (b"x", "rx_bad_length")])
+def test_a_packet_that_a_queue_trimmed_brings_no_data(addresses, payload, counter):
+    rig = begun(addresses=addresses)
+    whole = data_frame(**ends(addresses))
+    trimmed = whole.but(lab=dataclasses.replace(whole.lab, flags=1), payload=payload)
+    assert inject(rig, trimmed) == {counter: 1}
     ends_well(rig)
 
 

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One directed link: queue, transmitter and delay, to the picosecond."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softroce_lab import _native
+from softroce_lab.faults.effects import Window
+from tests.wire.shapes import (
+    MS,
+    NEVER,
+    NS,
+    REORDER,
+    SECOND,
+    US,
+    Link,
+    delay,
+    fault,
+    packed,
+    queue,
+    reorder,
+)
+
+GBIT = 10**9
+LENGTHS = st.integers(60, 4096)
+GAPS = st.integers(0, 20 * US)
+ARRIVALS = st.lists(st.tuples(GAPS, LENGTHS), min_size=1, max_size=80)
+
+
+def offered(link: Link, arrivals, **facts) -> list[tuple[int, int]]:
+    """Offers the frames; returns (handle, moment) of those that were taken."""
+    now, taken = 0, []
+    for handle, (gap, length) in enumerate(arrivals):
+        now += gap
+        if link.offer(now, handle, length, **facts):
+            taken.append((handle, now))
+    return taken
+
+
+# --- Time ------------------------------------------------------------------------------------
+
+
+def test_without_a_shape_frames_pass_at_once():
+    link = Link()
+    link.offer(5 * US, 1)
+    assert link.due == [(1, 5 * US)]
+
+
+def test_a_delay_is_added():
+    link = Link(delay(1_000_000))
+    link.offer(5 * US, 1)
+    assert link.due == [(1, 5 * US + MS)]
+
+
+@settings(deadline=None)
+@given(ARRIVALS, st.integers(10**6, 400 * GBIT), st.integers(0, 10**7))
+def test_every_departure_is_exact(arrivals, rate_bps, delay_ns):
+    """Busy periods at the exact rate: a frame's end is the floor of the rational moment."""
+    link = Link(queue(rate_bps), delay(delay_ns))
+    offered(link, arrivals)
+    link.finish()
+    expected, now, busy_until, began, work = [], 0, 0, 0, 0
+    for handle, (gap, length) in enumerate(arrivals):
+        now += gap
+        if now > busy_until or not handle:
+            began, work = now, 0
+        work += 8 * length
+        busy_until = began + Fraction(work * SECOND, rate_bps)
+        busy_until = int(busy_until)
+        expected.append((handle, busy_until + delay_ns * NS))
+    assert link.due == expected
+
+
+def test_the_rate_is_exact_over_a_long_run():
+    rate_bps, frames = 3 * GBIT + 7, 100_000
+    link = Link(queue(rate_bps))
+    for handle in range(frames):
+        link.offer(0, handle, 1090)
+    link.finish()
+    assert link.due[-1][1] == frames * 1090 * 8 * SECOND // rate_bps
+
+
+@settings(deadline=None)
+@given(ARRIVALS, st.lists(st.integers(0, 400 * US), max_size=20))
+def test_when_one_looks_changes_nothing(arrivals, looks):
+    shape = (queue(GBIT, limit_packets=5, trim=True), delay(10_000, 5_000))
+    seen = []
+    for moments in ((), sorted(looks)):
+        link, now, pending = Link(*shape), 0, list(moments)
+        for handle, (gap, length) in enumerate(arrivals):
+            now += gap
+            while pending and pending[0] <= now:
+                link.advance(pending.pop(0))
+            link.offer(now, handle, length, trimmed_length=60, jitter=handle * 0x9E3779B9 % 2**32)
+        link.finish()
+        seen.append((link.due, dataclasses.replace(link.figures(), late=None, residence=None)))
+    assert seen[0] == seen[1]
+
+
+# --- The queue -------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(ARRIVALS, st.integers(0, 20_000), st.integers(0, 10), st.booleans())
+def test_frames_are_conserved_and_the_limit_holds(arrivals, limit_bytes, limit_packets, trim):
+    link = Link(queue(GBIT, limit_bytes=limit_bytes, limit_packets=limit_packets, trim=trim))
+    now = 0
+    for handle, (gap, length) in enumerate(arrivals):
+        now += gap
+        link.offer(now, handle, length, trimmed_length=100)
+        figures = link.figures()
+        trimmed_bytes = limit_bytes if trim else 0
+        assert figures.waiting_bytes <= limit_bytes + trimmed_bytes
+        assert figures.waiting_packets <= limit_packets * (2 if trim else 1)
+    link.finish()
+    figures = link.figures()
+    assert figures.arrived == len(arrivals)
+    assert figures.arrived == figures.released + figures.dropped_limit
+    assert figures.held == figures.waiting_packets == figures.waiting_bytes == 0
+    assert len({handle for handle, *_ in link.gone}) == figures.released
+
+
+@given(ARRIVALS)
+def test_frames_of_a_queue_keep_their_order(arrivals):
+    link = Link(queue(GBIT, limit_packets=8))
+    taken = offered(link, arrivals)
+    link.finish()
+    assert [handle for handle, _ in link.due] == [handle for handle, _ in taken]
+
+
+def test_the_frame_in_transmission_does_not_wait():
+    link = Link(queue(10**6, limit_packets=2))
+    taken = [link.offer(0, handle) for handle in range(4)]
+    assert taken == [True, True, True, False]
+    assert link.figures().most_waiting_packets == 2
+
+
+def test_an_idle_transmitter_needs_no_queue():
+    link = Link(queue(GBIT, limit_packets=0))
+    assert [link.offer(0, 1), link.offer(0, 2), link.offer(8 * US, 3)] == [True, False, True]
+
+
+def test_bytes_are_dropped_beyond_the_limit_and_not_at_it():
+    link = Link(queue(10**6, limit_bytes=2000))
+    taken = [link.offer(0, 0), link.offer(0, 1, 999), link.offer(0, 2, 1001), link.offer(0, 3, 60)]
+    assert taken == [True, True, True, False]
+    link = Link(queue(10**6, limit_bytes=2000))
+    assert [link.offer(0, 0), link.offer(0, 1), link.offer(0, 2, 1001)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("limit", "first"), [({"ecn_packets": 3}, 4), ({"ecn_bytes": 3000}, 4)])
+def test_marks_begin_exactly_at_the_threshold(limit, first):
+    """Frame 0 is in transmission; frame n is the n-th that waits."""
+    link = Link(queue(10**6, **limit))
+    for handle in range(8):
+        link.offer(0, handle, ecn_capable=True)
+    link.finish()
+    assert {handle for handle, _, marked, *_ in link.gone if marked} == set(range(first, 8))
+    assert link.figures().marked == 8 - first
+
+
+def test_only_those_that_can_are_marked():
+    link = Link(queue(10**6, ecn_packets=0))
+    for handle in range(4):
+        link.offer(0, handle, ecn_capable=handle == 2)
+    link.finish()
+    assert [handle for handle, _, marked, *_ in link.gone if marked] == [2]
+
+
+# --- Trimming --------------------------------------------------------------------------------
+
+
+def test_a_trimmed_frame_overtakes_those_that_wait():
+    link = Link(queue(8 * 10**6, limit_packets=2, trim=True))  # a byte a microsecond
+    for handle in range(4):
+        assert link.offer(0, handle, trimmed_length=100)
+    link.finish()
+    ends = [(0, 1000), (3, 1100), (1, 2100), (2, 3100)]
+    assert link.due == [(handle, end * US) for handle, end in ends]
+    assert [entry[:2] for entry in link.gone if entry[3]] == [(3, 100)]
+    assert link.figures().trimmed == 1
+
+
+def test_what_cannot_be_trimmed_is_dropped():
+    link = Link(queue(10**6, limit_packets=1, trim=True))
+    assert [link.offer(0, handle) for handle in range(3)] == [True, True, False]
+    assert not link.offer(0, 3, 90, trimmed_length=90)
+    assert link.figures().dropped_limit == 2
+
+
+def test_trimmed_frames_have_a_limit_too():
+    link = Link(queue(10**6, limit_bytes=1050, trim=True))
+    taken = [link.offer(0, handle, trimmed_length=100) for handle in range(20)]
+    assert sum(taken) == 2 + 10  # in transmission, waiting; 10 trimmed ones fit 1050 bytes
+
+
+# --- Delay, jitter, order --------------------------------------------------------------------
+
+
+@given(ARRIVALS, st.integers(0, 100_000), st.sampled_from(["uniform", "normal", "pareto"]))
+def test_jitter_never_lets_a_frame_overtake_and_never_is_negative(arrivals, jitter_ns, kind):
+    link = Link(delay(20_000, jitter_ns, kind))
+    now = 0
+    for handle, (gap, length) in enumerate(arrivals):
+        now += gap
+        link.offer(now, handle, length, jitter=handle * 0x9E3779B9 % 2**32)
+        assert link.gone[-1][4] >= now
+    assert [handle for handle, _ in link.due] == list(range(len(arrivals)))
+    link.finish()
+    assert link.figures().overtaken == 0
+
+
+def test_jitter_reorders_where_that_is_allowed():
+    link = Link(delay(100_000, 100_000, preserve=False))
+    link.offer(0, 1, jitter=2**32 - 1)
+    link.offer(0, 2, jitter=0)
+    link.finish()
+    assert [handle for handle, _ in link.due] == [2, 1]
+    assert (link.figures().overtaken, link.figures().reordered) == (1, 0)
+
+
+def test_a_chosen_frame_skips_the_delay_and_drags_none():
+    link = Link(delay(1_000_000), reorder())
+    link.offer(0, 1)
+    link.offer(US, 2, effects=REORDER)
+    link.offer(2 * US, 3)
+    link.finish()
+    assert link.due == [(2, US), (1, MS), (3, MS + 2 * US)]
+    assert link.figures().reordered == 1
+
+
+def test_a_chosen_frame_waits_longer_and_holds_up_none():
+    link = Link(delay(1_000_000), reorder(5_000))
+    link.offer(0, 1, effects=REORDER)
+    link.offer(US, 2)
+    link.finish()
+    assert link.due == [(2, MS + US), (1, MS + 5 * US)]
+    assert (link.figures().reordered, link.figures().overtaken) == (1, 1)
+
+
+def test_a_chosen_frame_without_company_is_not_reordered():
+    link = Link(delay(1_000_000), reorder())
+    link.offer(0, 1, effects=REORDER)
+    link.finish()
+    link.offer(SECOND, 2)
+    link.finish()
+    assert link.figures().reordered == 0
+
+
+def test_a_copy_leaves_right_behind_its_original():
+    link = Link(queue(8 * 10**6), delay(1_000, 500))
+    link.offer(0, 1, jitter=7)
+    link.offer(0, 2, jitter=7, copy=True)
+    link.finish()
+    (_, first), (_, second) = link.due
+    assert second - first == MS  # its own time in the transmitter
+    assert (link.figures().arrived, link.figures().duplicated) == (1, 1)
+
+
+# --- Changes ---------------------------------------------------------------------------------
+
+
+def test_held_frames_keep_their_times_when_the_shape_changes():
+    link = Link(queue(8 * 10**6), delay(1_000_000))
+    for handle in range(3):
+        link.offer(0, handle)
+    link.shape()
+    link.offer(US, 3)
+    link.finish()
+    assert link.due == [(handle, (handle + 2) * MS) for handle in range(3)] + [(3, 4 * MS)]
+
+
+def test_a_shorter_delay_lets_no_frame_overtake():
+    link = Link(delay(1_000_000))
+    link.offer(0, 1)
+    link.shape(delay(1_000))
+    link.offer(US, 2)
+    link.finish()
+    assert link.due == [(1, MS), (2, MS)]
+
+
+def test_of_the_parts_whose_windows_act_the_last_counts():
+    link = Link(
+        delay(1_000),
+        fault(delay(9_000, preserve=False), Window(begin_ns=1_000_000, length_ns=1_000_000)),
+    )
+    for handle, now in enumerate((0, MS - NS, MS, 2 * MS - NS, 2 * MS)):
+        link.offer(now, handle)
+        assert link.gone[-1][4] - now == (9 if handle in (2, 3) else 1) * US
+
+
+def test_an_idle_link_asks_for_nothing():
+    link = Link(queue(GBIT), delay(1_000))
+    assert link.native.next() == NEVER
+    link.offer(0, 1)
+    assert link.native.next() == NEVER
+    link.offer(0, 2)
+    assert link.native.next() == 8 * US
+
+
+# --- Room ------------------------------------------------------------------------------------
+
+
+def needed(*parts) -> int:
+    return _native.frames_needed(packed(*parts))
+
+
+def test_room_is_a_full_queue_and_a_full_delay():
+    assert needed() == 0
+    assert needed(delay(1_000_000)) == 400
+    assert needed(delay(1_000_000, 500_000)) == 600
+    assert needed(delay(1_000_000), reorder(1_000_000)) == 800
+    assert needed(queue(8 * 256 * 1000, limit_packets=50), delay(10**9)) == 50 + 1001
+    assert needed(queue(GBIT, limit_bytes=25_600)) == 101
+    assert needed(queue(GBIT, limit_packets=10, trim=True)) == 10 + 1024
+    assert needed(queue(GBIT)) > 10**15  # without a limit nothing is enough
