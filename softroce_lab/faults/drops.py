@@ -112,7 +112,9 @@ class DropEvent(Compact):
         if self.absolute and self.qpn is None:
             raise KeyedError("absolute", "'absolute' needs a 'qpn'")
         name = {"message", "packet"} if self.packet is not None else {"qpn", "psn", "absolute"}
-        extra = [key for key in self.keys() if key in self.model_fields_set - name - {"iter"}]
+        extra = [
+            key for key in self.written_keys() if key in self.model_fields_set - name - {"iter"}
+        ]
         if self.named and extra:
             own = "message and packet" if self.packet is not None else "qpn and psn"
             raise KeyedError(extra[0], f"{extra[0]!r} does not go with {own}, which name a packet")

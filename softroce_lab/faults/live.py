@@ -34,7 +34,7 @@ _EXAMPLES = {
 }
 _WORDS = (*EFFECTS, "up", "only", *BESIDE["rate"], *BESIDE["delay"])
 _OWN = {  # words that belong to the one before them
-    "drop": DropEvent.keys(),
+    "drop": DropEvent.written_keys(),
     "rate": BESIDE["rate"],
     "delay": BESIDE["delay"],
 }

@@ -83,7 +83,7 @@ class Compact(Filled):
     def read_words(cls, words: list[str]) -> dict[str, Any]:
         """Words -> the map that they stand for."""
         found: dict[str, Any] = {}
-        rest, places, keys = iter(words), iter(cls.positional), cls.keys()
+        rest, places, keys = iter(words), iter(cls.positional), cls.written_keys()
         for word in rest:
             key: str | None = word
             value: str | bool | None = word

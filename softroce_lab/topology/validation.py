@@ -33,7 +33,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: object) -> object:
-        known = cls.keys()
+        known = cls.written_keys()
         for key in data if isinstance(data, dict) else ():
             if key in cls.not_yet:
                 raise KeyedError(key, f"{key!r} is not supported yet", cls.not_yet[key])
@@ -45,7 +45,7 @@ class Model(BaseModel):
         return data
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def written_keys(cls) -> list[str]:
         """The keys that it has, as they are written."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 

@@ -3,18 +3,26 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
-from softroce_lab.faults import profile
+from softroce_lab.faults import profile, tc
 from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.effects import RandomLoss
 from softroce_lab.faults.live import parse_impairments, set_on
-from softroce_lab.faults.model import FaultRule
-from softroce_lab.faults.resolve import arm, links_of
+from softroce_lab.faults.model import EFFECTS, FaultRule
+from softroce_lab.faults.profile import ProfileFile
+from softroce_lab.faults.resolve import FaultRules, arm, links_of
 from softroce_lab.faults.text import text
+from softroce_lab.topology.validation import validate
+from softroce_lab.topology.yaml_source import Source
+
+PLAN = topology.load("two-hosts")
 
 
 def test_the_ready_profile_arms_the_spine_links_of_the_demo() -> None:
@@ -117,5 +125,58 @@ def test_the_references_commands_hold(words: tuple[str, str]) -> None:
 
 
 def test_the_reference_tells_of_every_key() -> None:
-    keys = {*FaultRule.keys(), *DropEvent.keys(), "forward", "backward"}
+    keys = {*FaultRule.written_keys(), *DropEvent.written_keys(), "forward", "backward"}
     assert {key for key in keys if f"`{key}`" not in REFERENCE} == set()
+
+
+KEYS = sorted(
+    {*FaultRule.written_keys(), *DropEvent.written_keys(), "random", "gemodel", "burst"}
+    | {"periodic", "blackout", "p", "r", "1-h", "percent", "gap", "by", "length", "offset"}
+)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 2**33), st.floats(allow_nan=False),
+    st.sampled_from(["1%", "0%", "1ms", "0s", "1Gbit", "64KiB", "a->b", "*<->*", "h1", "0-7", "x",
+                     "gemodel 1%", "burst 1% 8", "periodic 10 3", "blackout", "tail 1", "identity",
+                     "index", "message 3 packet 5", "10ms 2ms distribution pareto", "data", "h1:*",
+                     "1Gbit limit 5 ecn 3 trim", "50% gap 5 by 1ms", "-1%", "1-h", "", " "]),
+    st.text(max_size=6),
+)  # fmt: skip
+data = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
+    ),
+    max_leaves=5,
+)
+optional = dict.fromkeys(FaultRule.written_keys(), data) | {"links": st.just("*<->*")}
+del optional["name"]
+rules = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "c"])}, optional=optional),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=600)
+@given(rules)
+def test_any_rules_are_armed_or_are_a_user_error(written: list[Any]) -> None:
+    source = Source(None, {"faults": written}, {}, {})
+    try:
+        armed = arm(PLAN, FaultRules(tuple(validate(ProfileFile, source).faults), source))
+    except UserError:
+        return
+    assert all(text(fault) for fault in armed.faults)
+    assert isinstance(tc.commands(armed.faults, "p1", armed.mtu), list)
+
+
+@given(rules)
+def test_one_effect_at_a_time_is_armed_or_is_a_user_error(written: list[Any]) -> None:
+    for rule in written:
+        for key in EFFECTS:
+            one = {"name": "a", "links": "*<->*", key: rule.get(key, "1%")}
+            try:
+                parsed = validate(FaultRule, Source(None, one, {}, {}))
+                armed = arm(PLAN, FaultRules((parsed,)))
+            except UserError:
+                continue
+            assert armed.faults
