@@ -8,7 +8,7 @@
 
 namespace softroce::wire {
 
-// Whether a sender said ECT(0) or ECT(1) (RFC 3168), or a queue before this one CE.
+// Whether the sender can do with ECN (RFC 3168): the field is not zero.
 bool ecn_capable(const std::uint8_t* frame, std::size_t bytes);
 // Sets CE; the frame is ecn_capable.
 void mark_ce(std::uint8_t* frame);

@@ -15,9 +15,10 @@ SECOND = 1000 * MS
 NEVER = 2**63 - 1
 
 DROP, DUPLICATE, REORDER = 1, 4, 8  # enum lab_effect
+ALWAYS = Window()
 
 
-def fault(effect: Effect, window: Window = Window()) -> Fault:
+def fault(effect: Effect, window: Window = ALWAYS) -> Fault:
     return Fault("test", 0, 0, "index", 1, effect, window=window)
 
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the wire stage writes in frames: the CE mark, and the cut of a trimmed packet."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softroce_lab import _native
+from tests.native import frames
+from tests.native.frames import CONTROL, REPORT, Frame, Lab
+
+V4 = {"source_ip": 0x0A000001, "destination_ip": 0x0A000002}
+V6 = {"source_ip": 0xFD53 << 112 | 1, "destination_ip": 0xFD53 << 112 | 2}
+FAMILIES = pytest.mark.parametrize("ends", [V4, V6], ids=["ipv4", "ipv6"])
+
+ETHERNET, CE, TRIM_DSCP = 14, 3, 47
+HEADERS = {4: 14 + 20 + 8 + 12 + 8 + 40, 6: 14 + 40 + 8 + 12 + 8 + 40}
+
+
+def version(frame: bytes) -> int:
+    return frame[ETHERNET] >> 4
+
+
+def traffic_class(frame: bytes) -> int:
+    if version(frame) == 4:
+        return frame[ETHERNET + 1]
+    return struct.unpack_from("!I", frame, ETHERNET)[0] >> 20 & 0xFF
+
+
+def ip_checksum(frame: bytes) -> int:
+    """0 over an IPv4 header that holds its right checksum; IPv6 has none."""
+    if version(frame) == 6:
+        return 0
+    total = sum(struct.unpack_from("!10H", frame, ETHERNET))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def data(ends, size=1000, **fields) -> bytes:
+    lab = Lab(index=3, count=9, length=9000, message_id=5, attempt=2)
+    return (
+        Frame(**ends, lab=lab, payload=bytes(range(256)) * 4)
+        .but(payload=(bytes(range(256)) * 16)[:size], **fields)
+        .encode()
+    )
+
+
+@FAMILIES
+@pytest.mark.parametrize("ecn", [1, 2, 3])
+def test_a_mark_changes_the_ecn_field_alone(ends, ecn):
+    frame = data(ends, ecn=ecn)
+    marked = _native.mark_ce(frame)
+    assert traffic_class(marked) == traffic_class(frame) | CE
+    assert ip_checksum(marked) == 0
+    assert _native.decode_frame(marked) == _native.decode_frame(frame)  # the ICRC is right, too
+    masked = [index for index in range(len(frame)) if frame[index] != marked[index]]
+    assert all(index < ETHERNET + 12 for index in masked)
+
+
+@FAMILIES
+def test_a_sender_that_cannot_do_with_ecn_is_left_alone(ends):
+    frame = data(ends, ecn=0)
+    assert _native.mark_ce(frame) == frame
+
+
+@given(st.binary(min_size=20, max_size=20))
+def test_the_checksum_stays_right_whatever_the_header(header):
+    head = bytearray(b"\x45" + header[1:10] + b"\0\0" + header[12:])
+    head[1] |= 1
+    frame = bytes(12) + b"\x08\x00" + bytes(head)
+    check = ip_checksum(frame)
+    frame = frame[:24] + struct.pack("!H", check) + frame[26:]
+    assert ip_checksum(_native.mark_ce(frame)) == 0
+
+
+@FAMILIES
+@pytest.mark.parametrize("size", [1, 3, 1000, 2048])
+def test_a_trimmed_packet_is_its_headers_and_valid(ends, size):
+    frame = data(ends, size)
+    trimmed = _native.trim_frame(frame)
+    before = _native.decode_frame(frame, striped=True)
+    after = _native.decode_frame(trimmed, striped=True)
+    assert len(trimmed) == HEADERS[version(frame)] + 4
+    assert after.pop("payload") == b""
+    assert len(before.pop("payload")) == size
+    assert after == before
+    assert traffic_class(trimmed) == TRIM_DSCP << 2 | traffic_class(frame) & 3
+    assert ip_checksum(trimmed) == 0
+    assert frames.icrc(trimmed) == int.from_bytes(trimmed[-4:], "little")
+
+
+@FAMILIES
+def test_a_trimmed_packet_is_not_trimmed_again(ends):
+    trimmed = _native.trim_frame(data(ends))
+    assert _native.trim_frame(trimmed) == trimmed
+
+
+@FAMILIES
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": CONTROL}, {"kind": REPORT}, {"version": 2}, {"opcode": 0x65}, {"size": 0},
+     {"lab": None}],
+)  # fmt: skip
+def test_only_data_of_ours_is_trimmed(ends, fields):
+    frame = data(ends, **fields)
+    assert _native.trim_frame(frame) == frame
+
+
+def test_frames_of_other_protocols_are_left_alone():
+    whole = data(V4)
+    for frame in (
+        whole[:12] + b"\x08\x06" + whole[14:],  # ARP
+        whole[:23] + b"\x06" + whole[24:],  # TCP
+        whole[:20] + b"\x20\x00" + whole[22:],  # a fragment
+        whole[:36] + b"\x12\xb8" + whole[38:],  # another UDP port
+        whole[:30],
+    ):
+        assert _native.trim_frame(frame) == frame
+
+
+def test_a_flag_of_the_header_that_is_not_known_keeps_a_packet_whole():
+    lab = dataclasses.replace(Lab(count=9, length=9000), flags=2)
+    frame = Frame(lab=lab, payload=bytes(1000)).encode()
+    assert _native.trim_frame(frame) == frame
