@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -72,8 +72,7 @@ def _print_once(plan: Plan, rates: dict[int, LinkRate], *, as_json: bool) -> Non
     if as_json:
         print(json.dumps(_document(plan, rates), indent=1))
         return
-    table = _table(plan, rates, None)
-    Console(width=max(110, Console().width), highlight=False).print(table)
+    Console(width=max(130, Console().width), highlight=False).print(_table(plan, rates, None))
 
 
 def _names(plan: Plan) -> dict[int, str]:
@@ -120,17 +119,13 @@ def _is_busy(rate: LinkRate) -> bool:
     return bool(rate.frames_per_second or rate.queued_bytes or any(counts))
 
 
-def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Table:
+def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Group:
     """The busy links, in the order of the plan; if they are too many, the busiest."""
     names = _names(plan)
     busy = [number for number, rate in rates.items() if _is_busy(rate)]
     if most is not None and len(busy) > most:
         busy = sorted(sorted(busy, key=lambda n: -rates[n].bits_per_second)[:most])
-    idle = len(rates) - len(busy)
-    table = Table(box=None, pad_edge=False, caption_justify="left")
-    table.title = f"{plan.name}: {len(busy)} of {len(rates)} directed links"
-    table.title_justify = "left"
-    table.caption = f"{idle} idle or not shown" if idle else None
+    table = Table(box=None, pad_edge=False)
     table.add_column("link", no_wrap=True)
     cells = {heading: [show(rates[number]) for number in busy] for heading, show in _COLUMNS}
     shown = {heading: column for heading, column in cells.items() if any(column)}
@@ -138,4 +133,5 @@ def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for i, number in enumerate(busy):
         table.add_row(names[number], *(column[i] for column in shown.values()))
-    return table
+    title = f"{plan.name}: {len(busy)} of {len(rates)} directed links"
+    return Group(title, table) if busy else Group(f"{title}: nothing moves")
