@@ -99,6 +99,13 @@ def test_the_schema_tells_editors_what_the_models_accept() -> None:
     schema = profile.schema()
     assert schema["required"] == ["faults"]
     assert schema["title"] == "softroce_lab fault profile"
+    rule = schema["$defs"]["FaultRule"]
+    assert list(rule["properties"]) == FaultRule.written_keys()
+    assert rule["additionalProperties"] is False
+    words, keys = schema["$defs"]["DropEvent"]["anyOf"]
+    assert words == {"type": "string"}
+    assert list(keys["properties"]) == DropEvent.written_keys()
+    assert "null" not in str(schema["$defs"])
 
 
 REFERENCE = (paths.PROJECT_ROOT / "docs" / "faults.md").read_text()
