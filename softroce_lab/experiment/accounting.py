@@ -2,31 +2,84 @@
 """Whose loss was it? Conservation of RoCE frames over every link, and at every host's socket.
 
 What the near end handed to a link less what the far end's program saw is what the emulator lost;
-a host's frames are handed to its uplink by its socket, and counted by its process.
+a host's frames are handed to its uplink by its socket, and counted by its process. On a shaped
+link the wire stage counts what it handed on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
+from softroce_lab.errors import RunError
+from softroce_lab.fabric import wire_layout
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp_layout import PortCounters
-from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.faults.effects import Delay, Queue, Reorder
+from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
 from softroce_lab.topology.plan import Plan, Port
 
 
-class Accounts:
-    """What a lab's ports counted in one run, by ifindex, and what each host process said."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class WireCounts:
+    """What a lab's wire stage counted, by directed link and by ifindex."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        before: Mapping[int, PortCounters],
-        after: Mapping[int, PortCounters],
-        hosts: Mapping[str, dict[str, Any]],
-    ) -> None:
+    stage: wire_layout.StageFigures
+    links: Mapping[int, wire_layout.LinkFigures]
+    ports: Mapping[int, wire_layout.PortFigures]
+
+    def __sub__(self, before: WireCounts) -> WireCounts:
+        """What was counted since `before`; what the stage served only since counts from then."""
+        return WireCounts(
+            self.stage - before.stage,
+            {n: now - before.links[n] if n in before.links else now
+             for n, now in self.links.items()},
+            {n: now - before.ports[n] if n in before.ports else now
+             for n, now in self.ports.items()},
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """All that a lab's parts counted up to a moment."""
+
+    ports: Mapping[int, PortCounters]
+    wire: WireCounts
+
+    @classmethod
+    def of(cls, lab: Lab) -> Self:
+        """Ask them. RunError if the wire stage is dead."""
+        with WireStage(lab.directory) as stage:
+            figures = stage.figures()
+            numbers = range(2 * len(lab.plan.links)) if figures.ports else ()
+            links = {number: stage.link(number) for number in numbers}
+            ports = _opened(lab.plan, stage) if figures.ports else {}
+        return cls(lab.xdp.counters(), WireCounts(figures, links, ports))
+
+    def __sub__(self, before: Counts) -> Counts:
+        ports = {ifindex: self.ports[ifindex] - before.ports[ifindex] for ifindex in self.ports}
+        return Counts(ports, self.wire - before.wire)
+
+
+def _opened(plan: Plan, stage: WireStage) -> dict[int, wire_layout.PortFigures]:
+    """Of the switches' ports that the stage has a socket on."""
+    figures = {}
+    for port in (port for node in plan.nodes if node.kind == "switch" for port in node.ports):
+        with contextlib.suppress(RunError):
+            figures[port.ifindex] = stage.port(port.ifindex)
+    return figures
+
+
+class Accounts:
+    """What a lab's parts counted in one run, and what each host process said."""
+
+    def __init__(self, plan: Plan, counts: Counts, hosts: Mapping[str, dict[str, Any]]) -> None:
         self._plan = plan
-        self._counted = {ifindex: after[ifindex] - before[ifindex] for ifindex in after}
+        self._counted = counts.ports
+        self._wire = counts.wire
         self._hosts = hosts
 
     def links(self) -> list[LinkFigures]:
@@ -36,18 +89,35 @@ class Accounts:
 
     def _link(self, number: int, near: Port, far: Port) -> LinkFigures:
         at_near, at_far = self._counted[near.ifindex], self._counted[far.ifindex]
+        wire = self._wire.links.get(number)
         # The fate of a host's frames is decided where its uplink ends, a switch's where it begins.
         from_host = self._plan.node(near.node).kind == "host"
         decides = at_far if from_host else at_near
-        sent = self._sent(near.node, at_far.rx_roce) if from_host else at_near.tx_roce
+        injected = at_far.injected_rx_roce if from_host else at_near.injected_tx_roce
+        if from_host:
+            sent = self._sent(near.node, at_far.rx_roce)
+        else:
+            sent = at_near.tx_roce + (wire.released_roce if wire else 0)
+        failed = wire.tx_failed_roce + wire.lost_port_down_roce if wire else 0
         return LinkFigures(
             directed_link=number,
             name=f"{near.node}->{far.node}",
             sent=sent,
-            injected_drops=at_far.injected_rx_roce if from_host else at_near.injected_tx_roce,
+            injected_drops=injected + (wire.dropped_limit_roce if wire else 0),
             received=at_far.rx_roce,
-            emulator_drops=sent - at_far.rx_roce,
+            emulator_drops=sent - at_far.rx_roce + failed,
             records_lost=decides.drop_log_lost + decides.capture_lost,
+            wire=_digest(wire, orderly=self._is_orderly(number)) if wire and wire.arrived else None,
+        )
+
+    def _is_orderly(self, number: int) -> bool:
+        """Whether no fault on the link lets one frame overtake another."""
+        effects = (fault.effect for fault in self._plan.faults if fault.directed_link == number)
+        return not any(
+            isinstance(effect, Reorder)
+            or (isinstance(effect, Delay) and effect.jitter_ns and not effect.preserve)
+            or (isinstance(effect, Queue) and effect.trim)  # headers go first
+            for effect in effects
         )
 
     def _sent(self, host: str, arrived: int) -> int:
@@ -66,3 +136,35 @@ class Accounts:
             taken=said["frames_received"],
             emulator_drops=statistics["rx_dropped"] + statistics["rx_ring_full"],
         )
+
+    def stage(self) -> StageFigures:
+        """The wire stage as a whole."""
+        before = sum(
+            port.rx_ring_full + port.rx_fill_ring_empty + port.rx_dropped + port.unknown
+            for port in self._wire.ports.values()
+        )
+        return StageFigures(
+            fifo=bool(self._wire.stage.fifo),
+            cpu_share=round(self._wire.stage.cpu_share, 4),
+            lost=before + sum(port.wire_gone for port in self._counted.values()),
+        )
+
+
+def _digest(wire: wire_layout.LinkFigures, *, orderly: bool) -> WireFigures:
+    return WireFigures(
+        released=wire.released,
+        dropped_by_queue=wire.dropped_limit,
+        duplicated=wire.duplicated,
+        marked=wire.marked,
+        trimmed=wire.trimmed,
+        reordered=wire.reordered,
+        overtaken=wire.overtaken,
+        disordered=wire.overtaken if orderly else 0,
+        most_waiting_packets=wire.most_waiting_packets,
+        most_waiting_bytes=wire.most_waiting_bytes,
+        late_p50_ns=wire.late.percentile(50),
+        late_p99_ns=wire.late.percentile(99),
+        late_most_ns=wire.late_most_ns,
+        residence_p50_ns=wire.residence.percentile(50),
+        residence_p99_ns=wire.residence.percentile(99),
+    )

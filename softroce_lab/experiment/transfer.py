@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment.accounting import Accounts
+from softroce_lab.experiment.accounting import Accounts, Counts
 from softroce_lab.experiment.hosts import HostHandle, connect
 from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.fabric import monitor
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.telemetry.drops import KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
-from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.telemetry.stolen import StolenTime
 from softroce_lab.topology.plan import Node
 
@@ -65,6 +65,7 @@ class TransferRun:
     drops: Drops
     links: list[LinkFigures]
     ports: list[PortFigures]
+    stage: StageFigures
     fidelity: Fidelity
 
     @property
@@ -77,7 +78,8 @@ class TransferRun:
     def emulator_drops(self) -> int:
         """Frames that the machine lost, not a rule."""
         on_links = sum(link.emulator_drops for link in self.links)
-        return on_links + sum(port.emulator_drops for port in self.ports)
+        at_sockets = sum(port.emulator_drops for port in self.ports)
+        return on_links + at_sockets + self.stage.lost
 
     def completion_times_ns(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Per message, from the post of the send to its completion at the sender."""
@@ -117,7 +119,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
 
     RunError when a host fails, or when nothing moves for `STALL_S`; hosts are gone afterwards.
     """
-    before = lab.xdp.counters()
+    before = Counts.of(lab)
     written = monitor.sync(lab.directory, _SYNC_S)
     stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
@@ -144,8 +146,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     unwritten += drained.captures_lost - written.captures_lost
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
-    accounts = Accounts(lab.plan, before, lab.xdp.counters(), hosts)
-    links, ports = accounts.links(), accounts.ports()
+    accounts = Accounts(lab.plan, Counts.of(lab) - before, hosts)
+    links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
     drops = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
     drops = drops[_of_run(drops, nodes)]
     return TransferRun(
@@ -160,7 +162,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         drops=drops,
         links=links,
         ports=ports,
-        fidelity=judge(links, ports, hosts, unwritten=unwritten, stolen=stolen.share()),
+        stage=stage,
+        fidelity=judge(links, ports, hosts, stage, unwritten=unwritten, stolen=stolen.share()),
     )
 
 

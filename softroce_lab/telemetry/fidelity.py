@@ -11,15 +11,27 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.units import format_duration
 
 LATENESS_P99_LIMIT_NS = 5_000_000
 """A policy that takes up events, or an engine that fires timers, this late is one with other timers
 than it was given."""
 
+RELEASE_P99_LIMIT_NS = 100_000
+"""A wire stage that releases frames this late has made another delay than it was given."""
+
 STOLEN_LIMIT = 0.05
 """Share of the CPUs' time without which goodput and completion times are not the transport's."""
+
+THRESHOLDS = {
+    "emulator_drops": 0,
+    "records_lost": 0,
+    "emulator_reordered": 0,
+    "lateness_p99_ns": LATENESS_P99_LIMIT_NS,
+    "release_p99_ns": RELEASE_P99_LIMIT_NS,
+    "stolen_share": STOLEN_LIMIT,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,23 +51,25 @@ class Fidelity:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         verdict = "faithful" if self.faithful else "not faithful"
-        return {"verdict": verdict, "reasons": list(self.reasons)}
+        return {"verdict": verdict, "reasons": list(self.reasons), "thresholds": THRESHOLDS}
 
 
 def judge(
     links: Sequence[LinkFigures],
     ports: Sequence[PortFigures],
     hosts: Mapping[str, Mapping[str, Any]],
+    stage: StageFigures,
     *,
     unwritten: int,
     stolen: float,
 ) -> Fidelity:
-    """The verdict from links, ports, and what each host process said of itself.
+    """The verdict from links, ports, the wire stage, and what each host process said of itself.
 
     `unwritten`: records of drops and captured packets that the monitor's files had no room for;
     `stolen`: share of the CPUs' time that the hypervisor gave to others.
     """
-    return Fidelity((*_lost(links, ports, unwritten), *_late(hosts), *_stolen(stolen)))
+    lost = _lost(links, ports, stage, unwritten)
+    return Fidelity((*lost, *_disturbed(links, stage), *_late(hosts), *_stolen(stolen)))
 
 
 def _stolen(share: float) -> list[str]:
@@ -64,7 +78,24 @@ def _stolen(share: float) -> list[str]:
     return [f"the hypervisor gave {share:.0%} of the CPUs' time to others"]
 
 
-def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures], unwritten: int) -> list[str]:
+def _disturbed(links: Sequence[LinkFigures], stage: StageFigures) -> list[str]:
+    """What shaped links did that nobody asked for."""
+    reasons = []
+    for link in links:
+        late_ns = link.wire.late_p99_ns if link.wire else None
+        if late_ns is not None and late_ns > RELEASE_P99_LIMIT_NS:
+            how = "" if stage.fifo else ", without real-time priority"
+            late = format_duration(late_ns)
+            reasons.append(f"1 % of the frames on {link.name} left {late} late or more{how}")
+        if link.wire and link.wire.disordered:
+            count = link.wire.disordered
+            reasons.append(f"the emulator let {count} frames overtake others on {link.name}")
+    return reasons
+
+
+def _lost(
+    links: Sequence[LinkFigures], ports: Sequence[PortFigures], stage: StageFigures, unwritten: int
+) -> list[str]:
     reasons = [
         f"the emulator lost {link.emulator_drops} frames on {link.name}"
         for link in links
@@ -75,6 +106,8 @@ def _lost(links: Sequence[LinkFigures], ports: Sequence[PortFigures], unwritten:
         for port in ports
         if port.emulator_drops
     ]
+    if stage.lost:
+        reasons.append(f"{stage.lost} frames were lost on their way to the wire stage")
     unrecorded = unwritten + sum(link.records_lost for link in links)
     if unrecorded:
         reasons.append(f"{unrecorded} records of drops or captured packets were lost")

@@ -7,16 +7,38 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class WireFigures:
+    """What the wire stage did on a shaped directed link. Durations are None if nothing passed."""
+
+    released: int
+    dropped_by_queue: int  # found it full
+    duplicated: int
+    marked: int  # CE
+    trimmed: int
+    reordered: int  # by a rule
+    overtaken: int  # released after a packet that was sent later
+    disordered: int  # of these, those on a link whose faults do not allow it
+    most_waiting_packets: int
+    most_waiting_bytes: int
+    late_p50_ns: int | None  # after the moment that was due
+    late_p99_ns: int | None
+    late_most_ns: int  # since the lab came up
+    residence_p50_ns: int | None  # from arrival to release
+    residence_p99_ns: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LinkFigures:
     """A directed link's RoCE frames in one run."""
 
     directed_link: int
     name: str  # "leaf1->spine1"
-    sent: int  # onto the link: by a switch after the link's rules, by a host before them
-    injected_drops: int
+    sent: int  # onto the link: by a switch after rules and queue, by a host before them
+    injected_drops: int  # by rules, and by the link's queue
     received: int  # by the program at the far end
     emulator_drops: int  # sent but not received: lost by the machine, not by a rule
-    records_lost: int  # drops and captured packets without a record
+    records_lost: int  # effects and captured packets without a record
+    wire: WireFigures | None = None  # of a link that was shaped
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,3 +49,12 @@ class PortFigures:
     handed: int
     taken: int
     emulator_drops: int  # the socket had no free frame
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageFigures:
+    """What became of frames on their way to the wire stage, and through it, in one run."""
+
+    fifo: bool  # whether it ran under SCHED_FIFO
+    cpu_share: float  # of one core
+    lost: int  # by the machine: before the stage saw them, or because it was dead

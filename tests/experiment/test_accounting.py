@@ -6,11 +6,13 @@ import dataclasses
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.experiment.accounting import Accounts
+from softroce_lab.experiment.accounting import Accounts, Counts, WireCounts
+from softroce_lab.fabric.wire_layout import StageFigures
 from softroce_lab.fabric.xdp_layout import PortCounters
 
 PLAN = topology.load("two-hosts")
 NOTHING = PortCounters(**{field.name: 0 for field in dataclasses.fields(PortCounters)})
+NO_WIRE = WireCounts(StageFigures(*(0,) * len(dataclasses.fields(StageFigures))), {}, {})
 PORTS = {str(port): port.ifindex for node in PLAN.nodes for port in node.ports}
 H1, S1_TO_H1, S1_TO_H2, H2 = "h1:eth1", *(str(link.b if link.a.node != "s1" else link.a)
                                           for link in PLAN.links), "h2:eth1"  # fmt: skip
@@ -33,7 +35,8 @@ def accounts(counted, hosts, before=None):
             for name, ifindex in PORTS.items()
         }
 
-    return Accounts(PLAN, counters(before or {}), counters(counted), hosts)
+    now, then = (Counts(counters(names), NO_WIRE) for names in (counted, before or {}))
+    return Accounts(PLAN, now - then, hosts)
 
 
 def links(*arguments):

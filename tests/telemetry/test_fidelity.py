@@ -8,17 +8,20 @@ import pytest
 from softroce_lab.telemetry.fidelity import (
     LATENESS_P99_LIMIT_NS,
     STOLEN_LIMIT,
+    THRESHOLDS,
     Fidelity,
     judge,
     percentile_log2_ns,
 )
-from softroce_lab.telemetry.links import LinkFigures, PortFigures
+from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
 
 LINK = LinkFigures(
     directed_link=0, name="leaf1->spine1", sent=100, injected_drops=3, received=100,
     emulator_drops=0, records_lost=0,
 )  # fmt: skip
 PORT = PortFigures(node="h1", handed=100, taken=100, emulator_drops=0)
+STAGE = StageFigures(fifo=True, cpu_share=0.1, lost=0)
+WIRE = WireFigures(*(0,) * len(dataclasses.fields(WireFigures)))
 ON_TIME = [0] * 10 + [1000]  # timers that fired 1 to 2 us late
 
 
@@ -26,19 +29,28 @@ def host(decision_ns=0, timers=ON_TIME):
     return {"decision_lateness_ns": {"p99": decision_ns}, "timer_lateness_log2_ns": timers}
 
 
-def verdict(*, link=(), port=(), hosts=None, unwritten=0, stolen=0.0):
+def wire(**changed):
+    return {"wire": dataclasses.replace(WIRE, **changed)}.items()
+
+
+def verdict(*, link=(), port=(), hosts=None, stage=(), unwritten=0, stolen=0.0):
     """Of a run with one link and one port, changed as said."""
     links = [dataclasses.replace(LINK, **dict(link)), LINK]
     ports = [dataclasses.replace(PORT, **dict(port)), PORT]
     said = {"h1": host()} if hosts is None else hosts
-    return judge(links, ports, said, unwritten=unwritten, stolen=stolen)
+    whole = dataclasses.replace(STAGE, **dict(stage))
+    return judge(links, ports, said, whole, unwritten=unwritten, stolen=stolen)
 
 
 def test_a_run_without_reproach():
     fidelity = verdict()
     assert fidelity.faithful
     assert str(fidelity) == "faithful"
-    assert fidelity.document() == {"verdict": "faithful", "reasons": []}
+    assert fidelity.document() == {
+        "verdict": "faithful",
+        "reasons": [],
+        "thresholds": THRESHOLDS,
+    }
 
 
 def test_injected_drops_are_no_reproach():
@@ -53,6 +65,15 @@ def late_timers(exponent, share):
 
 
 REASONS = {
+    "9 frames were lost on their way to the wire stage": {"stage": {"lost": 9}.items()},
+    "1 % of the frames on leaf1->spine1 left 250 us late or more": {
+        "link": wire(late_p99_ns=250_000)
+    },
+    "1 % of the frames on leaf1->spine1 left 260 us late or more, without real-time priority": {
+        "link": wire(late_p99_ns=260_000),
+        "stage": {"fifo": False}.items(),
+    },
+    "the emulator let 3 frames overtake others on leaf1->spine1": {"link": wire(disordered=3)},
     "the emulator lost 1 frames on leaf1->spine1": {"link": {"emulator_drops": 1}.items()},
     "the socket of h1 lost 7 frames": {"port": {"emulator_drops": 7}.items()},
     "4 records of drops or captured packets were lost": {"link": {"records_lost": 4}.items()},
@@ -69,16 +90,19 @@ def test_each_reason_alone(reason, changes):
     (told,) = fidelity.reasons
     assert told.startswith(reason)
     assert str(fidelity) == f"not faithful: {told}"
-    assert fidelity.document() == {"verdict": "not faithful", "reasons": [told]}
+    document = {"verdict": "not faithful", "reasons": [told], "thresholds": THRESHOLDS}
+    assert fidelity.document() == document
 
 
 def test_all_reasons_together():
     everything = {name: value for changes in REASONS.values() for name, value in changes.items()}
     everything["hosts"] = {"h1": host(6_000_000, late_timers(23, 0.5))}
-    everything["link"] = {"emulator_drops": 1, "records_lost": 4}.items()
+    late = dataclasses.replace(WIRE, late_p99_ns=250_000, disordered=3)
+    everything["link"] = {"emulator_drops": 1, "records_lost": 4, "wire": late}.items()
+    everything["stage"] = {"lost": 9, "fifo": False}.items()
     fidelity = verdict(**everything)
-    assert len(fidelity.reasons) == len(REASONS)
-    assert str(fidelity).count(";") == len(REASONS) - 1
+    assert len(fidelity.reasons) == len(REASONS) - 1  # two of them say why frames left late
+    assert str(fidelity).count(";") == len(REASONS) - 2
 
 
 def test_negative_conservation_is_a_reproach_too():

@@ -17,6 +17,7 @@ def test_a_link_as_a_document():
         "received": 90,
         "emulator_drops": 10,
         "records_lost": 1,
+        "wire": None,
     }
 
 
