@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -19,14 +20,22 @@ NEXT = "plan.json.next"  # while it is replaced
 
 def write(plan: Plan, directory: Path) -> None:
     """Write the plan into a lab's directory."""
-    text = json.dumps(dataclasses.asdict(plan))
-    (directory / FILE).write_text(text + "\n", "utf-8")
+    (directory / FILE).write_text(_text(plan), "utf-8")
 
 
 def replace(plan: Plan, directory: Path) -> None:
     """Put another plan in the place of the one that is there; readers see one or the other."""
-    (directory / NEXT).write_text(json.dumps(dataclasses.asdict(plan)) + "\n", "utf-8")
+    (directory / NEXT).write_text(_text(plan), "utf-8")
     (directory / NEXT).replace(directory / FILE)
+
+
+def _text(plan: Plan) -> str:
+    return json.dumps(plan, default=_fields) + "\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A dataclass's fields and, unlike `dataclasses.asdict`, no deep copy of them."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def read(directory: Path) -> Plan:
@@ -40,10 +49,16 @@ def read(directory: Path) -> Plan:
     return plan
 
 
+@functools.cache
+def _hints(wanted: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, which take long to find out."""
+    return typing.get_type_hints(wanted)
+
+
 def _as(wanted: Any, value: Any) -> Any:
     """`value`, which json read, as the type `wanted`: a dataclass, tuple, union or plain value."""
     if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
-        hints = typing.get_type_hints(wanted)
+        hints = _hints(wanted)
         return wanted(**{name: _as(hints[name], item) for name, item in value.items()})
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin is tuple:
