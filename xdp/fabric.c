@@ -366,7 +366,9 @@ static inline u32 next_hop(const struct lab_port *in, const struct lab_frame *fr
                                                           : lab_route_hash(in->salt, &frame->flow);
   way = lab_route_choose(hash, group->count);
   if (in->flags & LAB_PORT_ADAPTIVE && group->count > 1) return least_queue(group, way, on);
-  return way < LAB_GROUP_PORTS ? group->port[way] : 0;
+  /* Below group->count, at most that many. Masked, for a compiler may compare what `way` is made
+   * of instead, and then the verifier learns nothing of `way`. */
+  return group->port[way & (LAB_GROUP_PORTS - 1)];
 }
 
 /* One hop less, and the addresses of the next link. RFC 1624, equation 3: the TTL is the high byte
