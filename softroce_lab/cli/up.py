@@ -22,12 +22,17 @@ def up(
     file: Annotated[str, typer.Argument(help="A topology file, or a ready one by its name.")],
     name: Annotated[str | None, typer.Option(help="Call the lab this, not what FILE says.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of its faults, not FILE's.")] = None,
+    faults: Annotated[
+        list[str] | None, typer.Option(help="A fault profile to add; may be repeated.")
+    ] = None,
     xdp: Xdp = XdpMode.AUTO,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made.")] = False,
     as_json: Json = False,
 ) -> None:
     """Bring up the lab that FILE describes; it stays until `lab down`."""
     plan = topology.load(file, name=name, seed=seed)
+    for profile in faults or ():
+        plan = _armed(plan, profile)
     facts: dict[str, Any] = {"state": "planned"}
     if not dry_run:
         begun = time.monotonic()
@@ -40,6 +45,12 @@ def up(
         _print(plan, facts)
 
 
+def _armed(plan: Plan, where: str) -> Plan:
+    from softroce_lab.faults import profile, resolve  # noqa: PLC0415 - most labs need neither
+
+    return resolve.arm(plan, profile.load(where))
+
+
 def _say(text: str) -> None:
     typer.echo(f"lab: {text}", err=True)
 
@@ -50,4 +61,8 @@ def _print(plan: Plan, facts: dict[str, Any]) -> None:
     counts = f"{len(plan.hosts)} hosts, {switches} switches, {len(plan.links)} links"
     print(f"{plan.name} {facts['state']}: {counts}{how}")
     for node in plan.nodes:
-        print(f"  {node.name:15} {node.kind:6} {node.address or '-':15} {node.namespace}")
+        rails = " ".join(port.address for port in node.ports if port.address) or "-"
+        print(f"  {node.name:15} {node.kind:6} {rails:15} {node.namespace}")
+    if plan.faults:
+        words = sorted({fault.word for fault in plan.faults})
+        print(f"  faults: {', '.join(words)}; `lab fault show` tells what they do")

@@ -160,11 +160,9 @@ def _run_all(
     directory: RunDirectory,
     reporter: Reporter,
 ) -> list[TransferRun]:
-    quiet = dataclasses.replace(plan, faults=())
-    lab = fabric.up(quiet, mode=options.mode, ephemeral=True, say=reporter.say)
+    lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=reporter.say)
     try:
         directory.manifest(xdp_mode=lab.mode)
-        lab.set_faults(plan)
         if captured is not None:
             lab.xdp.capture(captured)
         runs: list[TransferRun] = []
