@@ -46,7 +46,8 @@ def up(
 
 
 def _armed(plan: Plan, where: str) -> Plan:
-    from softroce_lab.faults import profile, resolve  # noqa: PLC0415 - most labs need neither
+    # Imported late: most labs come up without a profile.
+    from softroce_lab.faults import profile, resolve
 
     return resolve.arm(plan, profile.load(where))
 
