@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Callable
 from typing import Annotated
@@ -10,9 +11,10 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
+from softroce_lab.cli import bench_up
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import bench_engine, bench_path
+from softroce_lab.experiment import bench_engine, bench_faults, bench_path, bench_wire, samples
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -71,6 +73,69 @@ def _print_path(outcome: bench_path.Outcome) -> None:
         print(f"{name:18}{ratio}")
     pair = outcome.document()["pair_packets_per_second"]
     print(f"\nin-memory pair: {pair:,} packets/s")
+
+
+class Part(enum.StrEnum):
+    """What `lab bench faults` consists of."""
+
+    FORWARDING = "forwarding"
+    HOSTS = "hosts"
+    WIRE = "wire"
+
+
+@app.command()
+def faults(
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of each; intervals want 15.")] = 15,
+    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a sample.")] = 0.5,
+    only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
+    xdp: Xdp = XdpMode.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """What faults cost: forwarding with and without, against kernel routers, and the wire stage."""
+    parts = [part for part in bench_faults.PARTS if only is None or part in only]
+    options = bench_faults.Options(rounds, seconds, parts, mode=xdp.value)
+    outcome = bench_faults.run(options, _say(quiet))
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print_faults(outcome)
+
+
+def _print_faults(outcome: bench_faults.Outcome) -> None:
+    if outcome.pairs:
+        print(f"{'':14}{'frames/s':>10}  {'beside':>10}  {'ratio':8}[95 % interval]"
+              f"    ({outcome.mode} XDP)")  # fmt: skip
+    rates = samples.intervals(outcome.samples(), "frames_per_second")
+    for name, pair in outcome.pairs.items():
+        above, below = rates[name].median, rates[f"{name}_beside"].median
+        print(f"{name:14}{above:>10,.0f}  {below:>10,.0f}  {pair.ratio}")
+    if outcome.wire is not None:
+        _print_wire(outcome.wire)
+
+
+def _print_wire(wire: bench_wire.Outcome) -> None:
+    error, burst = wire.delay, wire.burst
+    scheduling = "SCHED_FIFO" if wire.fifo else "no SCHED_FIFO"
+    print(f"wire stage: {wire.frames_per_second:,.0f} frames/s without loss ({scheduling})")
+    print(
+        f"delay {bench_wire.DELAY_NS / 1e6:g} ms: off by {error.p50 / 1e3:.1f} us in the median, "
+        f"{error.p99 / 1e3:.1f} us p99, {error.p99_9 / 1e3:.1f} us p99.9, "
+        f"{error.most / 1e3:.0f} us at most; {error.lost:,} of {error.frames:,} lost"
+    )
+    requested, achieved = bench_wire.RATE_BPS, wire.achieved_bps
+    print(
+        f"rate {units.format_rate(requested)}: {units.format_rate(achieved)} achieved "
+        f"({achieved / requested - 1:+.2%})"
+    )
+    marks = "never" if burst.marked_from is None else f"from {burst.marked_from} waiting"
+    print(
+        f"queue of {bench_wire.LIMIT_PACKETS} packets: {burst.most_waiting} at most; "
+        f"marks asked for from {bench_wire.ECN_PACKETS} waiting: {marks}"
+    )
+
+
+app.command()(bench_up.up)
 
 
 def _bytes(text: str) -> int:

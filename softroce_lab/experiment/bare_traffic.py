@@ -6,7 +6,9 @@ Sender and receiver have a core each.
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from softroce_lab import _native
 from softroce_lab.experiment.hosts import gateway, mac_number
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.faults.effects import Fault
 from softroce_lab.topology.plan import Node
 
 SENDER_CPU, RECEIVER_CPU = 0, 1
@@ -26,9 +29,10 @@ QKEY = 0x0BE7C4
 class BareTraffic:
     """From the lab's first host to its last."""
 
-    def __init__(self, lab: Lab, seconds: float) -> None:
-        """Each `run` lasts `seconds`."""
+    def __init__(self, lab: Lab, seconds: float, *, moderate: bool = False) -> None:
+        """Each `run` lasts `seconds`. `moderate`: the receiver sleeps and wakes as our hosts do."""
         self._lab = lab
+        self._moderate = moderate
         self._duration_ns = int(seconds * 1e9)
         self.source, self.destination = lab.plan.hosts[0], lab.plan.hosts[-1]
         self._frame = data_frame(lab, self.source, self.destination, PAYLOAD_BYTES)
@@ -44,6 +48,7 @@ class BareTraffic:
             payload_offset=HEADERS_BYTES,
             index_offset=INDEX_OFFSET,
             duration_ns=self._duration_ns,
+            moderate=self._moderate,
             sender_cpu=SENDER_CPU,
             receiver_cpu=RECEIVER_CPU,
         )
@@ -56,6 +61,11 @@ class BareTraffic:
         after = self._lab.xdp.counters()[ifindex]
         dropped = after.injected_tx_roce - before.injected_tx_roce
         return after.tx_roce - before.tx_roce + dropped, dropped, ns
+
+
+def set_faults(lab: Lab, faults: Iterable[Fault] = ()) -> None:
+    """Let these be the lab's faults."""
+    lab.set_faults(dataclasses.replace(lab.plan, faults=tuple(faults)))
 
 
 def open_port(lab: Lab, node: Node) -> Any:

@@ -34,6 +34,7 @@ from softroce_lab.experiment.bare_traffic import (
     RECEIVER_CPU,
     SENDER_CPU,
     BareTraffic,
+    set_faults,
 )
 from softroce_lab.experiment.samples import Figure, Sample, undisturbed
 from softroce_lab.experiment.statistics import Interval
@@ -192,11 +193,11 @@ class PathBench:
         return self._through_lab()
 
     def _loss(self) -> Sample:
-        self._lab.xdp.set_faults(self._lossy.faults)
+        set_faults(self._lab, self._lossy.faults)
         try:
             return self._through_lab()
         finally:
-            self._lab.xdp.clear_faults()
+            set_faults(self._lab)
 
     def _through_lab(self) -> Sample:
         """Counted where the fault acts: on the first spine link, before its rules."""
