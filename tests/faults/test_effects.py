@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Windows of time, and the order of effects."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.faults import effects
@@ -41,6 +41,7 @@ def windows(draw: st.DrawFn) -> Window:
     return Window(draw(st.integers(0, 20)), length, period)
 
 
+@settings(deadline=None)
 @given(windows(), st.integers(0, 60))
 def test_nothing_changes_before_the_next_change(window: Window, now: int) -> None:
     change = window.next_change_ns(now)

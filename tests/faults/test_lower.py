@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
@@ -120,6 +120,7 @@ def test_bursts_too_rare_for_64_bits() -> None:
         effects(loss="burst 0.00000000000001% 16000000")
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9999), st.integers(1, 1000))
 def test_bursts_take_the_rate_that_is_asked_for(rate: int, length: int) -> None:
     (burst, _), = effects(loss=f"burst {rate / 100}% {length}")  # fmt: skip

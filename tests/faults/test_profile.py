@@ -176,6 +176,7 @@ def test_any_rules_are_armed_or_are_a_user_error(written: list[Any]) -> None:
     assert isinstance(tc.commands(armed.faults, "p1", armed.mtu), list)
 
 
+@settings(deadline=None)
 @given(rules)
 def test_one_effect_at_a_time_is_armed_or_is_a_user_error(written: list[Any]) -> None:
     for rule in written:

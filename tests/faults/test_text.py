@@ -4,7 +4,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab import topology
@@ -94,6 +94,7 @@ impairments = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(impairments)
 def test_words_bring_back_every_effect(data: dict[str, Any]) -> None:
     effects = list(lower(Impairments.model_validate(data)))

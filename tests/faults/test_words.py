@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -153,6 +153,7 @@ def test_a_plain_number_is_packets_and_a_size_is_bytes() -> None:
     assert read("depth: 64KiB").depth == Depth(None, 65536)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_words_are_read_or_are_a_user_error(text: str) -> None:
     data: dict[str, Any] = {}
