@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from softroce_lab.paths import PROJECT_ROOT
 
 
 def test_up_prints_what_is_up(lab):
@@ -86,3 +90,16 @@ def test_ctrl_c_cleans_up(lab, stage):
         stderr = process.communicate(timeout=30)[1]
     assert process.returncode in (130, -signal.SIGINT), stderr
     assert lab.traces() == []
+
+
+def test_up_imports_nothing_that_takes_long():
+    script = (
+        "import sys, softroce_lab.cli.app as cli\n"
+        "try: cli.app(['up', 'two-hosts', '--dry-run'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'pyarrow', 'bcc', 'pyroute2', 'rich'} & sys.modules.keys()))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=PROJECT_ROOT, capture_output=True, text=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"

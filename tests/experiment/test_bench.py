@@ -95,3 +95,31 @@ def test_bad_input(tmp_path, nothing_left, arguments, words):
     assert result.returncode == 2, (result.stdout, result.stderr)
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+SHAPES = {"fat_tree_k4", "star_100"}
+
+
+def test_up(tmp_path, nothing_left):
+    figures = document(tmp_path, "up", "--rounds", "1")
+    assert (figures["schema_version"], figures["rounds"]) == (1, 1)
+    assert set(figures["shapes"]) == set(figures["first_up_s"]) == SHAPES
+    for shape, medians in figures["shapes"].items():
+        assert set(medians) == {"up_s", "down_s"}
+        for name, median in medians.items():
+            assert 0 < median < 30
+            assert holds(figures["shapes_interval_95"][shape][name], median)
+        assert figures["first_up_s"][shape] > medians["up_s"], "compiling takes no time"
+    measured = figures["mininet"]["shapes"]
+    assert set(measured) == SHAPES or figures["mininet"]["used"].startswith("not measured: ")
+    assert figures["version_s"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_up_of_one_shape_in_words(tmp_path, nothing_left):
+    result = bench(tmp_path, "up", "--rounds", "1", "--shape", "fat-tree-k4")
+    assert result.returncode == 0, result.stderr
+    assert "round 1 of 1" in result.stderr
+    assert "fat-tree-k4" in result.stdout
+    assert "star-100" not in result.stdout
+    assert "Mininet: " in result.stdout
