@@ -73,11 +73,10 @@ Stage::~Stage() {
 
 void Stage::run() {
   pace_.begin();
-  running_ = true;
   while (!stopping_) {
     const bool busy = round();
     obey();
-    pace_.breathe();
+    pace_.breathe(wheel_.next());
     if (!busy) rest();
   }
   running_ = false;

@@ -125,7 +125,8 @@ class Stage {
 
   int epoll_, wake_, deaths_;
   Pace pace_;
-  std::atomic<bool> running_{false}, stopping_{false};
+  std::atomic<bool> running_{true};  // until its end: orders may come before its beginning
+  std::atomic<bool> stopping_{false};
   std::atomic<std::function<void()>*> order_{nullptr};
   std::exception_ptr order_failure_;
 };

@@ -14,8 +14,9 @@ import numpy as np
 from softroce_lab.experiment.transfer import TransferRun
 from softroce_lab.fabric import monitor
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.faults.text import text
 from softroce_lab.telemetry import pcapng
-from softroce_lab.telemetry.drops import read_captures
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, read_captures
 from softroce_lab.telemetry.rundir import RunDirectory, give_to_user
 
 _SYNC_S = 5.0
@@ -59,36 +60,38 @@ def _messages_of(run: TransferRun) -> dict[str, Any]:
 def _events(lab: Lab, runs: Sequence[TransferRun]) -> dict[str, Any]:
     tables = []
     for run in runs:
-        tables.append(_drops(lab, run))
+        tables.append(_injections(lab, run))
         tables += [_acts(run, node, acts) for node, acts in run.events.items()]
     joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     order = np.lexsort((joined["time_ns"], joined["transport"]))
     return {name: column[order] for name, column in joined.items()}
 
 
-def _drops(lab: Lab, run: TransferRun) -> dict[str, Any]:
-    drops, count = run.drops, len(run.drops)
+def _injections(lab: Lab, run: TransferRun) -> dict[str, Any]:
+    """What faults did to packets: dropped, corrupted, duplicated or reordered them."""
+    found, count = run.injections, len(run.injections)
+    effects = [EFFECTS[effect & ~EFFECT_DOWN] for effect in found["effect"].tolist()]
     names = np.array([link.name for link in run.links])
     rules = {rule.rule_id: rule.rule for rule in lab.plan.faults}
     kinds = np.array(["data", "control", "report"])
-    kind = np.minimum(drops["kind"], 3)
+    kind = np.minimum(found["kind"], 3)
     return {
         "transport": np.full(count, run.transport),
-        "time_ns": drops["time_ns"].astype(np.int64) - run.epoch_ns,
+        "time_ns": found["time_ns"].astype(np.int64) - run.epoch_ns,
         "source": np.full(count, "injector"),
-        "event": np.full(count, "drop"),
-        "link": names[drops["directed_link"]] if count else np.full(0, "", dtype="U1"),
-        "rule": np.array([rules.get(n, "") for n in drops["rule_id"].tolist()], dtype=np.str_),
+        "event": np.array(effects, dtype=np.str_),
+        "link": names[found["directed_link"]] if count else np.full(0, "", dtype="U1"),
+        "rule": np.array([rules.get(n, "") for n in found["rule_id"].tolist()], dtype=np.str_),
         "packet_kind": np.append(kinds, "other")[kind],
-        "message": drops["message"],
-        "index": drops["index"],
-        "attempt": drops["attempt"],
+        "message": found["message"],
+        "index": found["index"],
+        "attempt": found["attempt"],
         "packets": np.ones(count, dtype=np.uint32),
-        "src": _addresses(drops["src"]),
-        "dst": _addresses(drops["dst"]),
-        "sport": drops["sport"],
-        "psn": drops["psn"],
-        "qpn": drops["qpn"],
+        "src": _addresses(found["src"]),
+        "dst": _addresses(found["dst"]),
+        "sport": found["sport"],
+        "psn": found["psn"],
+        "qpn": found["qpn"],
     }
 
 
@@ -132,7 +135,7 @@ def _capture(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun]) -> 
         path,
         packets,
         link_names={link.directed_link: link.name for link in runs[0].links},
-        rule_names={rule.rule_id: rule.rule for rule in lab.plan.faults},
+        rule_names={f.rule_id: f"{text(f)}, rule {f.rule}" for f in lab.plan.faults},
         epoch_ns=time.time_ns() - time.monotonic_ns(),
     )
     give_to_user(path)

@@ -19,7 +19,7 @@ from softroce_lab.experiment.hosts import HostHandle, connect
 from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.fabric import monitor
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.telemetry.drops import KIND_NONE, Drops, read_drops
+from softroce_lab.telemetry.drops import EFFECT_DROP, KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.telemetry.stolen import StolenTime
@@ -62,17 +62,28 @@ class TransferRun:
     sent_messages: np.ndarray[Any, np.dtype[np.void]]  # of dtype journal.COMPLETION
     received_messages: np.ndarray[Any, np.dtype[np.void]]
     events: dict[str, np.ndarray[Any, np.dtype[np.void]]]  # by node, of dtype journal.EVENT
-    drops: Drops
+    injections: Drops  # all that faults did to packets
     links: list[LinkFigures]
     ports: list[PortFigures]
     stage: StageFigures
     fidelity: Fidelity
 
     @property
+    def drops(self) -> Drops:
+        """The packets that rules took; what a full queue took is in `links`."""
+        return self.injections[self.injections["effect"] & EFFECT_DROP != 0]
+
+    @property
     def verified(self) -> bool:
         """Whether both ends saw the same bytes."""
         same = self.sent["sha256"] == self.received["sha256"]
         return bool(same and self.sent["bytes"] == self.received["bytes"])
+
+    @property
+    def injected_drops(self) -> int:
+        """Frames that rules and full queues took."""
+        queued = sum(link.wire.dropped_by_queue for link in self.links if link.wire)
+        return len(self.drops) + queued
 
     @property
     def emulator_drops(self) -> int:
@@ -101,7 +112,7 @@ class TransferRun:
             "fct_p50_ns": int(np.percentile(times, 50, method="higher")),
             "fct_p99_ns": int(np.percentile(times, 99, method="higher")),
             "packets_sent": counters["tx_data"],
-            "injected_drops": len(self.drops),
+            "injected_drops": self.injected_drops,
             "emulator_drops": self.emulator_drops,
             "resent": counters["tx_resent"],
             "spurious_resent": self.received["counters"]["rx_duplicate"],
@@ -148,8 +159,8 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     hosts = {job.source: done["sent"], job.destination: done["received"]}
     accounts = Accounts(lab.plan, Counts.of(lab) - before, hosts)
     links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
-    drops = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
-    drops = drops[_of_run(drops, nodes)]
+    injections = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
+    injections = injections[_of_run(injections, nodes)]
     return TransferRun(
         transport=transport,
         epoch_ns=epoch_ns,
@@ -159,7 +170,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         sent_messages=saved[job.source]["completions"],
         received_messages=saved[job.destination]["completions"],
         events={name: journal["events"] for name, journal in saved.items()},
-        drops=drops,
+        injections=injections,
         links=links,
         ports=ports,
         stage=stage,

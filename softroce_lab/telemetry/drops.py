@@ -19,7 +19,8 @@ import numpy.typing as npt
 from softroce_lab.errors import RunError
 
 EFFECTS = {1: "drop", 2: "corrupt", 4: "duplicate", 8: "reorder"}  # enum lab_effect
-_DROP = 1
+DONE = {2: "corrupted", 4: "duplicated", 8: "reordered"}  # a packet that was not dropped
+EFFECT_DROP, EFFECT_DOWN = 1, 16
 
 KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
 
@@ -40,7 +41,7 @@ DROP = np.dtype(
         ("psn", "u4"),
         ("qpn", "u4"),
         ("length", "u4"),  # bytes of the frame
-        ("effect", "u4"),  # one of EFFECTS; a drop on a link that is down has DOWN, too
+        ("effect", "u4"),  # one of EFFECTS; of a drop on a link that is down: and EFFECT_DOWN
     ]
 )
 

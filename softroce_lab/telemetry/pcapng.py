@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from softroce_lab.telemetry.drops import CapturedPacket
+from softroce_lab.telemetry.drops import DONE, CapturedPacket
 
 _SECTION = 0x0A0D0D0A
 _INTERFACE = 1
@@ -60,6 +60,14 @@ def _packet(interface: int, time_ns: int, packet: CapturedPacket, comment: str |
     return _block(_ENHANCED_PACKET, head + _padded(packet.data) + options)
 
 
+def _comment(packet: CapturedPacket, rule_names: Mapping[int, str]) -> str | None:
+    """What faults did to the packet."""
+    if packet.rule_id is not None:
+        return f"dropped: {rule_names.get(packet.rule_id, f'rule {packet.rule_id}')}"
+    done = [DONE[effect] for effect in DONE if packet.effects & effect]
+    return ", ".join(done) if done else None
+
+
 def write(
     path: Path,
     packets: Iterable[CapturedPacket],
@@ -70,18 +78,16 @@ def write(
 ) -> int:
     """Write `packets` to a new file; returns how many there were.
 
-    `link_names` names the directed links that the file may hold, and `rule_names` the loss rules by
-    their ids. `epoch_ns` is what CLOCK_REALTIME was at zero of CLOCK_MONOTONIC. KeyError for a
-    packet of another link, or dropped by an unknown rule.
+    `link_names` names the directed links that the file may hold, and `rule_names` what dropped
+    packets, by the rules' ids. `epoch_ns` is what CLOCK_REALTIME was at zero of CLOCK_MONOTONIC.
+    KeyError for a packet of another link.
     """
     interfaces = {link: number for number, link in enumerate(link_names)}
     written = 0
     with path.open("wb") as file:
         file.write(_section() + b"".join(_interface(name) for name in link_names.values()))
         for packet in packets:
-            comment = None
-            if packet.rule_id is not None:
-                comment = f"dropped: loss random, rule {rule_names[packet.rule_id]}"
+            comment = _comment(packet, rule_names)
             interface = interfaces[packet.directed_link]
             file.write(_packet(interface, packet.time_ns + epoch_ns, packet, comment))
             written += 1

@@ -16,7 +16,7 @@ from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.telemetry.drops import DROP, KIND_NONE
 from softroce_lab.telemetry.fidelity import Fidelity
-from softroce_lab.telemetry.links import LinkFigures
+from softroce_lab.telemetry.links import LinkFigures, StageFigures
 from softroce_lab.telemetry.rundir import RunDirectory
 
 EPOCH_NS = 1_000_000
@@ -47,7 +47,7 @@ def drops(*times_ns, kind=0):
         row["time_ns"], row["directed_link"], row["rule_id"] = at, RULE.directed_link, RULE.rule_id
         row["src"], row["dst"], row["sport"] = 0x0A000001, 0x0A000002, 0xC003
         row["message"], row["index"], row["attempt"], row["kind"] = 4, 55, 1, kind
-        row["psn"], row["qpn"] = 77, 0x11
+        row["psn"], row["qpn"], row["effect"] = 77, 0x11, 1
     return rows
 
 
@@ -61,9 +61,10 @@ def transfer_run(transport, *, sent=(), received=(), events=None, dropped=None):
         sent_messages=completions(*sent),
         received_messages=completions(*received),
         events=events or {},
-        drops=drops() if dropped is None else dropped,
+        injections=drops() if dropped is None else dropped,
         links=LINKS,
         ports=[],
+        stage=StageFigures(fifo=True, cpu_share=0.0, lost=0),
         fidelity=Fidelity(()),
     )
 

@@ -16,7 +16,7 @@ from softroce_lab.telemetry import pcapng
 from softroce_lab.telemetry.drops import CapturedPacket
 
 LINKS = {4: "leaf1:p1->spine1:p1", 5: "spine1:p1->leaf1:p1"}
-RULES = {2: "spine-loss"}
+RULES = {2: "loss random 1%, rule spine-loss"}
 FRAME = bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.3") / UDP(sport=49152, dport=53) / b"abc")
 EPOCH_NS = 1_700_000_000_123_456_789
 
@@ -38,7 +38,7 @@ def test_scapy_reads_frames_and_comments(written):
     packets = rdpcap(str(written))
     assert [bytes(p) for p in packets] == [FRAME] * 3
     assert [p.wirelen for p in packets] == [2112] * 3
-    comment = b"dropped: loss random, rule spine-loss"
+    comment = b"dropped: loss random 1%, rule spine-loss"
     assert [p.comments for p in packets] == [None, [comment], [comment]]
 
 
@@ -68,8 +68,8 @@ def test_tshark_reads_it(written):
     ]
     assert [layer.get("frame.comment") for layer in layers] == [
         None,
-        ["dropped: loss random, rule spine-loss"],
-        ["dropped: loss random, rule spine-loss"],
+        ["dropped: loss random 1%, rule spine-loss"],
+        ["dropped: loss random 1%, rule spine-loss"],
     ]
 
 
@@ -87,8 +87,23 @@ def test_an_empty_trace_is_a_valid_file(tmp_path):
     assert list(RawPcapNgReader(str(path))) == []
 
 
-def test_an_unknown_link_or_rule_is_refused(tmp_path):
+def test_an_unknown_link_is_refused(tmp_path):
+    with pytest.raises(KeyError):
+        path = tmp_path / "trace.pcapng"
+        pcapng.write(path, [packet(0, link=6)], link_names=LINKS, rule_names=RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "effects", "comment"),
+    [
+        (3, 1, b"dropped: rule 3"),  # a rule that was replaced meanwhile
+        (None, 2, b"corrupted"),
+        (None, 4 | 8, b"duplicated, reordered"),
+    ],
+)
+def test_comments_say_what_was_done(tmp_path, rule, effects, comment):
     path = tmp_path / "trace.pcapng"
-    for bad in (packet(0, link=6), packet(0, rule=3)):
-        with pytest.raises(KeyError):
-            pcapng.write(path, [bad], link_names=LINKS, rule_names=RULES)
+    captured = CapturedPacket(0, 4, rule, effects, len(FRAME), FRAME)
+    pcapng.write(path, [captured], link_names=LINKS, rule_names=RULES)
+    (read,) = rdpcap(str(path))
+    assert read.comments == [comment]
