@@ -104,12 +104,12 @@ def faults(
 
 def _print_faults(outcome: bench_faults.Outcome) -> None:
     if outcome.pairs:
-        print(f"{'':14}{'frames/s':>10}  {'beside':>10}  {'ratio':8}[95 % interval]"
+        print(f"{'':22}{'frames/s':>10}  {'beside':>10}  {'ratio':8}[95 % interval]"
               f"    ({outcome.mode} XDP)")  # fmt: skip
     rates = samples.intervals(outcome.samples(), "frames_per_second")
     for name, pair in outcome.pairs.items():
         above, below = rates[name].median, rates[f"{name}_beside"].median
-        print(f"{name:14}{above:>10,.0f}  {below:>10,.0f}  {pair.ratio}")
+        print(f"{name:22}{above:>10,.0f}  {below:>10,.0f}  {pair.ratio}")
     if outcome.wire is not None:
         _print_wire(outcome.wire)
 
