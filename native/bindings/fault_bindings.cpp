@@ -3,11 +3,13 @@
 // Not for the data path: golden vectors hold this build and the BPF build to the same answers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
@@ -36,6 +38,16 @@ nb::bytes to_bytes(const T& value) {
   return nb::bytes(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
+constexpr std::uint32_t kMessagePackets = 512;
+
+lab_packet nameless_packet() {
+  lab_packet packet{};
+  packet.id.kind = LAB_KIND_NONE;
+  packet.kind_bit = LAB_KIND_BIT_OTHER;
+  packet.opcode = LAB_NO_OPCODE;
+  return packet;
+}
+
 // What the rules of one directed link decide, and what they remember.
 class LinkFaults {
  public:
@@ -48,15 +60,15 @@ class LinkFaults {
     return verdict;
   }
 
-  // Positions of the packets, of `count` nameless ones, on which a rule had any effect.
-  std::vector<std::uint64_t> run(std::uint64_t count) {
+  // Positions of the packets, of `count` like the first one, on which a rule had any effect.
+  // Messages of kMessagePackets packets follow each other.
+  std::vector<std::uint64_t> run(lab_packet packet, std::uint64_t count) {
     std::vector<std::uint64_t> hit;
-    lab_packet packet{};
-    packet.id.kind = LAB_KIND_NONE;
-    packet.kind_bit = LAB_KIND_BIT_OTHER;
-    packet.opcode = LAB_NO_OPCODE;
-    for (std::uint64_t n = 0; n < count; ++n)
+    for (std::uint64_t n = 0; n < count; ++n) {
+      packet.id.message = static_cast<std::uint32_t>(n / kMessagePackets);
+      packet.id.index = n % kMessagePackets;
       if (decide(packet, 0).effects != 0) hit.push_back(n);
+    }
     return hit;
   }
 
@@ -102,19 +114,20 @@ void bind_link_faults(nb::module_& module) {
            "What becomes of the packet at this moment of the lab's timeline.")
       .def(
           "run",
-          [](LinkFaults& self, std::uint64_t count) {
+          [](LinkFaults& self, std::uint64_t count, std::optional<lab_packet> first) {
             auto* hit = new std::vector<std::uint64_t>;
             nb::capsule owner(
                 hit, [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
             {
               nb::gil_scoped_release released;
-              *hit = self.run(count);
+              *hit = self.run(first.value_or(nameless_packet()), count);
             }
             return nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>(hit->data(), {hit->size()},
                                                                       owner);
           },
-          "count"_a,
-          "Let `count` frames without a name pass; the positions of those that a rule hit.")
+          "count"_a, "first"_a = nb::none(),
+          "Let `count` packets like `first` (None: without a name) pass, MESSAGE_PACKETS of each\n"
+          "message; the positions of those that a rule hit.")
       .def_prop_ro(
           "state", [](const LinkFaults& self) { return to_bytes(self.state()); },
           "A struct lab_fault_state.");
@@ -142,6 +155,7 @@ void bind_packet(nb::module_& module) {
   module.attr("KIND_NONE") = LAB_KIND_NONE;
   module.attr("NO_OPCODE") = LAB_NO_OPCODE;
   module.attr("CERTAIN") = LAB_CERTAIN;
+  module.attr("MESSAGE_PACKETS") = kMessagePackets;
   nb::class_<lab_packet>(module, "FaultPacket",
                          "What a rule may ask of a packet; addresses are numbers.")
       .def(
