@@ -61,7 +61,7 @@ def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
         made.spawn(["sleep", "60"], role="host", node="h1")
 
     in_a_child(run)
-    (_, host) = ledger.read(traces.directory).of_kind("process")
+    *_, host = ledger.read(traces.directory).of_kind("process")
     identity = process.recorded(host)
     assert identity.is_alive()
     gc.collect(ignore)
