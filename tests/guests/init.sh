@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Process 1 of a guest: runs the demo and the fabric's tests on its kernel, then powers it off.
+# Says everything on the first serial port, and on the second one line for each job:
+# NAME EXIT_CODE SECONDS.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+results=/dev/ttyS1
+exec </dev/null
+
+uptime() { cut -d. -f1 /proc/uptime; }
+
+# Debian's initramfs has mounted /proc, /sys, /dev and, from version 12 on, /run.
+mountpoint -q /run || mount -t tmpfs run /run
+mount -t tmpfs tmp /tmp
+mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
+ip link set lo up
+echo "kernel-$(uname -r) 0 0" >$results
+echo "boot 0 $(uptime)" >$results
+
+# job NAME SECONDS COMMAND...: each has its time.
+job() {
+  name=$1 bound=$2
+  shift 2
+  began=$(uptime)
+  echo "== $name: $*"
+  timeout -k 10 "$bound" "$@"
+  echo "$name $? $(($(uptime) - began))" >$results
+}
+
+cd -- "$(dirname -- "$0")/../.." || exit
+job doctor 120 ./lab doctor
+job demo 600 ./lab demo --seed 1
+job tests 3000 ./lab test -- -v tests/fabric tests/xdp tests/cli
+
+sync
+echo o >/proc/sysrq-trigger
+sleep 60 # the kernel powers off meanwhile; process 1 must not end before
