@@ -4,8 +4,8 @@
  * Compiled by bcc and loaded once per lab; everything that differs between ports is in the maps.
  *
  * Compile-time parameters: LAB_NAMES (packets that can be named), LAB_FLOWS (connections with
- * relative numbers), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (sizes of the ring buffers, powers of
- * two). How large the other maps are depends on the lab and is said when they are made (xdp.py), so
+ * relative numbers), LAB_RECORDS (0: the kernel has no ring buffers, so what would go into them is
+ * lost), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (their sizes, powers of two). How large the other maps are depends on the lab and is said when they are made (xdp.py), so
  * that one compilation serves all labs.
  *
  * The fate of the link A->B is decided where the lab first sees the packet on it: at A's egress if
@@ -68,8 +68,10 @@ struct decision {
 };
 BPF_PERCPU_ARRAY(decisions, struct decision, 1);
 
+#if LAB_RECORDS
 BPF_RINGBUF_OUTPUT(drops, LAB_DROP_PAGES);
 BPF_RINGBUF_OUTPUT(captures, LAB_CAPTURE_PAGES);
+#endif
 
 struct probe {
   struct ethhdr eth;
@@ -90,6 +92,7 @@ struct arp_frame {
   u32 target;
 } __attribute__((packed));
 
+#if LAB_RECORDS
 static inline void log_effect(const struct decision *on, u32 link, u32 rule_id, u32 effect,
                               struct lab_counters *count) {
   struct lab_drop *drop = drops.ringbuf_reserve(sizeof(*drop));
@@ -148,6 +151,17 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
     count->capture_lost++;
 }
 
+#else /* LAB_RECORDS */
+static inline void log_effects(const struct decision *on, u32 link, struct lab_counters *count) {
+  count->drop_log_lost++;
+}
+
+static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
+                           const struct lab_verdict *verdict, struct lab_counters *count) {
+  count->capture_lost++;
+}
+#endif /* LAB_RECORDS */
+
 /* The moment on the lab's timeline, and what else all links share. */
 static inline struct lab_timeline *lab_clock(u64 *now_ns) {
   int first = 0;
@@ -196,7 +210,7 @@ static inline int hits_name(const struct lab_fault_set *set, u32 slot, struct de
     struct lab_named *named;
 
     if (i >= set->tuples) break;
-    if (!lab_name_of(&on->packet, set->tuple[i], &key)) continue;
+    if (!lab_name_of(&on->packet, set->tuple[i], &key) || !lab_name_maybe(set, &key)) continue;
     named = names.lookup(&key);
     if (named && lab_named_hits(named, &on->packet, set->needs & LAB_NEED_TIME, now_ns)) {
       on->verdict.effects = LAB_EFFECT_DROP;

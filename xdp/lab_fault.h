@@ -115,6 +115,7 @@ enum lab_fault_need {
 };
 
 #define LAB_NAME_TUPLES 4
+#define LAB_NAME_BITS 10 /* of a name's hash: which bit of lab_fault_set.named it sets */
 
 struct lab_fault_set {
   lab_u32 count;
@@ -124,6 +125,7 @@ struct lab_fault_set {
   lab_u32 tuples;                /* how many of `tuple` there are */
   lab_u8 tuple[LAB_NAME_TUPLES]; /* enum lab_name_tuple: what the names of this link consist of */
   lab_u32 zero;
+  lab_u64 named[(1 << LAB_NAME_BITS) / 64]; /* a Bloom filter of the link's names */
   struct lab_fault_rule rule[LAB_FAULT_RULES];
 };
 

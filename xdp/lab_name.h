@@ -45,6 +45,17 @@ LAB_PURE int lab_name_of(const struct lab_packet *packet, lab_u32 tuple, struct 
   return packet->opcode != LAB_NO_OPCODE && (tuple == LAB_NAME_ABSOLUTE || packet->relative_qpn);
 }
 
+/*
+ * 0: the link certainly has no such name, which is so of nearly all packets. It spares them the
+ * hash table, whose buckets a packet finds in no cache.
+ */
+LAB_PURE int lab_name_maybe(const struct lab_fault_set *set, const struct lab_name_key *key) {
+  lab_u64 name = ((lab_u64)key->first << 32 | key->second) + key->tuple;
+  lab_u32 bit = name * LAB_GOLDEN >> (64 - LAB_NAME_BITS);
+
+  return set->named[bit >> 6 & ((1 << LAB_NAME_BITS) / 64 - 1)] >> (bit & 63) & 1;
+}
+
 /* Whether this transmission of a packet that has the name is to be dropped. Counts it. */
 LAB_PURE int lab_named_hits(struct lab_named *named, const struct lab_packet *packet, int timed,
                             lab_u64 now_ns) {

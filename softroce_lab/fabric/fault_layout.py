@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from softroce_lab.faults.effects import (
@@ -30,6 +31,8 @@ from softroce_lab.faults.effects import (
 
 FAULT_RULES = 8  # LAB_FAULT_RULES
 NAME_TUPLES = 4  # LAB_NAME_TUPLES
+_NAME_BITS = 10  # LAB_NAME_BITS
+_GOLDEN = 0x9E3779B97F4A7C15  # LAB_GOLDEN
 
 _KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
 _KINDS = {"data": 1, "control": 2, "report": 4, "other": 8}  # 1 << enum lab_kind
@@ -42,7 +45,7 @@ _ONES = 2**32 - 1
 _WINDOW = struct.Struct("=QQQ")
 _FILTER = struct.Struct("=QII8I")
 _RULE = struct.Struct(f"=QQQQQ{_WINDOW.size}s{_FILTER.size}sIIHHI")
-_SET = struct.Struct(f"=IIQII{NAME_TUPLES}sI{FAULT_RULES * _RULE.size}s")
+_SET = struct.Struct(f"=IIQII{NAME_TUPLES}sI{(1 << _NAME_BITS) // 8}s{FAULT_RULES * _RULE.size}s")
 _RULE_STATE = struct.Struct("=QQQQQ")
 _STATE_HEAD = struct.Struct("=QQ")
 _NAME_KEY = struct.Struct("=IIII")
@@ -139,6 +142,16 @@ def _name(drop: NamedDrop) -> NameKey:
     return kind, drop.qpn or 0, drop.psn or 0
 
 
+def _name_filter(names: Iterable[NameKey]) -> bytes:
+    """lab_fault_set.named: the bits that lab_name_maybe of xdp/lab_name.h looks at."""
+    bits = 0
+    for kind, first, second in names:
+        hashed = ((first << 32 | second) + kind) * _GOLDEN % 2**64
+        bits |= 1 << (hashed >> (64 - _NAME_BITS))
+    words = (bits >> at & 2**64 - 1 for at in range(0, 1 << _NAME_BITS, 64))
+    return b"".join(word.to_bytes(8, sys.byteorder) for word in words)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkRules:
     """All that XDP needs of the faults of one directed link."""
@@ -180,6 +193,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
         *((jitter.stream, _KEYS[jitter.key]) if jitter else (0, 0)),
         *(len(tuples), tuples.ljust(NAME_TUPLES, b"\0")),
         zlib.crc32(repr(sorted(names.items())).encode()) if names else 0,
+        _name_filter(names),
         b"".join(rule for _, rule in laid),
     )
     shaped = any(fault.shapes for fault in faults)
