@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf_objects, bpffs, links, netns, process
+from softroce_lab.fabric import bpf_objects, bpffs, netns, process
 from softroce_lab.fabric.bpf_objects import BpfObjects
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import Entry, Ledger
@@ -130,6 +130,8 @@ def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
 
 
 def _delete_links(ledger: Ledger, namespace: Entry) -> None:
+    from softroce_lab.fabric import links  # late: it knows plans and faults, and this is rare
+
     ends = [end for link in ledger.history.of_kind("link") for end in link.facts["ends"]]
     here = [(index, port) for name, index, port in ends if name == namespace.facts["name"]]
     fd = netns.opened(namespace.facts["name"], identity_of(namespace))
