@@ -212,6 +212,17 @@ def test_a_packet_is_dropped_by_its_name_on_the_transmission_that_was_named(rig)
     assert (hits.rule_id, hits.hits) == (5, 2)
 
 
+def test_of_many_names_each_hits_its_packet_and_no_other(rig):
+    """Of each of two sorts, so many that their filter has bits in every word."""
+    faults = [named(rig, rule_id=n, message=n % 8, packet=n // 8) for n in range(128)]
+    faults += [named(rig, qpn=17, psn=3 * n, absolute=True) for n in range(128)]
+    rig.xdp.set_faults(faults)
+    frames = [data(rig, n % 8 * MESSAGE_PACKETS + n // 8) for n in range(MESSAGE_PACKETS * 8)]
+    assert send(rig, frames) == []
+    ends = rig.address("h1"), rig.address("h2")
+    assert len(send(rig, [roce(*ends, psn=n, qpn=17) for n in range(96)])) == 64
+
+
 def test_a_packet_without_an_attempt_is_counted_by_the_switch(rig):
     """RC and UC send the same PSN again, and nothing in the packet says how often."""
     rig.xdp.set_faults([named(rig, qpn=17, psn=1001, absolute=True, iters=(2,))])
