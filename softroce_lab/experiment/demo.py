@@ -17,6 +17,7 @@ from softroce_lab.experiment import record, transfer
 from softroce_lab.experiment.files import saving, size_to_send
 from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric import wire
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
@@ -137,19 +138,13 @@ def _check(options: Options) -> None:
     if os.geteuid() != 0:
         raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
     buffers = 3 * options.depth * options.message_bytes  # the receiver has twice the sender's
-    available = _available_bytes()
+    available = wire.available_bytes()
     if buffers > available // 2:
         need, have = units.format_bytes(buffers), units.format_bytes(available)
         raise UserError(
             f"{options.depth} messages at once need {need} of buffers, {have} of memory are free",
             hint="a smaller --depth or --message",
         )
-
-
-def _available_bytes() -> int:
-    """Memory that can be had without swapping: MemAvailable of proc_meminfo(5)."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def _run_all(

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import wire_layout
 from softroce_lab.fabric.wire_layout import (
@@ -53,14 +54,38 @@ def argv(bpffs: Path, directory: Path, frames: int, port_frames: int) -> list[st
     return [program, str(bpffs), str(directory), str(frames), str(port_frames)]
 
 
-def pool(ports: int, frames: int = _LEAST_FRAMES) -> tuple[int, int]:
+def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
+    """Frames that the shapes of these directed links may hold together."""
+    if not shaped:
+        return 0
+    from softroce_lab import _native  # labs without shapes come up sooner
+
+    return sum(_native.frames_needed(wire_layout.shape(faults)) for faults in shaped.values())
+
+
+def pool(ports: int, frames: int = 0) -> tuple[int, int]:
     """(frames of the pool, those that lie ready at each of `ports` ports).
 
-    `frames` are wanted for shapes; what lies ready comes on top. The kernel adds some 110 bytes
-    a frame for each port.
+    `frames` are wanted for shapes; what lies ready comes on top, and room for changes. The kernel
+    adds some 110 bytes a frame for each port. UserError if that is more memory than a machine
+    should give.
     """
     ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, _LEAST_FRAMES // max(1, ports)))
-    return frames + ports * (ready + _SEND_FRAMES), ready
+    whole = max(frames, _LEAST_FRAMES) + ports * (ready + _SEND_FRAMES)
+    available = available_bytes()
+    if whole * FRAME_BYTES > available // 2:
+        need, have = (units.format_bytes(size) for size in (whole * FRAME_BYTES, available))
+        raise UserError(
+            f"queues and delays of this lab may hold {need}; {have} of memory are free",
+            hint="shorter delays, lower rates, smaller limits, or fewer shaped links",
+        )
+    return whole, ready
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping: MemAvailable of proc_meminfo(5)."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def ports_for(plan: Plan, shaped: Collection[int]) -> list[Port]:
