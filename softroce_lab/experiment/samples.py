@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from softroce_lab.errors import RunError
 from softroce_lab.experiment.statistics import Interval, median_interval
 from softroce_lab.telemetry.stolen import StolenTime
 
@@ -35,13 +36,26 @@ Samples: TypeAlias = Mapping[str, Sequence[Sample]]
 
 
 def undisturbed(measure: Callable[[], Sample]) -> Sample:
-    """A sample while the machine was ours; if it never is, the one that came closest."""
+    """A sample while the machine was ours; if it never is, the one that came closest.
+
+    RunError if no frame got through in any.
+    """
     taken: list[Sample] = []
-    while not taken or (taken[-1].stolen > MOST_STOLEN and len(taken) < MOST_ATTEMPTS):
+    while not taken or (_spoilt(taken[-1]) and len(taken) < MOST_ATTEMPTS):
         stolen = StolenTime()
         sample = measure()
         taken.append(dataclasses.replace(sample, stolen=stolen.share()))
-    return min(taken, key=lambda sample: sample.stolen)
+    moved = [sample for sample in taken if sample.frames_per_second > 0]
+    if not moved:
+        raise RunError(
+            f"no frame got through in {len(taken)} samples",
+            hint="other programs may keep the CPUs busy; longer samples help (--seconds)",
+        )
+    return min(moved, key=lambda sample: sample.stolen)
+
+
+def _spoilt(sample: Sample) -> bool:
+    return sample.stolen > MOST_STOLEN or not sample.frames_per_second
 
 
 def intervals(samples: Samples, figure: Figure) -> dict[str, Interval]:

@@ -3,6 +3,7 @@
 
 import pytest
 
+from softroce_lab.errors import RunError
 from softroce_lab.experiment import samples
 from softroce_lab.experiment.samples import MOST_ATTEMPTS, Sample, undisturbed
 
@@ -38,6 +39,17 @@ def test_of_disturbed_samples_the_least_disturbed_counts(monkeypatch):
     stealing(monkeypatch, shares)
     sample = undisturbed(measured(range(1, MOST_ATTEMPTS + 1)))
     assert (sample.frames_per_second, sample.stolen) == (2, 0.3)
+
+
+def test_a_sample_without_a_frame_is_taken_again(monkeypatch):
+    stealing(monkeypatch, [0.0, 0.0, 0.0])
+    assert undisturbed(measured([0, 0, 7])).frames_per_second == 7
+
+
+def test_frames_that_never_get_through_are_an_error(monkeypatch):
+    stealing(monkeypatch, [0.0] * MOST_ATTEMPTS)
+    with pytest.raises(RunError, match="no frame"):
+        undisturbed(measured([0] * MOST_ATTEMPTS))
 
 
 def test_ratios_are_taken_within_rounds():
