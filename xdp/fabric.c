@@ -4,9 +4,10 @@
  * Compiled by bcc and loaded once per lab; everything that differs between ports is in the maps.
  *
  * Compile-time parameters: LAB_NAMES (packets that can be named), LAB_FLOWS (connections with
- * relative numbers), LAB_RECORDS (0: the kernel has no ring buffers, so what would go into them is
- * lost), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (their sizes, powers of two). How large the other maps are depends on the lab and is said when they are made (xdp.py), so
- * that one compilation serves all labs.
+ * relative numbers), LAB_RECORDS (0: the kernel has no ring buffers; what would go into them counts
+ * as lost), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (their sizes, powers of two). How large the other
+ * maps are depends on the lab and is said when they are made (xdp.py), so that one compilation
+ * serves all labs.
  *
  * The fate of the link A->B is decided where the lab first sees the packet on it: at A's egress if
  * A is a switch, else at B's ingress. XDP cannot hold a frame, so one that enters a shaped link, or
@@ -151,7 +152,7 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
     count->capture_lost++;
 }
 
-#else /* LAB_RECORDS */
+#else
 static inline void log_effects(const struct decision *on, u32 link, struct lab_counters *count) {
   count->drop_log_lost++;
 }
@@ -160,7 +161,7 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
                            const struct lab_verdict *verdict, struct lab_counters *count) {
   count->capture_lost++;
 }
-#endif /* LAB_RECORDS */
+#endif
 
 /* The moment on the lab's timeline, and what else all links share. */
 static inline struct lab_timeline *lab_clock(u64 *now_ns) {

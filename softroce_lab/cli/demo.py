@@ -153,8 +153,8 @@ def _print(outcome: experiment.Outcome) -> None:
         table.add_row(label, *(show(row) for row in rows))
     Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
     if len(rows) > 1:
-        same = "the same" if outcome.same_fates else "NOT the same"
-        print(f"\nFirst attempts lost: {same} packets for every transport.")
+        same = {True: "the same", False: "NOT the same", None: "perhaps not the same"}
+        print(f"\nFirst attempts lost: {same[outcome.same_fates]} packets for every transport.")
     print(f"\n{outcome.directory}")
 
 

@@ -41,9 +41,9 @@ def _print(document: dict[str, Any]) -> None:
     notes = [document["problem"], document["remains"] and f"{document['remains']}: lab gc"]
     notes += [document["owner_pid"] and f"owned by process {document['owner_pid']}"]
     notes += ["in use" if document["busy"] else None]
-    print(
-        "  ".join([f"{document['name']:20} {document['state']:10} {counts}", *filter(None, notes)])
-    )
+    notes += [f"{lost}: lab down {document['name']}, and up again" for lost in document["damage"]]
+    state = "damaged" if document["damage"] else document["state"]
+    print("  ".join([f"{document['name']:20} {state:10} {counts}", *filter(None, notes)]))
 
 
 def _print_details(document: dict[str, Any]) -> None:
@@ -55,6 +55,8 @@ def _print_details(document: dict[str, Any]) -> None:
         )
     for near, far in plan["links"]:
         print(f"  {near} - {far}")
+    for capability in document["lacks"]:
+        print(f"  without {capability}")
     for process in document["processes"]:
         print(
             f"  {process['role']}: process {process['pid']}"

@@ -37,7 +37,8 @@ def up(
     if not dry_run:
         begun = time.monotonic()
         with lab.up(plan, mode=xdp.value, say=_say) as made:
-            facts = {"state": "up", "xdp": made.mode, "seconds": time.monotonic() - begun}
+            facts = {"state": "up", "xdp": made.mode, "lacks": made.lacks}
+            facts["seconds"] = time.monotonic() - begun
     if as_json:
         document = {"schema_version": describe.SCHEMA_VERSION, **facts}
         print(json.dumps(document | {"lab": describe.plan_document(plan)}, indent=1))

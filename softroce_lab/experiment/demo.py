@@ -17,7 +17,7 @@ from softroce_lab.experiment import record, transfer
 from softroce_lab.experiment.files import saving, size_to_send
 from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.fabric import wire
+from softroce_lab.fabric import lacks, wire
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
@@ -72,8 +72,10 @@ class Outcome:
         return all(run.verified for run in self.runs)
 
     @property
-    def same_fates(self) -> bool:
-        """Whether all transports lost the same packets of those sent first."""
+    def same_fates(self) -> bool | None:
+        """Whether all transports lost the same packets of those sent first; None: not recorded."""
+        if not all(run.recorded for run in self.runs):
+            return None
         first = self.runs[0].first_attempts_lost()
         return all(run.first_attempts_lost() == first for run in self.runs[1:])
 
@@ -137,6 +139,7 @@ def _check(options: Options) -> None:
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
     if os.geteuid() != 0:
         raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
+    lacks.need(lacks.AF_XDP)
     buffers = 3 * options.depth * options.message_bytes  # the receiver has twice the sender's
     available = wire.available_bytes()
     if buffers > available // 2:
@@ -157,7 +160,9 @@ def _run_all(
 ) -> list[TransferRun]:
     lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=reporter.say)
     try:
-        directory.manifest(xdp_mode=lab.mode)
+        directory.manifest(xdp_mode=lab.mode, lacks=lab.lacks)
+        if lacks.RING_BUFFERS in lab.lacks:
+            captured = None
         if captured is not None:
             lab.xdp.capture(captured)
         runs: list[TransferRun] = []

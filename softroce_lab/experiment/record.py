@@ -126,7 +126,7 @@ def _addresses(numbers: Any) -> Any:
 
 
 def _capture(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun]) -> None:
-    monitor.sync(lab.directory, _SYNC_S)
+    lab.drained(_SYNC_S)
     packets = read_captures(
         lab.directory / monitor.CAPTURE, since_ns=runs[0].epoch_ns, until_ns=runs[-1].end_ns
     )

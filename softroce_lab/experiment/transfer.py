@@ -17,9 +17,9 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment.accounting import Accounts, Counts
 from softroce_lab.experiment.hosts import HostHandle, connect
 from softroce_lab.experiment.settings import TransferSettings
-from softroce_lab.fabric import monitor
+from softroce_lab.fabric import lacks, monitor
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.telemetry.drops import EFFECT_DROP, KIND_NONE, Drops, read_drops
+from softroce_lab.telemetry.drops import DROP, EFFECT_DROP, KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.telemetry.stolen import StolenTime
@@ -62,6 +62,7 @@ class TransferRun:
     sent_messages: np.ndarray[Any, np.dtype[np.void]]  # of dtype journal.COMPLETION
     received_messages: np.ndarray[Any, np.dtype[np.void]]
     events: dict[str, np.ndarray[Any, np.dtype[np.void]]]  # by node, of dtype journal.EVENT
+    recorded: bool  # whether there were ring buffers for what follows
     injections: Drops  # all that faults did to packets
     links: list[LinkFigures]
     ports: list[PortFigures]
@@ -82,6 +83,8 @@ class TransferRun:
     @property
     def injected_drops(self) -> int:
         """Frames that rules and full queues took."""
+        if not self.recorded:  # then other traffic's are among them
+            return sum(link.injected_drops for link in self.links)
         queued = sum(link.wire.dropped_by_queue for link in self.links if link.wire)
         return len(self.drops) + queued
 
@@ -128,10 +131,12 @@ class TransferRun:
 def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) -> TransferRun:
     """Send the file over `transport`, and wait until both ends are done.
 
-    RunError when a host fails, or when nothing moves for `STALL_S`; hosts are gone afterwards.
+    EnvironmentLackError without AF_XDP. RunError when a host fails, or when nothing moves for
+    `STALL_S`. Hosts are gone afterwards.
     """
+    lacks.need(lacks.AF_XDP)
     before = Counts.of(lab)
-    written = monitor.sync(lab.directory, _SYNC_S)
+    written = lab.drained(_SYNC_S)
     stolen = StolenTime()
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node(job.source), lab.plan.node(job.destination)]
@@ -152,14 +157,14 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         for host, role in ((source, "sent"), (destination, "received")):
             figures, saved[host.node.name] = host.finish()
             done[role] |= figures
-    drained = monitor.sync(lab.directory, _SYNC_S)
+    drained = lab.drained(_SYNC_S)
     unwritten = drained.drops_lost - written.drops_lost
     unwritten += drained.captures_lost - written.captures_lost
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
     accounts = Accounts(lab.plan, Counts.of(lab) - before, hosts)
     links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
-    injections = read_drops(lab.directory / monitor.DROPS, since_ns=epoch_ns, until_ns=end_ns)
+    injections = _recorded(lab, epoch_ns, end_ns)
     injections = injections[_of_run(injections, nodes)]
     return TransferRun(
         transport=transport,
@@ -170,12 +175,19 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         sent_messages=saved[job.source]["completions"],
         received_messages=saved[job.destination]["completions"],
         events={name: journal["events"] for name, journal in saved.items()},
+        recorded=lacks.RING_BUFFERS not in lab.lacks,
         injections=injections,
         links=links,
         ports=ports,
         stage=stage,
         fidelity=judge(links, ports, hosts, stage, unwritten=unwritten, stolen=stolen.share()),
     )
+
+
+def _recorded(lab: Lab, since_ns: int, until_ns: int) -> Drops:
+    if lacks.RING_BUFFERS in lab.lacks:
+        return np.empty(0, DROP)
+    return read_drops(lab.directory / monitor.DROPS, since_ns=since_ns, until_ns=until_ns)
 
 
 def _of_run(drops: Drops, nodes: list[Node]) -> np.ndarray[Any, np.dtype[np.bool_]]:

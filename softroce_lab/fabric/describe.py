@@ -55,7 +55,9 @@ def lab_document(condition: Condition) -> dict[str, Any]:
         "begun_ns": history.header.get("begun_ns"),
         "owner_pid": history.owner.pid if history.header and history.owner else None,
         "xdp": history.state_facts.get("xdp"),
+        "lacks": list(history.state_facts.get("lacks", ())),
         "processes": _processes(history),
+        "damage": _damage(condition),
         "problem": condition.unreadable.what if condition.unreadable else None,
         "plan": None,
     }
@@ -64,6 +66,21 @@ def lab_document(condition: Condition) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError, LabError):  # not written yet, or not whole
         document["plan"] = plan_document(planfile.read(runtime.DIRECTORY / condition.name))
     return document
+
+
+_LOSSES = {  # of a lab that goes on without the process of this role
+    "wire": "the wire stage is dead: shaped links lose all frames, as wire_gone",
+    "monitor": "the monitor is dead: drops and captures are not recorded",
+    "routes": "the control plane is dead: routes do not follow links any more",
+}
+
+
+def _damage(condition: Condition) -> list[str]:
+    """What a lab that is up has lost."""
+    if condition.word != "up":
+        return []
+    dead = {each["role"] for each in _processes(condition.history) if not each["alive"]}
+    return [text for role, text in _LOSSES.items() if role in dead]
 
 
 def _processes(history: History) -> list[dict[str, Any]]:

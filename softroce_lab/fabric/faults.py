@@ -12,11 +12,12 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from softroce_lab.fabric import planfile, wire
+from softroce_lab.errors import RunError
+from softroce_lab.fabric import lacks, planfile, wire
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.faults.effects import Down, Fault
@@ -76,7 +77,8 @@ class FaultControl:
     def change(self, alter: Callable[[Plan], Plan], clock: Callable[[], int]) -> Plan:
         """Let the lab's faults be those of what `alter` makes of its plan, which is returned.
 
-        `clock` tells CLOCK_MONOTONIC. UserError if the plan cannot be had: nothing changes then.
+        `clock` tells CLOCK_MONOTONIC. UserError if the plan cannot be had, EnvironmentLackError
+        if the machine cannot shape links: nothing changes then.
         """
         with changing(self.directory):
             before = planfile.read(self.directory)
@@ -103,16 +105,18 @@ class FaultControl:
     def _apply(self, before: Plan, after: Plan, clock_ns: int) -> None:
         old, new = shaped(before), shaped(after)
         epoch_ns = self.xdp.timeline.epoch_ns
-        if not old and not new:
-            self.xdp.set_faults(after.faults)
-        else:
+        if new:
+            lacks.need(lacks.AF_XDP)
             with WireStage(self.directory) as stage:
                 stage.set_epoch(epoch_ns)
                 self._serve(stage, after, new.keys() - old.keys())
                 self._shape(stage, old, new)
                 self.xdp.set_faults(after.faults)
-                for directed in old.keys() - new.keys():
-                    stage.shape(directed, ())
+                self._forget(stage, old.keys() - new.keys())
+        else:
+            self.xdp.set_faults(after.faults)
+            if old:
+                self._forget_all(old.keys())
         if self._routes_move(before, after):
             now_ns = max(clock_ns - epoch_ns, 0)
             self.xdp.set_routes(after, routing.around(after, down_links(after, now_ns)))
@@ -138,6 +142,17 @@ class FaultControl:
             for directed in told:
                 stage.shape(directed, old.get(directed, ()))
             raise
+
+    @staticmethod
+    def _forget(stage: WireStage, links: Iterable[int]) -> None:
+        """Let frames of these links pass on at once, for XDP hands over no more."""
+        for directed in links:
+            stage.shape(directed, ())
+
+    def _forget_all(self, links: Iterable[int]) -> None:
+        """The same, if the stage still lives; one that is dead has nothing to forget."""
+        with contextlib.suppress(RunError), WireStage(self.directory) as stage:
+            self._forget(stage, links)
 
     @staticmethod
     def _routes_move(before: Plan, after: Plan) -> bool:

@@ -17,6 +17,7 @@ from softroce_lab.fabric import (
     control_plane,
     faults,
     interrupts,
+    lacks,
     links,
     monitor,
     netns,
@@ -32,7 +33,7 @@ from softroce_lab.fabric.ledger import Ledger, no_step
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
 from softroce_lab.fabric.xdp import Mode as XdpMode
-from softroce_lab.fabric.xdp import XdpFabric, resolve_mode
+from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.topology.plan import Plan
 
 Mode = Literal["auto", "native", "generic"]
@@ -92,6 +93,11 @@ class Lab:
         return mode
 
     @property
+    def lacks(self) -> tuple[str, ...]:
+        """Capabilities that the lab does without (lacks.py)."""
+        return tuple(self.ledger.history.state_facts["lacks"])
+
+    @property
     def token(self) -> int:
         """The lab's number, 64 random bits."""
         return self.ledger.history.token
@@ -129,6 +135,15 @@ class Lab:
         with netns.entered(self._namespaces[node]):
             yield
 
+    def drained(self, timeout_s: float) -> monitor.Drained:
+        """What the monitor has written once all that happened before is in its files.
+
+        RunError as of `monitor.sync`. Without ring buffers there is no monitor.
+        """
+        if lacks.RING_BUFFERS in self.lacks:
+            return monitor.Drained(0, 0, 0, 0)
+        return monitor.sync(self.directory, timeout_s)
+
     def spawn(
         self, argv: Sequence[str], *, role: str, node: str, **options: Unpack[process.Options]
     ) -> process.Process:
@@ -165,6 +180,9 @@ class Lab:
             self._namespaces[entry.facts["node"]] = fd
 
     def _realise(self, mode: Mode, say: Say, check: Callable[[], None]) -> None:
+        missing = lacks.found()
+        for capability in missing:
+            say(f"without {capability}: {lacks.PRICES[capability]}")
         netns.prepare_directory()
         netns.refuse_taken(node.namespace for node in self.plan.nodes)
         self._write_plan()
@@ -174,15 +192,19 @@ class Lab:
             self._make_namespace(node.name, node.namespace)
         self._make_links()
         say("XDP programs")
-        chosen = resolve_mode(mode)
-        self._xdp = XdpFabric.attach(self.plan, self.enter, self.bpffs, self.token, chosen)
+        records = lacks.RING_BUFFERS not in missing
+        self._xdp = XdpFabric.attach(
+            self.plan, self.enter, self.bpffs, self.token, mode, records=records
+        )
         say("probes")
         probe.prove(self.plan, self._namespaces, self.token, self._xdp.probe_seen, check)
-        self._start_monitor()
-        self._start_wire()
+        if records:
+            self._start_monitor()
+        if lacks.AF_XDP not in missing:
+            self._start_wire()
         self.set_faults(self.plan)
         self.faults.restart(time.monotonic_ns())
-        self.ledger.enter_state("up", xdp=chosen)
+        self.ledger.enter_state("up", xdp=self._xdp.mode, lacks=missing)
 
     def _write_plan(self) -> None:
         for name in faults.FILES:
@@ -235,8 +257,9 @@ class Lab:
             process.spawn(self.ledger, argv, role="routes", stdout=log, stderr=log)
 
     def _start_wire(self) -> None:
-        needed = len(wire.ports_for(self.plan, faults.shaped(self.plan)))
-        argv = wire.argv(self.bpffs, self.directory, *wire.pool(needed))
+        shaped = faults.shaped(self.plan)
+        pool = wire.pool(len(wire.ports_for(self.plan, shaped)), wire.frames_needed(shaped))
+        argv = wire.argv(self.bpffs, self.directory, *pool)
         for name in wire.FILES:
             self.ledger.announce("file", name=name)
         with (self.directory / wire.LOG).open("wb") as log:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf, fault_layout, xdp_layout
+from softroce_lab.fabric import bpf, fault_layout, lacks, xdp_layout
 from softroce_lab.fabric.fault_layout import Hits, LinkRules
 from softroce_lab.fabric.xdp_compile import Module
 from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, Timeline, u32, u64
@@ -49,14 +49,14 @@ MAPS = (
     "flows",
     "flow_counts",
     "queues",
-    "drops",
-    "captures",
 )
+RECORDS = ("drops", "captures")  # ring buffers, for the monitor
 SNAP_BYTES = 128
 
 _PER_PACKET = {"spray": xdp_layout.SPRAY, "adaptive": xdp_layout.ADAPTIVE}
 
 _ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
+_CAPABILITY = {"generic": lacks.GENERIC_XDP, "native": lacks.NATIVE_XDP}
 
 # Power-of-two sizes. At 30 % loss of 300,000 frames a second a drop log of 1 MiB holds 0.18 s, a
 # capture ring of 4 MiB holds 0.09 s of headers; the monitor comes by every 10 ms.
@@ -97,11 +97,12 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
         )
 
 
-def _parameters() -> dict[str, int | str]:
+def _parameters(*, records: bool) -> dict[str, int | str]:
     page = os.sysconf("SC_PAGE_SIZE")
     return {
         "LAB_NAMES": _NAMES,
         "LAB_FLOWS": _FLOWS,
+        "LAB_RECORDS": int(records),
         "LAB_DROP_PAGES": _DROP_LOG_BYTES // page,
         "LAB_CAPTURE_PAGES": _CAPTURE_BYTES // page,
     }
@@ -142,24 +143,44 @@ class XdpFabric:
 
     @classmethod
     def attach(
-        cls, plan: Plan, enter: Enter, bpffs: Path, token: int, mode: Mode | Literal["auto"]
+        cls,
+        plan: Plan,
+        enter: Enter,
+        bpffs: Path,
+        token: int,
+        mode: Mode | Literal["auto"],
+        *,
+        records: bool = True,
     ) -> XdpFabric:
         """Compile, load, pin and attach the programs of `plan`; its faults are not set yet.
 
         `enter(node)` is a context manager that moves the calling thread into the node's network
-        namespace; `token` is the number below 2**64 that marks this lab's probes.
+        namespace; `token` is the number below 2**64 that marks this lab's probes; with `records`
+        there are ring buffers. EnvironmentLackError if the programs cannot be attached.
         """
         programs = tuple(PROGRAM_OF_KIND.values())
-        with Module(SOURCE, programs, _parameters(), _entries(plan)) as module:
-            module.pin(bpffs, MAPS)
+        parameters = _parameters(records=records)
+        with Module(SOURCE, programs, parameters, _entries(plan)) as module:
+            module.pin(bpffs, (*MAPS, *RECORDS) if records else MAPS)
         fabric = cls(bpffs)
         fabric._maps["token"].put(u32(0), u64(token))
         fabric._configure(plan)
         for node in plan.nodes:
             with enter(node.name):
                 fabric._wire(node)
-        fabric.attach_programs(plan.nodes, enter, resolve_mode(mode))
+        fabric._attach_first(plan.nodes, enter, ways(mode))
         return fabric
+
+    def _attach_first(self, nodes: Sequence[Node], enter: Enter, modes: Sequence[Mode]) -> None:
+        """Attach in the first of `modes` that the machine has."""
+        for mode in modes:
+            try:
+                return self.attach_programs(nodes, enter, mode)
+            except OSError as error:
+                if not lacks.refused_mode(error):
+                    raise
+                refusal = error
+        raise lacks.no_mode(_CAPABILITY[mode] if len(modes) == 1 else "XDP on veth", refusal)
 
     def attach_programs(self, nodes: Iterable[Node], enter: Enter, mode: Mode) -> None:
         """Put the lab's programs on every port of `nodes`, in place of what runs there."""
@@ -363,8 +384,8 @@ def _by_link(faults: Iterable[Fault]) -> dict[int, list[Fault]]:
     return grouped
 
 
-def resolve_mode(mode: Mode | Literal["auto"]) -> Mode:
-    """What `auto` stands for: generic.
+def ways(mode: Mode | Literal["auto"]) -> tuple[Mode, ...]:
+    """In which modes to attach, by preference. `auto` stands for generic, or else native.
 
     Measured on two cores of a Linux 6.18 machine, leaf-spine path of three switches, AF_XDP ends,
     2112-byte frames, interleaved pairs: generic carries 1.33 times the frames of native XDP one
@@ -372,4 +393,4 @@ def resolve_mode(mode: Mode | Literal["auto"]) -> Mode:
     A veth turns each packet that enters native XDP from a socket into a page of its own, while
     generic XDP works on the packet as it is.
     """
-    return "generic" if mode == "auto" else mode
+    return ("generic", "native") if mode == "auto" else (mode,)

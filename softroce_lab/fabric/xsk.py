@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-_AF_XDP = 44
+AF_XDP = 44
 _SOL_XDP = 283
 _RX_RING, _TX_RING, _UMEM_REG, _FILL_RING, _COMPLETION_RING = 2, 3, 4, 5, 6
 _COPY = 1 << 1
@@ -24,14 +24,14 @@ def bind(ifindex: int, umem_bytes: int) -> None:
 
     OSError if the kernel refuses any step.
     """
-    with mmap.mmap(-1, umem_bytes) as memory, socket.socket(_AF_XDP, socket.SOCK_RAW) as xsk:
+    with mmap.mmap(-1, umem_bytes) as memory, socket.socket(AF_XDP, socket.SOCK_RAW) as xsk:
         view = (ctypes.c_char * umem_bytes).from_buffer(memory)
         region = struct.pack("=QQIII4x", ctypes.addressof(view), umem_bytes, _FRAME_BYTES, 0, 0)
         try:
             xsk.setsockopt(_SOL_XDP, _UMEM_REG, region)
             for ring in (_FILL_RING, _COMPLETION_RING, _RX_RING, _TX_RING):
                 xsk.setsockopt(_SOL_XDP, ring, _RING_FRAMES)
-            _bind(xsk.fileno(), struct.pack("=HHIII", _AF_XDP, _COPY, ifindex, 0, 0))
+            _bind(xsk.fileno(), struct.pack("=HHIII", AF_XDP, _COPY, ifindex, 0, 0))
         finally:
             del view  # or the memory could not be closed
 

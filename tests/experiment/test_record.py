@@ -61,6 +61,7 @@ def transfer_run(transport, *, sent=(), received=(), events=None, dropped=None):
         sent_messages=completions(*sent),
         received_messages=completions(*received),
         events=events or {},
+        recorded=True,
         injections=drops() if dropped is None else dropped,
         links=LINKS,
         ports=[],

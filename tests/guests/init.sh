@@ -25,8 +25,8 @@ job() {
   shift 2
   began=$(uptime)
   echo "== $name: $*"
-  timeout -k 10 "$bound" "$@"
-  echo "$name $? $(($(uptime) - began))" >$results
+  { timeout -k 10 "$bound" "$@"; echo $? >/run/exit-code; } 2>&1 | cat # to no terminal
+  echo "$name $(cat /run/exit-code) $(($(uptime) - began))" >$results
 }
 
 cd -- "$(dirname -- "$0")/../.." || exit
