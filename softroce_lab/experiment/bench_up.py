@@ -122,7 +122,7 @@ def _bounds(shapes: Mapping[str, Intervals]) -> dict[str, dict[str, list[float]]
 
 def run(options: Options, say: Callable[[str], None]) -> Outcome:
     """Measure. RunError if a command fails or a lab stays."""
-    stolen, versions = StolenTime(), [_version()]
+    stolen, versions, mininet = StolenTime(), [_version()], _Mininet()
     shapes: dict[str, Shape] = {}
     with tempfile.TemporaryDirectory() as cache:
         for name in options.shapes:
@@ -134,8 +134,8 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
             versions.append(_version())
             for name, shape in shapes.items():
                 shape.turns.append(_Lab(name, Path(cache, name)).turn(versions[-1]))
-        used = _mininet(shapes, options.rounds, say)
-    return Outcome(shapes, median_interval(versions), used, stolen.share())
+                shape.mininet.extend(mininet.turn(name))
+    return Outcome(shapes, median_interval(versions), mininet.used, stolen.share())
 
 
 def _command(*arguments: str, **environment: str) -> float:
@@ -200,24 +200,33 @@ class _Lab:
         ).removesuffix(", ")
 
 
-def _mininet(shapes: Mapping[str, Shape], rounds: int, say: Callable[[str], None]) -> str:
-    """Measure Mininet as often; which switches it used, or why it was not measured."""
-    used = ""
-    for name, shape in shapes.items():
-        plan = topology.load(SHAPES[name])
-        nodes = {
-            kind: [node.name for node in plan.nodes if node.kind == kind]
-            for kind in ("host", "switch")
-        }
-        graph = json.dumps({**nodes, "links": [[each.a.node, each.b.node] for each in plan.links]})
-        for number in range(rounds):
-            say(f"Mininet, {SHAPES[name]}, round {number + 1} of {rounds}")
-            answer = _ask_mininet(graph)
-            if "missing" in answer:
-                return f"not measured: {answer['missing']}"
-            shape.mininet.append(Turn(answer["up_s"], answer["down_s"]))
-            used = answer["switches"]
-    return used
+class _Mininet:
+    """The same nodes and links there, until it turns out that it does not work here."""
+
+    def __init__(self) -> None:
+        self.used = ""
+        self._works = True
+
+    def turn(self, shape: str) -> list[Turn]:
+        """Up and down once, or nothing."""
+        if not self._works:
+            return []
+        answer = _ask_mininet(_graph(SHAPES[shape]))
+        self._works = "missing" not in answer
+        if not self._works:
+            self.used = f"not measured: {answer['missing']}"
+            return []
+        self.used = answer["switches"]
+        return [Turn(answer["up_s"], answer["down_s"])]
+
+
+def _graph(file: str) -> str:
+    """What the script reads."""
+    plan = topology.load(file)
+    nodes = {
+        kind: [node.name for node in plan.nodes if node.kind == kind] for kind in ("host", "switch")
+    }
+    return json.dumps({**nodes, "links": [[link.a.node, link.b.node] for link in plan.links]})
 
 
 def _ask_mininet(graph: str) -> dict[str, Any]:

@@ -42,9 +42,14 @@ def read(directory: Path) -> Plan:
     """The plan of the lab whose directory this is. FileNotFoundError, LabError if it is not one."""
     path = directory / FILE
     try:
-        plan = _as(Plan, json.loads(path.read_text("utf-8")))
+        return _parsed(path.read_text("utf-8"))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise LabError(f"{path} is not a plan: {error}", hint="only `lab down` is left") from error
+
+
+@functools.lru_cache(maxsize=1)  # a plan is a value, and one process reads the same several times
+def _parsed(text: str) -> Plan:
+    plan = _as(Plan, json.loads(text))
     assert isinstance(plan, Plan)  # noqa: S101 - what _as makes of Plan
     return plan
 
