@@ -258,7 +258,10 @@ class Lab:
 
     def _start_wire(self) -> None:
         shaped = faults.shaped(self.plan)
-        pool = wire.pool(len(wire.ports_for(self.plan, shaped)), wire.frames_needed(shaped))
+        ports = len(wire.ports_for(self.plan, shaped))
+        all_ports = len(wire.ports_for(self.plan, range(2 * len(self.plan.links))))
+        frames = wire.frames_needed(shaped)
+        pool = wire.pool(ports, frames, spare_ports=all_ports - ports)
         argv = wire.argv(self.bpffs, self.directory, *pool)
         for name in wire.FILES:
             self.ledger.announce("file", name=name)

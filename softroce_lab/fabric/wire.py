@@ -41,7 +41,9 @@ _LEAST_FRAMES = 1 << 14  # 64 MiB
 _MOST_PORT_FRAMES = 2048  # that lie ready at each port: 5 ms at 400,000 frames a second
 _LEAST_PORT_FRAMES = 256
 _SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/stage.cpp)
+_SPARE_PART = 8  # of the free memory, for ports that only changes may need
 _RETRY_S = 0.005
+_LISTEN_S = 0.2  # a stage that made its socket listens by then, or is dead
 _LOG_LINES = 3  # of a dead stage, in the error
 
 
@@ -63,14 +65,16 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
     return sum(_native.frames_needed(wire_layout.shape(faults)) for faults in shaped.values())
 
 
-def pool(ports: int, frames: int = 0) -> tuple[int, int]:
-    """(frames of the pool, those that lie ready at each of `ports` ports).
+def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
+    """(frames of the pool, those that lie ready at each port).
 
-    `frames` are wanted for shapes; what lies ready comes on top, and room for changes. The kernel
-    adds some 110 bytes a frame for each port. UserError if that is more memory than a machine
-    should give.
+    `frames` are wanted for the shapes of a plan; what lies ready at its `ports` comes on top, and
+    room for changes: `spare_ports` may need sockets later, and get what a small part of the memory
+    can hold. The kernel adds some 110 bytes a frame for each port. UserError if the plan needs more
+    memory than a machine should give.
     """
-    ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, _LEAST_FRAMES // max(1, ports)))
+    ready = _LEAST_FRAMES // max(1, ports + spare_ports)
+    ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, ready))
     whole = max(frames, _LEAST_FRAMES) + ports * (ready + _SEND_FRAMES)
     available = available_bytes()
     if whole * FRAME_BYTES > available // 2:
@@ -79,7 +83,8 @@ def pool(ports: int, frames: int = 0) -> tuple[int, int]:
             f"queues and delays of this lab may hold {need}; {have} of memory are free",
             hint="shorter delays, lower rates, smaller limits, or fewer shaped links",
         )
-    return whole, ready
+    spare = min(spare_ports * (ready + _SEND_FRAMES), available // _SPARE_PART // FRAME_BYTES)
+    return whole + spare, ready
 
 
 def available_bytes() -> int:
@@ -169,6 +174,7 @@ class WireStage:
 
     def _connect(self, deadline: float) -> socket.socket:
         problem: OSError | str = "it does not answer"
+        listens_by = time.monotonic() + _LISTEN_S
         while (left_s := deadline - time.monotonic()) > 0:
             client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
@@ -177,6 +183,8 @@ class WireStage:
             except (FileNotFoundError, ConnectionRefusedError, TimeoutError) as error:
                 client.close()
                 problem = error
+                if isinstance(error, ConnectionRefusedError) and time.monotonic() > listens_by:
+                    break
                 time.sleep(min(_RETRY_S, left_s))
             else:
                 client.settimeout(self._timeout_s)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Files cross a lab whose faults change all the time: all bytes arrive, all frames are counted."""
+
+import os
+import random
+import secrets
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.experiment import transfer
+from softroce_lab.experiment.transfer import Job
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.faults.live import clear_on
+from tests.experiment.misfortunes import Misfortunes
+from tests.fabric.conservation import at_rest, balance
+
+SHORT, FULL = 60, 1000  # changes
+INTERVAL_S = 0.02
+FILE_BYTES = 16 << 20
+MACHINE_SHARE = 0.01  # of the frames sent: more, and the test would show little
+
+
+@pytest.fixture
+def lab(nothing_left):
+    plan = topology.load("leaf-spine", name=f"t{secrets.token_hex(3)}")
+    running = fabric.up(plan, ephemeral=True)
+    yield running
+    running.down()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(FILE_BYTES))
+    return path
+
+
+@pytest.mark.full("live-faults")
+def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
+    """Random changes of faults during transfers, 1000 in full: no frame lost by them, no crash."""
+    given = pytestconfig.getoption("--case-seed")
+    seed = random.SystemRandom().randrange(10**6) if given is None else given
+    print(f"replay: ./lab test -- tests/experiment/test_live_faults.py --case-seed {seed}")
+    chance = random.Random(seed)
+    left = FULL if full else SHORT
+    totals = dict.fromkeys(("changes", "refused", "transfers", "sent", "injected", "machine"), 0)
+    while left > 0:
+        before = at_rest(lab)
+        with Misfortunes(lab, chance, left, INTERVAL_S) as changing:
+            done = send(lab, file, totals["transfers"])
+        counts = at_rest(lab) - before
+        sent = {"h1": done.sent["frames_sent"], "h3": done.received["frames_sent"]}
+        found = balance(lab.plan, counts, sent)
+        assert done.verified
+        assert found.unexplained == {}
+        left -= changing.made
+        for name, number in (
+            ("changes", changing.made),
+            ("refused", changing.refused),
+            ("transfers", 1),
+            ("sent", sum(sent.values())),
+            ("injected", found.injected),
+            ("machine", sum(found.machine.values())),
+        ):
+            totals[name] += number
+        lab.faults.change(lambda plan: clear_on(plan, range(2 * len(plan.links))), lambda: 0)
+    print(totals)
+    assert totals["injected"] > 0
+    assert totals["refused"] < totals["changes"] / 2
+    assert totals["machine"] <= MACHINE_SHARE * totals["sent"]
+
+
+def send(lab, file, number):
+    job = Job("h1", "h3", file, FILE_BYTES)
+    return transfer.run(lab, "csa_ud", job, qkey=0x1EE70000 + number, progress=lambda _: None)

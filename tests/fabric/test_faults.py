@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Faults that change while traffic runs: XDP, the wire stage and the routes as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric import describe, lab, planfile, runtime
+from softroce_lab.fabric.fault_layout import Hits
+from softroce_lab.fabric.ping import Pinger
+from softroce_lab.fabric.wire import WireStage
+from softroce_lab.faults import live, profile
+from softroce_lab.faults.resolve import arm, links_of
+from tests.fabric.conservation import at_rest, balance
+from tests.fabric.steady_stream import Stream
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def make(lab_name, traces):
+    """Brings up a ready topology, with its load balancing changed if that is asked for."""
+    made = []
+
+    def bring_up(name, **changes):
+        plan = dataclasses.replace(topology.load(name, name=lab_name), **changes)
+        made.append(lab.up(plan))
+        return made[-1]
+
+    yield bring_up
+    for each in made:
+        each.down()
+    assert traces.gone(), traces.found()
+
+
+def set_on(running, link, words):
+    """`lab fault set LINK WORDS`."""
+    wanted = live.parse_impairments(words.split())
+    return running.faults.change(
+        lambda plan: live.set_on(plan, links_of(plan, link), wanted), time.monotonic_ns
+    )
+
+
+def clear(running, link="*"):
+    return running.faults.change(
+        lambda plan: live.clear_on(plan, links_of(plan, link)), time.monotonic_ns
+    )
+
+
+def counted(running, name, node):
+    """A counter, summed over a node's ports."""
+    ports = {port.ifindex for port in running.plan.node(node).ports}
+    counts = running.xdp.counters()
+    return sum(getattr(counts[ifindex], name) for ifindex in ports)
+
+
+# --- Nothing is lost by a change -------------------------------------------------------------
+
+CHANGES = (
+    ("s1->h2", "delay 2ms"),
+    ("s1->h2", "duplicate 5%"),
+    ("h1->s1", "delay 500us 200us"),
+    ("s1->h2", "delay 300us reorder 10%"),
+    ("h1->s1", "corrupt 1%"),
+    ("s1->h2", "rate 1Gbit"),
+    ("s1->h2", "loss 2%"),
+    ("*", None),
+)
+
+
+def test_shapes_that_come_and_go_under_traffic_lose_nothing(make):
+    running = make("two-hosts")
+    before = at_rest(running)
+    changes = 0
+    with Stream(running, "h1", "h2", count=60_000, pace=20_000) as stream:
+        while stream.flows:
+            link, words = CHANGES[changes % len(CHANGES)]
+            if words is None:
+                clear(running)
+            else:
+                set_on(running, link, words)
+            changes += 1
+    found = balance(running.plan, at_rest(running) - before, {"h1": stream.sent})
+    assert changes > 2 * len(CHANGES)
+    assert stream.sent == 60_000
+    assert found.unexplained == {}
+    assert found.injected > 0
+    assert found.duplicated > 0
+    assert sum(found.machine.values()) <= 60  # a thousandth: the machine may be busy
+    print(f"{changes} changes, machine lost {found.machine}")
+
+
+def test_a_shape_that_finds_no_room_changes_nothing(make):
+    """The first of two shapes fits, and a loss would be armed with them."""
+    running = make("two-hosts")
+    set_on(running, "s1->h2", "loss 1% delay 1ms")
+    plan, hits = planfile.read(running.directory), running.xdp.hits()
+    with WireStage(running.directory) as stage:
+        reserved = stage.figures().reserved_frames
+        with pytest.raises(UserError, match="frames"):
+            running.faults.change(two_shapes, time.monotonic_ns)
+        assert stage.figures().reserved_frames == reserved
+    assert planfile.read(running.directory) == plan
+    assert running.xdp.hits() == hits
+    before = at_rest(running)
+    with Stream(running, "h1", "h2", count=500, pace=20_000) as stream:
+        pass
+    after = at_rest(running) - before
+    assert balance(running.plan, after, {"h1": stream.sent}).unexplained == {}
+    residence = after.wire.links[links_of(plan, "s1->h2")[0]].residence.percentile(50)
+    assert 900_000 < residence < 20_000_000  # its delay is 1 ms still
+
+
+def two_shapes(plan):
+    fits = live.parse_impairments(["delay", "2ms", "loss", "50%"])
+    too_much = live.parse_impairments(["delay", "1000s"])
+    plan = live.set_on(plan, links_of(plan, "s1->h2"), fits)
+    return live.set_on(plan, links_of(plan, "s1->h1"), too_much)
+
+
+def test_what_contradicts_itself_changes_nothing(make):
+    running = make("two-hosts")
+    set_on(running, "s1->h2", "loss 1%")
+    plan = planfile.read(running.directory)
+    with pytest.raises(UserError):
+        set_on(running, "s1->h2", "reorder 5%")  # there is no delay to skip
+    assert planfile.read(running.directory) == plan
+
+
+def test_what_stays_goes_on_counting(make):
+    running = make("two-hosts")
+    set_on(running, "s1->h2", "loss gemodel 5% 25%")
+    with Stream(running, "h1", "h2", count=1000, pace=20_000):
+        pass
+    at_rest(running)
+    set_on(running, "s1->h1", "loss 10%")
+    (hits,) = running.xdp.hits()[links_of(running.plan, "s1->h2")[0]]
+    assert hits.seen == 1000
+    running.faults.restart(time.monotonic_ns())
+    (hits,) = running.xdp.hits()[links_of(running.plan, "s1->h2")[0]]
+    assert hits == Hits(hits.rule_id, 0, 0, 0)
+
+
+# --- Routes ----------------------------------------------------------------------------------
+
+SPINES = ("spine1", "spine2")
+
+
+def shares(running, spines, *, count=400, pace=20_000, size=128, **flow):
+    """How many of so many frames from h1 to h3 each spine carried."""
+    before = {spine: counted(running, "rx_roce", spine) for spine in spines}
+    with Stream(running, "h1", "h3", count=count, pace=pace, size=size, **flow) as stream:
+        pass
+    assert stream.sent == count
+    at_rest(running)
+    return [counted(running, "rx_roce", spine) - before[spine] for spine in spines]
+
+
+def test_routes_avoid_a_link_that_is_down_and_come_back(make):
+    running = make("leaf-spine")
+    usual = shares(running, SPINES)
+    assert sorted(usual) == [0, 400]
+    link = f"leaf1<->{SPINES[usual.index(400)]}"
+    set_on(running, link, "down")
+    assert shares(running, SPINES) == usual[::-1]
+    set_on(running, link, "up")
+    assert shares(running, SPINES) == usual
+    assert sum(counted(running, "link_down", node.name) for node in running.plan.nodes) == 0
+
+
+@pytest.mark.parametrize("dead", SPINES)
+def test_a_dead_switch_is_avoided_by_all_flows(make, dead):
+    running = make("leaf-spine")
+    set_on(running, dead, "down")
+    for sport in range(0xC000, 0xC008):
+        carried = dict(zip(SPINES, shares(running, SPINES, count=50, sport=sport), strict=True))
+        assert carried.pop(dead) == 0
+        assert list(carried.values()) == [50]
+
+
+def echoes(running, source, target, *, rail=0, count=5, interval_s=0.005):
+    """(sent, replies) of pings between two hosts' ports."""
+    ports = [running.plan.node(host).ports[rail] for host in (source, target)]
+    with running.enter(source):
+        pinger = Pinger(*ports)
+    replies = []
+    with pinger:
+        for sequence in range(count):
+            pinger.send(sequence, 32)
+            replies += pinger.receive(time.monotonic_ns() + int(interval_s * 1e9))
+        replies += pinger.receive(time.monotonic_ns() + 100_000_000)
+    return count, replies
+
+
+def test_a_host_with_a_dead_port_keeps_its_other_rail(make):
+    running = make("dual-rail")
+    set_on(running, "h1:eth2", "down")
+    assert len(echoes(running, "h1", "h3", rail=0)[1]) == 5
+    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 0
+    set_on(running, "h1:eth2", "up")
+    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 5
+
+
+def test_a_dead_host_is_nowhere_else(make):
+    running = make("leaf-spine")
+    set_on(running, "h3", "down")
+    assert echoes(running, "h1", "h3")[1] == []
+    assert len(echoes(running, "h1", "h4")[1]) == 5
+
+
+# --- Time ------------------------------------------------------------------------------------
+
+FLAPPING = """
+faults:
+  - {name: flap, links: "leaf1<->spine1", down: true, at: 100ms, for: 100ms, every: 300ms}
+"""
+
+
+@pytest.fixture
+def make_armed(make, tmp_path):
+    """Brings up a ready topology with the faults of a profile."""
+
+    def bring_up(name, rules):
+        path = tmp_path / "profile.yaml"
+        path.write_text(rules)
+        return make(name, faults=arm(topology.load(name), profile.load(str(path))).faults)
+
+    return bring_up
+
+
+def test_the_control_plane_follows_links_that_flap(make_armed):
+    """Only what was under way, or came before the routes moved, meets the dead link."""
+    running = make_armed("leaf-spine", FLAPPING)
+    roles = [entry.facts["role"] for entry in running.ledger.history.of_kind("process")]
+    assert "routes" in roles
+    running.faults.restart(time.monotonic_ns())
+    for sport in (0xC000, 0xC001, 0xC002, 0xC003):
+        before = at_rest(running)
+        with Stream(running, "h1", "h3", count=9_000, pace=10_000, sport=sport) as stream:
+            pass
+        counts = at_rest(running) - before
+        found = balance(running.plan, counts, {"h1": stream.sent})
+        assert found.unexplained == {}
+        down = sum(port.link_down for port in counts.ports.values())
+        assert found.injected == down
+        carried = [
+            sum(counts.ports[port.ifindex].rx_roce for port in running.plan.node(spine).ports)
+            for spine in SPINES
+        ]
+        assert sum(carried) == stream.sent - down
+        if carried[0]:  # the flow's usual way flaps; of an even stream a third goes the other
+            assert 0.1 < carried[1] / stream.sent < 0.8
+            assert down < stream.sent * 0.1
+            print(f"{down} of {stream.sent} frames met the dead link; {carried}")
+            return
+    pytest.fail("no flow goes over spine1")
+
+
+def test_windows_of_delays_open_and_close_in_the_wire_stage(make_armed):
+    rules = 'faults: [{name: slow, links: "s1->h2", delay: 8ms, at: 200ms, for: 200ms}]'
+    running = make_armed("two-hosts", rules)
+    epoch_ns = time.monotonic_ns()
+    running.faults.restart(epoch_ns)
+    slow = {True: [], False: []}
+    with running.enter("h1"):
+        pinger = Pinger(*(running.plan.node(host).ports[0] for host in ("h1", "h2")))
+    with pinger:
+        for sequence in range(60):
+            sent_ns = time.monotonic_ns() - epoch_ns
+            pinger.send(sequence, 32)
+            (reply,) = pinger.receive(time.monotonic_ns() + 10_000_000)
+            if 205e6 < sent_ns < 390e6 or sent_ns < 190e6 or sent_ns > 405e6:
+                slow[205e6 < sent_ns < 390e6].append(reply.rtt_ns)
+    assert len(slow[True]) > 5
+    assert len(slow[False]) > 5
+    assert min(slow[True]) >= 8_000_000
+    assert sorted(slow[False])[len(slow[False]) // 2] < 4_000_000
+
+
+# --- Load balancing --------------------------------------------------------------------------
+
+FOUR = ("spine1", "spine2", "spine3", "spine4")
+
+
+def test_adaptive_routing_takes_the_shortest_queue(make):
+    running = make("leaf-spine-adaptive")
+    even = shares(running, FOUR, count=3000, pace=15_000, size=900)
+    assert min(even) > 3000 / 4 * 0.7
+    set_on(running, "leaf1->spine2", "rate 10Mbit limit 128KiB")
+    uneven = dict(zip(FOUR, shares(running, FOUR, count=3000, pace=15_000, size=900), strict=True))
+    assert uneven.pop("spine2") < 300
+    assert min(uneven.values()) > 500
+    print(even, uneven)
+
+
+def test_spray_spreads_one_flow_evenly(make):
+    running = make("leaf-spine-adaptive", load_balancing="spray")
+    carried = shares(running, FOUR, count=4000, pace=15_000)
+    assert sum(carried) == 4000
+    assert max(abs(share - 1000) for share in carried) < 5.5 * (4000 * 0.25 * 0.75) ** 0.5
+
+
+# --- The wire stage dies ---------------------------------------------------------------------
+
+
+def kill_wire(running):
+    """SIGKILL to the process that the ledger has."""
+    (entry,) = (e for e in running.ledger.history.of_kind("process") if e.facts["role"] == "wire")
+    os.kill(entry.facts["pid"], signal.SIGKILL)
+    assert_gone(entry.facts["pid"])
+
+
+def assert_gone(pid):
+    deadline = time.monotonic() + PATIENCE_S
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_dead_wire_stage_loses_no_frame_in_silence(make):
+    running = make("two-hosts")
+    set_on(running, "s1->h2", "delay 1ms")
+    assert describe.lab_document(runtime.examine(running.plan.name))["damage"] == []
+    kill_wire(running)
+    before = running.xdp.counters()
+    with Stream(running, "h1", "h2", count=200, pace=20_000):
+        pass
+    time.sleep(0.1)
+    after = running.xdp.counters()
+    assert sum(after[i].wire_gone - before[i].wire_gone for i in after) == 200
+    (damage,) = describe.lab_document(runtime.examine(running.plan.name))["damage"]
+    assert "wire stage" in damage
+    with pytest.raises(RunError, match="wire stage"):
+        set_on(running, "s1->h2", "delay 2ms")
+    clear(running)  # what needs no wire stage is no reason to start the lab again
+    assert len(echoes(running, "h1", "h2")[1]) == 5
+
+
+# --- Several at once -------------------------------------------------------------------------
+
+
+def test_changes_from_several_processes_do_not_undo_each_other(make):
+    """Each reads, alters and writes under one lock."""
+    running = make("leaf-spine")
+    pairs = [(leaf, spine) for leaf in ("leaf1", "leaf2") for spine in SPINES]
+
+    def alter(leaf, spine):
+        for percent in (1, 2, 3):
+            set_on(running, f"{leaf}->{spine}", f"loss {percent}%")
+
+    threads = [threading.Thread(target=alter, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plan = planfile.read(running.directory)
+    assert len(plan.faults) == len(pairs)
+    assert len({fault.rule_id for fault in plan.faults}) == len(pairs)
