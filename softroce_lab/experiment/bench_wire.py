@@ -47,6 +47,7 @@ PAYLOAD_BYTES = 1024  # of a frame of 1090 bytes
 DELAY_NS = 1_000_000
 DELAY_FRAMES_PER_SECOND = 50_000.0
 RATE_BPS = 200_000_000
+DEEP_PACKETS = 1000  # of the queue before the rate: 40 ms, so that it does not run empty
 LIMIT_PACKETS, ECN_PACKETS = 40, 20  # of the queue that a burst meets
 
 _NUMBERS = 1 << 20
@@ -54,6 +55,7 @@ _STAMP_OFFSET = HEADERS_BYTES
 _ETHERNET_BYTES, _TOS_OFFSET, _IP_CHECK_OFFSET, _IP_BYTES = 14, 15, 24, 20
 _ECT0, _CE = 2, 3  # RFC 3168
 _SLOWEST, _STEP, _FASTEST = 100_000.0, 1.1, 1_500_000.0  # frames a second that are tried
+_FAILURES = 2  # one after the other: no faster pace is tried
 _TRIES = 3  # at each of them: another program may have got in the way
 _BURST_BPS, _BURST_FRAMES = 1_000_000, 64  # the burst is over before its first frame has left
 _SETTLE_S = 0.2  # for the last frames, and before what is looked at
@@ -184,7 +186,7 @@ class _WireBench:
     def achieved_bps(self) -> float:
         """Over one second of arrivals, at a queue that is never empty."""
         fair = RATE_BPS / (8 * len(self._frame))
-        with self._armed(_queue(RATE_BPS, LIMIT_PACKETS)):
+        with self._armed(_queue(RATE_BPS, DEEP_PACKETS)):
             stamps = self._paced(int(1.5 * fair * (1 + 2 * _SETTLE_S)), 1.5 * fair)
         arrived = np.sort(stamps["arrived_ns"][stamps["copies"] > 0])
         begin = np.searchsorted(arrived, arrived[0] + int(_SETTLE_S * 1e9))
@@ -209,13 +211,13 @@ class _WireBench:
 
     def capacity(self, seconds: float) -> float:
         """The fastest pace without loss, in frames a second; 0 if even the slowest loses some."""
-        best, pace = 0.0, _SLOWEST
+        best, pace, failures = 0.0, _SLOWEST, 0
         with self._armed(_delay()):
-            while pace <= _FASTEST:
+            while pace <= _FASTEST and failures < _FAILURES:
                 achieved = self._lossless(pace, int(pace * seconds))
                 best = max(best, achieved)
-                if achieved < pace / 1.02:  # frames were lost, or the sender cannot send faster
-                    break
+                # Frames were lost, or the sender cannot send faster.
+                failures = failures + 1 if achieved < pace / 1.02 else 0
                 pace *= _STEP
         return best
 
