@@ -38,4 +38,7 @@ def _print(finding: examiner.Finding) -> None:
     missing = "MISSING" if finding.required else "absent"
     print(f"{'ok' if finding.found else missing:8} {finding.capability:24} {finding.detail}")
     if not finding.found:
-        print(f"{'':8}   for: {finding.why}\n{'':8}   get: {finding.how}")
+        said = {"for": finding.why, "without": finding.without, "get": finding.how}
+        for word, text in said.items():
+            if text:
+                print(f"{'':8}   {word}: {text}")

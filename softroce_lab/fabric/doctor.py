@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf, bpf_probe, links, monitor, netns, syscalls, xsk
+from softroce_lab.fabric import bpf, bpf_probe, lacks, links, monitor, netns, syscalls, xsk
 from softroce_lab.fabric.bpf_image import Loaded
 from softroce_lab.fabric.xdp_compile import compile_image
 from softroce_lab.paths import native_program
@@ -43,8 +43,9 @@ class Finding:
 
     capability: str
     found: bool
-    required: bool  # nothing works without it
+    required: bool  # there is no lab without it
     why: str  # what needs it
+    without: str  # what a lab is without it, if that is not plain
     how: str  # how to get it
     detail: str  # what was found, or why it was not
 
@@ -62,7 +63,8 @@ class _Probe:
             found, detail = True, self.attempt() or "found"
         except (OSError, LabError, ImportError) as error:
             found, detail = False, str(error).partition("\n")[0]
-        return Finding(self.capability, found, self.required, self.why, self.how, detail)
+        without = lacks.PRICES.get(self.capability, "")
+        return Finding(self.capability, found, self.required, self.why, without, self.how, detail)
 
 
 def examine() -> list[Finding]:
@@ -162,6 +164,15 @@ def _attach(flags: int) -> None:
         bpf.attach_xdp(port.ifindex, program, flags)
 
 
+def _xdp() -> str:
+    try:
+        _attach(_XDP_GENERIC)
+    except OSError:
+        _attach(_XDP_NATIVE)
+        return "native only"
+    return "generic"
+
+
 def _native_xdp() -> None:
     _attach(_XDP_NATIVE)
 
@@ -259,30 +270,33 @@ _PROBES = (
     ),
     _Probe("a BPF file system", _bpf_file_system, "holds each lab's maps", _ROOT),
     _Probe(
-        "BPF ring buffers",
+        lacks.RING_BUFFERS,
         _ring_buffer,
         "carry the record of every injected drop",
         _KERNEL.format("BPF ring buffers, 5.8 or later,"),
+        required=False,
     ),
+    _Probe("XDP on veth", _xdp, "the switches' programs run there", _KERNEL.format("XDP")),
     _Probe(
-        "native XDP on veth",
+        lacks.NATIVE_XDP,
         _native_xdp,
-        "the fast way through a switch",
-        "generic XDP does too: lab up --xdp generic",
+        "one way through a switch: lab up --xdp native",
+        "a smaller path MTU: a veth takes frames of a page at most",
         required=False,
     ),
     _Probe(
-        "generic XDP",
+        lacks.GENERIC_XDP,
         _generic_xdp,
-        "the other way through a switch",
+        "the other way, which labs take if they may choose",
         _KERNEL.format("XDP"),
         required=False,
     ),
     _Probe(
-        "AF_XDP sockets",
+        lacks.AF_XDP,
         _af_xdp,
         "hosts send and receive RDMA frames over them",
         _KERNEL.format("CONFIG_XDP_SOCKETS") + "; a larger RLIMIT_MEMLOCK: ulimit -l",
+        required=False,
     ),
     _Probe(
         "bcc's compiler",

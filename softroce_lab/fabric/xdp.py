@@ -163,12 +163,16 @@ class XdpFabric:
         with Module(SOURCE, programs, parameters, _entries(plan)) as module:
             module.pin(bpffs, (*MAPS, *RECORDS) if records else MAPS)
         fabric = cls(bpffs)
-        fabric._maps["token"].put(u32(0), u64(token))
-        fabric._configure(plan)
-        for node in plan.nodes:
-            with enter(node.name):
-                fabric._wire(node)
-        fabric._attach_first(plan.nodes, enter, ways(mode))
+        try:
+            fabric._maps["token"].put(u32(0), u64(token))
+            fabric._configure(plan)
+            for node in plan.nodes:
+                with enter(node.name):
+                    fabric._wire(node)
+            fabric._attach_first(plan.nodes, enter, ways(mode))
+        except BaseException:
+            fabric.close()
+            raise
         return fabric
 
     def _attach_first(self, nodes: Sequence[Node], enter: Enter, modes: Sequence[Mode]) -> None:

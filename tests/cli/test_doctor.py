@@ -8,7 +8,7 @@ def test_a_healthy_machine_in_lines(lab):
 def test_the_same_as_json(lab):
     document = lab.json("doctor")
     assert document["healthy"]
-    keys = {"capability", "found", "required", "why", "how", "detail"}
+    keys = {"capability", "found", "required", "why", "without", "how", "detail"}
     assert all(set(each) == keys for each in document["capabilities"])
 
 

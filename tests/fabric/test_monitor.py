@@ -15,14 +15,13 @@ import pytest
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import monitor, syscalls
+from softroce_lab.faults.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.telemetry.drops import KIND_NONE, read_captures, read_drops
 from softroce_lab.topology import loader
-from softroce_lab.topology.plan import LossRule
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
 TIMEOUT_S = 10.0
-ALWAYS = 2**64 - 1
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +66,8 @@ def uplink(rig: Rig) -> int:
     return next(link for link, near, _ in directed_links(rig.plan.links) if near.node == "h1")
 
 
-def cut(link: int, rule_id: int = 3) -> LossRule:
-    return LossRule("cut", rule_id, link, "identity", 1.0, ALWAYS, 1)
+def cut(link: int, rule_id: int = 3) -> Fault:
+    return Fault("cut", rule_id, link, "identity", 1, RandomLoss(CERTAIN))
 
 
 def send(rig: Rig, count: int, **fields: int) -> None:
@@ -142,9 +141,8 @@ def test_reading_a_span_of_time(rig, tmp_path):
 def test_a_capture_shows_passed_and_dropped_packets_as_they_are_on_the_link(rig, tmp_path):
     leaf_up = [link for link, near, far in directed_links(rig.plan.links)
                if near.node.startswith("leaf") and far.node.startswith("spine")]  # fmt: skip
-    half = 2**63
-    rules = [LossRule("half", 9, link, "identity", 0.5, half, 77) for link in leaf_up]
-    rig.xdp.set_faults(rules)
+    half = RandomLoss(2**63)
+    rig.xdp.set_faults([Fault("half", 9, link, "identity", 77, half) for link in leaf_up])
     for link in leaf_up:
         rig.xdp.capture(link, 90)
     with monitoring(rig, tmp_path):
