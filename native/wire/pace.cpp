@@ -13,8 +13,12 @@
 namespace softroce::wire {
 namespace {
 
-constexpr Time kLead = 60 * kMicrosecond;
-constexpr Time kNap = 50 * kMicrosecond;
+constexpr Time kLeastLead = 40 * kMicrosecond, kMostLead = 200 * kMicrosecond;
+constexpr Time kLeadStep = kMicrosecond / 10;
+constexpr int kLeadQuantile = 99;  // percent
+
+constexpr Time kNap = 30 * kMicrosecond;  // what the shortest takes
+constexpr Time kNapAsked = kMicrosecond;
 constexpr int kAwakePerNap = 9;  // a tenth of all time
 constexpr int kPriority = 10;
 
@@ -22,9 +26,19 @@ timespec timespec_of(std::int64_t ns) {
   return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
 }
 
+// On the last CPU that we may use: a thread that spins in real time had better not wander to where
+// others, which cannot evade it, are bound to run.
+void stay_on_last_cpu() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu)
+    if (CPU_ISSET(cpu, &allowed)) return stay_on_cpu(cpu);
+}
+
 }  // namespace
 
 void Pace::begin() {
+  stay_on_last_cpu();
   const sched_param wanted{.sched_priority = kPriority};
   fifo_ = sched_setscheduler(0, SCHED_FIFO, &wanted) == 0;
   fifo_errno_ = fifo_ ? 0 : errno;
@@ -40,23 +54,31 @@ void Pace::relax() {
 #endif
 }
 
-bool Pace::worth_sleeping(Time next) const { return next - clock() > kLead; }
-
 int Pace::sleep(int epoll, epoll_event* events, int most, Time next) {
   const Time began = clock();
   timespec wait{};
-  if (next != kNever) wait = timespec_of(std::max<Time>(0, next - kLead - began) / kNanosecond);
+  const Time wanted = next == kNever ? kNever : std::max<Time>(0, next - lead_ - began);
+  if (wanted != kNever) wait = timespec_of(wanted / kNanosecond);
   const int n = epoll_pwait2(epoll, events, most, next == kNever ? nullptr : &wait, nullptr);
   if (n < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll");
   slept_since(began);
+  if (n == 0) learn_lead(awake_since_ - began - wanted);
   return n;
 }
 
-void Pace::breathe() {
+// Moves up by much or down by little, so that it rests where the one is as seldom as the other is
+// frequent.
+void Pace::learn_lead(Time overslept) {
+  lead_ += overslept > lead_ ? kLeadStep * kLeadQuantile : -kLeadStep * (100 - kLeadQuantile);
+  lead_ = std::clamp(lead_, kLeastLead, kMostLead);
+}
+
+void Pace::breathe(Time next) {
   if (!fifo_) return;
   const Time now = clock();
-  if ((now - awake_since_) / kAwakePerNap + owed_ < kNap) return;
-  const timespec until = timespec_of(base_ns_ + (now + kNap) / kNanosecond);
+  const Time owed = owed_ + (now - awake_since_) / kAwakePerNap;
+  if (owed < kNap || (owed < 2 * kNap && next - now < kNap / 2)) return;
+  const timespec until = timespec_of(base_ns_ + (now + kNapAsked) / kNanosecond);
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
   ++naps_;
   slept_since(now);

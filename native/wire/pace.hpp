@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The clock of the loop, and when it sleeps, spins or naps.
 //
-// A sleeper wakes tens of microseconds late, so the loop sleeps until `kLead` before the next
+// A sleeper wakes tens of microseconds late, so the loop sleeps until some lead before the next
 // event and spins from then on, under SCHED_FIFO where the machine lets it: without, stalls of
-// milliseconds come and go. A real-time thread that never sleeps is stalled by the kernel for tens
-// of milliseconds (sched_rt_runtime_us, or the fair server that came after it). So the loop owes a
-// tenth of the time that it was awake, and naps for it in small pieces.
+// milliseconds come and go. The lead is what all but a hundredth of the sleeps overslept less.
+//
+// A real-time thread that never sleeps is stalled by the kernel for tens of milliseconds
+// (sched_rt_runtime_us, or the fair server that came after it). So the loop owes a ninth of the
+// time that it is awake, and naps for it in the smallest pieces there are: the kernel needs some
+// 30 us to put a thread to sleep and wake it, however short the sleep.
 #pragma once
 
 #include <sys/epoll.h>
@@ -35,21 +38,23 @@ class Pace {
     return at < 0 ? 0 : at;
   }
 
-  bool worth_sleeping(Time next) const;
+  bool worth_sleeping(Time next) const { return next - clock() > lead_; }
   // Until an event of `epoll` or shortly before `next`; returns how many events there are.
   int sleep(int epoll, epoll_event* events, int most, Time next);
-  // Naps if that is owed.
-  void breathe();
+  // Naps if that is owed: when the next event, at `next`, is some way off, if possible.
+  void breathe(Time next);
   static void relax();
 
   StageFigures figures() const;  // those of time
 
  private:
   void slept_since(Time began);
+  void learn_lead(Time overslept);
 
   std::int64_t base_ns_;
   Time awake_since_ = 0;
   Time owed_ = 0;
+  Time lead_ = 60 * kMicrosecond;
   Time began_ = 0;
   std::uint64_t naps_ = 0;
   bool fifo_ = false;
