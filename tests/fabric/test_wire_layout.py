@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softroce_lab import _native, topology
+from softroce_lab.errors import UserError
 from softroce_lab.fabric import wire, wire_layout
 from softroce_lab.fabric.wire_layout import Histogram, LinkFigures, Status
 from tests.wire.shapes import delay, packed, queue, reorder
@@ -88,3 +89,19 @@ def test_the_pool_is_what_is_wanted_and_what_lies_ready():
     frames, ready = wire.pool(2)
     assert (frames, ready) == (16384 + 2 * (2048 + 256), 2048)
     assert wire.pool(80)[1] == 256
+
+
+def test_ports_that_only_changes_may_need_find_room_too():
+    plan = topology.load("fat-tree-k4")
+    ports = len(wire.ports_for(plan, range(2 * len(plan.links))))
+    assert ports == 80
+    frames, ready = wire.pool(0, spare_ports=ports)
+    assert frames == 16384 + ports * (ready + 256)
+
+
+def test_spare_ports_never_refuse_a_lab(monkeypatch):
+    """A small machine has room for fewer of them, and what a plan needs comes first."""
+    monkeypatch.setattr(wire, "available_bytes", lambda: 256 << 20)
+    assert wire.pool(0, spare_ports=80)[0] == 16384 + (256 << 20) // 8 // 4096
+    with pytest.raises(UserError, match="memory are free"):
+        wire.pool(0, frames=1 << 17)
