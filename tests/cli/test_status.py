@@ -19,8 +19,9 @@ def test_the_same_as_json(lab):
     assert document["schema_version"] == 1
     (found,) = document["labs"]
     assert (found["name"], found["state"], found["remains"]) == (lab.name, "up", None)
-    (monitor,) = found["processes"]
-    assert (monitor["role"], monitor["alive"]) == ("monitor", True)
+    alive = {each["role"]: each["alive"] for each in found["processes"]}
+    assert alive == {"monitor": True, "wire": True}
+    assert found["damage"] == []
     assert len(found["plan"]["nodes"]) == 3
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Self
 
 from softroce_lab.errors import UserError
@@ -75,15 +76,15 @@ class Misfortunes(threading.Thread):
             words = self._chance.choice([None, [self._chance.choice(_CLEARED)]])
             cleared = None if words is None else live.parse_cleared(words)
             self._alter(lambda plan: live.clear_on(plan, links_of(plan, link), cleared))
-            return
-        wanted = live.parse_impairments(self._words(near, far).split())
-        try:
+        else:
+            wanted = live.parse_impairments(self._words(near, far).split())
             self._alter(lambda plan: live.set_on(plan, links_of(plan, link), wanted))
+
+    def _alter(self, alter: Callable[[Plan], Plan]) -> None:
+        try:
+            self._lab.faults.change(alter, time.monotonic_ns)
         except UserError:
             self.refused += 1  # it contradicts what is there: nothing changes
-
-    def _alter(self, alter: object) -> Plan:
-        return self._lab.faults.change(alter, time.monotonic_ns)  # type: ignore[arg-type]
 
     def _words(self, near: str, far: str) -> str:
         if self._chance.random() < 0.05 and not {near, far} & self._hosts:
