@@ -30,9 +30,9 @@ job() {
 }
 
 cd -- "$(dirname -- "$0")/../.." || exit
-job doctor 120 ./lab doctor
-job demo 600 ./lab demo --seed 1
-job tests 3000 ./lab test -- -v tests/fabric tests/xdp tests/cli
+job doctor 300 ./lab doctor
+job demo 900 ./lab demo --seed 1
+job tests 7200 ./lab test -- -v tests/fabric tests/xdp tests/cli
 
 sync
 echo o >/proc/sysrq-trigger
