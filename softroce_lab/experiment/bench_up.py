@@ -231,21 +231,24 @@ def _graph(file: str) -> str:
 
 def _ask_mininet(graph: str) -> dict[str, Any]:
     """What the script says, run by the Python that Mininet is installed for."""
+    command = [_SYSTEM_PYTHON, str(Path(mininet_script.__file__).resolve())]
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            [_SYSTEM_PYTHON, str(Path(mininet_script.__file__).resolve())],
-            input=graph,
-            capture_output=True,
-            text=True,
-            timeout=_MININET_S,
-            check=False,
-        )
-        answer: dict[str, Any] = json.loads(done.stdout)
+        # In a session of its own: Ctrl-C reaches us alone, and the script gets time to clean up.
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        ) as script:
+            try:
+                said, words = script.communicate(graph, timeout=_MININET_S)
+            except BaseException:
+                script.terminate()
+                script.wait(_MININET_S)
+                raise
+        answer: dict[str, Any] = json.loads(said)
     except subprocess.TimeoutExpired:
-        return {"missing": f"it takes over {_MININET_S:g} s; `mn -c` removes what it left"}
+        return {"missing": f"it takes over {_MININET_S:g} s"}
     except FileNotFoundError:
         return {"missing": f"there is no {_SYSTEM_PYTHON}"}
     except ValueError:
-        words = done.stderr.strip().splitlines()
-        return {"missing": f"it failed: {words[-1] if words else done.returncode}"}
+        return {"missing": f"it failed: {words.strip().rpartition(chr(10))[2]}"}
     return answer
