@@ -16,13 +16,17 @@ class FrameArea {
   static constexpr std::uint32_t kFrameBytes = 4096;
   static constexpr std::uint32_t kRing = 4096;  // entries of each port's rings
 
-  // Throws std::system_error. The calling thread is in a network namespace of its own afterwards:
-  // the UMEM's first socket must stay bound for others to share it, so it is bound to a loopback
-  // device that nobody can take away.
+  // Takes address space alone: most labs hold no frame ever. Throws std::system_error.
   explicit FrameArea(std::uint32_t frames);
   ~FrameArea();
   FrameArea(const FrameArea&) = delete;
   FrameArea& operator=(const FrameArea&) = delete;
+
+  // Brings the memory in and registers it; nothing happens if it is. Throws std::system_error.
+  // The calling thread is in a network namespace of its own afterwards: the UMEM's first socket
+  // must stay bound for others to share it, so it is bound to a loopback device that nobody can
+  // take away.
+  void pin();
 
   xsk_umem* umem() { return umem_; }
   int home() const { return home_; }  // the namespace
@@ -51,6 +55,7 @@ class FrameArea {
   void give_back_all_of(std::uint16_t port);
 
  private:
+  void register_area();
   void bind_anchor();
 
   void* area_ = nullptr;

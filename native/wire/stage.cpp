@@ -342,6 +342,7 @@ void Stage::open_port(const PortConfig& config, int netns) {
   });
   if (known) return;
   if (!room) throw std::runtime_error("no frames are left for another port");
+  area_.pin();
   auto port = std::make_unique<Port>(area_, ++ports_opened_, config, netns);
   Port* opened = port.get();
   watch(epoll_, opened->fd(), opened);
