@@ -171,6 +171,8 @@ std::string Control::reply_to(const Request& request, int descriptor) {
       return done();
     case Operation::link_figures:
       return done(stage_.link_figures(request.number));
+    case Operation::link_base:
+      return done(stage_.link_base(request.number));
     case Operation::port_figures:
       return done(stage_.port_figures(request.number));
     case Operation::stage_figures:

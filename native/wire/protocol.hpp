@@ -16,6 +16,7 @@ enum class Operation : std::uint32_t {
   link_figures = 4,   // answered by struct LinkFigures
   port_figures = 5,   // struct PortFigures
   stage_figures = 6,  // struct StageFigures
+  link_base = 7,      // struct LinkFigures: as they were when the link's shape was last set
 };
 
 struct Request {

@@ -368,6 +368,7 @@ bool Stage::shape(std::uint32_t directed, const lab_shape& shape, NoRoom& refusa
     if (!fits) return;
     changed.reserved = refusal.needed_frames;
     changed.link.shape(shape);
+    changed.base = changed.link.figures();
   });
   return fits;
 }
@@ -380,18 +381,29 @@ void Stage::set_epoch(std::uint64_t epoch_ns) {
   });
 }
 
-LinkFigures Stage::link_figures(std::uint32_t directed) {
-  LinkFigures figures{};
-  in_loop([&] { figures = line(directed).link.figures(); });
+LinkFigures Stage::in_clock_time(LinkFigures figures) const {
   figures.first_ns += figures.released != 0 ? pace_.base_ns() : 0;
   figures.last_ns += figures.released != 0 ? pace_.base_ns() : 0;
   return figures;
+}
+
+LinkFigures Stage::link_figures(std::uint32_t directed) {
+  LinkFigures figures{};
+  in_loop([&] { figures = line(directed).link.figures(); });
+  return in_clock_time(figures);
+}
+
+LinkFigures Stage::link_base(std::uint32_t directed) {
+  LinkFigures figures{};
+  in_loop([&] { figures = line(directed).base; });
+  return in_clock_time(figures);
 }
 
 PortFigures Stage::port_figures(std::uint32_t ifindex) {
   PortFigures figures{};
   in_loop([&] {
     const Door& door = doors_.at(ifindex);
+    if (!door.opened) throw std::out_of_range("never opened");
     figures = door.port == nullptr ? door.last : door.port->figures();
     figures.lost_port_down = door.lost_port_down;
     figures.tx_failed = door.tx_failed;

@@ -46,6 +46,7 @@ class Stage {
   bool shape(std::uint32_t directed, const lab_shape& shape, NoRoom& refusal);
   void set_epoch(std::uint64_t epoch_ns);
   LinkFigures link_figures(std::uint32_t directed);
+  LinkFigures link_base(std::uint32_t directed);  // when its shape was last set
   PortFigures port_figures(std::uint32_t ifindex);
   StageFigures figures();
 
@@ -54,6 +55,7 @@ class Stage {
   void bury();
 
  private:
+  LinkFigures in_clock_time(LinkFigures figures) const;
   static constexpr std::uint32_t kNoLink = UINT32_MAX;
   static constexpr std::uint32_t kNoFrame = UINT32_MAX;
 
@@ -76,6 +78,7 @@ class Stage {
     ShapedLink link;
     bool timed = false;          // an event `advance` is on its way
     std::uint64_t reserved = 0;  // frames
+    LinkFigures base{};          // when the shape was set
   };
   // What outlives a port.
   struct Door {

@@ -25,7 +25,8 @@ class Achieved:
     fault: Fault
     link: str  # "leaf1->spine1"
     hits: Hits | None  # of what XDP decides
-    wire: LinkFigures | None  # of a link that the wire stage shapes
+    wire: LinkFigures | None  # of a link that the wire stage shapes, since its shape was set
+    rate_bps: float | None  # since then
 
     def document(self) -> dict[str, Any]:
         """For `--json`: requested and achieved, in the units that the names say."""
@@ -62,7 +63,7 @@ class Achieved:
             late = {f"p{p:g}": self.wire.late.percentile(p) for p in PERCENTILES}
             return {"residence_ns": found, "late_ns": late, "released": self.wire.released}
         return {
-            "rate_bps": self.wire.rate_bps,
+            "rate_bps": self.rate_bps,
             "most_waiting_packets": self.wire.most_waiting_packets,
             "most_waiting_bytes": self.wire.most_waiting_bytes,
             "dropped": self.wire.dropped_limit,
@@ -78,13 +79,15 @@ def look(
     names = {n: f"{near.node}->{far.node}" for link in plan.links for n, near, far in link.halves}
     wanted = set(links)
     hits = {link: {hit.rule_id: hit for hit in found} for link, found in xdp.hits().items()}
-    figures: dict[int, LinkFigures] = {}
+    figures: dict[int, tuple[LinkFigures, float | None]] = {}
     for fault in plan.faults:
         link = fault.directed_link
         if link not in wanted:
             continue
         shaped = isinstance(fault.effect, Delay | Queue)
         if shaped and stage is not None and link not in figures:
-            figures[link] = stage.link(link)
+            base, now = stage.base(link), stage.link(link)
+            figures[link] = now - base, now.rate_since(base)
         found = None if shaped else hits.get(link, {}).get(fault.rule_id)
-        yield Achieved(fault, names[link], found, figures.get(link) if shaped else None)
+        wire, rate_bps = figures.get(link, (None, None)) if shaped else (None, None)
+        yield Achieved(fault, names[link], found, wire, rate_bps)

@@ -162,6 +162,10 @@ class WireStage:
         """What became of a directed link's frames."""
         return LinkFigures.unpack(self._ask(Operation.LINK_FIGURES, directed))
 
+    def base(self, directed: int) -> LinkFigures:
+        """The same as it was when the link's shape was last set."""
+        return LinkFigures.unpack(self._ask(Operation.LINK_BASE, directed))
+
     def port(self, ifindex: int) -> PortFigures:
         """What a port took and sent. RunError if it was never opened."""
         return PortFigures.unpack(self._ask(Operation.PORT_FIGURES, ifindex))

@@ -42,6 +42,7 @@ class Operation(enum.IntEnum):
     LINK_FIGURES = 4
     PORT_FIGURES = 5
     STAGE_FIGURES = 6
+    LINK_BASE = 7
 
 
 class Status(enum.IntEnum):
