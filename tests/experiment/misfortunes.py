@@ -32,7 +32,13 @@ _SHAPES = (
     "delay {us}us {jitter}us distribution pareto reorder allow",
     "delay {us}us reorder {percent}%",
 )
-_QUEUES = ("rate {mbit}Mbit limit {number}", "rate {mbit}Mbit limit 64KiB ecn 16KiB")
+_EFFECTS = (
+    *_LOSSES,
+    *_SHAPES,
+    "rate {mbit}Mbit limit {number}",
+    "rate {mbit}Mbit limit 64KiB ecn 16KiB",
+)
+_MAY_DIE = "spine1"  # its links only go down, or two of them would cut the lab in two
 _CLEARED = ("loss", "drop", "corrupt", "duplicate", "delay", "rate", "down")
 
 
@@ -87,12 +93,9 @@ class Misfortunes(threading.Thread):
             self.refused += 1  # it contradicts what is there: nothing changes
 
     def _words(self, near: str, far: str) -> str:
-        if self._chance.random() < 0.05 and not {near, far} & self._hosts:
+        if self._chance.random() < 0.15 and _MAY_DIE in (near, far):
             return "down"
-        kinds = _LOSSES + _SHAPES
-        if near not in self._hosts:  # what an uplink's queue takes may have been a rule's already
-            kinds += _QUEUES
-        return self._chance.choice(kinds).format(
+        return self._chance.choice(_EFFECTS).format(
             percent=round(self._chance.uniform(0.1, 3), 2),
             us=self._chance.randint(10, 2000),
             jitter=self._chance.randint(1, 10),

@@ -90,18 +90,22 @@ def _hops(plan: Plan, counts: Counts) -> Iterator[tuple[str, int]]:
 def _in_switch(switch: Node, plan: Plan, counts: Counts) -> int:
     """What a switch's programs saw less what became of it.
 
-    A frame of a shaped uplink that a rule takes behind it is counted by the rule, and then by the
-    stage, as gone.
+    A frame that a rule takes behind a shaped uplink is counted by the rule as it goes to the stage,
+    and by the stage as gone once it has crossed the uplink. Between the two the uplink may have
+    dropped it, or copied it: the counts can differ by so much, and not more.
     """
-    left = 0
-    numbers = {near.ifindex: n for link in plan.links for n, near, _ in link.halves}
+    left, dropped, copied = 0, 0, 0
     for port in switch.ports:
         at = counts.ports[port.ifindex]
         left += at.rx_roce - at.injected_rx_roce - at.tx_roce - at.injected_tx_roce
         left -= at.to_wire + at.wire_gone + at.no_route + at.ttl_exceeded + at.spoofed + at.unwired
-        wire = counts.wire.links.get(numbers[port.ifindex])
-        left += wire.gone if wire else 0
-    return left
+    for number, near, far in (half for link in plan.links for half in link.halves):
+        wire = counts.wire.links.get(number)
+        if wire and near.node == switch.name:
+            left += wire.gone
+        elif wire and far.node == switch.name and _is_host(plan, near.node):
+            dropped, copied = dropped + wire.dropped_limit, copied + wire.duplicated
+    return max(left - copied, 0) + min(left + dropped, 0)
 
 
 def _in_stage(plan: Plan, wire: WireCounts) -> Iterator[tuple[str, int]]:
