@@ -72,6 +72,14 @@ Stage::~Stage() {
 // --- The loop --------------------------------------------------------------------------------
 
 void Stage::run() {
+  // However it ends: nobody waits for a loop that is over.
+  const struct Over {
+    Stage& stage;
+    ~Over() {
+      stage.running_ = false;
+      stage.obey();
+    }
+  } over{*this};
   pace_.begin();
   while (!stopping_) {
     const bool busy = round();
@@ -79,8 +87,6 @@ void Stage::run() {
     pace_.breathe(wheel_.next());
     if (!busy) rest();
   }
-  running_ = false;
-  obey();
 }
 
 bool Stage::round() {
