@@ -64,7 +64,8 @@ struct decision {
   struct lab_packet packet;
   struct lab_verdict verdict;
   struct lab_wire_meta wire;
-  u64 corrupt_draw[2]; /* on the uplink, on the link; 0: none */
+  struct lab_flow_state flow; /* of the packet, if it was learnt here; number 0: it was not */
+  u64 corrupt_draw[2];        /* on the uplink, on the link; 0: none */
   u64 least_bytes;
 };
 BPF_PERCPU_ARRAY(decisions, struct decision, 1);
@@ -173,9 +174,10 @@ static inline struct lab_timeline *lab_clock(u64 *now_ns) {
 }
 
 /* At a host's port, where all its packets pass: numbers a connection on its first packet. */
-static inline void learn_flow(struct xdp_md *ctx, struct lab_frame *frame, u32 ingress) {
+static inline void learn_flow(struct xdp_md *ctx, struct decision *on, u32 ingress) {
   int first = 0;
   struct lab_timeline *shared = timeline.lookup(&first);
+  struct lab_frame *frame = &on->frame;
   struct lab_flow_key key = {.src = frame->flow.src, .dst = frame->flow.dst};
   struct lab_flow_state fresh = {}, *known;
   u64 *total;
@@ -183,18 +185,23 @@ static inline void learn_flow(struct xdp_md *ctx, struct lab_frame *frame, u32 i
   if (!shared || !*(volatile u32 *)&shared->learn || !lab_take_roce(ctx, frame)) return;
   key.qpn = bpf_ntohl(frame->headers.bth.qpn) & LAB_24_BITS;
   known = flows.lookup(&key);
-  if (known && known->round == shared->round) return;
+  if (known && known->round == shared->round) {
+    on->flow = *known;
+    return;
+  }
   total = flow_counts.lookup(&ingress);
   if (!total) return;
   fresh.round = shared->round;
   fresh.number = __sync_fetch_and_add(total, 1) + 1;
   fresh.first_psn = bpf_ntohl(frame->headers.bth.psn) & LAB_24_BITS;
   flows.update(&key, &fresh);
+  on->flow = fresh;
 }
 
-static inline void number_relatively(struct lab_packet *packet) {
+static inline void number_relatively(struct decision *on) {
+  struct lab_packet *packet = &on->packet;
   struct lab_flow_key key = {.src = packet->id.src, .dst = packet->id.dst, .qpn = packet->qpn};
-  struct lab_flow_state *known = flows.lookup(&key);
+  struct lab_flow_state *known = on->flow.number ? &on->flow : flows.lookup(&key);
 
   if (!known) return;
   packet->relative_qpn = known->number;
@@ -232,7 +239,7 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
   if (!set || !state) return;
   lab_parse_roce(ctx, &on->frame, &on->packet);
   if (set->needs & LAB_NEED_TIME && !lab_clock(&now_ns)) return;
-  if (set->needs & LAB_NEED_RELATIVE) number_relatively(&on->packet);
+  if (set->needs & LAB_NEED_RELATIVE) number_relatively(on);
   if (!hits_name(set, slot, on, now_ns))
     lab_fault_decide(set, state, &on->packet, now_ns, &on->verdict);
   if (on->verdict.effects) log_effects(on, link, count);
@@ -538,6 +545,7 @@ int switch_port(struct xdp_md *ctx) {
   if (!in || !count || !on) return XDP_ABORTED;
   on->wire.arrival_ns = bpf_ktime_get_ns();
   on->corrupt_draw[0] = on->corrupt_draw[1] = 0;
+  on->flow.number = 0;
   ethertype = open_frame(ctx, &on->frame, count);
   if (ethertype == bpf_htons(ETH_P_ARP)) return answer_arp(ctx, in, count);
   if (ethertype == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
@@ -557,7 +565,7 @@ int switch_port(struct xdp_md *ctx) {
       count->spoofed++;
       return XDP_DROP;
     }
-    learn_flow(ctx, &on->frame, ingress);
+    learn_flow(ctx, on, ingress);
   }
   return carry(ctx, in, on, count);
 }

@@ -97,7 +97,7 @@ struct lab_window {
 };
 
 struct lab_fault_rule {
-  lab_u64 stream;
+  lab_u64 stream; /* lab_stream() of it */
   lab_u64 threshold;
   lab_u64 a, b, c; /* by model */
   struct lab_window window;
@@ -112,6 +112,7 @@ struct lab_fault_rule {
 enum lab_fault_need {
   LAB_NEED_TIME = 1,     /* a rule has a window */
   LAB_NEED_RELATIVE = 2, /* a rule asks for relative numbers */
+  LAB_NEED_FILTER = 4,   /* a rule does not look at every packet */
 };
 
 #define LAB_NAME_TUPLES 4
@@ -120,7 +121,7 @@ enum lab_fault_need {
 struct lab_fault_set {
   lab_u32 count;
   lab_u32 needs;         /* bits of enum lab_fault_need */
-  lab_u64 jitter_stream; /* 0: no jitter */
+  lab_u64 jitter_stream; /* likewise; 0: no jitter */
   lab_u32 jitter_key;
   lab_u32 tuples;                /* how many of `tuple` there are */
   lab_u8 tuple[LAB_NAME_TUPLES]; /* enum lab_name_tuple: what the names of this link consist of */
@@ -177,9 +178,12 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
   return lab_absorb(lab_absorb(lab_absorb(0, addresses), name), number);
 }
 
-/* The 64 bits that one rule's stream draws for a packet: `name` is its digest, or its count n. */
-LAB_PURE lab_u64 lab_fault_draw(lab_u64 stream, lab_u64 name) {
-  return lab_absorb(lab_mix64(stream + LAB_GOLDEN), name);
+/* A rule's stream as it is used: mixed once, when the rule is laid out. */
+LAB_PURE lab_u64 lab_stream(lab_u64 stream) { return lab_mix64(stream + LAB_GOLDEN); }
+
+/* The 64 bits that a rule's stream draws for a packet: `name` is its digest, or its count n. */
+LAB_PURE lab_u64 lab_fault_draw(lab_u64 mixed_stream, lab_u64 name) {
+  return lab_absorb(mixed_stream, name);
 }
 
 /* 1 if a < b, else 0, without a branch: each would double what the verifier has to follow. */
@@ -265,6 +269,16 @@ LAB_PURE lab_u64 lab_rule_hits(const struct lab_fault_rule *rule, struct lab_fau
   return lab_fault_hits(draw, rule->threshold);
 }
 
+/* Packets before this one. Two CPUs may count as one, unless the model goes by the count. */
+LAB_PURE lab_u64 lab_count_seen(struct lab_rule_state *own, lab_u32 model) {
+  lab_u64 seen;
+
+  if (model == LAB_LOSS_PERIODIC) return __sync_fetch_and_add(&own->seen, 1);
+  seen = *(volatile lab_u64 *)&own->seen;
+  *(volatile lab_u64 *)&own->seen = seen + 1;
+  return seen;
+}
+
 LAB_PURE void lab_note_hit(struct lab_rule_state *own, lab_u64 seen) {
   lab_u64 before = __sync_lock_test_and_set(&own->last, seen + 1);
 
@@ -293,11 +307,11 @@ LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault
     lab_u32 slot = rule->slot & 3;
 
     if (i >= set->count) break;
-    verdict->step = lab_filter_passes(&rule->filter, packet);
+    verdict->step = !(set->needs & LAB_NEED_FILTER) || lab_filter_passes(&rule->filter, packet);
     if (set->needs & LAB_NEED_TIME) verdict->step &= lab_window_acts(&rule->window, now_ns);
     if (!*(volatile lab_u64 *)&verdict->step) continue;
     draw = lab_fault_draw(rule->stream, verdict->name[rule->key & 1]);
-    seen = __sync_fetch_and_add(&own->seen, 1);
+    seen = lab_count_seen(own, rule->model);
     verdict->step = lab_rule_hits(rule, state, own, draw, seen);
     if (!*(volatile lab_u64 *)&verdict->step) continue;
     lab_note_hit(own, seen);

@@ -189,7 +189,7 @@ void bind_faults(nb::module_& module) {
   module.def(
       "fault_draw",
       [](std::uint64_t stream, std::uint64_t name) -> std::uint64_t {
-        return lab_fault_draw(stream, name);
+        return lab_fault_draw(lab_stream(stream), name);
       },
       "stream"_a, "name"_a, "What a rule's stream draws for a digest or a mixed count.");
   module.def(

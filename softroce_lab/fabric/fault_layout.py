@@ -37,7 +37,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # LAB_GOLDEN
 _KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
 _KINDS = {"data": 1, "control": 2, "report": 4, "other": 8}  # 1 << enum lab_kind
 _ALL_KINDS = 15
-_NEED_TIME, _NEED_RELATIVE = 1, 2  # enum lab_fault_need
+_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER = 1, 2, 4  # enum lab_fault_need
 _NAME_MESSAGE, _NAME_RELATIVE, _NAME_ABSOLUTE = 1, 2, 3  # enum lab_name_tuple
 _DROP, _CORRUPT, _DUPLICATE, _REORDER, _DOWN = 1, 2, 4, 8, 16  # enum lab_effect
 _ONES = 2**32 - 1
@@ -122,13 +122,21 @@ def _model(fault: Fault) -> _Model | None:
             return None
 
 
+def _mixed(stream: int) -> int:
+    """lab_stream(): SplitMix64's finaliser, of the number after `stream`."""
+    word = (stream + _GOLDEN) % 2**64
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
 def _rule(fault: Fault) -> bytes | None:
     """struct lab_fault_rule, or None if XDP has no rule for the effect."""
     model = _model(fault)
     if model is None:
         return None
     return _RULE.pack(
-        *(fault.stream, model.threshold, model.a, model.b, model.c),
+        *(_mixed(fault.stream), model.threshold, model.a, model.b, model.c),
         window(fault.window),
         _filter(fault.filter),
         *(fault.rule_id, model.effects, model.slot, _KEYS[fault.key], model.number),
@@ -186,11 +194,12 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
     relative = any(_is_relative(fault) for fault in faults)
     needs = _NEED_TIME * any(not fault.window.always for fault in faults)
     needs += _NEED_RELATIVE * relative
+    needs += _NEED_FILTER * any(not fault.filter.everything for fault in faults)
     jitter = next((f for f in faults if isinstance(f.effect, Delay) and f.effect.jitter_ns), None)
     tuples = bytes(sorted({kind for kind, _, _ in names}))
     value = _SET.pack(
         *(len(laid), needs),
-        *((jitter.stream, _KEYS[jitter.key]) if jitter else (0, 0)),
+        *((_mixed(jitter.stream), _KEYS[jitter.key]) if jitter else (0, 0)),
         *(len(tuples), tuples.ljust(NAME_TUPLES, b"\0")),
         zlib.crc32(repr(sorted(names.items())).encode()) if names else 0,
         _name_filter(names),
