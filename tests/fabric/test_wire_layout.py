@@ -69,7 +69,7 @@ def test_the_layout_is_that_of_the_native_side():
 def test_an_answer_is_whole_or_refused():
     assert wire_layout.answer(b"\0\0\0\0\3\0\0\0abc") == (Status.DONE, b"abc")
     for broken in (b"", b"\0\0\0", b"\0\0\0\0\3\0\0\0ab", b"\7\0\0\0\0\0\0\0"):
-        with pytest.raises(ValueError, match="answer|Status"):
+        with pytest.raises(ValueError, match=r"answer|Status"):
             wire_layout.answer(broken)
 
 

@@ -23,6 +23,7 @@ from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import Plan, Route
 from tests.fabric.xdp_rig import (
+    BURST,
     TOKEN,
     Rig,
     checksum,
@@ -93,8 +94,8 @@ def send_messages(rig: Rig, count: int, *, attempt: int = 0, paths: int = 8) -> 
     src, dst = rig.address("h1"), rig.address("h3")
     arrived = set()
     with listening(rig, "h3"), rig.tap("h1") as sender, rig.tap("h3") as receiver:
-        for begin in range(0, count, 200):  # fewer than a veth's ring holds
-            for index in range(begin, min(begin + 200, count)):
+        for begin in range(0, count, BURST):
+            for index in range(begin, min(begin + BURST, count)):
                 header = lab_header(operation=3, step=4, message=5, index=index, attempt=attempt)
                 sender.send(roce(src, dst, sport=0xC000 + index % paths, psn=index, lab=header))
             rig.settle()

@@ -35,7 +35,7 @@ from softroce_lab.faults.effects import (
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import IPV6_PREFIX
-from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
+from tests.fabric.xdp_rig import BURST, Rig, directed_links, lab_header, listening, number, roce
 
 STREAM = 0x0123456789ABCDEF
 PERCENT = 2**64 // 100
@@ -86,8 +86,8 @@ def send(rig: Rig, frames: list[bytes]) -> list[bytes]:
     """What arrives at h2 of the frames that h1 sends."""
     arrived = []
     with listening(rig, "h2"), rig.tap("h1") as sender, rig.tap("h2") as receiver:
-        for begin in range(0, len(frames), 200):  # fewer than a veth's ring holds
-            for frame in frames[begin : begin + 200]:
+        for begin in range(0, len(frames), BURST):
+            for frame in frames[begin : begin + BURST]:
                 sender.send(frame)
             rig.settle()
             arrived += [frame for frame in receiver.received() if len(frame) > HEADERS]
