@@ -33,7 +33,7 @@ class Wired:
         plan = self.rig.plan
         self.links = {f"{near.node}->{far.node}": n for n, near, far in directed_links(plan.links)}
         self.log = directory / wire.LOG
-        frames, ready = wire.pool(2, 30_000)
+        frames, ready = wire.pool(2, 48_000)
         with self.log.open("wb") as log:
             argv = wire.argv(self.rig.bpffs, directory, frames, ready)
             self.process = subprocess.Popen(argv, stdout=log, stderr=log)
