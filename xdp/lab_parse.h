@@ -85,7 +85,8 @@ LAB_PURE int lab_take_ip6(struct xdp_md *ctx, struct lab_frame *frame) {
   frame->ipv6 = 1;
   frame->flow.src = lab_address6(&ip->saddr);
   frame->flow.dst = lab_address6(&ip->daddr);
-  frame->flow.proto = ip->nexthdr;
+  /* A route does not depend on the IP version: an echo takes the same path over both. */
+  frame->flow.proto = ip->nexthdr == IPPROTO_ICMPV6 ? IPPROTO_ICMP : ip->nexthdr;
   frame->l4_offset = ETH_HLEN + sizeof(*ip);
   frame->ip_end = ETH_HLEN + total;
   return 1;

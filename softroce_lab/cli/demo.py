@@ -83,11 +83,18 @@ def demo(
     ] = None,
     topology: Annotated[str, typer.Option(help="A topology file, or a ready one.")] = "leaf-spine",
     faults: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="A fault profile, or a ready one, beside the topology's own faults; none: no "
-            "profile. By default spine-loss-1pct, on leaf-spine alone."
+            help="A fault profile, or a ready one, beside the topology's own faults; may be "
+            "repeated; none: no profile. By default spine-loss-1pct, on leaf-spine alone."
         ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The sending host; by default the first.")
+    ] = None,
+    destination: Annotated[
+        str | None,
+        typer.Option("--to", help="The receiving host; by default one farthest from it."),
     ] = None,
     message: Annotated[str, typer.Option(help="Size of a message.")] = "1MiB",
     depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = DEPTH,
@@ -110,7 +117,9 @@ def demo(
         file=file,
         transports=tuple(transport or experiment.TRANSPORTS),
         topology=topology,
-        faults=_chosen(faults, "spine-loss-1pct", topology),
+        faults=_profiles(faults, topology),
+        source=source,
+        destination=destination,
         name=name,
         seed=seed,
         mode=xdp.value,
@@ -137,6 +146,13 @@ def _chosen(option: str | None, default: str, topology: str) -> str | None:
     return None if option == "none" else option
 
 
+def _profiles(options: list[str] | None, topology: str) -> tuple[str, ...]:
+    if options:
+        return tuple(name for name in options if name != "none")
+    default = _chosen(None, "spine-loss-1pct", topology)
+    return () if default is None else (default,)
+
+
 def _message_bytes(text: str) -> int:
     size = units.parse_bytes(text)
     if not 0 < size <= 1 << 28:
@@ -152,9 +168,14 @@ def _print(outcome: experiment.Outcome) -> None:
     for label, show in _LINES:
         table.add_row(label, *(show(row) for row in rows))
     Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
-    if len(rows) > 1:
+    for row in rows:
+        for reason in row["fidelity"]["reasons"]:
+            print(f"  {row['transport']} not faithful: {reason}")
+    if len(rows) > 1 and outcome.lost_any_first:
         same = {True: "the same", False: "NOT the same", None: "perhaps not the same"}
         print(f"\nFirst attempts lost: {same[outcome.same_fates]} packets for every transport.")
+    if outcome.idle_rules:
+        print(f"\nRules that did nothing: {', '.join(outcome.idle_rules)}")
     print(f"\n{outcome.directory}")
 
 
@@ -164,11 +185,6 @@ def _duration(name: str) -> Callable[[dict[str, Any]], str]:
 
 def _count(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda row: f"{row[name]:,}"
-
-
-def _fidelity(row: dict[str, Any]) -> str:
-    fidelity = row["fidelity"]
-    return "\n".join([fidelity["verdict"], *fidelity["reasons"]])
 
 
 _LINES: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
@@ -181,5 +197,5 @@ _LINES: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("resent", _count("resent")),
     ("spurious resends", _count("spurious_resent")),
     ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
-    ("fidelity", _fidelity),
+    ("fidelity", lambda row: row["fidelity"]["verdict"]),
 ]

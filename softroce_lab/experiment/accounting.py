@@ -95,7 +95,7 @@ class Accounts:
         decides = at_far if from_host else at_near
         injected = at_far.injected_rx_roce if from_host else at_near.injected_tx_roce
         if from_host:
-            sent = self._sent(near.node, at_far.rx_roce)
+            sent = self._sent(near, at_far.rx_roce)
         else:
             sent = at_near.tx_roce + (wire.released_roce if wire else 0)
         failed = wire.tx_failed_roce + wire.lost_port_down_roce if wire else 0
@@ -120,9 +120,11 @@ class Accounts:
             for effect in effects
         )
 
-    def _sent(self, host: str, arrived: int) -> int:
-        """Of a host without a process no more is known than what arrived."""
-        return int(self._hosts[host]["frames_sent"]) if host in self._hosts else arrived
+    def _sent(self, near: Port, arrived: int) -> int:
+        """A host's process uses its first rail; of others no more is known than what arrived."""
+        said = self._hosts.get(near.node)
+        first = self._plan.node(near.node).ports[0]
+        return int(said["frames_sent"]) if said is not None and near == first else arrived
 
     def ports(self) -> list[PortFigures]:
         """Every host that had a process."""

@@ -23,7 +23,9 @@ from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
+from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.validation import did_you_mean
 
 TRANSPORTS = ("csa_ud", "ud_rto")
 DEFAULT_BYTES = 128 << 20
@@ -47,7 +49,9 @@ class Options:
     file: Path | None = None  # None: the first 128 MiB of bcc's libLLVM
     transports: Sequence[str] = TRANSPORTS
     topology: str = "leaf-spine"
-    faults: str | None = "spine-loss-1pct"
+    faults: Sequence[str] = ("spine-loss-1pct",)
+    source: str | None = None
+    destination: str | None = None
     name: str = "demo"
     seed: int | None = None
     mode: fabric.Mode = "auto"
@@ -79,12 +83,24 @@ class Outcome:
         first = self.runs[0].first_attempts_lost()
         return all(run.first_attempts_lost() == first for run in self.runs[1:])
 
+    @property
+    def lost_any_first(self) -> bool:
+        """Whether any packet was lost when it was sent first."""
+        return any(run.first_attempts_lost() for run in self.runs)
+
+    @property
+    def idle_rules(self) -> list[str]:
+        """The rules that did nothing in any of the runs."""
+        idle = [run.idle_rules for run in self.runs]
+        return [rule for rule in idle[0] if all(rule in others for others in idle)]
+
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_dir": str(self.directory),
             "same_first_attempt_drops": self.same_fates,
+            "idle_rules": self.idle_rules,
             "runs": [run.summary() for run in self.runs],
         }
 
@@ -100,9 +116,9 @@ def run(options: Options, reporter: Reporter) -> Outcome:
     if options.file is None:
         size = min(size, DEFAULT_BYTES)
     quiet = topology.load(options.topology, name=options.name, seed=options.seed)
-    armed = quiet if options.faults is None else arm(quiet, profile.load(options.faults))
+    armed = arm(quiet, *(profile.load(name) for name in options.faults))
     captured = None if options.capture is None else _directed_link(armed, options.capture)
-    source, destination = _ends(armed)
+    source, destination = _ends(armed, options)
     job = Job(
         source,
         destination,
@@ -225,20 +241,21 @@ def default_file() -> Path:
     raise RunError("libbcc does not use a shared libLLVM", hint="name a file: --file PATH")
 
 
-def _ends(plan: Plan) -> tuple[str, str]:
-    """The first host and the first one that hangs on another switch."""
-    first = plan.hosts[0]
-    switch = {end.node: other.node for link in plan.links for end, other in _both(link)}
-    for host in plan.hosts[1:]:
-        if switch[host.name] != switch[first.name]:
-            return first.name, host.name
-    if len(plan.hosts) < 2:
+def _ends(plan: Plan, options: Options) -> tuple[str, str]:
+    """Who sends to whom: as chosen, else the first host and the first of those farthest from it."""
+    names = [host.name for host in plan.hosts]
+    for name in (options.source, options.destination):
+        if name is not None and name not in names:
+            raise UserError(f"{plan.name} has no host {name!r}", hint=did_you_mean(name, names))
+    if len(names) < 2:
         raise UserError(f"the topology of {plan.name} has one host only, a transfer needs two")
-    return first.name, plan.hosts[1].name
-
-
-def _both(link: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    return (link.a, link.b), (link.b, link.a)
+    source = options.source or next(name for name in names if name != options.destination)
+    hops = routing.distances([source], routing.neighbours((n.name for n in plan.nodes), plan.links))
+    farthest = max((name for name in names if name != source), key=lambda name: hops[name])
+    destination = options.destination or farthest
+    if source == destination:
+        raise UserError(f"{source} would send to itself", hint="choose two hosts")
+    return source, destination
 
 
 def _directed_link(plan: Plan, text: str) -> int:

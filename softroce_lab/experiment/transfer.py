@@ -67,6 +67,7 @@ class TransferRun:
     links: list[LinkFigures]
     ports: list[PortFigures]
     stage: StageFigures
+    idle_rules: list[str]  # that did nothing to any packet
     fidelity: Fidelity
 
     @property
@@ -180,6 +181,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         links=links,
         ports=ports,
         stage=stage,
+        idle_rules=_idle_rules(lab, links),
         fidelity=judge(links, ports, hosts, stage, unwritten=unwritten, stolen=stolen.share()),
     )
 
@@ -188,6 +190,16 @@ def _recorded(lab: Lab, since_ns: int, until_ns: int) -> Drops:
     if lacks.RING_BUFFERS in lab.lacks:
         return np.empty(0, DROP)
     return read_drops(lab.directory / monitor.DROPS, since_ns=since_ns, until_ns=until_ns)
+
+
+def _idle_rules(lab: Lab, links: list[LinkFigures]) -> list[str]:
+    """The plan's rules that hit no packet, and shaped no link that one took."""
+    acted = {hit.rule_id for found in lab.xdp.hits().values() for hit in found if hit.hits}
+    for fault in lab.plan.faults:
+        if fault.shapes and links[fault.directed_link].wire is not None:
+            acted.add(fault.rule_id)
+    busy = {fault.rule for fault in lab.plan.faults if fault.rule_id in acted}
+    return [rule for rule in dict.fromkeys(f.rule for f in lab.plan.faults) if rule not in busy]
 
 
 def _of_run(drops: Drops, nodes: list[Node]) -> np.ndarray[Any, np.dtype[np.bool_]]:

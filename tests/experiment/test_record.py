@@ -66,6 +66,7 @@ def transfer_run(transport, *, sent=(), received=(), events=None, dropped=None):
         links=LINKS,
         ports=[],
         stage=StageFigures(fifo=True, cpu_share=0.0, lost=0),
+        idle_rules=[],
         fidelity=Fidelity(()),
     )
 
