@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from softroce_lab.errors import RunError
@@ -18,7 +18,7 @@ from softroce_lab.fabric import wire_layout
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp_layout import PortCounters
-from softroce_lab.faults.effects import Delay, Queue, Reorder
+from softroce_lab.faults.effects import Delay, Fault, Queue, Reorder
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
 from softroce_lab.topology.plan import Plan, Port
 
@@ -76,8 +76,16 @@ def _opened(plan: Plan, stage: WireStage) -> dict[int, wire_layout.PortFigures]:
 class Accounts:
     """What a lab's parts counted in one run, and what each host process said."""
 
-    def __init__(self, plan: Plan, counts: Counts, hosts: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        counts: Counts,
+        hosts: Mapping[str, dict[str, Any]],
+        faults: Collection[Fault] | None = None,
+    ) -> None:
+        """`faults`: all that were set at some time of the run; by default the plan's."""
         self._plan = plan
+        self._faults = plan.faults if faults is None else faults
         self._counted = counts.ports
         self._wire = counts.wire
         self._hosts = hosts
@@ -112,7 +120,7 @@ class Accounts:
 
     def _is_orderly(self, number: int) -> bool:
         """Whether no fault on the link lets one frame overtake another."""
-        effects = (fault.effect for fault in self._plan.faults if fault.directed_link == number)
+        effects = (fault.effect for fault in self._faults if fault.directed_link == number)
         return not any(
             isinstance(effect, Reorder)
             or (isinstance(effect, Delay) and effect.jitter_ns and not effect.preserve)
@@ -145,10 +153,12 @@ class Accounts:
             port.rx_ring_full + port.rx_fill_ring_empty + port.rx_dropped + port.unknown
             for port in self._wire.ports.values()
         )
+        counted = self._counted.values()
         return StageFigures(
             fifo=bool(self._wire.stage.fifo),
             cpu_share=round(self._wire.stage.cpu_share, 4),
-            lost=before + sum(port.wire_gone for port in self._counted.values()),
+            lost=before + sum(port.wire_gone + port.unwired for port in counted),
+            no_route=sum(port.no_route for port in counted),
         )
 
 

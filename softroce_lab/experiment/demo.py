@@ -220,6 +220,9 @@ def _figures(run: TransferRun) -> dict[str, Any]:
         "sender": run.sent,
         "receiver": run.received,
         "ports": [dataclasses.asdict(port) for port in run.ports],
+        "stage": dataclasses.asdict(run.stage),
+        "idle_rules": run.idle_rules,
+        "live_rules": sorted({f.rule for f in run.faults if f.rule.startswith("live")}),
     }
 
 

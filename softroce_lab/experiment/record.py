@@ -72,7 +72,7 @@ def _injections(lab: Lab, run: TransferRun) -> dict[str, Any]:
     found, count = run.injections, len(run.injections)
     effects = [EFFECTS[effect & ~EFFECT_DOWN] for effect in found["effect"].tolist()]
     names = np.array([link.name for link in run.links])
-    rules = {rule.rule_id: rule.rule for rule in lab.plan.faults}
+    rules = {fault.rule_id: fault.rule for fault in run.faults}
     kinds = np.array(["data", "control", "report"])
     kind = np.minimum(found["kind"], 3)
     return {
@@ -135,7 +135,7 @@ def _capture(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun]) -> 
         path,
         packets,
         link_names={link.directed_link: link.name for link in runs[0].links},
-        rule_names={f.rule_id: f"{text(f)}, rule {f.rule}" for f in lab.plan.faults},
+        rule_names={f.rule_id: f"{text(f)}, rule {f.rule}" for run in runs for f in run.faults},
         epoch_ns=time.time_ns() - time.monotonic_ns(),
     )
     give_to_user(path)

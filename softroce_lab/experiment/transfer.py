@@ -19,6 +19,7 @@ from softroce_lab.experiment.hosts import HostHandle, connect
 from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.fabric import lacks, monitor
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.faults.effects import Fault
 from softroce_lab.telemetry.drops import DROP, EFFECT_DROP, KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
@@ -68,6 +69,7 @@ class TransferRun:
     ports: list[PortFigures]
     stage: StageFigures
     idle_rules: list[str]  # that did nothing to any packet
+    faults: list[Fault]  # set when it began, or when it ended
     fidelity: Fidelity
 
     @property
@@ -83,11 +85,11 @@ class TransferRun:
 
     @property
     def injected_drops(self) -> int:
-        """Frames that rules and full queues took."""
+        """Frames that rules, full queues, and links that were down took."""
         if not self.recorded:  # then other traffic's are among them
             return sum(link.injected_drops for link in self.links)
         queued = sum(link.wire.dropped_by_queue for link in self.links if link.wire)
-        return len(self.drops) + queued
+        return len(self.drops) + queued + self.stage.no_route
 
     @property
     def emulator_drops(self) -> int:
@@ -163,7 +165,9 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
     unwritten += drained.captures_lost - written.captures_lost
     end_ns = time.monotonic_ns()
     hosts = {job.source: done["sent"], job.destination: done["received"]}
-    accounts = Accounts(lab.plan, Counts.of(lab) - before, hosts)
+    plan = lab.present_plan()  # others may have changed faults meanwhile
+    met = {fault.rule_id: fault for fault in (*lab.plan.faults, *plan.faults)}
+    accounts = Accounts(lab.plan, Counts.of(lab) - before, hosts, met.values())
     links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
     injections = _recorded(lab, epoch_ns, end_ns)
     injections = injections[_of_run(injections, nodes)]
@@ -182,6 +186,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
         ports=ports,
         stage=stage,
         idle_rules=_idle_rules(lab, links),
+        faults=list(met.values()),
         fidelity=judge(links, ports, hosts, stage, unwritten=unwritten, stolen=stolen.share()),
     )
 

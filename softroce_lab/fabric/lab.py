@@ -119,6 +119,10 @@ class Lab:
 
         return FaultControl(self.directory, self.xdp, namespace)
 
+    def present_plan(self) -> Plan:
+        """The plan as it is now: others may have changed its faults. LabError."""
+        return planfile.read(self.directory)
+
     def set_faults(self, plan: Plan) -> None:
         """Let the faults be those of `plan`, which differs from the lab's in nothing else."""
         self.plan = self.faults.change(lambda _: plan, time.monotonic_ns)

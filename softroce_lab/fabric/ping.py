@@ -8,6 +8,7 @@ this process is scheduled does not count.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
 import os
 import socket
@@ -26,6 +27,7 @@ _SO_TIMESTAMPNS = 35
 _STAMP = struct.Struct("=qq")
 _ECHO = struct.Struct("!BBHHH")
 _HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}  # IP and ICMP
+_NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENOBUFS)
 _BUFFER_BYTES = 1 << 16
 
 
@@ -101,14 +103,18 @@ class Pinger:
         self._socket.close()
 
     def send(self, sequence: int, size_bytes: int) -> None:
-        """Send one echo with so many bytes of data. OSError."""
+        """Send one echo with so many bytes of data, lost at once if there is no way. OSError."""
         head = _ECHO.pack(self._request, 0, 0, self._identifier, sequence & 0xFFFF)
         data = bytes(i & 0xFF for i in range(size_bytes))
         if self._family == socket.AF_INET:  # of ICMPv6 the kernel computes it
             total = checksum(head + data)
             head = _ECHO.pack(self._request, 0, total, self._identifier, sequence & 0xFFFF)
         self._sent_ns[sequence & 0xFFFF] = time.time_ns()
-        self._socket.sendto(head + data, self._target)
+        try:
+            self._socket.sendto(head + data, self._target)
+        except OSError as error:
+            if error.errno not in _NO_WAY:
+                raise
 
     def receive(self, until_ns: int) -> Iterator[Reply]:
         """Replies as they come, until CLOCK_MONOTONIC says `until_ns`."""

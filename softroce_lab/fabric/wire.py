@@ -37,11 +37,13 @@ FILES = (LOG, SOCKET)  # in the lab's directory, to be announced in the ledger
 FRAME_BYTES = 4096
 TIMEOUT_S = 20.0  # to begin with it pins its memory: 12 s on a busy emulated machine
 
-_LEAST_FRAMES = 1 << 14  # 64 MiB
+_LEAST_FRAMES = 1 << 14  # that lie ready at all ports together
+_FEWEST_FRAMES = 1 << 11  # of the pool, on the smallest machine
 _MOST_PORT_FRAMES = 2048  # that lie ready at each port: 5 ms at 400,000 frames a second
 _LEAST_PORT_FRAMES = 256
 _SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/stage.cpp)
-_SPARE_PART = 8  # of the free memory, for ports that only changes may need
+_SPARE_PART = 16  # of the free memory, for what only changes may need
+_MOST_SPARE_FRAMES = 1 << 17  # 512 MiB
 _RETRY_S = 0.005
 _LISTEN_S = 0.2  # a stage that made its socket listens by then, or is dead
 _LOG_LINES = 3  # of a dead stage, in the error
@@ -68,23 +70,24 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
 def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
     """(frames of the pool, those that lie ready at each port).
 
-    `frames` are wanted for the shapes of a plan; what lies ready at its `ports` comes on top, and
-    room for changes: `spare_ports` may need sockets later, and get what a small part of the memory
-    can hold. The kernel adds some 110 bytes a frame for each port. UserError if the plan needs more
-    memory than a machine should give.
+    `frames` are wanted for the shapes of a plan, and what lies ready at its `ports` comes on top;
+    the rest is room for changes: a sixteenth of the free memory, 512 MiB at most, shared with the
+    `spare_ports` that may need sockets later. None of it is taken before a link is shaped. The
+    kernel adds some 110 bytes a frame for each port. UserError if the plan needs more memory than
+    a machine should give.
     """
     ready = _LEAST_FRAMES // max(1, ports + spare_ports)
     ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, ready))
-    whole = max(frames, _LEAST_FRAMES) + ports * (ready + _SEND_FRAMES)
+    needed = frames + ports * (ready + _SEND_FRAMES)
     available = available_bytes()
-    if whole * FRAME_BYTES > available // 2:
-        need, have = (units.format_bytes(size) for size in (whole * FRAME_BYTES, available))
+    if needed * FRAME_BYTES > available // 2:
+        need, have = (units.format_bytes(size) for size in (needed * FRAME_BYTES, available))
         raise UserError(
             f"queues and delays of this lab may hold {need}; {have} of memory are free",
             hint="shorter delays, lower rates, smaller limits, or fewer shaped links",
         )
-    spare = min(spare_ports * (ready + _SEND_FRAMES), available // _SPARE_PART // FRAME_BYTES)
-    return whole + spare, ready
+    spare = min(available // _SPARE_PART // FRAME_BYTES, _MOST_SPARE_FRAMES)
+    return needed + max(spare, _FEWEST_FRAMES), ready
 
 
 def available_bytes() -> int:
@@ -225,7 +228,8 @@ def _no_room(refusal: NoRoom) -> UserError:
         f"queue and delay of this link may hold {refusal.needed} frames, "
         f"{refusal.needed * mib:.0f} MiB; the wire stage has {refusal.available} left of "
         f"{refusal.all}, {refusal.all * mib:.0f} MiB",
-        hint="a shorter delay, a lower rate, or a smaller limit",
+        hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
+        "(lab up FILE --faults PROFILE) gets what it needs",
     )
 
 

@@ -53,8 +53,9 @@ class PortFigures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageFigures:
-    """What became of frames on their way to the wire stage, and through it, in one run."""
+    """What became of frames between links: at switches, and on the way to the wire stage."""
 
     fifo: bool  # whether it ran under SCHED_FIFO
     cpu_share: float  # of one core
     lost: int  # by the machine: before the stage saw them, or because it was dead
+    no_route: int = 0  # frames for which a switch had no way left: what links that are down cost

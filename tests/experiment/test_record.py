@@ -67,6 +67,7 @@ def transfer_run(transport, *, sent=(), received=(), events=None, dropped=None):
         ports=[],
         stage=StageFigures(fifo=True, cpu_share=0.0, lost=0),
         idle_rules=[],
+        faults=list(PLAN.faults),
         fidelity=Fidelity(()),
     )
 
