@@ -27,6 +27,9 @@ _EXAMPLES = {
     "loss": "loss random 1%",
     "reorder": "reorder 1% by 100us",
     "rate": "rate 200Mbit limit 100",
+    "limit": "rate 200Mbit limit 100",
+    "ecn": "rate 200Mbit limit 100 ecn 30",
+    "trim": "rate 200Mbit limit 100 trim",
     "delay": "delay 10ms 2ms",
     "jitter": "delay 10ms 2ms",
     "distribution": "delay 10ms 2ms distribution normal",
@@ -38,6 +41,9 @@ _OWN = {  # words that belong to the one before them
     "rate": BESIDE["rate"],
     "delay": BESIDE["delay"],
 }
+_HOME = {key: word for word, keys in BESIDE.items() for key in keys}
+_OF_RULES = ("at", "for", "every", "key")
+_LINK_FIRST = "LINK comes first: 'leaf1<->spine1' loss 1%; '*' for all links"
 _ORDER_OF_DELAY = ("allow", "preserve")
 
 
@@ -99,6 +105,10 @@ def parse_impairments(words: Sequence[str]) -> Impairments:
             raise UserError(f"{key!r} stands twice")
         else:
             data[key] = _value(word, rest)
+    for key, home in _HOME.items():
+        if key in data and home not in data:
+            what = f"{key!r} without a {home}"
+            raise UserError(what, hint=f"name the {home} again: {_EXAMPLES[key]}")
     return validate(Impairments, Source(None, data, {}, {}))
 
 
@@ -117,8 +127,7 @@ def _split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Each word that begins something, with what follows it."""
     if not words:
         raise UserError("no fault is named", hint="such as: loss random 1%")
-    if words[0] not in _WORDS:
-        raise UserError(f"unknown fault {words[0]!r}", hint=did_you_mean(words[0], _WORDS))
+    _check_words(words)
     current, rest = words[0], list[str]()
     for word, following in itertools.zip_longest(words[1:], words[2:], fillvalue=""):
         if word in _WORDS and not _belongs(word, current, following):
@@ -127,6 +136,22 @@ def _split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         else:
             rest.append(word)
     yield current, rest
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """UserError for what stands in another place, or in none."""
+    for number, word in enumerate(words):
+        periodic = "periodic" in words[:number] and word == "every"
+        if word in _OF_RULES and not periodic:
+            hint = "write it into a file: lab up TOPOLOGY --faults FILE, or lab fault apply FILE"
+            raise UserError(
+                f"{word!r} belongs in a rule of a file, not in a live change", hint=hint
+            )
+        if "->" in word:
+            raise UserError(f"unexpected link {word!r}", hint=_LINK_FIRST)
+    if words[0] not in _WORDS:
+        near = _LINK_FIRST if words[0][:1].isdigit() else did_you_mean(words[0], _WORDS)
+        raise UserError(f"unknown fault {words[0]!r}", hint=near)
 
 
 def _belongs(word: str, current: str, following: str) -> bool:
@@ -138,9 +163,11 @@ def _belongs(word: str, current: str, following: str) -> bool:
 
 def parse_cleared(words: Sequence[str]) -> tuple[Word, ...]:
     """The effects that `lab fault clear LINK WORD ...` names; UserError."""
-    home = {key: word for word, keys in BESIDE.items() for key in keys}
     for word in words:
-        if word not in (*EFFECTS, *home):
+        home = _HOME.get(word)
+        if home is not None and home not in words:
+            hint = f"set the {home} again without it, or clear the whole {home}"
+            raise UserError(f"{word!r} is a part of {home!r}", hint=hint)
+        if home is None and word not in EFFECTS:
             raise UserError(f"unknown fault {word!r}", hint=did_you_mean(word, EFFECTS))
-    named = {home.get(word, word) for word in words}
-    return cast("tuple[Word, ...]", tuple(word for word in EFFECTS if word in named))
+    return cast("tuple[Word, ...]", tuple(word for word in EFFECTS if word in words))

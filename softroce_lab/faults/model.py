@@ -125,6 +125,8 @@ class Loss(Compact):
         """`random 1%`, `gemodel 1% 25%` and, as tc has it, `1%`."""
         word, *rest = words if words and words[0][:1].isalpha() else ["random", *words]
         if word == "random" and len(rest) > 1:
+            if rest[1][:1].isalpha():
+                raise UserError(f"unexpected {rest[1]!r} after a loss", hint="a percentage is all")
             what = "loss random with a correlation is not supported"
             raise UserError(what, hint="loss gemodel and loss burst make runs")
         if word == "blackout":

@@ -25,6 +25,9 @@ class ProfileFile(Model):
 def load(where: str | os.PathLike[str]) -> FaultRules:
     """Read a profile by path, or a ready one by name; UserError with file, line and column."""
     source = yaml_source.read(find(where, paths.FAULTS, "fault profile"))
+    if "topology" in source.data:
+        hint = "lab up FILE brings it up, with the faults that it holds"
+        raise source.error((), "this is a topology, not a fault profile", hint=hint)
     return FaultRules(tuple(validate(ProfileFile, source).faults), source)
 
 

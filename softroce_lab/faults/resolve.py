@@ -7,6 +7,7 @@ import dataclasses
 import fnmatch
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
 from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, turn, word_of
 from softroce_lab.faults.lower import Lowered, lower, remembers
-from softroce_lab.faults.model import FaultRule, Impairments, LinkImpairments
+from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan, Port
@@ -168,6 +169,11 @@ def _at_links(group: LinkFaults, ground: Ground) -> Iterator[Placed]:
 
 def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Placed]:
     halves = [half for link in ground.plan.links for half in link.halves]
+    names = {rule.name: None for rule in group.rules}
+    if names and names.keys() <= taken:
+        what = f"applied already: there are faults of the names {listed(list(names))}"
+        hint = "clear those first; `lab fault show` tells where they are"
+        raise group.source.error(group.place, what, hint=hint)
     for index, rule in enumerate(group.rules):
         where = (*group.place, index)
         if rule.name in taken:
@@ -214,9 +220,19 @@ def links_of(plan: Plan, pattern: str) -> tuple[int, ...]:
     halves = [half for link in plan.links for half in link.halves]
     found = _matches(parsed, plan, halves)
     if not found:
-        names = listed([node.name for node in plan.nodes])
-        raise UserError(f"{pattern!r} matches no link", hint=f"the nodes are {names}")
+        raise UserError(f"{pattern!r} matches no link", hint=_slip(pattern, plan))
     return tuple(sorted(found))
+
+
+def _slip(pattern: str, plan: Plan) -> str:
+    """What may have been meant by a pattern that matches no link."""
+    if pattern in (*EFFECTS, *BESIDE["rate"], *BESIDE["delay"], "up"):
+        return f"LINK comes first, '*' for all: '*' {pattern}"
+    for hyphens in re.finditer("-+", pattern):
+        left, right = pattern[: hyphens.start()], pattern[hyphens.end() :]
+        if _chosen(left, plan) and _chosen(right, plan):
+            return f"'{left}<->{right}' for both directions, '{left}->{right}' for one"
+    return f"the nodes are {listed([node.name for node in plan.nodes])}"
 
 
 def _matches(pattern: LinkPattern | str, plan: Plan, halves: Sequence[Half]) -> set[int]:

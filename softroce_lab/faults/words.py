@@ -24,7 +24,8 @@ MAX_NUMBERS = 4096  # that one entry may name
 MAX_DELAY_NS = 3600 * 10**9
 MAX_TIME_NS = 10**18  # 31 years
 
-_SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?))(?: |$))")
+_SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?|bps))(?: |$))")
+_BPS = re.compile(r"([kKmMgGtT]?i?)(bps)$", re.ASCII)
 _RANGE = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
 
 
@@ -144,7 +145,12 @@ def _parse_length(value: object) -> int:
 
 
 def _parse_rate(value: object) -> int:
-    rate_bps = units.parse_rate_bps(_text(value, "rate", "200Mbit"))
+    text = _text(value, "rate", "200Mbit")
+    if bps := _BPS.search(text.rstrip()):
+        what = f"rate {text!r} has an unknown unit {bps[0]!r}"
+        bits = f"{bps[1].replace('K', 'k')}bit"
+        raise UserError(what, hint=f"bps is bytes to tc and bits to everyone else: use {bits}")
+    rate_bps = units.parse_rate_bps(text)
     if rate_bps >= 2**63:
         raise UserError(f"rate {value!r} is too high")
     return rate_bps

@@ -21,4 +21,7 @@ def load(
     `name` and `seed` override the file's. UserError with file, line and column if it is wrong.
     """
     source = yaml_source.read(find(where, paths.TOPOLOGIES, "topology"))
+    if "faults" in source.data and not {"name", "topology"} & source.data.keys():
+        hint = "lab up TOPOLOGY --faults FILE; or, while a lab is up, lab fault apply FILE"
+        raise source.error((), "this is a fault profile, not a topology", hint=hint)
     return resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)

@@ -102,6 +102,7 @@ def _located(source: Source, error: ErrorDetails) -> UserError:
 _WORDS: dict[str, Callable[[ErrorDetails], str]] = {
     "missing": lambda e: f"key {e['loc'][-1]!r} is missing",
     "string_type": lambda e: f"expected text, found {_shown(e)}",
+    "bool_type": lambda e: f"expected true or false, found {_shown(e)}",
     "int_type": lambda e: f"expected a whole number, found {_shown(e)}",
     "list_type": lambda e: f"expected a list, found {_shown(e)}",
     "dict_type": lambda e: f"expected keys and values, found {_shown(e)}",

@@ -70,7 +70,7 @@ def test_a_profile_is_added(up, tmp_path):
     assert [each["rule"] for each in document["faults"]] == ["live:loss", "noise"]
     again = up("apply", str(tmp_path / "noise.yaml"))
     assert again.returncode == 2
-    assert "'noise' is used twice" in again.stderr
+    assert "applied already" in again.stderr
 
 
 def test_a_timeline_of_links_that_go_down_is_for_lab_up(up, tmp_path):

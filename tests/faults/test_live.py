@@ -75,7 +75,9 @@ def test_down_and_up_take_both_directions() -> None:
 
 def test_clearing_takes_the_words_that_are_named_or_all() -> None:
     plan = after(ARMED, "delay 10ms rate 1gbit")
-    assert on(clear_on(plan, UP, parse_cleared(["limit", "loss"]))) == ["live:delay: delay 10ms"]
+    assert on(clear_on(plan, UP, parse_cleared(["limit", "rate", "loss"]))) == [
+        "live:delay: delay 10ms"
+    ]
     assert on(clear_on(plan, UP)) == []
     assert len(clear_on(plan, UP).faults) == len(ARMED.faults) - 1
 
@@ -97,6 +99,7 @@ def test_the_digest_is_that_of_the_new_plan() -> None:
         ("drop only control drop tail 1", ["drop only control", "drop tail 1"]),
         ("drop message 1 packet 2 iter 1 loss 1%", ["drop message 1 packet 2 iter 1",
                                                     "loss random 1%"]),
+        ("loss periodic every 10 length 2", ["loss periodic 10 2"]),
         ("delay 10 ms 2 ms", ["delay 10ms 2ms"]),
     ],
 )  # fmt: skip
@@ -115,12 +118,19 @@ def test_words_as_tc_takes_them(words: str, shown: list[str]) -> None:
         ("up down", "'down' stands twice"),
         ("down 3", "unexpected '3'"),
         ("limit 100", "'limit' without a rate"),
-        ("trim", "'trim' without a rate"),
-        ("jitter 1ms", "'jitter' without a delay"),
+        ("loss 5% at 3s", "'at' belongs in a rule of a file, not in a live change\n  hint: write"),
+        ("for 1s loss 5%", "'for' belongs in a rule of a file"),
+        ("loss periodic 10 offset 1 at 1s", "'at' belongs in a rule of a file"),
+        ("loss 5% 25%", "loss random with a correlation is not supported"),
+        ("loss 5% often", "unexpected 'often' after a loss"),
+        ("1% leaf1<->spine1", "unexpected link 'leaf1<->spine1'\n  hint: LINK comes first"),
+        ("1%", "unknown fault '1%'\n  hint: LINK comes first"),
+        ("jitter 1ms", "'jitter' without a delay\n  hint: name the delay again: delay 10ms 2ms"),
+        ("trim", "'trim' without a rate\n  hint: name the rate again: rate 200Mbit limit 100 trim"),
         ("delay 10ms jiter 2ms", "unexpected 'jiter'\n  hint: did you mean 'jitter'?"),
         ("delay", "'delay' has no value after it\n  hint: such as: delay 10ms 2ms"),
         ("delay 1ms corrupt", "'corrupt' has no value after it\n  hint: such as: corrupt 1%"),
-        ("rate 1gbit delay 1ms ecn", "'ecn' has no value after it\n  hint: such as: ecn 100"),
+        ("rate 1gbit delay 1ms ecn", "'ecn' has no value after it\n  hint: such as: rate 200Mbit"),
         ("delay -10ms", "time '-10ms' is negative"),
         ("drop iter 1", "drop does not say which packets"),
         ("loss 1", "percentage '1' has no unit"),
@@ -139,6 +149,15 @@ def test_what_stays_may_not_be_left_without_what_it_needs() -> None:
     plan = after(PLAN, "delay 10ms reorder 1%")
     with pytest.raises(UserError, match="reorder lets packets skip the delay"):
         clear_on(plan, UP, ("delay",))
+
+
+@pytest.mark.parametrize(
+    ("word", "home"), [("ecn", "rate"), ("limit", "rate"), ("trim", "rate"), ("jitter", "delay")]
+)
+def test_a_part_of_an_effect_is_not_cleared_with_the_whole(word: str, home: str) -> None:
+    with pytest.raises(UserError, match=f"^'{word}' is a part of '{home}'") as caught:
+        parse_cleared(["loss", word])
+    assert caught.value.hint == f"set the {home} again without it, or clear the whole {home}"
 
 
 def test_unknown_words_to_clear() -> None:

@@ -136,7 +136,18 @@ def test_words_and_maps_mean_the_same(spellings: tuple[str, ...]) -> None:
         ("loss: 1%\njitter: 1ms", "4:1: 'jitter' without a delay"),
         ("delay: 10ms 1ms\njitter: 1ms", "4:1: 'jitter' stands twice, here and in 'delay'"),
         ("rate: 200", "3:7: rate '200' has no unit"),
-        ("rate: 200bps", "3:7: rate '200bps' has an unknown unit 'bps'"),
+        (
+            "rate: 200bps",
+            "3:7: rate '200bps' has an unknown unit 'bps'\n  hint: bps is bytes to tc "
+            "and bits to everyone else: use bit",
+        ),
+        (
+            "rate: 200 Mbps",
+            "3:7: rate '200Mbps' has an unknown unit 'Mbps'\n  hint: bps is bytes "
+            "to tc and bits to everyone else: use Mbit",
+        ),
+        ("rate: 2Kbps limit 5", "3:7: rate '2Kbps' has an unknown unit 'Kbps'"),
+        ("down: yes", "3:7: expected true or false, found 'yes'"),
         ("loss: 1%\nlimit: 100", "4:1: 'limit' without a rate"),
         ("loss: 1%\necn: 100", "4:1: 'ecn' without a rate"),
         ("loss: 1%\ntrim: true", "4:1: 'trim' without a rate"),

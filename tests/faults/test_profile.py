@@ -68,6 +68,7 @@ def test_every_ready_profile_is_tried() -> None:
         ("", ": is empty"),
         ("rules: []", ":1:1: unknown key 'rules'\n  hint: known: faults"),
         ("faults: []", ":1:9: expected at least 1 entry, found 0"),
+        ("name: x\ntopology: {}\nfaults: []", ":1:1: this is a topology, not a fault profile"),
         ("faults: {}", ":1:9: expected a list, found a mapping"),
         ("faults:\n- {name: a, links: a->b}", ":2:3: the rule has no effect"),
         ("faults:\n- name: a\n  links: a->b\n  loss: 1", ":4:9: percentage '1' has no unit"),

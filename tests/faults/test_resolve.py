@@ -294,6 +294,7 @@ def test_impairments_of_one_direction() -> None:
         ("leaf1<->h[12]", ["h1->leaf1", "leaf1->h1", "h2->leaf1", "leaf1->h2"]),
         ("h1", ["h1->leaf1", "leaf1->h1"]),
         ("h1:eth1", ["h1->leaf1", "leaf1->h1"]),
+        ("*", [f"{a.node}->{b.node}" for link in PLAN.links for _, a, b in link.halves]),
     ],
 )
 def test_links_that_a_command_names(pattern: str, expected: list[str]) -> None:
@@ -305,7 +306,11 @@ def test_links_that_a_command_names(pattern: str, expected: list[str]) -> None:
     ("pattern", "error"),
     [
         ("h1->h2", "'h1->h2' matches no link"),
-        ("h9", "'h9' matches no link"),
+        ("h9", "'h9' matches no link\n  hint: the nodes are h1, "),
+        ("loss", "'loss' matches no link\n  hint: LINK comes first, '*' for all: '*' loss"),
+        ("leaf1-spine1", "'leaf1-spine1' matches no link\n  hint: 'leaf1<->spine1' for both"),
+        ("leaf*--spine*", "'leaf*--spine*' matches no link\n  hint: 'leaf*<->spine*' for both"),
+        ("leaf1-spine9", "'leaf1-spine9' matches no link\n  hint: the nodes are "),
         ("h1:", "'h1:' is not a pattern of links, nodes or ports"),
         ("h1->", "'h1->' is not a pattern of links"),
         ("", "'' is not a pattern"),
@@ -328,7 +333,14 @@ def test_a_name_used_twice() -> None:
         resolved(rule("h1->*"), rule("h2->*"))
     once = faults.arm(PLAN, FaultRules((rule("h1->*"),)))
     with pytest.raises(UserError, match="rule name 'r' is used twice"):
-        faults.arm(once, FaultRules((rule("h2->*"),)))
+        faults.arm(once, FaultRules((rule("h2->*", "new"), rule("h2->*"))))
+
+
+def test_a_profile_applied_twice() -> None:
+    rules = FaultRules((rule("h1->*", "one"), rule("h2->*", "two")))
+    with pytest.raises(UserError, match=r"^applied already: .* one, two\n") as caught:
+        faults.arm(faults.arm(PLAN, rules), rules)
+    assert "lab fault show" in str(caught.value.hint)
 
 
 def test_eight_rules_fit_a_directed_link_and_nine_do_not() -> None:

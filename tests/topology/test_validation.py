@@ -19,6 +19,7 @@ class Inner(Model):
 
 class Outer(Model):
     text: str = ""
+    flag: bool = False
     number: Annotated[int, Field(ge=1, le=9)] = 1
     pair: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(default=[1, 2])
     inner: Inner = Inner()
@@ -35,6 +36,7 @@ def refusal(text: str) -> str:
     ("text", "error"),
     [
         ("text: 5", "x.yaml:1:7: expected text, found 5"),
+        ("flag: yes", "x.yaml:1:7: expected true or false, found 'yes'"),
         ("number: five", "x.yaml:1:9: expected a whole number, found 'five'"),
         ("number: true", "x.yaml:1:9: expected a whole number, found true or false"),
         ("number: 0", "x.yaml:1:9: number 0 is below 1"),
