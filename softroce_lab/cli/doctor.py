@@ -36,8 +36,9 @@ def doctor(
 
 def _print(finding: examiner.Finding) -> None:
     missing = "MISSING" if finding.required else "absent"
-    print(f"{'ok' if finding.found else missing:8} {finding.capability:24} {finding.detail}")
-    if not finding.found:
+    state = "ok" if finding.found else missing if finding.tried else "?"
+    print(f"{state:8} {finding.capability:24} {finding.detail}")
+    if finding.tried and not finding.found:
         said = {"for": finding.why, "without": finding.without, "get": finding.how}
         for word, text in said.items():
             if text:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf, bpf_probe, lacks, links, monitor, netns, syscalls, xsk
+from softroce_lab.fabric import bpf, bpf_probe, lacks, links, monitor, netns, syscalls, wire, xsk
 from softroce_lab.fabric.bpf_image import Loaded
 from softroce_lab.fabric.xdp_compile import compile_image
 from softroce_lab.paths import native_program
@@ -42,6 +42,7 @@ class Finding:
     """One capability."""
 
     capability: str
+    tried: bool  # without the rights of root it tells nothing
     found: bool
     required: bool  # there is no lab without it
     why: str  # what needs it
@@ -57,14 +58,35 @@ class _Probe:
     why: str
     how: str
     required: bool = True
+    privileged: bool = True  # only root may try it
 
     def run(self) -> Finding:
+        """Try it."""
         try:
-            found, detail = True, self.attempt() or "found"
+            return self._finding(found=True, detail=self.attempt() or "found")
+        except PermissionError as error:
+            how = self.how if _ROOT in self.how else f"{_ROOT}; or {self.how}"
+            return self._finding(detail=str(error), how=how)
         except (OSError, LabError, ImportError) as error:
-            found, detail = False, str(error).partition("\n")[0]
-        without = lacks.PRICES.get(self.capability, "")
-        return Finding(self.capability, found, self.required, self.why, without, self.how, detail)
+            return self._finding(detail=str(error).partition("\n")[0])
+
+    def skip(self) -> Finding:
+        """Leave it untried: it would fail for want of rights, whatever the machine can do."""
+        return self._finding(tried=False, detail="not tried", how=_ROOT)
+
+    def _finding(
+        self, *, detail: str, how: str | None = None, found: bool = False, tried: bool = True
+    ) -> Finding:
+        return Finding(
+            capability=self.capability,
+            tried=tried,
+            found=found,
+            required=self.required,
+            why=self.why,
+            without=lacks.PRICES.get(self.capability, ""),
+            how=how or self.how,
+            detail=detail,
+        )
 
 
 def examine() -> list[Finding]:
@@ -77,7 +99,11 @@ def _examine_aside() -> list[Finding]:
     with contextlib.suppress(OSError):  # the probes tell what could not be done
         syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
         syscalls.mount("", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-    return [probe.run() for probe in _PROBES]
+    rights = _RIGHTS.run()
+    rest = (
+        probe.run() if rights.found or not probe.privileged else probe.skip() for probe in _PROBES
+    )
+    return [rights, *rest]
 
 
 def _capabilities() -> str:
@@ -215,8 +241,8 @@ def _native_module() -> None:
     importlib.import_module("softroce_lab._native")
 
 
-def _monitor() -> str:
-    return str(native_program(monitor.PROGRAM))
+def _native_program(name: str) -> Callable[[], str]:
+    return lambda: str(native_program(name))
 
 
 def _real_time() -> None:
@@ -233,13 +259,14 @@ def _program(name: str) -> Callable[[], str]:
     return attempt
 
 
+_RIGHTS = _Probe("the rights of root", _capabilities, "namespaces, links and BPF programs", _ROOT)
+
 _PROBES = (
-    _Probe("the rights of root", _capabilities, "namespaces, links and BPF programs", _ROOT),
     _Probe(
         "network namespaces",
         _network_namespace,
         "each node is one, known by its cookie",
-        _KERNEL.format("CONFIG_NET_NS, 5.14 or later,"),
+        _KERNEL.format("CONFIG_NET_NS, 5.14 or later"),
     ),
     _Probe(
         "nameless files in /run",
@@ -273,7 +300,7 @@ _PROBES = (
         lacks.RING_BUFFERS,
         _ring_buffer,
         "carry the record of every injected drop",
-        _KERNEL.format("BPF ring buffers, 5.8 or later,"),
+        _KERNEL.format("BPF ring buffers, 5.8 or later"),
         required=False,
     ),
     _Probe("XDP on veth", _xdp, "the switches' programs run there", _KERNEL.format("XDP")),
@@ -309,12 +336,21 @@ _PROBES = (
         _native_module,
         "the RNIC engine of every host",
         "start with ./lab, which builds it",
+        privileged=False,
     ),
     _Probe(
         "the native monitor",
-        _monitor,
+        _native_program(monitor.PROGRAM),
         "writes down the injected drops",
         "start with ./lab, which builds it",
+        privileged=False,
+    ),
+    _Probe(
+        "the native wire stage",
+        _native_program(wire.PROGRAM),
+        "delays, rates, duplicates and reordering",
+        "start with ./lab, which builds it",
+        privileged=False,
     ),
     _Probe(
         "real-time scheduling",
@@ -329,6 +365,7 @@ _PROBES = (
         "TCP and UDP for comparison in lab bench path",
         "apt install iperf3",
         required=False,
+        privileged=False,
     ),
     _Probe(
         "tshark",
@@ -336,5 +373,6 @@ _PROBES = (
         "an independent reader of captures",
         "apt install tshark",
         required=False,
+        privileged=False,
     ),
 )

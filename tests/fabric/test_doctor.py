@@ -45,5 +45,8 @@ def test_without_rights_it_finds_out_and_exits_with_3(run_lab, nobody):
     document = json.loads(result.stdout)
     assert result.returncode == 3
     assert not document["healthy"]
-    missing = {c["capability"] for c in document["capabilities"] if not c["found"]}
-    assert {"the rights of root", "network namespaces", "AF_XDP sockets"} <= missing
+    missing = {c["capability"]: c for c in document["capabilities"] if not c["found"]}
+    assert missing["the rights of root"]["tried"]
+    for name in ("network namespaces", "AF_XDP sockets"):
+        assert not missing[name]["tried"]
+        assert missing[name]["how"] == missing["the rights of root"]["how"]
