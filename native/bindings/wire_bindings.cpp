@@ -153,7 +153,7 @@ void bind_wire(nb::module_& m) {
         std::vector<std::uint8_t> bytes = copied(frame);
         const std::size_t left = wire::trimmed_bytes(bytes.data(), bytes.size());
         if (left == 0) return frame;
-        wire::trim(bytes.data());
+        wire::trim(bytes.data(), bytes.size());
         return as_bytes(bytes, left);
       },
       "frame"_a, "The frame without its data, if it is a whole data packet of ours.");

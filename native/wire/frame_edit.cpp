@@ -54,6 +54,14 @@ std::size_t trimmed_over(const std::uint8_t* frame, std::size_t bytes) {
   return bytes > kLeft && Ip::is_plain_udp(ip) && is_whole_data(ip + Ip::kBytes) ? kLeft : 0;
 }
 
+// `bytes` of the frame may reach beyond its packet: Ethernet pads.
+template <typename Ip>
+bool icrc_is_right(const std::uint8_t* frame, std::size_t bytes) {
+  const std::size_t end = kEthernetBytes + Ip::packet_bytes(frame + kEthernetBytes);
+  if (end > bytes) return false;
+  return icrc_of_frame(frame, end) == load<std::uint32_t>(frame + end - kIcrcBytes);
+}
+
 }  // namespace
 
 bool ecn_capable(const std::uint8_t* frame, std::size_t bytes) {
@@ -69,7 +77,9 @@ std::size_t trimmed_bytes(const std::uint8_t* frame, std::size_t bytes) {
   return is_ipv6(frame) ? trimmed_over<Ipv6>(frame, bytes) : 0;
 }
 
-void trim(std::uint8_t* frame) {
+void trim(std::uint8_t* frame, std::size_t bytes) {
+  const bool right =
+      is_ipv4(frame) ? icrc_is_right<Ipv4>(frame, bytes) : icrc_is_right<Ipv6>(frame, bytes);
   std::uint8_t* ip = frame + kEthernetBytes;
   const std::size_t ip_bytes = is_ipv4(frame) ? Ipv4::kBytes : Ipv6::kBytes;
   std::uint8_t* udp = ip + ip_bytes;
@@ -84,8 +94,9 @@ void trim(std::uint8_t* frame) {
   store16(udp + 6, 0);  // no checksum, over IPv6 neither (RFC 6936): the ICRC covers the packet
   bth[1] &= static_cast<std::uint8_t>(~kPadBits);
   lab[1] |= LAB_HDR_TRIMMED;
-  const std::size_t bytes = kEthernetBytes + ip_bytes + kBehindIp;
-  store(frame + bytes - kIcrcBytes, icrc_of_frame(frame, bytes).value_or(0));
+  const std::size_t left = kEthernetBytes + ip_bytes + kBehindIp;
+  const std::uint32_t icrc = icrc_of_frame(frame, left).value_or(0);
+  store(frame + left - kIcrcBytes, right ? icrc : ~icrc);
 }
 
 }  // namespace softroce::wire

@@ -16,7 +16,8 @@ void mark_ce(std::uint8_t* frame);
 // What trimming leaves of a frame: its headers up to ours, and an ICRC. 0: it is none of our data
 // packets, or trimmed already.
 std::size_t trimmed_bytes(const std::uint8_t* frame, std::size_t bytes);
-// Cuts a frame for which `trimmed_bytes` is not 0: new lengths, checksum, DSCP and ICRC.
-void trim(std::uint8_t* frame);
+// Cuts a frame of `bytes` for which `trimmed_bytes` is not 0: new lengths, checksum, DSCP and ICRC.
+// The ICRC of a packet that was corrupted before stays wrong.
+void trim(std::uint8_t* frame, std::size_t bytes);
 
 }  // namespace softroce::wire

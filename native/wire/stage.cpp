@@ -183,13 +183,14 @@ void Stage::offer(std::uint32_t frame, std::uint32_t link, const lab_leg& leg, T
   std::uint8_t* bytes = area_.at(held.address);
   ShapedLink& shaped = line(link).link;
   Frame& known = held.frame;
-  known.ecn_capable = ecn_capable(bytes, known.length);
-  known.trimmed_length = static_cast<std::uint32_t>(trimmed_bytes(bytes, known.length));
+  const std::size_t whole = known.length;
+  known.ecn_capable = ecn_capable(bytes, whole);
+  known.trimmed_length = static_cast<std::uint32_t>(trimmed_bytes(bytes, whole));
   known.marked = known.trimmed = false;
   const bool taken = shaped.offer(known, leg, at, departures_) == Offered::taken;
   if (!taken) drop(frame);
   if (taken && known.marked) mark_ce(bytes);
-  if (taken && known.trimmed) trim(bytes);
+  if (taken && known.trimmed) trim(bytes, whole);
   settle(link);
 }
 

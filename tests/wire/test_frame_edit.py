@@ -96,6 +96,28 @@ def test_a_trimmed_packet_is_its_headers_and_valid(ends, size):
 
 
 @FAMILIES
+@pytest.mark.parametrize("from_end", [1, 500, 1000 + 40 - 11])
+def test_a_corrupted_packet_stays_corrupted_when_it_is_trimmed(ends, from_end):
+    """In its ICRC, its data, or the header that trimming leaves."""
+    frame = bytearray(data(ends, 1000))
+    frame[-from_end] ^= 1
+    trimmed = _native.trim_frame(bytes(frame))
+    assert len(trimmed) == HEADERS[version(frame)] + 4
+    assert _native.decode_frame(trimmed, striped=True) == "rx_wrong_icrc"
+
+
+def test_padding_behind_a_packet_is_no_part_of_its_icrc():
+    frame = data(V4, 1)
+    assert _native.trim_frame(frame + bytes(8)) == _native.trim_frame(frame)
+
+
+@FAMILIES
+def test_a_marked_packet_is_trimmed_as_a_valid_one(ends):
+    trimmed = _native.trim_frame(_native.mark_ce(data(ends, ecn=1)))
+    assert _native.decode_frame(trimmed, striped=True)["payload"] == b""
+
+
+@FAMILIES
 def test_a_trimmed_packet_is_not_trimmed_again(ends):
     trimmed = _native.trim_frame(data(ends))
     assert _native.trim_frame(trimmed) == trimmed
