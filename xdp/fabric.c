@@ -208,11 +208,12 @@ static inline void number_relatively(struct decision *on) {
   packet->relative_psn = ((packet->psn - known->first_psn) & LAB_24_BITS) + 1;
 }
 
-/* Whether a packet that goes by one of the link's names is to be dropped. */
+/* Whether a packet that goes by one of the link's names is to be dropped, if the link is up. */
 static inline int hits_name(const struct lab_fault_set *set, u32 slot, struct decision *on,
                             u64 now_ns) {
   struct lab_name_key key = {.link_slot = slot};
 
+  if (set->needs & LAB_NEED_DOWN && lab_link_is_down(set, now_ns, &on->verdict)) return 0;
   LAB_ROLLED
   for (u32 i = 0; i < LAB_NAME_TUPLES; i++) {
     struct lab_named *named;
@@ -229,6 +230,11 @@ static inline int hits_name(const struct lab_fault_set *set, u32 slot, struct de
   return 0;
 }
 
+/* Where the ICRC of a RoCE packet, else a checksum of layer 4, begins to cover it. */
+static inline u32 covered_from(const struct lab_frame *frame) {
+  return frame->l4_offset + (frame->roce ? 8 + sizeof(struct lab_bth) : 0);
+}
+
 /* What the rules in `slot` do to this frame. */
 static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decision *on,
                           struct lab_counters *count) {
@@ -242,6 +248,9 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
   if (set->needs & LAB_NEED_RELATIVE) number_relatively(on);
   if (!hits_name(set, slot, on, now_ns))
     lab_fault_decide(set, state, &on->packet, now_ns, &on->verdict);
+  /* A frame that has no bit to flip is not corrupted, whatever its rule drew. */
+  on->verdict.effects &=
+      ~LAB_EFFECT_CORRUPT | -(u32)lab_less(covered_from(&on->frame), on->frame.ip_end);
   if (on->verdict.effects) log_effects(on, link, count);
 }
 
@@ -268,7 +277,7 @@ static inline u32 meet(struct xdp_md *ctx, u32 link, struct decision *on,
   return armed;
 }
 
-/* Flips one bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
+/* Flips one of the bits that are covered. */
 static inline void corrupt(struct xdp_md *ctx, u32 begin, u32 end, u64 draw) {
   u32 bytes = end - begin;
   u32 bit;
@@ -490,9 +499,8 @@ static inline int enter_link(struct decision *on, struct lab_counters *count) {
   return 0;
 }
 
-/* Flips a bit where the ICRC of a RoCE packet, else a checksum of layer 4, covers it. */
 static inline void corrupt_twice(struct xdp_md *ctx, const struct decision *on) {
-  u32 begin = on->frame.l4_offset + (on->frame.roce ? 8 + sizeof(struct lab_bth) : 0);
+  u32 begin = covered_from(&on->frame);
 
   LAB_ROLLED
   for (u32 leg = 0; leg < 2; leg++)

@@ -36,7 +36,7 @@ enum lab_fault_model {
   LAB_LINK_DOWN = 4,     /* as random; its effects say that the link is down */
   LAB_CORRUPT = 5,       /* flip a bit below `threshold` */
   LAB_DUPLICATE = 6,     /* below `threshold` */
-  LAB_REORDER = 7,       /* below `threshold`; a: the first a-1 after a chosen one are none */
+  LAB_REORDER = 7,       /* below `threshold`; a: the first a-1, and so after each, are none */
 };
 
 /* What a rule did to a packet; bits of lab_verdict.effects and of struct lab_wire_meta. */
@@ -113,6 +113,7 @@ enum lab_fault_need {
   LAB_NEED_TIME = 1,     /* a rule has a window */
   LAB_NEED_RELATIVE = 2, /* a rule asks for relative numbers */
   LAB_NEED_FILTER = 4,   /* a rule does not look at every packet */
+  LAB_NEED_DOWN = 8,     /* the link has names, and goes down: the first rules say when */
 };
 
 #define LAB_NAME_TUPLES 4
@@ -206,6 +207,26 @@ LAB_PURE int lab_window_acts(const struct lab_window *window, lab_u64 now_ns) {
   return !window->length_ns || since < window->length_ns;
 }
 
+/* Whether the link is down, which goes before everything, its names too. Only if the set needs it:
+ * else the rules find out themselves, which come behind the names. */
+LAB_PURE lab_u64 lab_link_is_down(const struct lab_fault_set *set, lab_u64 now_ns,
+                                  struct lab_verdict *verdict) {
+  verdict->step = 0;
+  LAB_ROLLED
+  for (lab_u32 i = 0; i < LAB_FAULT_RULES; i++) {
+    if (i >= set->count || set->rule[i].model != LAB_LINK_DOWN) break;
+    verdict->step |= lab_window_acts(&set->rule[i].window, now_ns);
+  }
+  return *(volatile lab_u64 *)&verdict->step;
+}
+
+/* Whether `iters` hold the transmission after `before` others; beyond the 64th, "every" does. */
+LAB_PURE lab_u64 lab_iters_hold(lab_u64 iters, lab_u64 before) {
+  lab_u64 listed = iters >> (before & 63) & (1 ^ lab_nonzero(before >> 6));
+
+  return (listed & 1) | (1 ^ lab_nonzero(~iters));
+}
+
 LAB_PURE int lab_filter_passes(const struct lab_filter *filter, const struct lab_packet *packet) {
   lab_u64 differs = (filter->opcode ^ packet->opcode) & filter->opcode_mask;
 
@@ -214,7 +235,7 @@ LAB_PURE int lab_filter_passes(const struct lab_filter *filter, const struct lab
   differs |= (filter->message ^ packet->id.message) & filter->message_mask;
   differs |= 1 ^ lab_nonzero(filter->kinds & packet->kind_bit);
   differs |= lab_less(filter->tail, packet->tail);
-  differs |= 1 ^ (filter->iters >> (packet->id.attempt & 63) & 1);
+  differs |= 1 ^ lab_iters_hold(filter->iters, packet->id.attempt);
   return !differs;
 }
 
@@ -265,7 +286,7 @@ LAB_PURE lab_u64 lab_rule_hits(const struct lab_fault_rule *rule, struct lab_fau
   if (model == LAB_LOSS_GEMODEL || model == LAB_LOSS_BURST) return lab_chain_hits(rule, state, own);
   if (model == LAB_LOSS_PERIODIC)
     return rule->a && seen >= rule->c && (seen - rule->c) % rule->a < rule->b;
-  if (model == LAB_REORDER && own->last && seen + 1 - own->last < rule->a) return 0;
+  if (model == LAB_REORDER && seen + 1 - own->last < rule->a) return 0;
   return lab_fault_hits(draw, rule->threshold);
 }
 

@@ -63,8 +63,7 @@ LAB_PURE int lab_named_hits(struct lab_named *named, const struct lab_packet *pa
 
   if (timed && !lab_window_acts(&named->window, now_ns)) return 0;
   if (packet->id.kind == LAB_KIND_NONE) before = __sync_fetch_and_add(&named->seen, 1);
-  if (named->iters != LAB_CERTAIN && (before > 63 || !(named->iters >> (before & 63) & 1)))
-    return 0;
+  if (!lab_iters_hold(named->iters, before)) return 0;
   __sync_fetch_and_add(&named->hits, 1);
   return 1;
 }

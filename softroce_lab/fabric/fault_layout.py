@@ -37,7 +37,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # LAB_GOLDEN
 _KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
 _KINDS = {"data": 1, "control": 2, "report": 4, "other": 8}  # 1 << enum lab_kind
 _ALL_KINDS = 15
-_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER = 1, 2, 4  # enum lab_fault_need
+_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER, _NEED_DOWN = 1, 2, 4, 8  # enum lab_fault_need
 _NAME_MESSAGE, _NAME_RELATIVE, _NAME_ABSOLUTE = 1, 2, 3  # enum lab_name_tuple
 _DROP, _CORRUPT, _DUPLICATE, _REORDER, _DOWN = 1, 2, 4, 8, 16  # enum lab_effect
 _ONES = 2**32 - 1
@@ -195,6 +195,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
     needs = _NEED_TIME * any(not fault.window.always for fault in faults)
     needs += _NEED_RELATIVE * relative
     needs += _NEED_FILTER * any(not fault.filter.everything for fault in faults)
+    needs += _NEED_DOWN * bool(names and any(isinstance(f.effect, Down) for f in faults))
     jitter = next((f for f in faults if isinstance(f.effect, Delay) and f.effect.jitter_ns), None)
     tuples = bytes(sorted({kind for kind, _, _ in names}))
     value = _SET.pack(

@@ -196,7 +196,8 @@ class Reorder:
     """Packets that leave out of turn: tc-netem's `reorder PERCENT gap N`, or held back longer.
 
     With `extra_ns` 0 a chosen packet skips the link's delay; else it is delayed by so much more
-    while others pass it. With a gap of N the first N-1 packets after a chosen one are none.
+    while others pass it. With a gap of N the first N-1 packets, and those after a chosen one, are
+    none.
     """
 
     threshold: int

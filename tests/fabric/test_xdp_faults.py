@@ -264,6 +264,21 @@ def test_names_of_several_kinds_live_on_one_link(rig):
     assert positions(send(rig, [data(rig, n) for n in range(6)])) == {0, 4, 5}
 
 
+def test_a_link_that_is_down_takes_named_packets_too(rig):
+    """Down goes first: what is lost to it does not count as a transmission of the name's."""
+    window = Window(begin_ns=10**15, length_ns=10**9)
+    down = fault(rig, Down(), rule_id=1, window=window)
+    rig.xdp.set_faults([down, named(rig, rule_id=2, qpn=17, psn=5, absolute=True, iters=(1,))])
+    frame = roce(rig.address("h1"), rig.address("h2"), psn=5, qpn=17)
+    rig.xdp.restart(time.monotonic_ns() - 10**15 - 10**8)
+    assert send(rig, [frame] * 3) == []
+    assert rig.total("link_down") == 3
+    assert {each.rule_id: each.hits for each in rig.xdp.hits()[downlink(rig)]} == {1: 3, 2: 0}
+    rig.xdp.restart(time.monotonic_ns() - 10**15 - 2 * 10**9)
+    assert len(send(rig, [frame] * 3)) == 2
+    assert {each.rule_id: each.hits for each in rig.xdp.hits()[downlink(rig)]} == {1: 0, 2: 1}
+
+
 # --- Time ------------------------------------------------------------------------------------
 
 
@@ -329,6 +344,15 @@ def test_corruption_of_what_is_not_roce_spares_the_ip_header(rig):
     for sent, got in zip(frames, send(rig, frames), strict=True):
         assert [bit >= 8 * 34 for bit in differing_bits(sent[26:], got[26:])].count(False) <= 1
         assert sent[26:34] == got[26:34]
+
+
+def test_a_packet_without_a_bit_to_flip_is_not_corrupted(rig):
+    rig.xdp.set_faults([fault(rig, Corrupt(CERTAIN))])
+    frame = roce(rig.address("h1"), rig.address("h2"))
+    ends_with_bth = frame[:16] + struct.pack("!H", 20 + 8 + 12) + frame[18:]  # padding behind it
+    (got,) = send(rig, [ends_with_bth])
+    assert got[26:] == ends_with_bth[26:]
+    assert rig.total("corrupted") == 0
 
 
 # --- The wire stage --------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Step:
 
 
 def steps(effect: Effect) -> Iterator[Step]:
-    """Of the chain that the effect is, which begins in state 0."""
+    """Of the chain that the effect is."""
     match effect:
         case RandomLoss(threshold) | Corrupt(threshold) | Duplicate(threshold):
             yield from _either(0, probability(threshold), (0, 0))
@@ -61,6 +61,11 @@ def steps(effect: Effect) -> Iterator[Step]:
             yield from (Step(left, left - 1, False, 1.0) for left in range(1, gap))
         case _:
             raise ValueError(f"{effect} draws nothing")
+
+
+def first_state(effect: Effect) -> int:
+    """In which the chain begins: a gap lies before the first packet, too."""
+    return max(effect.gap - 1, 0) if isinstance(effect, Reorder) else 0
 
 
 def _either(state: int, q: float, following: tuple[int, int]) -> Iterator[Step]:
@@ -109,7 +114,7 @@ class Model:
         self._steps = list(steps(effect))
         states = 1 + max(step.state for step in self._steps)
         self._start = np.zeros(4 * states)
-        self._start[0] = 1.0
+        self._start[4 * first_state(effect)] = 1.0
         self._matrices = self._weighted(states)
 
     def _weighted(self, states: int) -> list[tuple[np.ndarray, tuple[int, ...]]]:

@@ -15,7 +15,16 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.fabric.fault_layout import link_rules
-from softroce_lab.faults.effects import Fault, FaultKey, RandomLoss
+from softroce_lab.faults.effects import (
+    CERTAIN,
+    Drop,
+    Fault,
+    FaultKey,
+    Filter,
+    NamedDrop,
+    RandomLoss,
+    Reorder,
+)
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -171,6 +180,29 @@ def test_an_index_rule_counts_packets_that_have_names_too():
     for n in range(200):
         expected = draw(9, mix64((n + GOLDEN) & MASK)) < 2**63
         assert bool(counted.decide(Packet(index=7).native()).effects) is expected
+
+
+@pytest.mark.parametrize("iters", [(), (1,), (64,), (1, 2, 64)])
+def test_a_transmission_behind_the_64th_is_none_that_can_be_listed(iters: tuple[int, ...]):
+    dropping = link(Fault("r", 0, 0, "identity", 1, Drop(), Filter(iters=iters)))
+    blank = {"qpn": None, "psn": None, "absolute": False}
+    name = NamedDrop(message=0, packet=0, iters=iters, **blank)
+    (named,) = link_rules([Fault("r", 0, 0, "identity", 1, name)]).names.values()
+    for attempt in range(256):
+        packet = Packet(attempt=attempt).native()
+        expected = not iters or attempt + 1 in iters
+        assert bool(dropping.decide(packet).effects) is expected, attempt
+        assert _native.named_hits(named, packet)[0] is expected, attempt
+
+
+@pytest.mark.parametrize(
+    ("gap", "chosen"),
+    [(0, range(20)), (1, range(20)), (2, range(1, 20, 2)), (5, range(4, 20, 5))],
+)
+def test_a_gap_lies_before_the_first_chosen_packet_as_in_netem(gap: int, chosen: range):
+    """sch_netem's netem_enqueue(): what finds counter < gap - 1 is delayed."""
+    counted = link(Fault("r", 0, 0, "index", 1, Reorder(CERTAIN, gap, 0)))
+    assert counted.run(20).tolist() == list(chosen)
 
 
 def chi_square(counts: list[int]) -> float:
