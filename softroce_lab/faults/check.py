@@ -13,6 +13,7 @@ from typing import TypeVar
 from softroce_lab.errors import UserError
 from softroce_lab.faults.effects import (
     Blackout,
+    Delay,
     Effect,
     Fault,
     Filter,
@@ -65,6 +66,7 @@ def check(plan: Plan, placed: Iterable[Placed]) -> list[Placed]:
         for test in (_check_names, _check_losses, _check_shapes, _check_reorders):
             test(items, where)
         _check_rates(items, plan.mtu, where)
+        _check_marks(items, plan.mtu, where)
     return every
 
 
@@ -132,7 +134,8 @@ def _check_shapes(items: Sequence[Placed], where: str) -> None:
 
 def _check_reorders(items: Sequence[Placed], where: str) -> None:
     """What skips the delay needs one, as in netem; how far packets are moved is the link's."""
-    delayed = [item.fault.window for item in items if item.fault.word == "delay"]
+    delays = _of(items, Delay)
+    delayed = [item.fault.window for item, delay in delays if delay.delay_ns or delay.jitter_ns]
     reorders = _of(items, Reorder)
     for item, effect in reorders:
         first, its_effect = reorders[0]
@@ -150,6 +153,19 @@ def _check_rates(items: Sequence[Placed], mtu: int, where: str) -> None:
         if queue.rate_bps < least:
             what = f"rate {format_rate(queue.rate_bps)} on {where} is below one frame a second"
             raise item.error(what, hint=f"at least {least} bit, for an MTU of {mtu} bytes")
+
+
+def _check_marks(items: Sequence[Placed], mtu: int, where: str) -> None:
+    """A frame that the queue takes finds less than the limit, for it has to fit in itself."""
+    for item, queue in _of(items, Queue):
+        packets, size = queue.limit_packets, queue.limit_bytes
+        if size is None and packets is not None:
+            size = packets * (mtu + ETHERNET_BYTES)
+        for ecn, limit in ((queue.ecn_packets, packets), (queue.ecn_bytes, size)):
+            if ecn is not None and limit is not None and ecn >= limit:
+                full = packets if packets is not None else f"{size} bytes"
+                what = f"ecn on {where} can mark nothing: the queue is full at {full}"
+                raise item.error(what, hint="choose a limit above ecn")
 
 
 # --- Windows ---------------------------------------------------------------------------------

@@ -74,10 +74,15 @@ def resolve(
 
 
 def _check_adaptive(plan: Plan, source: Source) -> None:
-    queued = any(isinstance(fault.effect, Queue) for fault in plan.faults)
-    if plan.load_balancing == "adaptive" and not queued:
-        what = "lb: adaptive chooses the emptiest queue, and no link has one"
-        raise source.error(("lb",), what, hint="give links a rate, such as rate: 1Gbit")
+    if plan.load_balancing != "adaptive":
+        return
+    choices = {port for route in plan.routes if len(route.ports) > 1 for port in route.ports}
+    senders = {half[0]: half[1] for link in plan.links for half in link.halves}
+    queues = (f.directed_link for f in plan.faults if isinstance(f.effect, Queue))
+    if choices.isdisjoint(senders[directed] for directed in queues):
+        what = "lb: adaptive chooses the emptiest queue, and no link to choose has one"
+        hint = "give the links between switches a rate, such as rate: 1Gbit"
+        raise source.error(("lb",), what, hint=hint)
 
 
 def _kinds(graph: Graph, source: Source) -> Kinds:

@@ -145,14 +145,24 @@ def test_loss_at_a_link_acts_on_both_directions_before_the_files_rules() -> None
     ]
 
 
-def test_adaptive_needs_a_queue_somewhere() -> None:
-    text = TWO_HOSTS + "lb: adaptive\n"
-    line = text.count("\n")
+TWO_WAYS = "lb: adaptive\n" + graph(
+    "h1 h2 s1 s2", "h1:e1-s1:e1", "h2:e1-s2:e1", "s1:a-s2:a", "s1:b-s2:b"
+)
+
+
+@pytest.mark.parametrize("queues", ["", "h1->s1", "s2->h2", "h*<->*"])
+def test_adaptive_needs_a_queue_among_equal_ways(queues: str) -> None:
+    text = TWO_WAYS
+    if queues:
+        text += f"faults: [{{name: q, links: '{queues}', rate: 1Gbit}}]\n"
     with pytest.raises(UserError) as caught:
         plan_of(text)
-    error = f"x.yaml:{line}:5: lb: adaptive chooses the emptiest queue, and no link has one"
+    error = "x.yaml:1:5: lb: adaptive chooses the emptiest queue, and no link to choose has one"
     assert str(caught.value).startswith(error)
-    queued = text + "faults: [{name: q, links: 's1->h1', rate: 1Gbit}]\n"
+
+
+def test_adaptive_with_a_queue_on_one_of_the_ways() -> None:
+    queued = TWO_WAYS + "faults: [{name: q, links: 's1->s2', rate: 1Gbit}]\n"
     assert plan_of(queued).load_balancing == "adaptive"
 
 
