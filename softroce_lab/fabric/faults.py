@@ -9,36 +9,24 @@ shapes are there before XDP hands over the first frame, and stay until it hands 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import fcntl
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from softroce_lab.errors import RunError
-from softroce_lab.fabric import lacks, planfile, wire
+from softroce_lab.errors import EnvironmentLackError, RunError, UserError
+from softroce_lab.fabric import fault_lock, interrupts, lacks, planfile, wire
+from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp import XdpFabric
-from softroce_lab.faults.effects import Down, Fault
+from softroce_lab.faults.effects import Down, Fault, Window
 from softroce_lab.topology import routing
+from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan
 
-LOCK = "faults.lock"  # held by who changes faults, whoever holds the lab itself
-FILES = (LOCK, planfile.FILE, planfile.NEXT)
+FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
-
-
-@contextlib.contextmanager
-def changing(directory: Path) -> Iterator[None]:
-    """One change at a time, whatever process makes it."""
-    fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def shaped(plan: Plan) -> dict[int, list[Fault]]:
@@ -48,6 +36,11 @@ def shaped(plan: Plan) -> dict[int, list[Fault]]:
         if fault.shapes:
             found.setdefault(fault.directed_link, []).append(fault)
     return found
+
+
+def downs(plan: Plan) -> set[tuple[int, Window]]:
+    """Which directed links are down, and when."""
+    return {(f.directed_link, f.window) for f in plan.faults if isinstance(f.effect, Down)}
 
 
 def down_links(plan: Plan, now_ns: int) -> set[int]:
@@ -66,67 +59,102 @@ def next_turn_ns(plan: Plan, now_ns: int) -> int | None:
     return min((turn for turn in turns if turn is not None), default=None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FaultControl:
-    """Hold of the parts of one lab that act on faults. RunError if the wire stage is dead."""
+    """Hold of the parts of one lab that act on faults. RunError if one that it needs is dead."""
 
     directory: Path
     xdp: XdpFabric
     namespace: Namespace
+    say: Callable[[str], None] = lambda _: None  # hears what the user should know
 
     def change(self, alter: Callable[[Plan], Plan], clock: Callable[[], int]) -> Plan:
         """Let the lab's faults be those of what `alter` makes of its plan, which is returned.
 
-        `clock` tells CLOCK_MONOTONIC. UserError if the plan cannot be had, EnvironmentLackError
-        if the machine cannot shape links: nothing changes then.
+        `clock` tells CLOCK_MONOTONIC. Ctrl-C waits until a change is made. UserError if the plan
+        cannot be had, EnvironmentLackError if the machine cannot shape links: nothing changes then.
+        RunError if the lab went down.
         """
         with changing(self.directory):
+            lost = self._undo_begun(clock)
             before = planfile.read(self.directory)
-            after = alter(before)
-            self._apply(before, after, clock())
-            planfile.replace(after, self.directory)
+            after = _numbered_above(lost, before, alter(before))
+            with interrupts.held():
+                planfile.begin(after, self.directory)
+                try:
+                    self._apply(before, after, clock)
+                except (UserError, EnvironmentLackError):
+                    planfile.abandon(self.directory)
+                    raise
+                planfile.commit(self.directory)
         return after
 
     def restart(self, epoch_ns: int) -> None:
         """Let all faults begin again: streams, counts, and the timeline, at `epoch_ns`."""
         with changing(self.directory):
+            self._undo_begun(lambda: epoch_ns)
             plan = planfile.read(self.directory)
             if shaped(plan):
                 with WireStage(self.directory) as stage:
                     stage.set_epoch(epoch_ns)
             self.xdp.restart(epoch_ns)
-            self.reroute(plan, 0)
+            if downs(plan):
+                self.xdp.set_routes(plan, routing.around(plan, down_links(plan, 0)))
 
-    def reroute(self, plan: Plan, now_ns: int) -> None:
-        """Lead routes around the links that are down at this moment of the timeline."""
-        if any(isinstance(fault.effect, Down) for fault in plan.faults):
-            self.xdp.set_routes(plan, routing.around(plan, down_links(plan, now_ns)))
+    def _undo_begun(self, clock: Callable[[], int]) -> Plan | None:
+        """Undo what a change that was broken off may have done; its plan.
 
-    def _apply(self, before: Plan, after: Plan, clock_ns: int) -> None:
+        Nobody knows how far it came, so all that it may have changed is set again. Its shapes go
+        first, for those of the plan may need their room; a stage that is dead has none.
+        """
+        lost = planfile.begun(self.directory)
+        if lost is None:
+            return None
+        plan = planfile.read(self.directory)
+        there, wanted = shaped(lost), shaped(plan)
+        differ = [n for n in {**there, **wanted} if there.get(n) != wanted.get(n)]
+        with interrupts.held():
+            if differ:
+                self._forget_all(differ)
+                with contextlib.suppress(RunError), WireStage(self.directory) as stage:
+                    self._shape(stage, {}, {n: wanted[n] for n in differ if n in wanted})
+            self.xdp.set_faults(plan.faults)
+            if downs(plan) or downs(lost):
+                self._reroute(plan, clock)
+            planfile.begin(plan, self.directory)  # renamed as well: who follows it looks again
+            planfile.commit(self.directory)
+        return lost
+
+    def _apply(self, before: Plan, after: Plan, clock: Callable[[], int]) -> None:
         old, new = shaped(before), shaped(after)
-        epoch_ns = self.xdp.timeline.epoch_ns
-        if new:
+        gone = old.keys() - new.keys()
+        if any(faults != old.get(directed) for directed, faults in new.items()):
             lacks.need(lacks.AF_XDP)
             with WireStage(self.directory) as stage:
-                stage.set_epoch(epoch_ns)
+                stage.set_epoch(self.xdp.timeline.epoch_ns)
                 self._serve(stage, after, new.keys() - old.keys())
                 self._shape(stage, old, new)
                 self.xdp.set_faults(after.faults)
-                self._forget(stage, old.keys() - new.keys())
+                self._forget(stage, gone)
         else:
             self.xdp.set_faults(after.faults)
-            if old:
-                self._forget_all(old.keys())
-        if self._routes_move(before, after):
-            now_ns = max(clock_ns - epoch_ns, 0)
-            self.xdp.set_routes(after, routing.around(after, down_links(after, now_ns)))
+            if gone:
+                self._forget_all(gone)
+        if downs(before) != downs(after):
+            self._reroute(after, clock)
+
+    def _reroute(self, plan: Plan, clock: Callable[[], int]) -> None:
+        """Lead routes around the links that are down at this moment of the timeline."""
+        now_ns = max(clock() - self.xdp.timeline.epoch_ns, 0)
+        self.xdp.set_routes(plan, routing.around(plan, down_links(plan, now_ns)))
 
     def _serve(self, stage: WireStage, plan: Plan, links: set[int]) -> None:
         """Give the stage sockets wherever frames of these links may come from or go to."""
         ends = wire.links_of(plan)
         for port in wire.ports_for(plan, links):
             with self.namespace(port.node) as fd:
-                stage.open_port(port, ends[port.ifindex], fd)
+                if not stage.open_port(port, ends[port.ifindex], fd):
+                    self.say(f"{port.node}:{port.name} is gone; its frames are not shaped")
 
     def _shape(
         self, stage: WireStage, old: dict[int, list[Fault]], new: dict[int, list[Fault]]
@@ -154,10 +182,18 @@ class FaultControl:
         with contextlib.suppress(RunError), WireStage(self.directory) as stage:
             self._forget(stage, links)
 
-    @staticmethod
-    def _routes_move(before: Plan, after: Plan) -> bool:
-        downs = [
-            {(f.directed_link, f.window) for f in plan.faults if isinstance(f.effect, Down)}
-            for plan in (before, after)
-        ]
-        return downs[0] != downs[1]
+
+def _numbered_above(lost: Plan | None, before: Plan, after: Plan) -> Plan:
+    """`after` whose new rules share no id with those of a change that was broken off.
+
+    Drop records may carry its ids.
+    """
+    if lost is None:
+        return after
+    kept = {fault.rule_id for fault in before.faults}
+    free = 1 + max((f.rule_id for f in (*before.faults, *lost.faults)), default=-1)
+    numbered = tuple(
+        fault if fault.rule_id in kept else replace(fault, rule_id=free + fault.rule_id)
+        for fault in after.faults
+    )
+    return with_digest(replace(after, faults=numbered))

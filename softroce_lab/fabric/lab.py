@@ -15,6 +15,7 @@ from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import (
     bpffs,
     control_plane,
+    fault_lock,
     faults,
     interrupts,
     lacks,
@@ -213,6 +214,7 @@ class Lab:
     def _write_plan(self) -> None:
         for name in faults.FILES:
             self.ledger.announce("file", name=name)
+        fault_lock.create(self.directory)
         planfile.write(dataclasses.replace(self.plan, faults=()), self.directory)
 
     def _mount_bpffs(self) -> None:
@@ -270,7 +272,7 @@ class Lab:
         for name in wire.FILES:
             self.ledger.announce("file", name=name)
         with (self.directory / wire.LOG).open("wb") as log:
-            process.spawn(self.ledger, argv, role="wire", stdout=log, stderr=log)
+            process.spawn(self.ledger, argv, role=wire.ROLE, stdout=log, stderr=log)
 
 
 def up(

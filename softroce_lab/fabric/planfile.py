@@ -15,7 +15,7 @@ from softroce_lab.errors import LabError
 from softroce_lab.topology.plan import Plan
 
 FILE = "plan.json"
-NEXT = "plan.json.next"  # while it is replaced
+NEXT = "plan.json.next"  # while a change is made
 
 
 def write(plan: Plan, directory: Path) -> None:
@@ -23,10 +23,30 @@ def write(plan: Plan, directory: Path) -> None:
     (directory / FILE).write_text(_text(plan), "utf-8")
 
 
-def replace(plan: Plan, directory: Path) -> None:
-    """Put another plan in the place of the one that is there; readers see one or the other."""
+def begin(plan: Plan, directory: Path) -> None:
+    """Write beside the plan the one that is about to come true, before any of it does."""
     (directory / NEXT).write_text(_text(plan), "utf-8")
+
+
+def commit(directory: Path) -> None:
+    """Put the plan that came true in the place of the other; readers see one or the other."""
     (directory / NEXT).replace(directory / FILE)
+
+
+def abandon(directory: Path) -> None:
+    """Take away the plan that was to come true, none of which did."""
+    (directory / NEXT).unlink(missing_ok=True)
+
+
+def begun(directory: Path) -> Plan | None:
+    """The plan of a change that was broken off; None: there is none."""
+    try:
+        return _parsed((directory / NEXT).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        abandon(directory)  # it was broken off while this was written: nothing came true
+        return None
 
 
 def _text(plan: Plan) -> str:
@@ -47,7 +67,7 @@ def read(directory: Path) -> Plan:
         raise LabError(f"{path} is not a plan: {error}", hint="only `lab down` is left") from error
 
 
-@functools.lru_cache(maxsize=1)  # a plan is a value, and one process reads the same several times
+@functools.lru_cache(maxsize=2)  # a plan is a value, and one process reads the same several times
 def _parsed(text: str) -> Plan:
     plan = _as(Plan, json.loads(text))
     assert isinstance(plan, Plan)  # noqa: S101 - what _as makes of Plan

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf_objects, bpffs, netns, process
+from softroce_lab.fabric import bpf_objects, bpffs, fault_lock, netns, process
 from softroce_lab.fabric.bpf_objects import BpfObjects
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import Entry, Ledger
@@ -36,7 +36,17 @@ def remove(ledger: Ledger, say: Say) -> None:
         ledger.destroy()
         return
     ledger.enter_state("stopping")
-    removers, objects = _REMOVERS, _bpf_objects(ledger)
+    with fault_lock.ending(ledger.directory, say):
+        objects = _bpf_objects(ledger)
+        _remove_all(ledger, say)
+        ledger.destroy()
+    if left := bpf_objects.await_freed(objects, FREED_S):
+        say(f"still in the kernel, because some process holds them or it frees them late: {left}")
+
+
+def _remove_all(ledger: Ledger, say: Say) -> None:
+    """Remove what the ledger lists."""
+    removers = _REMOVERS
     if ledger.history.header["boot"] == boot_id():
         _end_processes(ledger)
         _empty_inhabited_namespaces(ledger, say)
@@ -45,9 +55,6 @@ def remove(ledger: Ledger, say: Say) -> None:
     for entry in reversed(list(ledger.history.entries.values())):
         removers[entry.kind](ledger, entry)
         ledger.strike(entry.id)
-    ledger.destroy()
-    if left := bpf_objects.await_freed(objects, FREED_S):
-        say(f"still in the kernel, because some process holds them or it frees them late: {left}")
 
 
 def _bpf_objects(ledger: Ledger) -> BpfObjects:

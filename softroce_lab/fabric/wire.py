@@ -16,7 +16,8 @@ from pathlib import Path
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.fabric import wire_layout
+from softroce_lab.fabric import ledger, netns, process, wire_layout
+from softroce_lab.fabric.identity import ProcessIdentity
 from softroce_lab.fabric.wire_layout import (
     LinkFigures,
     NoRoom,
@@ -30,6 +31,7 @@ from softroce_lab.paths import native_program
 from softroce_lab.topology.plan import Plan, Port
 
 PROGRAM = "softroce-wire"
+ROLE = "wire"  # in the ledger
 SOCKET = "wire.sock"
 LOG = "wire.log"  # its standard error
 FILES = (LOG, SOCKET)  # in the lab's directory, to be announced in the ledger
@@ -140,14 +142,21 @@ class WireStage:
         """Let go of the stage, which goes on."""
         self._socket.close()
 
-    def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> None:
+    def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
         """Take frames at a port, and send there; nothing happens if that is so already.
 
+        False if there is no such interface any more: somebody deleted it, or its peer.
         `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
         descriptor of its network namespace.
         """
         body = wire_layout.ends(*ends)
-        self._ask(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+        try:
+            self._ask(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+        except RunError:
+            if _exists(port, netns_fd):
+                raise
+            return False
+        return True
 
     def shape(self, directed: int, faults: Sequence[Fault]) -> None:
         """Let the queues, delays and reorderings among a directed link's faults shape it from now.
@@ -182,6 +191,7 @@ class WireStage:
     def _connect(self, deadline: float) -> socket.socket:
         problem: OSError | str = "it does not answer"
         listens_by = time.monotonic() + _LISTEN_S
+        recorded: Sequence[ProcessIdentity] | None = None
         while (left_s := deadline - time.monotonic()) > 0:
             client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
@@ -191,6 +201,10 @@ class WireStage:
                 client.close()
                 problem = error
                 if isinstance(error, ConnectionRefusedError) and time.monotonic() > listens_by:
+                    break
+                recorded = _recorded(self._directory) if recorded is None else recorded
+                if recorded and not any(known.is_alive() for known in recorded):
+                    problem = "its process has ended"
                     break
                 time.sleep(min(_RETRY_S, left_s))
             else:
@@ -220,6 +234,25 @@ class WireStage:
             hint=f"frames of shaped links are lost without it; its log is {log}; start the lab "
             "again",
         )
+
+
+def _exists(port: Port, netns_fd: int) -> bool:
+    with netns.entered(netns_fd):
+        try:
+            socket.if_indextoname(port.ifindex)
+        except OSError:
+            return False
+    return True
+
+
+def _recorded(directory: Path) -> Sequence[ProcessIdentity]:
+    """The stage's processes in the lab's ledger; none if the stage was started without one."""
+    try:
+        entries = ledger.read(directory).of_kind("process")
+    except FileNotFoundError:
+        return ()
+    known = (process.recorded(entry) for entry in entries if entry.facts["role"] == ROLE)
+    return [identity for identity in known if identity is not None]
 
 
 def _no_room(refusal: NoRoom) -> UserError:

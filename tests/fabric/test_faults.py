@@ -10,13 +10,16 @@ import threading
 import time
 
 import pytest
+from pyroute2 import IPRoute
 
 from softroce_lab import topology
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import describe, lab, planfile, runtime
+from softroce_lab.fabric.control_plane import ControlPlane
 from softroce_lab.fabric.fault_layout import Hits
 from softroce_lab.fabric.ping import Pinger
 from softroce_lab.fabric.wire import WireStage
+from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.faults import live, profile
 from softroce_lab.faults.resolve import arm, links_of
 from tests.fabric.conservation import at_rest, balance
@@ -264,6 +267,33 @@ def test_the_control_plane_follows_links_that_flap(make_armed):
     pytest.fail("no flow goes over spine1")
 
 
+def test_windows_too_short_to_follow_leave_the_control_plane_time_to_rest(make_armed):
+    rules = FLAPPING.replace("at: 100ms, for: 100ms, every: 300ms", "for: 50us, every: 100us")
+    running = make_armed("leaf-spine", rules)
+    plane = ControlPlane(running.directory, running.bpffs)
+    steps = [plane.step(time.monotonic_ns() + n * 25_000) for n in range(40)]
+    assert min(steps) >= 0.001
+
+
+def test_the_control_plane_writes_only_routes_that_change(make_armed, monkeypatch):
+    running = make_armed("leaf-spine", FLAPPING)
+    written, set_routes = [], XdpFabric.set_routes
+
+    def noted(xdp, plan, routes):
+        written.append(len(list(routes)))
+        set_routes(xdp, plan, routes)
+
+    plane = ControlPlane(running.directory, running.bpffs)
+    monkeypatch.setattr(XdpFabric, "set_routes", noted)
+    epoch_ns = running.xdp.timeline.epoch_ns
+    for at_ms in (0, 50, 150, 250, 450):
+        plane.step(epoch_ns + at_ms * 1_000_000)
+    first, *later = written
+    assert first == len(running.plan.routes)
+    assert len(later) == 3
+    assert 0 < max(later) < first
+
+
 def test_windows_of_delays_open_and_close_in_the_wire_stage(make_armed):
     rules = 'faults: [{name: slow, links: "s1->h2", delay: 8ms, at: 200ms, for: 200ms}]'
     running = make_armed("two-hosts", rules)
@@ -342,6 +372,125 @@ def test_a_dead_wire_stage_loses_no_frame_in_silence(make):
         set_on(running, "s1->h2", "delay 2ms")
     clear(running)  # what needs no wire stage is no reason to start the lab again
     assert len(echoes(running, "h1", "h2")[1]) == 5
+
+
+def end_wire(running):
+    """SIGTERM to it: it takes its socket away."""
+    (entry,) = (e for e in running.ledger.history.of_kind("process") if e.facts["role"] == "wire")
+    os.kill(entry.facts["pid"], signal.SIGTERM)
+    assert_gone(entry.facts["pid"])
+
+
+def test_a_stage_that_ended_is_noticed_and_needed_by_shapes_only(make):
+    running = make("two-hosts")
+    set_on(running, "s1->h2", "delay 1ms")
+    end_wire(running)
+    begun = time.monotonic()
+    with pytest.raises(RunError, match="its process has ended"):
+        set_on(running, "s1->h2", "delay 2ms")
+    set_on(running, "s1->h1", "loss 1%")
+    clear(running, "s1->h2")
+    assert time.monotonic() - begun < PATIENCE_S
+    assert [fault.word for fault in planfile.read(running.directory).faults] == ["loss"]
+    assert len(echoes(running, "h1", "h2", count=20)[1]) >= 10
+
+
+def test_a_deleted_port_is_no_reason_to_shape_nothing(make):
+    running = make("leaf-spine")
+    gone = running.plan.node("h2").ports[0]
+    with running.enter("h2"), IPRoute() as ip:
+        ip.link("del", index=gone.ifindex)
+    said = []
+    control = dataclasses.replace(running.faults, say=said.append)
+    wanted = live.parse_impairments(["delay", "20ms"])
+    control.change(
+        lambda plan: live.set_on(plan, links_of(plan, "h1->leaf1"), wanted), time.monotonic_ns
+    )
+    (note,) = said
+    assert note == "leaf1:h2 is gone; its frames are not shaped"
+    sent, replies = echoes(running, "h1", "h3", count=3, interval_s=0.05)
+    assert len(replies) == sent
+    assert min(reply.rtt_ns for reply in replies) >= 20_000_000
+
+
+# --- A change is broken off ------------------------------------------------------------------
+
+
+def killed_change(running, link, words):
+    """A process makes a change and dies of SIGKILL right before the plan is replaced."""
+    child = os.fork()
+    if child == 0:
+        planfile.commit = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        set_on(running, link, words)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_what_a_killed_change_left_is_undone_by_the_next(make):
+    running = make("two-hosts")
+    set_on(running, "s1->h1", "loss 1%")
+    before, hits = planfile.read(running.directory), running.xdp.hits()
+    (directed,) = links_of(before, "s1->h2")
+    killed_change(running, "s1->h2", "delay 30ms loss 2%")
+    assert directed in running.xdp.hits()
+    lost = planfile.begun(running.directory)
+    assert lost is not None
+    after = set_on(running, "h1->s1", "delay 1ms corrupt 1%")
+    assert planfile.begun(running.directory) is None
+    assert running.xdp.hits().keys() == {*hits, *links_of(after, "h1->s1")}
+    fresh = {f.rule_id for f in after.faults} - {f.rule_id for f in before.faults}
+    assert min(fresh) > max(f.rule_id for f in lost.faults)
+    _, replies = echoes(running, "h1", "h2", count=10, interval_s=0.02)
+    assert replies
+    assert min(reply.rtt_ns for reply in replies) < 20_000_000
+
+
+def test_routes_that_a_killed_change_moved_come_back(make):
+    running = make("two-hosts")
+    killed_change(running, "s1->h2", "down")
+    assert echoes(running, "h1", "h2")[1] == []
+    clear(running)
+    assert len(echoes(running, "h1", "h2")[1]) == 5
+
+
+def test_ctrl_c_waits_until_a_change_is_made(make, monkeypatch):
+    running = make("two-hosts")
+    set_faults = type(running.xdp).set_faults
+
+    def interrupted(xdp, faults):
+        signal.raise_signal(signal.SIGINT)
+        set_faults(xdp, faults)
+
+    monkeypatch.setattr(type(running.xdp), "set_faults", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        set_on(running, "s1->h2", "loss 1%")
+    monkeypatch.undo()
+    plan = planfile.read(running.directory)
+    assert [fault.word for fault in plan.faults] == ["loss"]
+    assert running.xdp.hits().keys() == set(links_of(plan, "s1->h2"))
+    assert planfile.begun(running.directory) is None
+
+
+def test_a_lab_that_went_down_is_told_and_not_begun_again(lab_name, traces):
+    running = lab.up(topology.load("two-hosts", name=lab_name))
+    control, held, told = running.faults, threading.Event(), []
+
+    def change():
+        held.wait(PATIENCE_S)
+        try:
+            control.change(lambda plan: plan, time.monotonic_ns)
+        except RunError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    running.down()
+    held.set()
+    thread.join()
+    (error,) = told
+    assert "went down meanwhile" in error
+    assert not control.directory.exists()
+    assert traces.gone(), traces.found()
 
 
 # --- Several at once -------------------------------------------------------------------------

@@ -41,3 +41,24 @@ def test_a_plan_comes_back_as_it_was(tmp_path, name):
     plan = dataclasses.replace(topology.load(name), faults=FAULTS)
     planfile.write(plan, tmp_path)
     assert planfile.read(tmp_path) == plan
+
+
+def test_a_change_is_begun_and_comes_true_or_not(tmp_path):
+    before, after = topology.load("two-hosts"), topology.load("leaf-spine")
+    planfile.write(before, tmp_path)
+    assert planfile.begun(tmp_path) is None
+    planfile.begin(after, tmp_path)
+    assert (planfile.read(tmp_path), planfile.begun(tmp_path)) == (before, after)
+    planfile.abandon(tmp_path)
+    assert planfile.begun(tmp_path) is None
+    planfile.begin(after, tmp_path)
+    planfile.commit(tmp_path)
+    assert (planfile.read(tmp_path), planfile.begun(tmp_path)) == (after, None)
+
+
+def test_a_change_broken_off_while_it_was_written_did_not_begin(tmp_path):
+    planfile.begin(topology.load("two-hosts"), tmp_path)
+    path = tmp_path / planfile.NEXT
+    path.write_text(path.read_text()[:100])
+    assert planfile.begun(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
