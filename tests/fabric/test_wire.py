@@ -124,7 +124,7 @@ def test_every_frame_is_doubled(once):
 
 
 def test_a_full_queue_drops_and_says_so(once):
-    once.arm(s1_h2=queue(1_000_000, limit_packets=5))
+    once.arm(s1_h2=queue(100_000, limit_packets=5))  # 21 ms a frame
     arrived = once.send()
     figures = once.figures("s1->h2")
     assert figures.most_waiting_packets == 5
