@@ -118,6 +118,12 @@ _TIME_STEPS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 _RATE_STEPS = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 
 
+def format_count(number: int, thing: str) -> str:
+    """`1 link`, `2 links`, `3 switches`."""
+    plural = "es" if thing.endswith("ch") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
+
+
 def format_bytes(size_bytes: float) -> str:
     """`134217728` -> `128 MiB`."""
     return _scaled(size_bytes, _BYTE_STEPS)

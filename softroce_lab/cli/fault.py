@@ -14,13 +14,15 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import achieved, faults, view
+from softroce_lab.fabric import achieved, describe, faults, view
 from softroce_lab.fabric.achieved import Achieved
 from softroce_lab.fabric.faults import FaultControl
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.view import View
 from softroce_lab.fabric.wire import WireStage
-from softroce_lab.faults import live, profile, resolve, text
+from softroce_lab.faults import lines, live, profile, resolve, text
+from softroce_lab.faults.lines import Rule
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -98,13 +100,20 @@ def show(
     with needing_root(), seen.maps() as xdp, _stage(seen) as stage:
         found = list(achieved.look(seen.plan, xdp, stage, _links(seen.plan, link)))
     if as_json:
-        print(
-            json.dumps({"lab": seen.plan.name, "faults": [a.document() for a in found]}, indent=1)
-        )
+        print(json.dumps(_shown(seen.plan, found), indent=1))
     elif not found:
         print(f"{seen.plan.name}: no faults{f' on {link}' if link else ''}")
     else:
         _print(found)
+
+
+def _shown(plan: Plan, found: list[Achieved]) -> dict[str, Any]:
+    return {
+        "schema_version": describe.SCHEMA_VERSION,
+        "lab": plan.name,
+        "timeline_ns": found[0].now_ns if found else None,
+        "faults": [item.document() for item in found],
+    }
 
 
 def _links(plan: Plan, pattern: str | None) -> tuple[int, ...]:
@@ -137,33 +146,80 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
     condition = seen.condition
     if condition is None:
         raise UserError("no lab is up", hint="lab up FILE")
+    before = seen.plan
+
+    def noting(plan: Plan) -> Plan:
+        nonlocal before
+        before = plan
+        return alter(plan)
+
     with needing_root(), seen.maps() as xdp:
-        control = FaultControl(seen.directory, xdp, lambda node: view.namespace_of(condition, node))
-        plan = control.change(alter, time.monotonic_ns)
-    documents = text.documents(plan)
+        control = FaultControl(
+            seen.directory,
+            xdp,
+            lambda node: view.namespace_of(condition, node),
+            lambda text: typer.echo(f"lab: {text}", err=True),
+        )
+        after = control.change(noting, time.monotonic_ns)
+    _print_change(before, after, as_json=as_json)
+
+
+def _print_change(before: Plan, after: Plan, *, as_json: bool) -> None:
+    old, new = set(before.faults), set(after.faults)
+    made = lines.rules(fault for fault in after.faults if fault not in old)
+    gone = lines.rules(fault for fault in before.faults if fault not in new)
+    gone = [rule for rule in gone if rule not in made]  # that one began anew
     if as_json:
-        print(json.dumps({"lab": plan.name, "faults": documents}, indent=1))
-    else:
-        for document in documents:
-            print(f"{document['fault']}  ({document['rule']}) on {_listed(document['links'])}")
-        if not documents:
-            print(f"{plan.name}: no faults")
+        document = {"set": _documents(after, made), "cleared": _documents(before, gone)}
+        head = {"schema_version": describe.SCHEMA_VERSION, "lab": after.name}
+        print(json.dumps(head | document | {"faults": text.documents(after)}, indent=1))
+        return
+    for rule in made:
+        print(f"set      {rule.on(after)}")
+    for rule in gone:
+        print(f"cleared  {rule.on(before)}")
+    if not after.faults:
+        print(f"{after.name}: no faults")
+    elif not made and not gone:
+        print(f"{after.name}: nothing changed")
 
 
-def _listed(links: Any) -> str:
-    return ", ".join(links[:4]) + (f" and {len(links) - 4} more" if len(links) > 4 else "")
+def _documents(plan: Plan, rules: list[Rule]) -> list[dict[str, Any]]:
+    names = locate.arrows(plan)
+    return [
+        {
+            "rule": rule.name,
+            "fault": rule.text,
+            "key": rule.key,
+            "links": [names[number] for number in rule.directed_links],
+        }
+        for rule in rules
+    ]
 
 
 # --- What `show` prints -----------------------------------------------------------------------
 
 
 def _print(found: list[Achieved]) -> None:
+    by_rule = {(item.fault.directed_link, item.fault.rule_id): item for item in found}
+    if any(item.moment for item in found):
+        print(f"timeline at {units.format_duration(found[0].now_ns)}")
     for link in dict.fromkeys(item.link for item in found):
         print(link)
-        for item in found:
-            if item.link == link:
-                print(f"  {text.text(item.fault)}  ({item.fault.rule}, key {item.fault.key})")
-                print(f"    {_compared(item.document())}")
+        for group in lines.grouped(item.fault for item in found if item.link == link):
+            items = [by_rule[fault.directed_link, fault.rule_id] for fault in group]
+            moment = f"  {items[0].moment}" if items[0].moment else ""
+            print(f"  {lines.line(group)}  ({group[0].rule}, key {group[0].key}){moment}")
+            print(f"    {_achieved(items)}")
+
+
+def _achieved(items: list[Achieved]) -> str:
+    """Of a fault, or of all packets that a rule names."""
+    documents = [item.document() for item in items]
+    if len(items) == 1 and items[0].fault.word != "down":
+        return _compared(documents[0])
+    hits = sum(document["achieved"]["hits"] for document in documents if document["achieved"])
+    return f"{units.format_count(hits, 'packet')} lost" if hits else "no packet lost"
 
 
 def _compared(document: dict[str, Any]) -> str:
@@ -171,28 +227,33 @@ def _compared(document: dict[str, Any]) -> str:
     if got is None:
         return "nothing yet"
     if "residence_ns" in got:
-        spread = ", ".join(f"{p} {_time(ns)}" for p, ns in got["residence_ns"].items())
-        late = ", ".join(f"{p} {_time(ns)}" for p, ns in got["late_ns"].items())
-        return f"{got['released']} frames; time on the link {spread}; released late by {late}"
+        if not got["released"]:
+            return "no frames yet"
+        spread, late = _percentiles(got["residence_ns"]), _percentiles(got["late_ns"])
+        frames = units.format_count(got["released"], "frame")
+        return f"{frames}; time on the link {spread}; released late by {late}"
     if "rate_bps" in got:
         rate = "-" if got["rate_bps"] is None else units.format_rate(got["rate_bps"])
         most = units.format_bytes(got["most_waiting_bytes"])
         return (
             f"{rate} of {units.format_rate(asked['rate_bps'])}; at most "
-            f"{got['most_waiting_packets']} packets ({most}) waited; "
+            f"{units.format_count(got['most_waiting_packets'], 'packet')} ({most}) waited; "
             f"dropped {got['dropped']}, marked {got['marked']}, trimmed {got['trimmed']}"
         )
     if got["seen"] is None:
-        return f"{got['hits']} hit"
-    run = f"; mean run {_number(got['mean_run'])} of {_number(asked['mean_run'])}"
-    return (
-        f"{got['hits']} of {got['seen']} packets: {_percent(got['rate'])} of "
-        f"{_percent(asked['rate'])}{run}"
-    )
+        return f"{units.format_count(got['hits'], 'packet')} lost"
+    if not got["seen"]:
+        return "no packets yet"
+    run = ""
+    if asked["mean_run"] is not None:
+        run = f"; mean run {_number(got['mean_run'])} of {_number(asked['mean_run'])}"
+    share = f"{got['hits']:,} of {units.format_count(got['seen'], 'packet')}"
+    return f"{share}: {_percent(got['rate'])} of {_percent(asked['rate'])}{run}"
 
 
-def _time(ns: int | None) -> str:
-    return "-" if ns is None else units.format_duration(ns)
+def _percentiles(times: dict[str, int | None]) -> str:
+    known = {name: ns for name, ns in times.items() if ns is not None}
+    return ", ".join(f"{name} {units.format_duration(ns)}" for name, ns in known.items())
 
 
 def _number(value: float | None) -> str:

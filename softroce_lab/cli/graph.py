@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -13,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, LabToo, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import describe, view
-from softroce_lab.faults import text as wording
+from softroce_lab.faults import lines
 from softroce_lab.topology import drawing, marks, svg
 from softroce_lab.topology.drawing import Line
 from softroce_lab.topology.layout import Marks, rows
@@ -33,6 +34,7 @@ def graph(
         str | None,
         typer.Argument(metavar="[LAB|FILE]", help="A lab that is up, or a topology file."),
     ] = None,
+    lab: LabToo = None,
     svg_file: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write SVG here; -: print it.")
     ] = None,
@@ -40,8 +42,9 @@ def graph(
     as_json: Json = False,
 ) -> None:
     """Draw a lab: tiers as rows, hosts at the bottom, links with faults marked."""
-    seen = view.of(where)
-    found = marks.marks(seen.plan.faults, wording.text)
+    seen = view.of(either(where, lab))
+    now_ns = seen.moment_ns()
+    found = marks.marks(seen.plan.faults, functools.partial(lines.texts, now_ns=now_ns), now_ns)
     if svg_file is not None:
         _write(svg_file, svg.render(seen.plan, found))
     elif as_json:
@@ -67,7 +70,12 @@ def _document(seen: view.View, found: Marks) -> dict[str, Any]:
         "tiers": [[node.name for node in tier] for tier in rows(seen.plan)],
         "lab": describe.plan_document(seen.plan),
         "marks": [
-            {"directed_link": number, "down": mark.down, "faults": list(mark.texts)}
+            {
+                "directed_link": number,
+                "down": mark.down,
+                "acts": mark.acts,
+                "faults": list(mark.texts),
+            }
             for number, mark in sorted(found.items())
         ],
     }
@@ -85,12 +93,12 @@ def _print(plan: Plan, found: Marks, *, plain: bool) -> None:
     columns = shutil.get_terminal_size((120, 24)).columns
     console = Console(width=max(columns, 20), highlight=False)
     try:
-        lines = drawing.draw(plan, found, columns)
+        picture = drawing.draw(plan, found, columns)
     except drawing.TooLargeError:
         for text in marks.summary(plan, found):
             print(text)
     else:
-        for line in drawing.ascii_only(lines) if plain else lines:
+        for line in drawing.ascii_only(picture) if plain else picture:
             console.print(_styled(line), no_wrap=True, crop=False)
     for text, links in marks.legend(plan, found):
         print(f"{text}: {links}")

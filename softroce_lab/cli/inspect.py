@@ -20,7 +20,9 @@ app = typer.Typer(add_completion=False)
 def inspect(
     what: Annotated[
         str,
-        typer.Argument(metavar="NODE|LINK", help="h1, 'leaf1<->spine1', 'a->b', leaf1:spine1."),
+        typer.Argument(
+            metavar="NODE|LINK", help="h1, 'leaf1<->spine1', 'a->b', leaf1:spine1; globs."
+        ),
     ],
     lab: Annotated[
         str | None, typer.Option(help="The lab, or a topology file that is not up.")
@@ -34,6 +36,7 @@ def inspect(
     elif "node" in document:
         _print_node(document["node"])
     else:
+        _print_timeline(document)
         for half in document["links"]:
             _print_half(half)
 
@@ -59,20 +62,35 @@ def _grouped(routes: list[dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
+def _print_timeline(document: dict[str, Any]) -> None:
+    """What moment it is, if a fault that is shown hangs on it."""
+    moments = [fault["moment"] for half in document["links"] for fault in half["faults"]]
+    if any(moments):
+        print(f"timeline at {units.format_duration(document['timeline_ns'])}")
+
+
 def _print_half(half: dict[str, Any]) -> None:
     near, far = half["from"], half["to"]
     print(f"{near['port']} -> {far['port']}  (directed link {half['directed_link']})")
     for end in (near, far):
         print(f"  {end['port']:24} {end['mac']}  {end['address'] or ''}".rstrip())
     for fault in half["faults"]:
-        hit = "" if fault["hits"] is None else f"  hit {fault['hits']:,}"
-        of = "" if fault["seen"] is None else f" of {fault['seen']:,}"
-        print(f"  fault {fault['text']}  (rule {fault['rule']}, key {fault['key']}){hit}{of}")
+        what = f"  fault {fault['text']}  (rule {fault['rule']}, key {fault['key']})"
+        print("  ".join(filter(None, (what, fault["moment"], _hits(fault)))))
     for line in half["tc"]:
         print(f"    {line}")
     _print_counters(half["counters"])
     if half["queued_bytes"]:
         print(f"    queue {units.format_bytes(half['queued_bytes'])}")
+
+
+def _hits(fault: dict[str, Any]) -> str:
+    if fault["hits"] is None:
+        return ""
+    if fault["seen"] == 0:
+        return "no packets yet"
+    of = "" if fault["seen"] is None else f" of {fault['seen']:,}"
+    return f"hit {fault['hits']:,}{of}"
 
 
 def _print_counters(counters: dict[str, Any] | None) -> None:

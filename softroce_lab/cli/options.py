@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab.errors import UserError
+
 
 class XdpMode(enum.StrEnum):
     """How the XDP programs are attached."""
@@ -20,3 +22,13 @@ class XdpMode(enum.StrEnum):
 Xdp = Annotated[XdpMode, typer.Option(help="How to attach the XDP programs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+LabToo = Annotated[
+    str | None, typer.Option("--lab", metavar="LAB", help="The same as the argument.")
+]
+
+
+def either(argument: str | None, option: str | None) -> str | None:
+    """What was given as an argument or, as most verbs have it, with --lab. UserError if both."""
+    if argument and option and argument != option:
+        raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
+    return argument or option

@@ -16,10 +16,11 @@ from rich.live import Live
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, LabToo, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import describe, traffic, view
 from softroce_lab.fabric.traffic import LinkRate, Meter, Sample
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan
 
 app = typer.Typer(add_completion=False)
@@ -32,6 +33,7 @@ def top(
     lab: Annotated[
         str | None, typer.Argument(metavar="[LAB]", help="The lab, when several are up.")
     ] = None,
+    named: LabToo = None,
     interval: Annotated[str, typer.Option(help="From one picture to the next.")] = "1s",
     once: Annotated[bool, typer.Option("--once", help="One picture, as text.")] = False,
     as_json: Json = False,
@@ -40,7 +42,7 @@ def top(
     interval_ns = units.parse_time_ns(interval)
     if interval_ns < _LEAST_INTERVAL_NS:
         raise UserError(f"an interval of {interval}", hint="50ms at least")
-    seen = view.of_lab(lab)
+    seen = view.of_lab(either(lab, named))
     with traffic.metering(seen) as meter:
         if once or as_json or not sys.stdout.isatty():
             before = meter.sample()
@@ -75,13 +77,8 @@ def _print_once(plan: Plan, rates: dict[int, LinkRate], *, as_json: bool) -> Non
     Console(width=max(130, Console().width), highlight=False).print(_table(plan, rates, None))
 
 
-def _names(plan: Plan) -> dict[int, str]:
-    halves = (half for link in plan.links for half in link.halves)
-    return {number: f"{near.node}->{far.node}" for number, near, far in halves}
-
-
 def _document(plan: Plan, rates: dict[int, LinkRate]) -> dict[str, Any]:
-    names = _names(plan)
+    names = locate.arrows(plan)
     return {
         "schema_version": describe.SCHEMA_VERSION,
         "lab": plan.name,
@@ -121,7 +118,7 @@ def _is_busy(rate: LinkRate) -> bool:
 
 def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Group:
     """The busy links, in the order of the plan; if they are too many, the busiest."""
-    names = _names(plan)
+    names = locate.arrows(plan)
     busy = [number for number, rate in rates.items() if _is_busy(rate)]
     if most is not None and len(busy) > most:
         busy = sorted(sorted(busy, key=lambda n: -rates[n].bits_per_second)[:most])

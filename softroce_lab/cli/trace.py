@@ -8,11 +8,12 @@ import contextlib
 import enum
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import describe, routes, trace, view
@@ -61,7 +62,7 @@ def trace_(
     if as_json:
         print(json.dumps({"schema_version": describe.SCHEMA_VERSION, **document}, indent=1))
     else:
-        _print(document)
+        _print(document, {n: near for n, (near, _) in locate.half_names(seen.plan).items()})
 
 
 def _flow(
@@ -120,19 +121,20 @@ def _document(
     }
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any], starts: Mapping[int, str]) -> None:
     ends = [document[end] for end in ("from", "to")]
     where = " to ".join(f"{end['host']} ({end['address']})" for end in ends)
     routes_of = "present routes" if document["up"] else "planned routes"
     print(f"{document['proto']} from {where}, port {document['dport']}, by {routes_of}")
     if "flows" not in document:
-        _print_spread(document)
+        _print_spread(document, starts)
         return
     print(f"{'sport':>6}  path")
     for flow in document["flows"]:
-        print(f"{flow['sport']:6}  {_way(flow)}")
-    counts = collections.Counter(_way(flow) for flow in document["flows"])
-    print(f"\n{len(document['flows'])} flows over {len(counts)} paths")
+        print(f"{flow['sport']:6}  {_way(flow, starts)}")
+    counts = collections.Counter(_way(flow, starts) for flow in document["flows"])
+    flows = units.format_count(len(document["flows"]), "flow")
+    print(f"\n{flows} over {units.format_count(len(counts), 'path')}")
     for way, count in counts.most_common():
         print(f"{count:6}  {way}")
     for switch, ports in document["shares"].items():
@@ -140,16 +142,17 @@ def _print(document: dict[str, Any]) -> None:
         print(f"{switch} chooses: {shares}")
 
 
-def _print_spread(document: dict[str, Any]) -> None:
+def _print_spread(document: dict[str, Any], starts: Mapping[int, str]) -> None:
     how = {
         "spray": "packets of one flow spread evenly over all of these",
         "adaptive": "each packet goes where the queue is shortest, among these",
     }
     print(f"lb {document['load_balancing']}: {how[document['load_balancing']]}")
     for path in document["paths"]:
-        print(f"        {_way(path)}")
+        print(f"        {_way(path, starts)}")
 
 
-def _way(path: dict[str, Any]) -> str:
+def _way(path: dict[str, Any], starts: Mapping[int, str]) -> str:
+    """The nodes on the way; of parallel links, the port by which it leaves."""
     end = "" if path["end"] == "arrived" else f"  ({path['end']})"
-    return " > ".join(path["nodes"]) + end
+    return " > ".join([*(starts[number] for number in path["links"]), path["nodes"][-1]]) + end

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from softroce_lab import topology
+from softroce_lab import topology, units
 from softroce_lab.cli.options import Json, Xdp, XdpMode
 from softroce_lab.fabric import describe, lab
-from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.plan import Node, Plan
 
 app = typer.Typer(add_completion=False)
 
@@ -60,11 +60,28 @@ def _say(text: str) -> None:
 def _print(plan: Plan, facts: dict[str, Any]) -> None:
     how = f" ({facts['xdp']} XDP, {facts['seconds']:.2f} s)" if "xdp" in facts else ""
     switches = len(plan.nodes) - len(plan.hosts)
-    counts = f"{len(plan.hosts)} hosts, {switches} switches, {len(plan.links)} links"
+    things = ((len(plan.hosts), "host"), (switches, "switch"), (len(plan.links), "link"))
+    counts = ", ".join(units.format_count(number, thing) for number, thing in things)
     print(f"{plan.name} {facts['state']}: {counts}{how}")
+    rails = {node.name: _rails(node) for node in plan.nodes}
+    width = max(15, *map(len, rails.values()))
     for node in plan.nodes:
-        rails = " ".join(port.address for port in node.ports if port.address) or "-"
-        print(f"  {node.name:15} {node.kind:6} {rails:15} {node.namespace}")
-    if plan.faults:
+        print(f"  {node.name:15} {node.kind:6} {rails[node.name]:{width}} {node.namespace}")
+    if plan.faults and facts["state"] == "up":
         words = sorted({fault.word for fault in plan.faults})
         print(f"  faults: {', '.join(words)}; `lab fault show` tells what they do")
+    elif plan.faults:
+        _print_faults(plan)
+
+
+def _rails(node: Node) -> str:
+    return " ".join(port.address for port in node.ports if port.address) or "-"
+
+
+def _print_faults(plan: Plan) -> None:
+    # Imported late, as above.
+    from softroce_lab.faults import lines
+
+    print("  faults")
+    for rule in lines.rules(plan.faults):
+        print(f"    {rule.on(plan)}")

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from softroce_lab.fabric.fault_layout import Hits
+from softroce_lab.fabric.view import moment_ns
 from softroce_lab.fabric.wire import WireStage
-from softroce_lab.fabric.wire_layout import LinkFigures
+from softroce_lab.fabric.wire_layout import Histogram, LinkFigures
 from softroce_lab.fabric.xdp import XdpFabric
-from softroce_lab.faults import expected, text
+from softroce_lab.faults import expected, lines, text
 from softroce_lab.faults.effects import Delay, Fault, Queue
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan
 
-PERCENTILES = (50, 99, 99.9)
+PERCENTILES = {50: 1, 99: 1, 99.9: 1000}  # with the fewest frames that each needs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +29,12 @@ class Achieved:
     hits: Hits | None  # of what XDP decides
     wire: LinkFigures | None  # of a link that the wire stage shapes, since its shape was set
     rate_bps: float | None  # since then
+    now_ns: int  # the moment of the timeline
+
+    @property
+    def moment(self) -> str:
+        """`acts now`, `acts in 1.2 s`, `over`; empty if it always acts."""
+        return lines.moment(self.fault.window, self.now_ns)
 
     def document(self) -> dict[str, Any]:
         """For `--json`: requested and achieved, in the units that the names say."""
@@ -37,6 +45,8 @@ class Achieved:
             "word": self.fault.word,
             "text": text.text(self.fault),
             "key": self.fault.key,
+            "acts": self.fault.window.acts(self.now_ns),
+            "next_change_ns": self.fault.window.next_change_ns(self.now_ns),
             "requested": self._requested(),
             "achieved": self._achieved(),
         }
@@ -59,9 +69,12 @@ class Achieved:
         if self.wire is None:
             return None
         if isinstance(self.fault.effect, Delay):
-            found = {f"p{p:g}": self.wire.residence.percentile(p) for p in PERCENTILES}
-            late = {f"p{p:g}": self.wire.late.percentile(p) for p in PERCENTILES}
-            return {"residence_ns": found, "late_ns": late, "released": self.wire.released}
+            released = self.wire.released
+            return {
+                "residence_ns": _percentiles(self.wire.residence, released),
+                "late_ns": _percentiles(self.wire.late, released),
+                "released": released,
+            }
         return {
             "rate_bps": self.rate_bps,
             "most_waiting_packets": self.wire.most_waiting_packets,
@@ -72,11 +85,19 @@ class Achieved:
         }
 
 
+def _percentiles(times: Histogram, frames: int) -> dict[str, int | None]:
+    """None where there are too few frames for it."""
+    return {
+        f"p{p:g}": times.percentile(p) if frames >= least else None
+        for p, least in PERCENTILES.items()
+    }
+
+
 def look(
     plan: Plan, xdp: XdpFabric, stage: WireStage | None, links: Iterable[int]
 ) -> Iterator[Achieved]:
     """Every fault on these directed links. `stage` is None if no link is shaped."""
-    names = {n: f"{near.node}->{far.node}" for link in plan.links for n, near, far in link.halves}
+    names, now_ns = locate.arrows(plan), moment_ns(xdp)
     wanted = set(links)
     hits = {link: {hit.rule_id: hit for hit in found} for link, found in xdp.hits().items()}
     figures: dict[int, tuple[LinkFigures, float | None]] = {}
@@ -90,4 +111,4 @@ def look(
             figures[link] = now - base, now.rate_since(base)
         found = None if shaped else hits.get(link, {}).get(fault.rule_id)
         wire, rate_bps = figures.get(link, (None, None)) if shaped else (None, None)
-        yield Achieved(fault, names[link], found, wire, rate_bps)
+        yield Achieved(fault, names[link], found, wire, rate_bps, now_ns)

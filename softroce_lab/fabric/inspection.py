@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab.fabric import routes, traffic
 from softroce_lab.fabric.fault_layout import Hits
 from softroce_lab.fabric.routes import Routes
 from softroce_lab.fabric.traffic import Sample
-from softroce_lab.fabric.view import View
+from softroce_lab.fabric.view import View, moment_ns
 from softroce_lab.fabric.xdp_layout import PortCounters
-from softroce_lab.faults import tc, text
+from softroce_lab.faults import lines, tc
 from softroce_lab.faults.effects import Fault
 from softroce_lab.topology import locate
 from softroce_lab.topology.locate import Half
@@ -28,27 +28,28 @@ class Live:
     look_up: Routes
     counters: Mapping[int, PortCounters]
     sample: Sample | None
+    now_ns: int | None  # the moment of the timeline
 
 
 @contextlib.contextmanager
 def observed(seen: View) -> Iterator[Live]:
     """The state of the lab that is up, or of a file that has none."""
     if not seen.is_up:
-        yield Live(routes.planned(seen.plan), {}, None)
+        yield Live(routes.planned(seen.plan), {}, None, None)
         return
     with (
         seen.maps() as fabric,
         traffic.metering(seen) as meter,
         routes.current(seen.plan, seen.bpffs) as look_up,
     ):
-        yield Live(look_up, fabric.counters(), meter.sample())
+        yield Live(look_up, fabric.counters(), meter.sample(), moment_ns(fabric))
 
 
 def document(seen: View, what: str) -> dict[str, Any]:
     """The node or link that `what` names. UserError if there is none."""
     plan = seen.plan
     with observed(seen) as live:
-        head = {"lab": plan.name, "up": seen.is_up}
+        head = {"lab": plan.name, "up": seen.is_up, "timeline_ns": live.now_ns}
         if not locate.is_link(what):
             return head | {"node": _node(plan, locate.node(plan, what), live)}
         halves = locate.halves(plan, what)
@@ -109,7 +110,7 @@ def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
         "directed_link": number,
         "from": _end(near),
         "to": _end(far),
-        "faults": [_fault(fault, hits.get(fault.rule_id)) for fault in on_link],
+        "faults": [_fault(group, hits, live.now_ns) for group in lines.grouped(on_link)],
         "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
         "counters": dataclasses.asdict(sample.counts[number]) if sample else None,
         "queued_bytes": sample.queued_bytes[number] if sample else None,
@@ -120,11 +121,16 @@ def _end(port: Port) -> dict[str, Any]:
     return {"port": str(port), "mac": port.mac, "ifindex": port.ifindex, "address": port.address}
 
 
-def _fault(fault: Fault, hit: Hits | None) -> dict[str, Any]:
+def _fault(group: Sequence[Fault], hits: Mapping[int, Hits], now_ns: int | None) -> dict[str, Any]:
+    """A fault, or all packets that one rule names."""
+    first = group[0]
+    found = [hits[fault.rule_id] for fault in group if fault.rule_id in hits]
     return {
-        "rule": fault.rule,
-        "text": text.text(fault),
-        "key": fault.key,
-        "seen": hit.seen if hit else None,
-        "hits": hit.hits if hit else None,
+        "rule": first.rule,
+        "text": lines.line(group),
+        "key": first.key,
+        "seen": found[0].seen if found else None,
+        "hits": sum(hit.hits for hit in found) if found else None,
+        "acts": None if now_ns is None else first.window.acts(now_ns),
+        "moment": lines.moment(first.window, now_ns),
     }

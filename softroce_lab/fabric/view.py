@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,20 @@ class View:
         except FileNotFoundError as error:
             raise RunError(f"the lab {self.plan.name} went down") from error
 
+    @property
+    def has_timeline(self) -> bool:
+        """Whether a fault begins or ends at some moment."""
+        return any(not fault.window.always for fault in self.plan.faults)
+
+    def moment_ns(self) -> int | None:
+        """The present moment of the timeline; None: of a file. LabError if the maps are gone."""
+        if not self.is_up:
+            return None
+        if not self.has_timeline:
+            return 0  # as good as any
+        with self.maps() as fabric:
+            return moment_ns(fabric)
+
     @contextlib.contextmanager
     def maps(self) -> Iterator[XdpFabric]:
         """The lab's maps. LabError if they are gone."""
@@ -73,6 +88,11 @@ class View:
                 yield
         finally:
             os.close(fd)
+
+
+def moment_ns(fabric: XdpFabric) -> int:
+    """The present moment of the lab's timeline."""
+    return max(0, time.monotonic_ns() - fabric.timeline.epoch_ns)
 
 
 def up(name: str | None) -> Condition:

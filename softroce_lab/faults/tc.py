@@ -19,6 +19,7 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
+from softroce_lab.faults.lines import grouped, line
 from softroce_lab.faults.text import effect_text, percent, rate_text, text, time_text
 
 _NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
@@ -28,9 +29,10 @@ def commands(faults: Iterable[Fault], interface: str, mtu: int) -> list[str]:
     """Commands for the transmitting interface; a line with `#` says what tc does otherwise."""
     chosen: dict[str, Fault] = {}
     notes: list[str] = []
-    for fault in faults:
+    for group in grouped(faults):
+        fault = group[0]
         if (why := _beyond(fault)) is not None:
-            notes.append(f"# {text(fault)}: {why}")
+            notes.append(f"# {line(group)}: {why}")
         elif fault.word in chosen:
             notes.append(f"# {text(fault)}: one netem takes one {fault.word} only")
         else:

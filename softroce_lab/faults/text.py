@@ -90,7 +90,7 @@ def filter_text(packets: Filter) -> str:
         "qpn": _shown(packets.qpn),
         "message": _shown(packets.message),
         "tail": _shown(packets.tail),
-        "iter": _spans(packets.iters),
+        "iter": spans(packets.iters),
     }
     words = [f"{key} {value}" for key, value in parts.items() if value]
     return " ".join([*words, "absolute"] if packets.absolute else words)
@@ -137,7 +137,7 @@ def _name(effect: NamedDrop) -> str:
         "packet": _shown(effect.packet),
         "qpn": _shown(effect.qpn),
         "psn": _shown(effect.psn),
-        "iter": _spans(effect.iters),
+        "iter": spans(effect.iters),
     }
     shown = " ".join(f"{key} {value}" for key, value in words.items() if value)
     return f"{shown} absolute" if effect.absolute else shown
@@ -171,7 +171,7 @@ def _shown(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _spans(numbers: Iterable[int]) -> str:
+def spans(numbers: Iterable[int]) -> str:
     """`1,3-5`."""
     spans: list[list[int]] = []
     for number in numbers:

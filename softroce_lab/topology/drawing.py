@@ -242,7 +242,13 @@ def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
 
 def _style(link: Link, marks: Marks) -> Style:
     found = [marks[number] for number, _, _ in link.halves if number in marks]
-    return "down" if any(mark.down for mark in found) else "fault" if found else ""
+    return (
+        "down"
+        if any(mark.down for mark in found)
+        else "fault"
+        if any(mark.acts for mark in found)
+        else ""
+    )
 
 
 def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> list[_Net]:

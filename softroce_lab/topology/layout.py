@@ -16,6 +16,7 @@ class Mark:
     texts: tuple[str, ...]  # each fault in full
     label: str  # in short: what fits beside a line
     down: bool = False
+    acts: bool = True  # at least one of them, at the moment that is looked at
 
 
 Marks = Mapping[int, Mark]  # by directed link; those without faults are absent

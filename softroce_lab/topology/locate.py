@@ -2,21 +2,26 @@
 """Nodes, rails and links of a plan by the names that a user types.
 
 A link is written `leaf1<->spine1` (both directions), `leaf1->spine1` (one of them), or by a port at
-one of its ends, `leaf1:spine1`. Where several links join two nodes, all of them are meant.
+one of its ends, `leaf1:spine1`. Where several links join two nodes, all of them are meant, unless a
+port tells which: `s1:p2->s2`. Around an arrow names may be globs, as `lab fault` has them.
 """
 
 from __future__ import annotations
 
+import collections
+import fnmatch
 import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from softroce_lab.errors import UserError
 from softroce_lab.topology.plan import Node, Plan, Port
-from softroce_lab.topology.validation import did_you_mean
+from softroce_lab.topology.validation import did_you_mean, listed
 
 Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and its receiving port
 
-_ARROW = re.compile(r"\s*(?P<left>[^\s<>:]+)\s*(?P<arrow><->|->)\s*(?P<right>[^\s<>:]+)\s*")
+_ARROW = re.compile(r"\s*(?P<left>[^\s<>]+)\s*(?P<arrow><->|->)\s*(?P<right>[^\s<>]+)\s*")
+_GLOB = re.compile(r"[*?\[]")
 
 
 def node(plan: Plan, name: str) -> Node:
@@ -25,7 +30,12 @@ def node(plan: Plan, name: str) -> Node:
         return plan.node(name)
     except KeyError:
         known = [each.name for each in plan.nodes]
-        raise UserError(f"{plan.name} has no node {name}", hint=did_you_mean(name, known)) from None
+        hint = _QUOTE if name.endswith("-") else did_you_mean(name, known)
+        raise UserError(f"{plan.name} has no node {name}", hint=hint) from None
+
+
+# A shell takes the > of an arrow for a redirection, and leaves `h1-` of h1->leaf1.
+_QUOTE = "quote a link, for the shell's sake: 'h1->leaf1'"
 
 
 def is_link(text: str) -> bool:
@@ -44,17 +54,32 @@ def halves(plan: Plan, text: str) -> tuple[Half, ...]:
 def _between(plan: Plan, text: str) -> tuple[Half, ...]:
     match = _ARROW.fullmatch(text)
     if match is None:
-        raise UserError(f"{text!r} is not a link", hint="such as leaf1<->spine1, or leaf1->spine1")
-    left, right = node(plan, match["left"]).name, node(plan, match["right"]).name
-    wanted = {(left, right)} | ({(right, left)} if match["arrow"] == "<->" else set())
+        raise UserError(f"{text!r} is not a link", hint="such as 'leaf1<->spine1', 'leaf1->spine1'")
+    left, right = _ends(plan, match["left"]), _ends(plan, match["right"])
+    both = match["arrow"] == "<->"
     found = tuple(
         half
         for link in plan.links
         for half in link.halves
-        if (half[1].node, half[2].node) in wanted
+        if (half[1] in left and half[2] in right) or (both and half[1] in right and half[2] in left)
     )
     if not found:
-        raise UserError(f"no link joins {left} and {right}", hint=_neighbours(plan, left))
+        what = f"no link joins {match['left']} and {match['right']}"
+        raise UserError(what, hint=_neighbours(plan, next(iter(left)).node))
+    return found
+
+
+def _ends(plan: Plan, text: str) -> set[Port]:
+    """The ports that one side of an arrow means. UserError if none."""
+    name, _, wanted = text.partition(":")
+    if not _GLOB.search(text):
+        return {port(plan, text)} if wanted else set(node(plan, name).ports)
+    nodes = [each for each in plan.nodes if fnmatch.fnmatchcase(each.name, name)]
+    ports = [port for each in nodes for port in each.ports]
+    found = {port for port in ports if fnmatch.fnmatchcase(port.name, wanted or "*")}
+    if not found:
+        known = [each.name for each in plan.nodes]
+        raise UserError(f"{plan.name} has nothing like {text}", hint=f"known: {listed(known)}")
     return found
 
 
@@ -92,3 +117,37 @@ def rail(plan: Plan, text: str, number: int = 1) -> Port:
 def peers(plan: Plan) -> dict[int, tuple[int, Port]]:
     """ifindex of every port -> the directed link that begins there, and the port at its end."""
     return {near.ifindex: (number, far) for link in plan.links for number, near, far in link.halves}
+
+
+def twins(plan: Plan) -> dict[int, list[int]]:
+    """The indexes of the links that join the same two nodes, by each of them; others are absent."""
+    together: dict[frozenset[str], list[int]] = collections.defaultdict(list)
+    for link in plan.links:
+        together[frozenset((link.a.node, link.b.node))].append(link.index)
+    return {index: group for group in together.values() if len(group) > 1 for index in group}
+
+
+def half_names(plan: Plan) -> dict[int, tuple[str, str]]:
+    """Both ends of every directed link: their nodes, with ports where links are parallel."""
+    parallel = twins(plan)
+    return {
+        number: (str(near), str(far)) if number // 2 in parallel else (near.node, far.node)
+        for link in plan.links
+        for number, near, far in link.halves
+    }
+
+
+def arrows(plan: Plan) -> dict[int, str]:
+    """The name of every directed link: `leaf1->spine1`, or `s1:p2->s2:p2` beside parallel ones."""
+    return {number: "->".join(ends) for number, ends in half_names(plan).items()}
+
+
+def link_names(plan: Plan, directed: Iterable[int]) -> list[str]:
+    """`a<->b` where both directions are among `directed`, else `a->b`; in the order of the plan."""
+    wanted, names = set(directed), half_names(plan)
+    found = []
+    for number in sorted(wanted):
+        both = number ^ 1 in wanted
+        if not (both and number & 1):
+            found.append(("<->" if both else "->").join(names[number]))
+    return found

@@ -20,25 +20,34 @@ from softroce_lab.faults.effects import (
     probability,
 )
 from softroce_lab.topology.layout import Mark, Marks, rows
+from softroce_lab.topology.locate import link_names
 from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.validation import listed
 
-Text = Callable[[Fault], str]
+Texts = Callable[[Sequence[Fault]], tuple[str, ...]]
 
 
-def marks(faults: Iterable[Fault], text: Text) -> dict[int, Mark]:
-    """What to show of each directed link's faults; `text` says each in full."""
+def marks(faults: Iterable[Fault], texts: Texts, now_ns: int | None = None) -> dict[int, Mark]:
+    """What to show of each directed link's faults; `texts` says those of one link in full.
+
+    `now_ns` is the moment of the timeline; None: of a lab that is not up, so a link is down if it
+    always is, and every other fault is taken to act.
+    """
     grouped: dict[int, list[Fault]] = collections.defaultdict(list)
     for fault in faults:
         grouped[fault.directed_link].append(fault)
-    return {
-        number: Mark(
-            texts=tuple(text(fault) for fault in on_link),
-            label=" ".join(dict.fromkeys(short(fault.effect) for fault in on_link)),
-            down=any(fault.word == "down" and fault.window.always for fault in on_link),
-        )
-        for number, on_link in grouped.items()
-    }
+    return {number: _mark(on_link, texts, now_ns) for number, on_link in grouped.items()}
+
+
+def _mark(on_link: Sequence[Fault], texts: Texts, now_ns: int | None) -> Mark:
+    acting = [fault for fault in on_link if now_ns is None or fault.window.acts(now_ns)]
+    downs = [fault for fault in acting if fault.word == "down"]
+    return Mark(
+        texts=texts(on_link),
+        label=" ".join(dict.fromkeys(short(fault.effect) for fault in acting)),
+        down=any(now_ns is not None or fault.window.always for fault in downs),
+        acts=bool(acting),
+    )
 
 
 def short(effect: Effect) -> str:
@@ -71,32 +80,16 @@ def legend(plan: Plan, found: Marks) -> list[tuple[str, str]]:
     return [(text, listed(link_names(plan, numbers), 6)) for text, numbers in where.items()]
 
 
-def link_names(plan: Plan, directed: Iterable[int]) -> list[str]:
-    """`a<->b` where both directions are among `directed`, else `a->b`."""
-    wanted = set(directed)
-    names = []
-    for link in plan.links:
-        for number, near, far in link.halves:
-            both = number ^ 1 in wanted
-            if number in wanted and not (both and number & 1):
-                names.append(f"{near.node}{'<->' if both else '->'}{far.node}")
-    return names
-
-
 def summary(plan: Plan, found: Marks) -> list[str]:
     """A large plan in a few lines: the tiers, and the links from each to the next lower one."""
     lines = []
     for tier in rows(plan):
         names = [node.name for node in sorted(tier, key=lambda node: node.index)]
         kinds = collections.Counter(node.kind for node in tier)
-        counts = ", ".join(_count(number, kind) for kind, number in kinds.items())
+        counts = ", ".join(units.format_count(number, kind) for kind, number in kinds.items())
         lines.append(f"tier {tier[0].tier}   {counts:14} {_span(names)}")
         lines += [f"    |    {text}" for text in _links_below(plan, found, tier[0].tier)]
     return lines
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 'es' if thing == 'switch' else 's'}"
 
 
 def _span(names: Sequence[str]) -> str:
@@ -111,10 +104,10 @@ def _links_below(plan: Plan, found: Marks, tier: int) -> list[str]:
         pairs = {tier, there}
         links = [link for link in plan.links if {tiers[link.a.node], tiers[link.b.node]} == pairs]
         marked = [[found[n] for n, _, _ in link.halves if n in found] for link in links]
-        faulted = sum(bool(each) for each in marked)
+        faulted = sum(any(mark.acts for mark in each) for each in marked)
         down = sum(any(mark.down for mark in each) for each in marked)
         parts = [
-            _count(len(links), "link"),
+            units.format_count(len(links), "link"),
             where,
             faulted and f"{faulted} with faults",
             down and f"{down} down",

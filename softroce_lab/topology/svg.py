@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from softroce_lab import units
 from softroce_lab.topology.layout import Marks, rows
+from softroce_lab.topology.locate import arrows, twins
 from softroce_lab.topology.marks import legend
 from softroce_lab.topology.plan import Link, Node, Plan
 
@@ -15,6 +17,7 @@ _NODE_HEIGHT = 30
 _ROW_HEIGHT = 130
 _NODE_GAP = 24
 _MARGIN = 30
+_TWIN_GAP = 28  # between the middles of what bends parallel links apart
 _LINE_HEIGHT = 18
 _CHARACTER = 7.5  # of the names; an estimate, since no font is at hand
 _LABEL_CHARACTER = 6.0
@@ -61,7 +64,7 @@ def render(plan: Plan, marks: Marks) -> str:
             _text(_MARGIN, _MARGIN, plan.name, "title"),
             _text(_MARGIN, _MARGIN + _LINE_HEIGHT, _subtitle(plan), "small"),
             *(_link(plan, link, marks, places) for link in _faulted_last(plan, marks)),
-            *(_label(link, marks, places) for link in plan.links if _marked(link, marks)),
+            *(_label(plan, link, marks, places) for link in plan.links if _marked(link, marks)),
             *(_node(node, places[node.name]) for node in plan.nodes),
             *(
                 _text(_MARGIN, bottom + (i + 1) * _LINE_HEIGHT, note, "small")
@@ -74,10 +77,9 @@ def render(plan: Plan, marks: Marks) -> str:
 
 def _subtitle(plan: Plan) -> str:
     switches = len(plan.nodes) - len(plan.hosts)
-    return (
-        f"{len(plan.hosts)} hosts, {switches} switches, {len(plan.links)} links, "
-        f"lb {plan.load_balancing}, MTU {plan.mtu}"
-    )
+    counts = ((len(plan.hosts), "host"), (switches, "switch"), (len(plan.links), "link"))
+    things = ", ".join(units.format_count(number, thing) for number, thing in counts)
+    return f"{things}, lb {plan.load_balancing}, MTU {plan.mtu}"
 
 
 def _text(x: float, y: float, text: str, kind: str) -> str:
@@ -124,7 +126,7 @@ def _node(node: Node, at: _Point) -> str:
 
 
 def _marked(link: Link, marks: Marks) -> bool:
-    return any(number in marks for number, _, _ in link.halves)
+    return any(number in marks and marks[number].acts for number, _, _ in link.halves)
 
 
 def _faulted_last(plan: Plan, marks: Marks) -> list[Link]:
@@ -134,11 +136,18 @@ def _faulted_last(plan: Plan, marks: Marks) -> list[Link]:
 
 def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
     found = [marks[number] for number, _, _ in link.halves if number in marks]
-    style = " down" if any(mark.down for mark in found) else " fault" if found else ""
+    style = (
+        " down"
+        if any(mark.down for mark in found)
+        else " fault"
+        if any(mark.acts for mark in found)
+        else ""
+    )
     lines = [f"{link.a} - {link.b}"]
-    for number, near, far in link.halves:
+    names = arrows(plan)
+    for number, _, _ in link.halves:
         if number in marks:
-            lines += [f"{near.node}->{far.node}: {text}" for text in marks[number].texts]
+            lines += [f"{names[number]}: {text}" for text in marks[number].texts]
     title = escape("\n".join(lines))
     return f'<path class="link{style}" d="{_way(plan, link, places)}"><title>{title}</title></path>'
 
@@ -155,29 +164,45 @@ def _way(plan: Plan, link: Link, places: Mapping[str, _Point]) -> str:
 
 def _bend(plan: Plan, link: Link, a: _Point, b: _Point) -> _Point:
     """How far the middle of a link is pulled aside, so that each is seen."""
-    ends = {link.a.node, link.b.node}
-    twins = [each.index for each in plan.links if {each.a.node, each.b.node} == ends]
-    aside = (twins.index(link.index) - (len(twins) - 1) / 2) * 24
+    place, count = _among_twins(plan, link)
+    aside = (place - (count - 1) / 2) * _TWIN_GAP
     if a.y == b.y:
         return _Point(0, -min(70.0, abs(a.x - b.x) * 0.35) + aside)
     return _Point(aside, 0)
 
 
-def _label(link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
-    """What the link does, at a third of its way from the lower end: labels of a mesh stay apart."""
+def _among_twins(plan: Plan, link: Link) -> tuple[int, int]:
+    """The place of a link among those that join the same nodes, and how many they are."""
+    group = twins(plan).get(link.index, [link.index])
+    return group.index(link.index), len(group)
+
+
+def _label(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
+    """What the link does, on its way from the lower end; with its ports beside parallel links."""
     a, b = places[link.a.node], places[link.b.node]
     (lower, upper) = (a, b) if a.y > b.y else (b, a)
-    share = 0.5 if a.y == b.y else (0.32, 0.44, 0.56)[link.index % 3]
-    x = lower.x + (upper.x - lower.x) * share
-    y = lower.y + (upper.y - lower.y) * share
-    if a.y == b.y:
-        y -= min(70.0, abs(a.x - b.x) * 0.35) / 2 + 4
-    return _text(round(x, 1), round(y, 1), _label_text(link, marks, a, b), "label")
+    bend = _bend(plan, link, a, b)
+    share = _share(plan, link, level=a.y == b.y)
+    aside = 2 * share * (1 - share)  # of the curve's control point
+    x = lower.x + (upper.x - lower.x) * share + bend.x * aside
+    y = lower.y + (upper.y - lower.y) * share + bend.y * aside - (4 if a.y == b.y else 0)
+    text = _label_text(link, marks, a, b)
+    if link.index in twins(plan):
+        text = f"{link.a.name}-{link.b.name} {text}"
+    return _text(round(x, 1), round(y, 1), text, "label")
+
+
+def _share(plan: Plan, link: Link, *, level: bool) -> float:
+    """How far along a link its label stands, so that labels of a mesh and of twins stay apart."""
+    place, count = _among_twins(plan, link)
+    if level:
+        return 0.5
+    return (0.32, 0.44, 0.56)[link.index % 3] if count == 1 else 0.2 + 0.6 * (place + 0.5) / count
 
 
 def _label_text(link: Link, marks: Marks, a: _Point, b: _Point) -> str:
     """One text if both directions do the same, else each with an arrow."""
-    found = {number: marks[number].label for number, _, _ in link.halves if number in marks}
+    found = {n: marks[n].label for n, _, _ in link.halves if n in marks and marks[n].acts}
     if len(found) == 2 and len(set(found.values())) == 1:
         return next(iter(found.values()))
     arrows = "↑↓" if a.y > b.y else "↓↑" if a.y < b.y else "→←" if a.x < b.x else "←→"

@@ -44,9 +44,10 @@ def test_what_is_named_is_set_and_nothing_else(up):
     result = up("set", "s1->h2", "loss", "gemodel", "1%", "25%")
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
-        "loss gemodel 1% 25%  (live:loss) on s1:p2->h2:eth1",
-        "delay 1ms  (live:delay) on s1:p2->h2:eth1",
+        "set      loss gemodel 1% 25%  (live:loss) on s1->h2",
+        "cleared  loss random 1%  (live:loss) on s1->h2",
     ]
+    assert "nothing changed" in up("clear", "h1->s1").stdout
     assert words(up) == [("s1->h2", "loss gemodel 1% 25%"), ("s1->h2", "delay 1ms")]
 
 
@@ -94,14 +95,26 @@ def test_achieved_stands_beside_requested(lab, up):
     text = up("show").stdout
     assert "5 of 20 packets: 25 % of 25 %" in text
     assert "15 frames; time on the link p50" in text
+    assert "p99.9" not in text  # of 15
 
 
 def test_a_link_goes_down_and_up(lab, up):
     up("set", "h2", "down")
+    assert "no packet lost" in up("show", "s1->h2").stdout
     assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms").returncode == 1
     up("set", "h2", "up")
     assert words(up) == []
     assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+
+
+def test_named_packets_are_one_line(up):
+    up("set", "s1->h2", "drop", "message", "0", "packet", "0-99,200")
+    text = up("show").stdout.splitlines()
+    assert text[1:] == [
+        "  drop 101 packets: message 0 packet 0-99,200  (live:drop, key identity)",
+        "    no packet lost",
+    ]
+    assert len(shown(up)) == 101
 
 
 def test_another_seed_is_another_stream(up):

@@ -73,6 +73,33 @@ def test_an_unknown_name():
     assert "did you mean 'leaf-spine'?" in result.stderr
 
 
+TIMELINE = """
+name: timeline
+topology: {generator: {kind: star, hosts: 2}}
+faults:
+  - {name: off, links: "h1<->s1", down: true, at: 1ms, for: 500s}
+  - {name: late, links: "h2->s1", loss: 1%, at: 500s}
+"""
+
+
+def test_what_a_timeline_does_now(lab, tmp_path):
+    file = tmp_path / "t.yaml"
+    file.write_text(TIMELINE)
+    assert "x" not in graph(str(file)).stdout.partition("down at")[0]
+    assert lab.run("up", str(file), "--name", lab.name).returncode == 0
+    down, late = (lab.json("graph", "--lab", lab.name)["marks"][i] for i in (0, 2))
+    assert (down["down"], down["acts"], late["acts"]) == (True, True, False)
+    text = graph(lab.name).stdout
+    assert "x" in text
+    assert "down at 1ms for 500s (acts now): h1<->s1" in text
+    shown = lab.run("fault", "show", "--lab", lab.name).stdout
+    assert shown.startswith("timeline at ")
+    assert "acts in 8 min" in shown
+    inspected = lab.run("inspect", "h1<->s1", "--lab", lab.name).stdout
+    assert inspected.startswith("timeline at ")
+    assert "acts now" in inspected
+
+
 def test_a_lab_that_is_up(lab):
     lab.up()
     document = lab.json("graph", lab.name)

@@ -36,6 +36,30 @@ def test_the_fabric_takes_the_paths_that_are_foretold(lab, family):
             assert {number for number in after if after[number] != before[number]} == paths[port]
 
 
+TRUNK = """
+name: trunk
+topology:
+  defaults: {kind: switch}
+  nodes: {h1: {kind: host}, h2: {kind: host}, s1: , s2: }
+  links:
+    - endpoints: ["h1:eth1", "s1:p1"]
+    - endpoints: ["h2:eth1", "s2:p1"]
+    - endpoints: ["s1:p2", "s2:p2"]
+    - endpoints: ["s1:p3", "s2:p3"]
+"""
+
+
+def test_parallel_links_are_paths_of_their_own(lab, tmp_path):
+    file = tmp_path / "trunk.yaml"
+    file.write_text(TRUNK)
+    text = lab.run("trace", "h1", "h2", "--lab", str(file)).stdout
+    assert "8 flows over 2 paths" in text
+    assert "h1 > s1:p2 > s2 > h2" in text
+    assert "h1 > s1:p3 > s2 > h2" in text
+    one = lab.run("trace", "h1", "h2", "--lab", str(file), "--sport", "49152").stdout
+    assert "1 flow over 1 path\n" in one
+
+
 def opened(held, node, address, port):
     """A UDP socket at a node."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -14,7 +14,7 @@ from softroce_lab.paths import PROJECT_ROOT
 def test_up_prints_what_is_up(lab):
     result = lab.up()
     assert result.returncode == 0
-    assert result.stdout.startswith(f"{lab.name} up: 2 hosts, 1 switches, 2 links (")
+    assert result.stdout.startswith(f"{lab.name} up: 2 hosts, 1 switch, 2 links (")
     assert f"{lab.name}-h1" in result.stdout
     assert "probes" in result.stderr
 
@@ -33,6 +33,22 @@ def test_a_dry_run_makes_nothing(lab):
     assert document["state"] == "planned"
     assert len(document["lab"]["nodes"]) == 3
     assert lab.traces() == []
+
+
+def test_a_dry_run_says_what_rules_there_are(lab, tmp_path):
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "name: f\ntopology: {generator: {kind: star, hosts: 2}}\n"
+        "faults: [{name: grey, links: 's1->h2', loss: 1%}]\n"
+    )
+    result = lab.run("up", str(file), "--dry-run")
+    assert result.stdout.splitlines()[-1] == "    loss random 1%  (grey) on s1->h2"
+    assert "lab fault show" not in result.stdout
+
+
+def test_rails_are_aligned(lab):
+    lines = lab.run("up", "dual-rail", "--dry-run").stdout.splitlines()[1:]
+    assert len({line.index("dual-rail-") for line in lines}) == 1
 
 
 def test_a_lab_that_is_up_already(lab):

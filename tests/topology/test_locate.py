@@ -22,6 +22,9 @@ def names(text):
         (" spine2 <-> leaf1 ", ["leaf1->spine2", "spine2->leaf1"]),
         ("leaf1:spine2", ["leaf1->spine2", "spine2->leaf1"]),
         ("h1:eth1", ["h1->leaf1", "leaf1->h1"]),
+        ("leaf1:spine1->spine1", ["leaf1->spine1"]),
+        ("*->h3", ["leaf2->h3"]),
+        ("leaf*->spine[2]", ["leaf1->spine2", "leaf2->spine2"]),
     ],
 )
 def test_a_link_by_either_notation(text, found):
@@ -34,12 +37,14 @@ def test_a_link_by_either_notation(text, found):
         ("leaf1->leaf2", "no link joins leaf1 and leaf2", "linked to h1, h2, spine1, spine2"),
         ("leaf1->spin1", "no node spin1", "did you mean 'spine1'"),
         ("->spine1", "is not a link", "leaf1<->spine1"),
+        ("h1-", "no node h1-", "quote a link"),
+        ("x*->h1", "nothing like x", "known: "),
         ("leaf1:spine9", "no port 'spine9'", "did you mean 'spine"),
     ],
 )
 def test_a_link_that_is_not_there(text, what, hint):
     with pytest.raises(UserError, match=what) as raised:
-        locate.halves(PLAN, text)
+        locate.halves(PLAN, text) if locate.is_link(text) else locate.node(PLAN, text)
     assert hint in raised.value.hint
 
 
@@ -65,3 +70,12 @@ def test_the_peer_of_every_port():
     for link in PLAN.links:
         assert peers[link.a.ifindex] == (2 * link.index, link.b)
         assert peers[link.b.ifindex] == (2 * link.index + 1, link.a)
+
+
+def test_parallel_links_have_their_ports_in_their_names(trunk):
+    names = locate.arrows(trunk)
+    assert (names[0], names[4], names[7]) == ("h1->s1", "s1:p2->s2:p2", "s2:p3->s1:p3")
+    assert locate.link_names(trunk, [0, 1, 5]) == ["h1<->s1", "s2:p2->s1:p2"]
+    for number, name in names.items():
+        assert [half[0] for half in locate.halves(trunk, name)] == [number]
+    assert len(locate.halves(trunk, "s1<->s2")) == 4

@@ -2,7 +2,7 @@
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.faults import text
+from softroce_lab.faults import lines
 from softroce_lab.faults.effects import Delay, Down, Fault, Queue, RandomLoss, Window
 from softroce_lab.topology import marks
 
@@ -15,7 +15,7 @@ def fault(directed_link, effect, **more):
 
 
 def test_a_link_without_faults_has_no_mark():
-    found = marks.marks([fault(9, LOSS)], text.text)
+    found = marks.marks([fault(9, LOSS)], lines.texts)
     assert list(found) == [9]
     assert found[9].texts == ("loss random 1%",)
     assert not found[9].down
@@ -23,7 +23,14 @@ def test_a_link_without_faults_has_no_mark():
 
 @pytest.mark.parametrize(("window", "down"), [(Window(), True), (Window(10, 20), False)])
 def test_only_what_is_down_for_good_is_marked_down(window, down):
-    assert marks.marks([fault(1, Down(), window=window)], text.text)[1].down == down
+    assert marks.marks([fault(1, Down(), window=window)], lines.texts)[1].down == down
+
+
+@pytest.mark.parametrize(("now_ns", "acts"), [(5, False), (10, True), (29, True), (30, False)])
+def test_of_a_lab_that_is_up_the_present_counts(now_ns, acts):
+    flap = fault(1, Down(), window=Window(10, 20))
+    mark = marks.marks([flap], lines.texts, now_ns)[1]
+    assert (mark.down, mark.acts, mark.label) == (acts, acts, "down" if acts else "")
 
 
 @pytest.mark.parametrize(
@@ -41,16 +48,21 @@ def test_labels_are_short(effect, label):
 
 
 def test_the_legend_joins_the_links_of_one_fault():
-    found = marks.marks([fault(8, LOSS), fault(9, LOSS), fault(10, LOSS)], text.text)
+    found = marks.marks([fault(8, LOSS), fault(9, LOSS), fault(10, LOSS)], lines.texts)
     assert marks.legend(PLAN, found) == [("loss random 1%", "leaf1<->spine1, leaf1->spine2")]
 
 
 def test_a_summary_counts_every_link_once():
     plan = topology.load("fat-tree-k4")
-    found = marks.marks([fault(0, LOSS), fault(2, Down())], text.text)
-    lines = marks.summary(plan, found)
-    counts = [int(line.split()[1]) for line in lines if line.strip().startswith("|")]
+    found = marks.marks([fault(0, LOSS), fault(2, Down())], lines.texts)
+    shown = marks.summary(plan, found)
+    counts = [int(line.split()[1]) for line in shown if line.strip().startswith("|")]
     assert sum(counts) == len(plan.links)
-    assert any("2 with faults, 1 down" in line for line in lines)
+    assert any("2 with faults, 1 down" in line for line in shown)
     within = marks.summary(topology.load("dumbbell"), {})
     assert any("1 link, within the tier" in line for line in within)
+
+
+def test_parallel_links_are_told_apart(trunk):
+    found = marks.marks([fault(4, LOSS), fault(5, LOSS), fault(6, LOSS)], lines.texts)
+    assert marks.legend(trunk, found) == [("loss random 1%", "s1:p2<->s2:p2, s1:p3->s2:p3")]

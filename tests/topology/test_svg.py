@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+import functools
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.faults import text
-from softroce_lab.faults.effects import Delay, Down, Fault
+from softroce_lab.faults import lines
+from softroce_lab.faults.effects import Delay, Down, Fault, Window
 from softroce_lab.topology import marks, svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -14,7 +15,7 @@ READY = ["two-hosts", "fat-tree-k4", "two-sites", "dual-rail", "star-100"]
 
 def rendered(name, faults=()):
     plan = topology.load(name)
-    return plan, svg.render(plan, marks.marks([*plan.faults, *faults], text.text))
+    return plan, svg.render(plan, marks.marks([*plan.faults, *faults], lines.texts))
 
 
 def parsed(document):
@@ -67,3 +68,23 @@ def test_faults_have_a_colour_a_label_and_a_tooltip():
 
 def test_equal_plans_give_equal_bytes():
     assert rendered("fat-tree-k4")[1] == rendered("fat-tree-k4")[1]
+
+
+@pytest.mark.parametrize("links", [(4, 6), (5, 7)])
+def test_labels_of_parallel_links_stand_apart_and_say_which(trunk, links):
+    faults = [Fault("a", n, n, "identity", 1, Down()) for n in links]
+    root = parsed(svg.render(trunk, marks.marks(faults, lines.texts)))
+    labels = [node for node in root.iter(f"{NAMESPACE}text") if node.get("class") == "label"]
+    assert [label.text.split()[0] for label in labels] == ["p2-p2", "p3-p3"]
+    heights = [float(label.get("y")) for label in labels]
+    assert abs(heights[0] - heights[1]) >= 10
+
+
+def test_a_fault_that_does_not_act_now_has_no_colour():
+    over = Fault("a", 0, 0, "identity", 1, Down(), window=Window(0, 10))
+    plan = topology.load("two-hosts")
+    root = parsed(
+        svg.render(plan, marks.marks([over], functools.partial(lines.texts, now_ns=10), 10))
+    )
+    assert {path.get("class") for path in root.iter(f"{NAMESPACE}path")} == {"link"}
+    assert "(over)" in "".join(root.itertext())
