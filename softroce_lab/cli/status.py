@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.fabric import describe, runtime
 
@@ -37,7 +38,8 @@ def status(
 
 def _print(document: dict[str, Any]) -> None:
     plan = document["plan"] or {"nodes": [], "links": []}
-    counts = f"{len(plan['nodes'])} nodes, {len(plan['links'])} links"
+    things = ((len(plan["nodes"]), "node"), (len(plan["links"]), "link"))
+    counts = ", ".join(units.format_count(number, thing) for number, thing in things)
     notes = [document["problem"], document["remains"] and f"{document['remains']}: lab gc"]
     notes += [document["owner_pid"] and f"owned by process {document['owner_pid']}"]
     notes += ["in use" if document["busy"] else None]
