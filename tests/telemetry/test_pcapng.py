@@ -88,8 +88,8 @@ def test_an_empty_trace_is_a_valid_file(tmp_path):
 
 
 def test_an_unknown_link_is_refused(tmp_path):
+    path = tmp_path / "trace.pcapng"
     with pytest.raises(KeyError):
-        path = tmp_path / "trace.pcapng"
         pcapng.write(path, [packet(0, link=6)], link_names=LINKS, rule_names=RULES)
 
 
