@@ -187,6 +187,8 @@ def test_without_rights_it_says_what_is_missing(two_hosts, traces):
             lab.up(two_hosts)
         except EnvironmentLackError as error:
             os._exit(42 if "root" in str(error) else 1)
+        except BaseException:
+            traceback.print_exc()
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
     assert not traces.directory.exists()
