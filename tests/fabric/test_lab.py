@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import threading
+import traceback
 
 import pytest
 
