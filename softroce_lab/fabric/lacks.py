@@ -53,6 +53,8 @@ def found() -> tuple[str, ...]:
     try:
         _program()
     except OSError as error:
+        if os.geteuid() != 0:
+            raise  # for want of rights: whoever calls says so
         raise _lack("XDP programs", f"bpf(2): {error.strerror}") from error
     return tuple(name for name, attempt in _ATTEMPTS.items() if _refusal(attempt) is not None)
 
