@@ -92,8 +92,7 @@ class Accounts:
 
     def links(self) -> list[LinkFigures]:
         """Every directed link."""
-        halves = (half for link in self._plan.links for half in link.halves)
-        return [self._link(number, near, far) for number, near, far in halves]
+        return [self._link(number, near, far) for number, near, far in self._plan.halves]
 
     def _link(self, number: int, near: Port, far: Port) -> LinkFigures:
         at_near, at_far = self._counted[near.ifindex], self._counted[far.ifindex]

@@ -40,6 +40,7 @@ from softroce_lab.fabric.kernel_routers import KernelRouters
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults.effects import Fault
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Link, Plan, Port
 
 Part: TypeAlias = Literal["forwarding", "hosts", "wire"]
@@ -174,21 +175,15 @@ def _labs(options: Options, outcome: Outcome, say: Say, *switches: int) -> Itera
 def first_switch(plan: Plan) -> tuple[Link, int, Port]:
     """Where packets leave the first switch between the hosts: link, directed link, port."""
     source, destination = plan.hosts[0], plan.hosts[-1]
-    ((switch, _),) = [
-        (far.node, near)
-        for link in plan.links
-        for _, near, far in link.halves
-        if near == source.ports[0]
-    ]
+    peers = locate.peers(plan)
+    switch = peers[source.ports[0].ifindex][1].node
     ((port, *_),) = [
         route.ports
         for route in plan.routes
         if route.node == switch and route.destination == f"{destination.address}/32"
     ]
-    ((link, directed),) = [
-        (link, directed) for link in plan.links for directed, near, _ in link.halves if near == port
-    ]
-    return link, directed, port
+    directed, _ = peers[port.ifindex]
+    return plan.links[directed // 2], directed, port
 
 
 def _take(pair: Pair, above: Measure, below: Measure, forth: bool) -> None:

@@ -151,8 +151,7 @@ class PathBench:
         self._traffic = BareTraffic(lab, options.seconds)
         (self._faulted,) = {
             near.ifindex
-            for link in lab.plan.links
-            for _, near, far in link.halves
+            for _, near, far in lab.plan.halves
             if (near.node, far.node) == ("leaf1", "spine1")
         }
         xdp_plain.load(lab.plan, lab.bpffs)

@@ -262,11 +262,7 @@ def _ends(plan: Plan, options: Options) -> tuple[str, str]:
 
 
 def _directed_link(plan: Plan, text: str) -> int:
-    names = {
-        f"{near.node}->{far.node}": number
-        for link in plan.links
-        for number, near, far in link.halves
-    }
+    names = {f"{near.node}->{far.node}": number for number, near, far in plan.halves}
     if text not in names:
         raise UserError(
             f"no link {text} to capture", hint=f"links of {plan.name}: {', '.join(names)}"

@@ -20,6 +20,7 @@ import numpy as np
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.settings import HostSettings, PeerSettings, path_mtu_bytes
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.host"]
@@ -30,9 +31,8 @@ _CHUNK_BYTES = 1 << 16
 
 def gateway(lab: Lab, node: Node) -> Port:
     """The switch's port at the other end of a host's uplink."""
-    uplink = node.ports[0]
-    link = next(link for link in lab.plan.links if uplink in (link.a, link.b))
-    return link.b if link.a == uplink else link.a
+    _, far = locate.peers(lab.plan)[node.ports[0].ifindex]
+    return far
 
 
 def mac_number(mac: str) -> int:

@@ -17,8 +17,7 @@ from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.faults import lines, tc
 from softroce_lab.faults.effects import Fault
 from softroce_lab.topology import locate
-from softroce_lab.topology.locate import Half
-from softroce_lab.topology.plan import Node, Plan, Port
+from softroce_lab.topology.plan import Half, Node, Plan, Port
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from softroce_lab.fabric.wire_layout import LinkFigures
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.fabric.xdp_layout import PortCounters, u32
 from softroce_lab.faults.effects import Queue
-from softroce_lab.topology.locate import Half
-from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.plan import Half, Plan
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
 _STAGE_S = 1.0  # how long the wire stage may take to answer
@@ -90,7 +89,7 @@ class Meter:
         self._queues = queues
         self._stage = stage
         self._hosts = {node.name for node in seen.plan.hosts}
-        self._halves = [half for link in seen.plan.links for half in link.halves]
+        self._halves = seen.plan.halves
         self._emulator: dict[int, int] = {}
 
     def sample(self) -> Sample:

@@ -106,17 +106,15 @@ def ports_for(plan: Plan, shaped: Collection[int]) -> list[Port]:
     """
     switches = {node.name for node in plan.nodes if node.kind == "switch"}
     served = set()
-    for link in plan.links:
-        for directed, sender, receiver in link.halves:
-            if directed in shaped:
-                served.add(sender.node if sender.node in switches else receiver.node)
+    for directed, sender, receiver in plan.halves:
+        if directed in shaped:
+            served.add(sender.node if sender.node in switches else receiver.node)
     return [port for node in plan.nodes if node.name in served & switches for port in node.ports]
 
 
 def links_of(plan: Plan) -> dict[int, tuple[int, int]]:
     """ifindex -> (directed link that ends there, directed link that begins there)."""
-    halves = [half for link in plan.links for half in link.halves]
-    return {sender.ifindex: (directed ^ 1, directed) for directed, sender, _ in halves}
+    return {sender.ifindex: (directed ^ 1, directed) for directed, sender, _ in plan.halves}
 
 
 class WireStage:

@@ -77,8 +77,7 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
     """Every port with what the programs know of it."""
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
-    halves = (half for link in plan.links for half in link.halves)
-    for tx_link, port, peer in halves:
+    for tx_link, port, peer in plan.halves:
         node = nodes[port.node]
         # A host's frames are first seen at the far end, so that is where their fate is decided.
         fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].kind == "host" else 0

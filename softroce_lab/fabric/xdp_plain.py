@@ -54,7 +54,7 @@ def attach(
 
 def _walk(plan: Plan, source: str, destination: str) -> Iterator[tuple[Port, Port]]:
     """(arrival, departure) at every switch on the first of the shortest paths."""
-    peers = {near.ifindex: far for link in plan.links for _, near, far in link.halves}
+    peers = {near.ifindex: far for _, near, far in plan.halves}
     prefix = f"{plan.node(destination).address}/32"
     routes = {route.node: route.ports[0] for route in plan.routes if route.destination == prefix}
     arrival = peers[plan.node(source).ports[0].ifindex]

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
@@ -18,14 +16,13 @@ from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, t
 from softroce_lab.faults.lower import Lowered, lower, remembers
 from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
+from softroce_lab.topology import locate
 from softroce_lab.topology.digest import with_digest
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.topology.plan import Half, Plan
 from softroce_lab.topology.validation import listed
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
-
-Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and its receiving port
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,7 +165,6 @@ def _at_links(group: LinkFaults, ground: Ground) -> Iterator[Placed]:
 
 
 def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Placed]:
-    halves = [half for link in ground.plan.links for half in link.halves]
     names = {rule.name: None for rule in group.rules}
     if names and names.keys() <= taken:
         what = f"applied already: there are faults of the names {listed(list(names))}"
@@ -180,7 +176,7 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
             what = f"rule name {rule.name!r} is used twice"
             raise group.source.error((*where, "name"), what, hint="streams are keyed by it")
         taken.add(rule.name)
-        hit = _hit(rule, ground.plan, halves, group.source, where)
+        hit = _hit(rule, ground.plan, group.source, where)
         origin = Origin(
             rule.name, source=group.source, place=where, key=rule.key, window=rule.window
         )
@@ -190,21 +186,19 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
 # --- Where -----------------------------------------------------------------------------------
 
 
-def _hit(
-    rule: FaultRule, plan: Plan, halves: Sequence[Half], source: Source, where: Place
-) -> list[Half]:
+def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half]:
     """The directed links of a rule, each once, in the order of the plan."""
     hit: set[int] = set()
     written: Sequence[LinkPattern | str] = getattr(rule, rule.target)
     for number, pattern in enumerate(written):
-        found = _matches(pattern, plan, halves)
+        found = _matches(pattern, plan)
         if not found:
             names = [node.name for node in plan.nodes]
             what = f"pattern {str(pattern)!r} matches no {_MATCHED[rule.target]}"
             hint = f"the nodes are {listed(names)}"
             raise source.error((*where, rule.target, number), what, hint=hint)
         hit |= found
-    return [half for half in halves if half[0] in hit]
+    return [half for half in plan.halves if half[0] in hit]
 
 
 _MATCHED = {"links": "link", "nodes": "node", "ports": "port"}
@@ -217,8 +211,7 @@ def links_of(plan: Plan, pattern: str) -> tuple[int, ...]:
     """
     arrow = "->" in pattern
     parsed = parse_link_pattern(pattern) if arrow else parse_end_pattern(pattern)
-    halves = [half for link in plan.links for half in link.halves]
-    found = _matches(parsed, plan, halves)
+    found = _matches(parsed, plan)
     if not found:
         raise UserError(f"{pattern!r} matches no link", hint=_slip(pattern, plan))
     return tuple(sorted(found))
@@ -230,30 +223,17 @@ def _slip(pattern: str, plan: Plan) -> str:
         return f"LINK comes first, '*' for all: '*' {pattern}"
     for hyphens in re.finditer("-+", pattern):
         left, right = pattern[: hyphens.start()], pattern[hyphens.end() :]
-        if _chosen(left, plan) and _chosen(right, plan):
+        if locate.ports_like(plan, left) and locate.ports_like(plan, right):
             return f"'{left}<->{right}' for both directions, '{left}->{right}' for one"
     return f"the nodes are {listed([node.name for node in plan.nodes])}"
 
 
-def _matches(pattern: LinkPattern | str, plan: Plan, halves: Sequence[Half]) -> set[int]:
+def _matches(pattern: LinkPattern | str, plan: Plan) -> set[int]:
     """Of a pattern of nodes or ports: all links there, in both directions."""
     if isinstance(pattern, str):
         pattern = LinkPattern(pattern, "*", both=True)
-    left, right = _chosen(pattern.left, plan), _chosen(pattern.right, plan)
-    return {
-        number
-        for number, sender, receiver in halves
-        if (sender in left and receiver in right)
-        or (pattern.both and sender in right and receiver in left)
-    }
-
-
-def _chosen(glob: str, plan: Plan) -> set[Port]:
-    """The ports that one side of a pattern stands for."""
-    node_glob, _, port_glob = glob.partition(":")
-    nodes = [node for node in plan.nodes if fnmatch.fnmatchcase(node.name, node_glob)]
-    ports = [port for node in nodes for port in node.ports]
-    return {port for port in ports if fnmatch.fnmatchcase(port.name, port_glob or "*")}
+    left, right = (locate.ports_like(plan, side) for side in (pattern.left, pattern.right))
+    return {half[0] for half in locate.joining(plan, left, right, both=pattern.both)}
 
 
 # --- Streams ---------------------------------------------------------------------------------

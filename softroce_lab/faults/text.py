@@ -37,7 +37,7 @@ def text(fault: Fault) -> str:
 
 def documents(plan: Plan) -> list[dict[str, object]]:
     """The plan's faults for `--json` and manifests: what each does, and on which links."""
-    ends = {n: f"{a}->{b}" for link in plan.links for n, a, b in link.halves}
+    ends = {n: f"{a}->{b}" for n, a, b in plan.halves}
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for fault in plan.faults:
         where = grouped.setdefault((fault.rule, text(fault), fault.key), [])

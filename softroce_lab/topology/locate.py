@@ -12,13 +12,10 @@ import collections
 import fnmatch
 import re
 from collections.abc import Iterable
-from typing import TypeAlias
 
 from softroce_lab.errors import UserError
-from softroce_lab.topology.plan import Node, Plan, Port
+from softroce_lab.topology.plan import Half, Node, Plan, Port
 from softroce_lab.topology.validation import did_you_mean, listed
-
-Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and its receiving port
 
 _ARROW = re.compile(r"\s*(?P<left>[^\s<>]+)\s*(?P<arrow><->|->)\s*(?P<right>[^\s<>]+)\s*")
 _GLOB = re.compile(r"[*?\[]")
@@ -56,17 +53,28 @@ def _between(plan: Plan, text: str) -> tuple[Half, ...]:
     if match is None:
         raise UserError(f"{text!r} is not a link", hint="such as 'leaf1<->spine1', 'leaf1->spine1'")
     left, right = _ends(plan, match["left"]), _ends(plan, match["right"])
-    both = match["arrow"] == "<->"
-    found = tuple(
-        half
-        for link in plan.links
-        for half in link.halves
-        if (half[1] in left and half[2] in right) or (both and half[1] in right and half[2] in left)
-    )
+    found = joining(plan, left, right, both=match["arrow"] == "<->")
     if not found:
         what = f"no link joins {match['left']} and {match['right']}"
         raise UserError(what, hint=_neighbours(plan, next(iter(left)).node))
     return found
+
+
+def joining(plan: Plan, left: set[Port], right: set[Port], *, both: bool) -> tuple[Half, ...]:
+    """The directed links from a port of `left` to one of `right`, and, if `both`, back."""
+    return tuple(
+        half
+        for half in plan.halves
+        if (half[1] in left and half[2] in right) or (both and half[1] in right and half[2] in left)
+    )
+
+
+def ports_like(plan: Plan, glob: str) -> set[Port]:
+    """The ports that `node` or `node:port` stands for, globs both; perhaps none."""
+    node_glob, _, port_glob = glob.partition(":")
+    nodes = [each for each in plan.nodes if fnmatch.fnmatchcase(each.name, node_glob)]
+    ports = [port for each in nodes for port in each.ports]
+    return {port for port in ports if fnmatch.fnmatchcase(port.name, port_glob or "*")}
 
 
 def _ends(plan: Plan, text: str) -> set[Port]:
@@ -74,9 +82,7 @@ def _ends(plan: Plan, text: str) -> set[Port]:
     name, _, wanted = text.partition(":")
     if not _GLOB.search(text):
         return {port(plan, text)} if wanted else set(node(plan, name).ports)
-    nodes = [each for each in plan.nodes if fnmatch.fnmatchcase(each.name, name)]
-    ports = [port for each in nodes for port in each.ports]
-    found = {port for port in ports if fnmatch.fnmatchcase(port.name, wanted or "*")}
+    found = ports_like(plan, text)
     if not found:
         known = [each.name for each in plan.nodes]
         raise UserError(f"{plan.name} has nothing like {text}", hint=f"known: {listed(known)}")
@@ -84,9 +90,7 @@ def _ends(plan: Plan, text: str) -> set[Port]:
 
 
 def _neighbours(plan: Plan, name: str) -> str:
-    peers = sorted(
-        {half[2].node for link in plan.links for half in link.halves if half[1].node == name}
-    )
+    peers = sorted({far.node for _, near, far in plan.halves if near.node == name})
     return f"{name} is linked to {', '.join(peers)}"
 
 
@@ -116,7 +120,7 @@ def rail(plan: Plan, text: str, number: int = 1) -> Port:
 
 def peers(plan: Plan) -> dict[int, tuple[int, Port]]:
     """ifindex of every port -> the directed link that begins there, and the port at its end."""
-    return {near.ifindex: (number, far) for link in plan.links for number, near, far in link.halves}
+    return {near.ifindex: (number, far) for number, near, far in plan.halves}
 
 
 def twins(plan: Plan) -> dict[int, list[int]]:
@@ -132,8 +136,7 @@ def half_names(plan: Plan) -> dict[int, tuple[str, str]]:
     parallel = twins(plan)
     return {
         number: (str(near), str(far)) if number // 2 in parallel else (near.node, far.node)
-        for link in plan.links
-        for number, near, far in link.halves
+        for number, near, far in plan.halves
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from softroce_lab.faults.effects import Fault
 
@@ -48,6 +48,9 @@ class Port:
         return f"{self.node}:{self.name}"
 
 
+Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and its receiving port
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
     """A host or a switch; each is one network namespace."""
@@ -74,8 +77,8 @@ class Link:
     b: Port
 
     @property
-    def halves(self) -> tuple[tuple[int, Port, Port], tuple[int, Port, Port]]:
-        """Both directed links: number, transmitting port, receiving port."""
+    def halves(self) -> tuple[Half, Half]:
+        """Both directed links."""
         return (2 * self.index, self.a, self.b), (2 * self.index + 1, self.b, self.a)
 
 
@@ -108,6 +111,11 @@ class Plan:
             if node.name == name:
                 return node
         raise KeyError(name)
+
+    @property
+    def halves(self) -> tuple[Half, ...]:
+        """All directed links, in the order of their numbers."""
+        return tuple(half for link in self.links for half in link.halves)
 
     @property
     def hosts(self) -> tuple[Node, ...]:

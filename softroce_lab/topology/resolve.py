@@ -77,7 +77,7 @@ def _check_adaptive(plan: Plan, source: Source) -> None:
     if plan.load_balancing != "adaptive":
         return
     choices = {port for route in plan.routes if len(route.ports) > 1 for port in route.ports}
-    senders = {half[0]: half[1] for link in plan.links for half in link.halves}
+    senders = {number: near for number, near, _ in plan.halves}
     queues = (f.directed_link for f in plan.faults if isinstance(f.effect, Queue))
     if choices.isdisjoint(senders[directed] for directed in queues):
         what = "lb: adaptive chooses the emptiest queue, and no link to choose has one"
