@@ -15,6 +15,11 @@ PROJECT_ROOT = _PACKAGE.parent if _IN_CHECKOUT else _PACKAGE / "data"
 XDP = PROJECT_ROOT / "xdp"
 TOPOLOGIES = PROJECT_ROOT / "netns_topologies"
 FAULTS = PROJECT_ROOT / "faults"
+WORKLOADS = PROJECT_ROOT / "workloads"
+SWEEPS = WORKLOADS / "sweeps"
+
+
+_LIVE = "softroce-monitor"  # built wherever all that needs libxdp and libbpf is
 
 
 def native_program(name: str) -> Path:
@@ -23,11 +28,30 @@ def native_program(name: str) -> Path:
     It lies in `bin/` beside the native module, in a checkout and in a wheel alike. Raises
     EnvironmentLackError where it was never built.
     """
-    module = importlib.util.find_spec("softroce_lab._native")
-    if module is not None and module.origin is not None:
-        program = Path(module.origin).parent / "bin" / name
+    if (folder := _native_folder()) is not None:
+        program = folder / "bin" / name
         if program.is_file():
             return program
+        if not (folder / "bin" / _LIVE).is_file():
+            raise EnvironmentLackError(
+                "the native part of the real clock",
+                f"softroce_lab was built for the virtual clock alone: {name} is not there",
+                hint="start the lab with ./lab of a checkout, as root; or build it again where "
+                "libxdp-dev, libbpf-dev, libelf-dev and pkgconf are installed",
+            )
     raise EnvironmentLackError(
         f"the native program {name}", hint="start the lab with ./lab, which builds what is missing"
     )
+
+
+def need_live() -> None:
+    """EnvironmentLackError where the native part was built for the virtual clock alone.
+
+    `_native` has neither `Host` nor traffic there.
+    """
+    native_program(_LIVE)
+
+
+def _native_folder() -> Path | None:
+    module = importlib.util.find_spec("softroce_lab._native")
+    return Path(module.origin).parent if module is not None and module.origin is not None else None

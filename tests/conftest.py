@@ -12,6 +12,7 @@ which is true when that long form was asked for with `--full name` (`lab test --
 from __future__ import annotations
 
 import inspect
+import signal
 import subprocess
 import sys
 
@@ -29,6 +30,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "full(name): has a long form, run by `--full name`")
+    # What a shell starts in the background ignores SIGINT, what nohup does SIGHUP, and so would all
+    # that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def line_of(item):

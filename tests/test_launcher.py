@@ -38,6 +38,8 @@ import zipfile
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     assert not pathlib.Path("native/broken").exists(), "native/broken does not compile"
+    pathlib.Path("build").mkdir(exist_ok=True)
+    pathlib.Path("build/settings").write_text(repr(config_settings))
     with zipfile.ZipFile(pathlib.Path(wheel_directory, "mini-1-py3-none-any.whl"), "w") as wheel:
         wheel.writestr("mini.py", "import sys\\ndef main(): print('mini', *sys.argv[1:])")
         wheel.writestr("softroce_lab/_native.so", "")
@@ -152,6 +154,17 @@ def test_the_next_start_says_nothing_and_passes_the_arguments_on(prepared):
     assert result.stdout == "mini up a b.yaml -- -x\n"
 
 
+@needs_root
+def test_who_boots_kernel_hosts_or_tests_has_more_steps_once(prepared):
+    for extra in ("guests", "tests"):
+        (prepared / ".lab-prepared" / extra).unlink(missing_ok=True)
+    wanted = {"demo": [], "kernel-host": ["kernel hosts"], "test": ["the tests"], "test ": []}
+    for verb, more in wanted.items():
+        result = start(prepared, verb.strip())
+        assert (result.returncode, result.stdout) == (0, f"mini {verb.strip()}\n")
+        assert re.findall(r"lab: \[\+\] Debian packages for (.*?) \(", result.stderr) == more
+
+
 def test_it_starts_from_anywhere_and_through_a_link(prepared, tmp_path):
     (tmp_path / "lab").symlink_to(prepared / "lab")
     assert start(tmp_path, "x").stdout == "mini x\n"
@@ -227,15 +240,48 @@ def test_under_sudo_the_checkout_stays_its_owners():
         assert start(top, "--version", user=NOBODY, HOME="/").stdout == "mini --version\n"
 
 
-@needs_root
-def test_not_root_with_packages_missing_says_how_to_go_on():
+@contextlib.contextmanager
+def lacking_a_package():
+    """A checkout of nobody's that wants a Debian package which this machine has not."""
     with miniature() as top:
         text = (top / "lab").read_text()
         (top / "lab").write_text(text.replace('packages="ca', 'packages="softroce-lab-no-such ca'))
-        result = start(top, "demo", "--json", user=NOBODY, LAB_NO_APT="")
+        for path in [top, *top.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        yield top
+
+
+@needs_root
+def test_not_root_with_packages_missing_gets_the_virtual_clock():
+    with lacking_a_package() as top:
+        rootless = {"user": NOBODY, "LAB_NO_APT": "", "HOME": "/"}
+        result = start(top, "run", "x", **rootless)
+        assert (result.returncode, result.stdout) == (0, "mini run x\n"), result.stderr
+        assert "without softroce-lab-no-such : for the virtual clock alone" in result.stderr
+        assert steps(result) == [1, 2, 3, 4]
+        assert "'cmake.define.SOFTROCE_LIVE': 'AUTO'" in (top / "build/settings").read_text()
+        result = start(top, "again", **rootless)
+        assert (result.stdout, result.stderr) == ("mini again\n", "")
+        with_packages = start(top, "demo")  # as root; LAB_NO_APT promises that they are there
+        assert steps(with_packages) == [1, 4]
+        result = start(top, "again", **rootless)
+        assert (result.stdout, result.stderr) == ("mini again\n", "")
+
+
+@needs_root
+def test_not_root_without_a_compiler_says_how_to_go_on():
+    with lacking_a_package() as top:
+        programs = top / "programs"
+        programs.mkdir()
+        for program in Path("/usr/bin").iterdir():
+            if program.name != "c++":
+                (programs / program.name).symlink_to(program)
+        path = {"PATH": str(programs), "LAB_NO_APT": ""}
+        result = start(top, "demo", "--json", user=NOBODY, **path)
         assert (result.returncode, result.stdout) == (3, "")
         assert "softroce-lab-no-such" in result.stderr
         assert "sudo ./lab demo --json" in result.stderr
+        assert "g++ python3-dev python3-venv" in result.stderr
         assert not (top / ".venv").exists()
 
 

@@ -49,6 +49,7 @@ BPF_TABLE("lru_hash", struct lab_flow_key, struct lab_flow_state, flows, LAB_FLO
 BPF_ARRAY(flow_counts, u64, LAB_PORTS); /* connections of the host at a port */
 /* Bytes that wait in a directed link's queue; the wire stage writes them through a mapping. */
 BPF_F_TABLE("array", u32, u64, queues, LAB_LINKS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct lab_tap, taps, LAB_LINKS, BPF_F_MMAPABLE);
 
 /* A capture is put together here, because its size varies and a reservation's may not. */
 struct capture_buffer {
@@ -132,10 +133,11 @@ static inline void log_effects(const struct decision *on, u32 link, struct lab_c
   }
 }
 
-static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
-                           const struct lab_verdict *verdict, struct lab_counters *count) {
+static inline void capture(struct xdp_md *ctx, const struct decision *on, u32 snap, u32 link,
+                           struct lab_tap *tap, struct lab_counters *count) {
   int first = 0;
   struct capture_buffer *buffer = capture_scratch.lookup(&first);
+  u32 length = on->frame.length;
   u32 bytes = length < snap ? length : snap;
 
   if (!buffer) return;
@@ -143,14 +145,15 @@ static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
   bytes = ((bytes - 1) & (LAB_SNAP_MAX - 1)) + 1;
   buffer->head.time_ns = bpf_ktime_get_ns();
   buffer->head.directed_link = link;
-  buffer->head.fate = verdict->rule_id[0];
   buffer->head.length = length;
   buffer->head.captured = bytes;
-  buffer->head.effects = verdict->effects;
-  buffer->head.zero = 0;
+  buffer->head.effects = on->verdict.effects;
+  __builtin_memcpy(buffer->head.rule_id, on->verdict.rule_id, sizeof(buffer->head.rule_id));
   if (bpf_xdp_load_bytes(ctx, 0, buffer->data, bytes) ||
-      captures.ringbuf_output(buffer, sizeof(buffer->head) + bytes, 0))
+      captures.ringbuf_output(buffer, sizeof(buffer->head) + bytes, 0)) {
+    __sync_fetch_and_add(&tap->missed, 1);
     count->capture_lost++;
+  }
 }
 
 #else
@@ -158,19 +161,20 @@ static inline void log_effects(const struct decision *on, u32 link, struct lab_c
   count->drop_log_lost++;
 }
 
-static inline void capture(struct xdp_md *ctx, u32 length, u32 snap, u32 link,
-                           const struct lab_verdict *verdict, struct lab_counters *count) {
+static inline void capture(struct xdp_md *ctx, const struct decision *on, u32 snap, u32 link,
+                           struct lab_tap *tap, struct lab_counters *count) {
   count->capture_lost++;
 }
 #endif
 
-/* The moment on the lab's timeline, and what else all links share. */
-static inline struct lab_timeline *lab_clock(u64 *now_ns) {
+/* The moment on the lab's timeline. 0: it has none. */
+static inline int lab_moment(u64 *now_ns) {
   int first = 0;
   struct lab_timeline *shared = timeline.lookup(&first);
 
-  if (shared) *now_ns = bpf_ktime_get_ns() - shared->epoch_ns;
-  return shared;
+  if (!shared) return 0;
+  *now_ns = bpf_ktime_get_ns() - shared->epoch_ns;
+  return 1;
 }
 
 /* At a host's port, where all its packets pass: numbers a connection on its first packet. */
@@ -244,7 +248,7 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
 
   if (!set || !state) return;
   lab_parse_roce(ctx, &on->frame, &on->packet);
-  if (set->needs & LAB_NEED_TIME && !lab_clock(&now_ns)) return;
+  if (set->needs & LAB_NEED_TIME && !lab_moment(&now_ns)) return;
   if (set->needs & LAB_NEED_RELATIVE) number_relatively(on);
   if (!hits_name(set, slot, on, now_ns))
     lab_fault_decide(set, state, &on->packet, now_ns, &on->verdict);
@@ -258,15 +262,16 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
 static inline u32 meet(struct xdp_md *ctx, u32 link, struct decision *on,
                        struct lab_counters *count) {
   struct lab_link *state = links.lookup(&link);
+  struct lab_tap *tap = taps.lookup(&link);
   u32 armed, snap, effects;
 
   __builtin_memset(&on->verdict, 0, sizeof(on->verdict));
   on->verdict.rule_id[0] = LAB_FATE_PASSED;
-  if (!state) return 0;
+  if (!state || !tap) return 0;
   armed = *(volatile u32 *)&state->armed;
-  snap = *(volatile u32 *)&state->snap;
+  snap = *(volatile u32 *)&tap->snap;
   if (armed & LAB_ARMED_RULES) decide(ctx, link, 2 * link + (armed & LAB_ARMED_SLOT), on, count);
-  if (snap) capture(ctx, on->frame.length, snap, link, &on->verdict, count);
+  if (snap) capture(ctx, on, snap, link, tap, count);
   effects = on->verdict.effects;
   if (effects) {
     count->link_down += effects / LAB_EFFECT_DOWN & 1;

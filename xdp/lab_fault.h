@@ -46,6 +46,7 @@ enum lab_effect {
   LAB_EFFECT_DUPLICATE = 4,
   LAB_EFFECT_REORDER = 8,
   LAB_EFFECT_DOWN = 16, /* with DROP: for the link is down */
+  LAB_EFFECT_BAD = 32,  /* with DROP: by a gemodel in its bad state */
 };
 
 /* What names a packet. Addresses are numbers in host order. Zeroes where `kind` is none. */
@@ -76,7 +77,6 @@ struct lab_packet {
 
 #define LAB_NO_OPCODE 0x100
 #define LAB_KIND_BIT_OTHER 8
-#define LAB_KIND_BITS_ALL 15
 
 /* Which packets a rule looks at. Masks are all ones where the number beside them counts. */
 struct lab_filter {
@@ -242,7 +242,8 @@ LAB_PURE int lab_filter_passes(const struct lab_filter *filter, const struct lab
 /*
  * Chains: a state, and the number of steps so far, in one word. The stream draws for the number of
  * the step, so that a run of states depends on nothing else. Each returns whether the packet is
- * hit. If two CPUs take a step at the same moment both decide by it, and that is counted.
+ * hit: 0, or 1 and perhaps LAB_EFFECT_BAD. If two CPUs take a step at the same moment both decide
+ * by it, and that is counted.
  */
 LAB_PURE lab_u64 lab_gemodel_hits(const struct lab_fault_rule *rule, lab_u64 word, lab_u64 *next) {
   lab_u64 move = lab_fault_draw(rule->stream, lab_mix64((word >> 1) + LAB_GOLDEN));
@@ -251,7 +252,7 @@ LAB_PURE lab_u64 lab_gemodel_hits(const struct lab_fault_rule *rule, lab_u64 wor
   lab_u64 moves = lab_fault_hits(move, (rule->a & bad) | (rule->threshold & ~bad));
 
   *next = ((word >> 1) + 1) << 1 | ((word & 1) ^ moves);
-  return lab_fault_hits(fate, (rule->b & bad) | (rule->c & ~bad));
+  return -lab_fault_hits(fate, (rule->b & bad) | (rule->c & ~bad)) & (1 | (LAB_EFFECT_BAD & bad));
 }
 
 #define LAB_BURST_BITS 24 /* of the word: packets that the burst still takes */
@@ -336,7 +337,7 @@ LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault
     verdict->step = lab_rule_hits(rule, state, own, draw, seen);
     if (!*(volatile lab_u64 *)&verdict->step) continue;
     lab_note_hit(own, seen);
-    verdict->effects |= rule->effects;
+    verdict->effects |= rule->effects | ((lab_u32)verdict->step & LAB_EFFECT_BAD);
     verdict->rule_id[slot] = rule->rule_id;
     verdict->draw[slot] = draw;
     if (rule->effects & LAB_EFFECT_DROP) break;

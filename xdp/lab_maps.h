@@ -57,12 +57,17 @@ struct lab_group {
 /*
  * `armed` is the generation word of the link's faults: bit 0 names the slot in use, bit 1 says
  * that it holds rules or names, bit 2 that the wire stage shapes the link, the rest counts
- * changes. A change writes the idle slot, then this word, so no packet sees half a rule. `snap`
- * is the number of bytes to capture of each frame; 0: none.
+ * changes. A change writes the idle slot, then this word, so no packet sees half a rule.
  */
 struct lab_link {
   lab_u32 armed;
-  lab_u32 snap;
+};
+
+/* What is captured on a directed link. softroce-monitor alone writes `snap`, through a mapping. */
+struct lab_tap {
+  lab_u32 snap; /* bytes of each frame; 0: none */
+  lab_u32 zero;
+  lab_u64 missed; /* packets that were to be captured and found the ring buffer full */
 };
 
 #define LAB_ARMED_SLOT 1
@@ -111,12 +116,12 @@ struct lab_counters {
   lab_u64 spoofed;       /* from a host, with a source that is not its address */
   lab_u64 unwired;       /* the chosen port has no entry in the device map */
   lab_u64 drop_log_lost; /* injected, but the ring buffer was full */
-  lab_u64 capture_lost;
-  lab_u64 to_wire;    /* handed to the wire stage, which counts from there on */
-  lab_u64 wire_gone;  /* nobody listens for the wire stage on the port it arrived on: lost */
-  lab_u64 link_down;  /* of the injected ones: the link was down */
-  lab_u64 corrupted;  /* a bit was flipped on a link whose fate this port decides */
-  lab_u64 duplicated; /* will be, by the wire stage */
+  lab_u64 capture_lost;  /* likewise, to be captured; struct lab_tap says on which link */
+  lab_u64 to_wire;       /* handed to the wire stage, which counts from there on */
+  lab_u64 wire_gone;     /* nobody listens for the wire stage on the port it arrived on: lost */
+  lab_u64 link_down;     /* of the injected ones: the link was down */
+  lab_u64 corrupted;     /* a bit was flipped on a link whose fate this port decides */
+  lab_u64 duplicated;    /* will be, by the wire stage */
   lab_u64 reordered;
 };
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the XDP programs write into ring buffers and softroce-monitor appends to files, in the
- * machine's byte order. Each file begins with struct lab_file_header.
+ * What the XDP programs write into ring buffers, in the machine's byte order.
  *
- *   drops.bin    struct lab_drop, one after the other
- *   capture.bin  struct lab_capture, each followed by `captured` bytes of the frame, unpadded
+ *   drops     struct lab_drop. softroce-monitor appends them to drops.bin, which begins with
+ *             struct lab_file_header.
+ *   captures  struct lab_capture, each followed by `captured` bytes of the frame, unpadded.
+ *             softroce-monitor writes them into the captures that somebody asked for, as pcapng.
  */
 #ifndef SOFTROCE_LAB_RECORDS_H
 #define SOFTROCE_LAB_RECORDS_H
@@ -12,7 +13,6 @@
 #include "lab_fault.h"
 
 #define LAB_DROPS_MAGIC "LABDROP2"
-#define LAB_CAPTURE_MAGIC "LABCAPT2"
 
 struct lab_file_header {
   char magic[8];
@@ -44,11 +44,10 @@ struct lab_drop {
 struct lab_capture {
   lab_u64 time_ns; /* CLOCK_MONOTONIC */
   lab_u32 directed_link;
-  lab_u32 fate;     /* rule_id of the rule that drops it, or LAB_FATE_PASSED */
-  lab_u32 length;   /* bytes of the frame */
-  lab_u32 captured; /* bytes that follow */
-  lab_u32 effects;  /* bits of enum lab_effect; the bytes are those before */
-  lab_u32 zero;
+  lab_u32 length;     /* bytes of the frame */
+  lab_u32 captured;   /* bytes that follow */
+  lab_u32 effects;    /* bits of enum lab_effect; the bytes are those before */
+  lab_u32 rule_id[4]; /* of the rules that did it, by enum lab_verdict_slot */
 };
 
 #endif

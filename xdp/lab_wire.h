@@ -23,6 +23,9 @@ enum lab_kind {
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
 };
 
+#define LAB_CONTROL_POLICY 0 /* message_id of a control message: the recovery policy reads it, */
+#define LAB_CONTROL_CLEAR 1  /* or the engine: messages are cleared to be sent (docs/framing.md) */
+
 #define LAB_HDR_TRIMMED 1 /* flags: cut on its way, the data are gone; the rest is as it was */
 
 struct lab_hdr {

@@ -21,13 +21,21 @@ using EndpointClass = nb::class_<Endpoint>;
 
 void bind_types(nb::module_& m);
 void bind_endpoint(nb::module_& m);
-void bind_ud_qp(EndpointClass& cls);
+void bind_work_requests(nb::module_& m);
+void bind_own_memory(nb::module_& m);
+void bind_congestion(nb::module_& m, EndpointClass& cls);
+void bind_verbs(EndpointClass& cls);
+void bind_telemetry(nb::module_& m);
 void bind_pair(nb::module_& m);
 void bind_host(nb::module_& m);
 void bind_codec(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_traffic(nb::module_& m);
+void bind_perf(nb::module_& m);
 void bind_wire(nb::module_& m);
+void bind_capture(nb::module_& m);
+void bind_sim(nb::module_& m);
+void bind_rnic_limits(nb::module_& m);
 
 inline std::int64_t to_ns(Time time) { return time == kNever ? INT64_MAX : time / kNanosecond; }
 inline Time from_ns(std::int64_t ns) {

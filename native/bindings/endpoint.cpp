@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "../live/endpoint.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 
@@ -19,9 +21,16 @@ using Indices = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::
 struct SendState {
   std::uint32_t count, sent, resend_pending;
   bool paused;
-  std::vector<std::uint8_t> attempts, paths;
-  std::vector<std::int64_t> sent_ns;
+  std::vector<Sent> packets;
+  std::vector<std::uint64_t> waiting;
 };
+
+template <typename T>
+auto of_each(const SendState& state, T (Sent::*what)() const) {
+  std::vector<T> values(state.packets.size());
+  std::ranges::transform(state.packets, values.begin(), what);
+  return to_numpy(std::move(values));
+}
 
 struct ReceiveState {
   PeerIndex peer;
@@ -29,7 +38,15 @@ struct ReceiveState {
   std::uint32_t id, count, received, highest, duplicates;
   Time first_at, last_at;
   std::vector<std::uint64_t> words;
+  std::uint32_t first_missing;
 };
+
+std::uint32_t first_clear_bit(const std::vector<std::uint64_t>& words) {
+  for (std::uint32_t word = 0; word < words.size(); ++word)
+    if (~words[word] != 0)
+      return word * 64 + static_cast<std::uint32_t>(std::countr_one(words[word]));
+  return static_cast<std::uint32_t>(words.size() * 64);
+}
 
 template <typename T>
 std::vector<T> copy_relaxed(const std::vector<T>& from) {
@@ -52,15 +69,15 @@ nb::object send_state(Endpoint& endpoint, Handle handle) {
                                        relaxed_load(m.next),
                                        relaxed_load(m.resend_pending),
                                        relaxed_load(m.paused),
-                                       copy_relaxed(m.attempts),
-                                       copy_relaxed(m.paths),
-                                       copy_relaxed(m.sent_ns)};
+                                       copy_relaxed(m.sent),
+                                       copy_relaxed(m.resend.words())};
                              });
 }
 
 nb::object receive_state(Endpoint& endpoint, Handle handle) {
   return snapshot<ReceiveState>(endpoint.rnic().messages().receives(), handle,
                                 [](const ReceiveMessage& m) -> ReceiveState {
+                                  const auto words = copy_relaxed(m.bitmap.words());
                                   return {m.peer,
                                           m.open,
                                           m.id,
@@ -70,15 +87,17 @@ nb::object receive_state(Endpoint& endpoint, Handle handle) {
                                           relaxed_load(m.duplicates),
                                           relaxed_load(m.first_at),
                                           relaxed_load(m.last_at),
-                                          copy_relaxed(m.bitmap.words())};
+                                          words,
+                                          std::min(first_clear_bit(words), m.count)};
                                 });
 }
 
-nb::dict counters(Endpoint& endpoint) {
+nb::dict counters(Endpoint& endpoint, bool zeros) {
   nb::dict result;
   const Counters& values = endpoint.rnic().counters();
   for (std::size_t i = 0; i < kCounterNames.size(); ++i)
-    result[kCounterNames[i]] = values[static_cast<Counter>(i)];
+    if (const auto count = values[static_cast<Counter>(i)]; zeros || count != 0)
+      result[kCounterNames[i]] = count;
   return result;
 }
 
@@ -95,16 +114,18 @@ void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
           std::uint32_t protection_domain) {
   if (length > UINT32_MAX) throw std::invalid_argument("a message has at most 4 GiB - 1 bytes");
   const std::uint32_t access = is_send ? 0U : kLocalWrite;
+  const bool carries = endpoint.rnic().messages().config().carries_payload;
   std::uint8_t* base =
-      endpoint.rnic().memory().pin(memory_key, offset, length, access, protection_domain);
+      carries ? endpoint.rnic().memory().pin(memory_key, offset, length, access, protection_domain)
+              : nullptr;
   const auto [operation, step, message] = name;
   const MessageEngine::WorkRequest request{peer,       {operation, step, message},
                                            base,       static_cast<std::uint32_t>(length),
                                            memory_key, wr_id};
-  endpoint.submit([request, is_send](Rnic& rnic, Time now) {
+  endpoint.submit([request, is_send, carries](Rnic& rnic, Time now) {
     MessageEngine& engine = rnic.messages();
     if (is_send ? engine.post_send(request, now) : engine.post_receive(request, now)) return;
-    rnic.memory().unpin(request.memory_key);
+    if (carries) rnic.memory().unpin(request.memory_key);
     rnic.completions().push({.wr_id = request.wr_id,
                              .status = WcStatus::loc_qp_op_err,
                              .opcode = is_send ? WcOpcode::send : WcOpcode::recv,
@@ -123,14 +144,16 @@ void bind_states(nb::module_& m) {
       .def_ro("resend_pending", &SendState::resend_pending)
       .def_ro("paused", &SendState::paused)
       .def_prop_ro(
-          "attempts", [](const SendState& s) { return to_numpy(std::vector(s.attempts)); },
+          "attempts", [](const SendState& s) { return of_each(s, &Sent::attempts); },
           nb::rv_policy::move)
       .def_prop_ro(
-          "paths", [](const SendState& s) { return to_numpy(std::vector(s.paths)); },
+          "paths", [](const SendState& s) { return of_each(s, &Sent::path); }, nb::rv_policy::move)
+      .def_prop_ro(
+          "sent_ns", [](const SendState& s) { return of_each(s, &Sent::at_ns); },
           nb::rv_policy::move)
       .def_prop_ro(
-          "sent_ns", [](const SendState& s) { return to_numpy(std::vector(s.sent_ns)); },
-          nb::rv_policy::move);
+          "waiting", [](const SendState& s) { return to_numpy(std::vector(s.waiting)); },
+          nb::rv_policy::move, "bitmap of the packets to be resent that have not left yet");
   nb::class_<ReceiveState>(m, "ReceiveState", "A receive as it was when asked about.")
       .def_ro("peer", &ReceiveState::peer)
       .def_ro("open", &ReceiveState::open)
@@ -139,6 +162,7 @@ void bind_states(nb::module_& m) {
       .def_ro("received", &ReceiveState::received)
       .def_ro("highest", &ReceiveState::highest)
       .def_ro("duplicates", &ReceiveState::duplicates)
+      .def_ro("first_missing", &ReceiveState::first_missing)
       .def_prop_ro("first_ns", [](const ReceiveState& s) { return to_ns(s.first_at); })
       .def_prop_ro("last_ns", [](const ReceiveState& s) { return to_ns(s.last_at); })
       .def_prop_ro(
@@ -155,15 +179,18 @@ void bind_states(nb::module_& m) {
                    [](const MessageEngine::PeerState& s) {
                      return s.heard_at < 0 ? std::int64_t{-1} : to_ns(s.heard_at);
                    })
+      .def_ro("reported_packets", &MessageEngine::PeerState::reported_packets)
       .def_ro("newest_stamp_ns", &MessageEngine::PeerState::newest_stamp_ns)
       .def_prop_ro("newest_stamp_at_ns",
                    [](const MessageEngine::PeerState& s) {
                      return s.newest_stamp_at < 0 ? std::int64_t{-1} : to_ns(s.newest_stamp_at);
                    })
+      .def_prop_ro("lateness_ns",
+                   [](const MessageEngine::PeerState& s) { return to_ns(s.lateness); })
       .def_ro("receive_bytes_per_second", &MessageEngine::PeerState::receive_bytes_per_second);
 }
 
-void bind_verbs(EndpointClass& cls) {
+void bind_messages(EndpointClass& cls) {
   cls.def_prop_ro("now_ns", [](const Endpoint& e) { return to_ns(e.now()); })
       .def_prop_ro(
           "address", [](Endpoint& e) { return e.rnic().gid(); }, "IP address as an integer")
@@ -172,20 +199,30 @@ void bind_verbs(EndpointClass& cls) {
       .def_prop_ro(
           "chunk_bytes", [](Endpoint& e) { return e.rnic().messages().chunk_bytes(); },
           "data bytes a packet of a striped message carries")
+      .def_prop_ro(
+          "window_packets", [](Endpoint& e) { return e.rnic().messages().config().window_packets; },
+          "one bandwidth-delay product")
+      .def_prop_ro(
+          "control_bytes", [](Endpoint& e) { return e.rnic().messages().control_bytes(); },
+          "bytes that the body of a control message has at most")
       .def_prop_ro("paths", [](Endpoint& e) { return e.rnic().messages().config().paths; })
       .def_prop_ro("message_slots",
                    [](Endpoint& e) { return e.rnic().messages().config().message_slots; })
       .def(
           "register_memory",
           [](Endpoint& e, std::uintptr_t address, std::uint64_t length, std::uint32_t access,
-             std::uint32_t protection_domain) {
+             std::uint32_t protection_domain, std::optional<std::uint64_t> iova) {
             return e.rnic().memory().add(reinterpret_cast<std::uint8_t*>(address), length, access,
-                                         protection_domain);
+                                         protection_domain, iova.value_or(address));
           },
           nb::arg("address"), nb::arg("length"), nb::arg("access"),
-          nb::arg("protection_domain") = 0)
-      .def("deregister_memory",
-           [](Endpoint& e, std::uint32_t key) { e.rnic().memory().remove(key); })
+          nb::arg("protection_domain") = 0, nb::arg("iova") = nb::none())
+      .def(
+          "deregister_memory",
+          [](Endpoint& e, std::uint32_t key) {
+            call_in_engine(e, [=](Rnic& rnic, Time) { return rnic.memory().remove(key), 0; });
+          },
+          "nothing touches the memory any more, when this returns")
       .def("set_qkey",
            [](Endpoint& e, std::uint32_t qkey) {
              call_in_engine(e, [=](Rnic& rnic, Time) { return rnic.set_qkey(qkey), 0; });
@@ -227,7 +264,7 @@ void bind_verbs(EndpointClass& cls) {
           "poll_completions",
           [](Endpoint& e, std::size_t most) { return e.rnic().completions().poll(most); },
           nb::arg("most") = 64)
-      .def("counters", &counters, "every counter by its name");
+      .def("counters", &counters, nb::arg("zeros") = true, "every counter by its name");
 }
 
 void bind_policy_face(EndpointClass& cls) {
@@ -236,11 +273,22 @@ void bind_policy_face(EndpointClass& cls) {
       .def("receive_state", &receive_state, "None: the handle is stale")
       .def("peer_state",
            [](Endpoint& e, PeerIndex peer) { return e.rnic().messages().peer_state(peer); })
-      .def("resend",
-           [](Endpoint& e, Handle handle, const Indices& indices) {
-             e.submit([handle, list = std::vector(indices.data(), indices.data() + indices.size())](
-                          Rnic& rnic, Time) { rnic.messages().resend(handle, list); });
-           })
+      .def(
+          "sent_on_paths",
+          [](Endpoint& e, PeerIndex peer) {
+            const auto sent = e.rnic().messages().sent_on_paths(peer);
+            return std::vector(sent.begin(), sent.begin() + e.rnic().messages().config().paths);
+          },
+          "data packets ever sent to the peer on each path, modulo 2**32")
+      .def(
+          "resend",
+          [](Endpoint& e, Handle handle, const Indices& indices, bool urgent) {
+            e.submit(
+                [handle, urgent,
+                 list = std::vector(indices.data(), indices.data() + indices.size())](
+                    Rnic& rnic, Time now) { rnic.messages().resend(handle, list, urgent, now); });
+          },
+          nb::arg("handle"), nb::arg("indices"), nb::arg("urgent") = false)
       .def("pause",
            [](Endpoint& e, Handle handle, bool paused) {
              e.submit([=](Rnic& rnic, Time) { rnic.messages().pause(handle, paused); });
@@ -291,9 +339,10 @@ void bind_policy_face(EndpointClass& cls) {
 void bind_endpoint(nb::module_& m) {
   bind_states(m);
   EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
+  bind_messages(cls);
   bind_verbs(cls);
-  bind_ud_qp(cls);
   bind_policy_face(cls);
+  bind_congestion(m, cls);
 }
 
 }  // namespace softroce

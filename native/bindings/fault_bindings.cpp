@@ -18,20 +18,13 @@
 #include "../../xdp/lab_name.h"
 #include "../../xdp/lab_route.h"
 #include "bindings.hpp"
+#include "structures.hpp"
 
 namespace softroce {
 
 namespace {
 
 using namespace nb::literals;
-
-template <typename T>
-T from_bytes(const nb::bytes& bytes) {
-  if (bytes.size() != sizeof(T)) throw std::invalid_argument("a structure of another size");
-  T value;
-  std::memcpy(&value, bytes.c_str(), sizeof(T));
-  return value;
-}
 
 template <typename T>
 nb::bytes to_bytes(const T& value) {

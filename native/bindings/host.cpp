@@ -2,6 +2,7 @@
 #include "../live/host.hpp"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
@@ -23,11 +24,18 @@ void bind_host(nb::module_& m) {
       .def_rw("port", &HostConfig::port)
       .def_rw("mac", &HostConfig::mac)
       .def_rw("epoch_ns", &HostConfig::epoch_ns, "CLOCK_MONOTONIC when the run began")
-      .def_rw("cpu", &HostConfig::cpu);
+      .def_rw("cpu", &HostConfig::cpu)
+      .def_rw("statistics", &HostConfig::statistics,
+              "path of a file to publish counters in while it runs; empty: nowhere");
   nb::class_<Host, Endpoint>(m, "Host", "An RNIC on the real clock, in a thread of its own.")
       .def(nb::init<const HostConfig&>())
       .def("start", &Host::start)
       .def("stop", &Host::stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &Host::close, nb::call_guard<nb::gil_scoped_release>(),
+           "stop for good: others may open its port")
+      .def("run", &Host::run, nb::arg("application").none(),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "let it run in the engine's thread; None: nothing")
       .def_prop_ro("event_fd", &Host::event_fd)
       .def_prop_ro("completion_fd", &Host::completion_fd)
       .def_prop_ro("failure", &Host::failure)

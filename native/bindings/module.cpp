@@ -22,14 +22,26 @@ void raise_os_error(const std::exception_ptr& thrown, void*) {
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "Native core of softroce_lab: soft RNIC engine, AF_XDP port, in-memory pair.";
+  m.doc() = "Native core of softroce_lab: soft RNIC engine, in-memory pair, AF_XDP port.";
   nanobind::register_exception_translator(raise_os_error);
   softroce::bind_types(m);
+  softroce::bind_work_requests(m);
+  softroce::bind_own_memory(m);
   softroce::bind_endpoint(m);
+  softroce::bind_telemetry(m);
   softroce::bind_pair(m);
-  softroce::bind_host(m);
   softroce::bind_codec(m);
   softroce::bind_faults(m);
-  softroce::bind_traffic(m);
+  softroce::bind_perf(m);
   softroce::bind_wire(m);
+  softroce::bind_capture(m);
+  softroce::bind_rnic_limits(m);
+  softroce::bind_sim(m);
+#ifdef SOFTROCE_HAS_LIVE
+  softroce::bind_host(m);
+  softroce::bind_traffic(m);
+  m.attr("has_live") = true;
+#else
+  m.attr("has_live") = false;  // no Host, PortConfig, RawPort nor traffic: the virtual clock alone
+#endif
 }

@@ -48,7 +48,7 @@ class FrameEndpoint final : public DirectEndpoint {
     now_ = from_ns(now_ns);
     Packet packet;
     if (!rnic_.poll_packet(packet, now_)) return nb::none();
-    std::vector<std::uint8_t> out(4096 + kMostUdOverheadBytes + LAB_HDR_BYTES);
+    std::vector<std::uint8_t> out(kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES);
     const std::size_t bytes = encode(packet, mac_, out.data());
     rnic_.packet_done(now_);
     return nb::bytes(out.data(), bytes);
@@ -81,6 +81,12 @@ void bind_cable(nb::module_& m) {
       .def_rw("corrupt", &Cable::corrupt)
       .def_rw("down", &Cable::down)
       .def_rw("rules", &Cable::rules)
+      .def_rw("mark_from", &Cable::mark_from, "packets in the queue that it is marked for")
+      .def_rw("lose_from", &Cable::lose_from, "packets in the queue that it is lost for")
+      .def_prop_rw(
+          "service_time_ns", [](const Cable& c) { return to_ns(c.service_time); },
+          [](Cable& c, std::int64_t ns) { c.service_time = from_ns(ns); },
+          "of a packet, on a slower link behind this one, which has a queue; 0: none")
       .def_prop_rw(
           "delay_ns", [](const Cable& c) { return to_ns(c.delay); },
           [](Cable& c, std::int64_t ns) { c.delay = from_ns(ns); })
@@ -109,6 +115,17 @@ void bind_pair(nb::module_& m) {
           nb::rv_policy::reference_internal)
       .def_prop_ro("now_ns", [](const P& p) { return to_ns(p.now()); })
       .def("run", [](P& p, std::int64_t until_ns) { return p.run(from_ns(until_ns)); })
+      .def("keep_sent", &P::keep_sent, "Keep a copy of every frame that is sent from now on.")
+      .def(
+          "take_sent",
+          [](P& p) {
+            nb::list sent;
+            for (const Pair::Sent& each : p.take_sent())
+              sent.append(nb::make_tuple(to_ns(each.at), each.from,
+                                         nb::bytes(each.frame.data(), each.frame.size())));
+            return sent;
+          },
+          "What was kept since the last time: (time in ns, from which side, frame)")
       .def("inject",
            [](P& p, int to, const nb::bytes& frame) {
              p.inject(to, static_cast<const std::uint8_t*>(frame.data()), frame.size());
@@ -120,6 +137,7 @@ void bind_pair(nb::module_& m) {
         d["lost"] = t.lost;
         d["duplicated"] = t.duplicated;
         d["corrupted"] = t.corrupted;
+        d["marked"] = t.marked;
         return d;
       });
   nb::class_<FrameEndpoint, Endpoint>(m, "FrameEndpoint",

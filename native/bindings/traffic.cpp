@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <nanobind/stl/string.h>
 
+#include "../live/echo.hpp"
 #include "../live/paced_traffic.hpp"
 #include "../live/raw_traffic.hpp"
 #include "../live/udp_traffic.hpp"
@@ -88,6 +89,20 @@ void bind_traffic(nb::module_& m) {
       nb::arg("port"), nb::arg("frame"), nb::arg("index_offset"), nb::arg("stamp_offset"),
       nb::arg("count"), nb::arg("frames_per_second"), nb::arg("cpu") = -1,
       "(frames sent, ns, ns that the latest frame was behind its moment)");
+  m.def(
+      "echo",
+      [](XskPort& near, XskPort& far, const nb::bytes& forth, const nb::bytes& back,
+         std::uint32_t rounds, int near_cpu, int far_cpu) {
+        const EchoJob job{copied(forth), copied(back), rounds, near_cpu, far_cpu};
+        std::vector<std::int64_t> trips;
+        {
+          const nb::gil_scoped_release release;
+          trips = run_echo(near, far, job);
+        }
+        return to_numpy(std::move(trips));
+      },
+      nb::arg("near"), nb::arg("far"), nb::arg("forth"), nb::arg("back"), nb::arg("rounds"),
+      nb::arg("near_cpu") = -1, nb::arg("far_cpu") = -1, "each round trip, ns");
 }
 
 }  // namespace softroce

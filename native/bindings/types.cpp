@@ -20,6 +20,41 @@ void bind_config(nb::module_& m) {
       .def_rw("receive_ring_packets", &MessageConfig::receive_ring_packets)
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)
+      .def_rw("transport", &MessageConfig::transport,
+              "'policy': events to a recovery policy; or one of packet_transport_names()")
+      .def_rw("retry_limit", &MessageConfig::retry_limit)
+      .def_rw("rnr_retry", &MessageConfig::rnr_retry)
+      .def_rw("spray", &MessageConfig::spray)
+      .def_prop_rw(
+          "rto_low_ns", [](const MessageConfig& c) { return to_ns(c.rto_low); },
+          [](MessageConfig& c, std::int64_t ns) { c.rto_low = from_ns(ns); })
+      .def_prop_rw(
+          "rto_high_ns", [](const MessageConfig& c) { return to_ns(c.rto_high); },
+          [](MessageConfig& c, std::int64_t ns) { c.rto_high = from_ns(ns); })
+      .def_rw("carries_payload", &MessageConfig::carries_payload,
+              "False: packets have lengths and no bytes; requests need no memory")
+      .def_rw("framing", &MessageConfig::framing, "how data packets name their fragment")
+      .def_rw("line_rate_bps", &MessageConfig::line_rate_bps, "of the port; dcqcn paces below it")
+      .def_prop_rw(
+          "base_rtt_ns", [](const MessageConfig& c) { return to_ns(c.base_rtt); },
+          [](MessageConfig& c, std::int64_t ns) { c.base_rtt = from_ns(ns); },
+          "of the fabric while its queues are empty; 0: initial_rtt_ns")
+      .def_prop_rw(
+          "cnp_interval_ns", [](const MessageConfig& c) { return to_ns(c.cnp_interval); },
+          [](MessageConfig& c, std::int64_t ns) { c.cnp_interval = from_ns(ns); },
+          "dcqcn: least time between two CNPs of a flow")
+      .def_prop_rw(
+          "target_delay_ns", [](const MessageConfig& c) { return to_ns(c.target_delay); },
+          [](MessageConfig& c, std::int64_t ns) { c.target_delay = from_ns(ns); },
+          "swift: base target; 0: 5/4 of base_rtt_ns")
+      .def_prop_rw(
+          "hop_delay_ns", [](const MessageConfig& c) { return to_ns(c.hop_delay); },
+          [](MessageConfig& c, std::int64_t ns) { c.hop_delay = from_ns(ns); },
+          "swift: more for each switch; 0: 1/8 of base_rtt_ns")
+      .def_prop_rw(
+          "pacing_slack_ns", [](const MessageConfig& c) { return to_ns(c.pacing_slack); },
+          [](MessageConfig& c, std::int64_t ns) { c.pacing_slack = from_ns(ns); },
+          "by how much late a paced packet may leave and the next still keep its time")
       .def_prop_rw(
           "initial_rtt_ns", [](const MessageConfig& c) { return to_ns(c.initial_rtt); },
           [](MessageConfig& c, std::int64_t ns) { c.initial_rtt = from_ns(ns); })
@@ -49,6 +84,8 @@ void bind_event(nb::module_& m) {
 
   nb::class_<Event>(m, "Event")
       .def_ro("kind", &Event::kind)
+      .def_prop_ro(
+          "number", [](const Event& e) { return static_cast<int>(e.kind); }, "of its kind")
       .def_ro("peer", &Event::peer)
       .def_ro("handle", &Event::message)
       .def_prop_ro("at_ns", [](const Event& e) { return to_ns(e.at); })
@@ -66,9 +103,18 @@ void bind_completion(nb::module_& m) {
       .def_ro("wr_id", &WorkCompletion::wr_id)
       .def_prop_ro("status", [](const WorkCompletion& c) { return static_cast<int>(c.status); })
       .def_prop_ro("opcode", [](const WorkCompletion& c) { return static_cast<int>(c.opcode); })
+      .def_ro("flags", &WorkCompletion::flags)
       .def_ro("byte_len", &WorkCompletion::byte_len)
+      .def_ro("immediate", &WorkCompletion::immediate, "or the key that was invalidated")
+      .def_prop_ro(
+          "imm_data_or_invalidated_rkey",
+          [](const WorkCompletion& c) {
+            return c.flags & kWithImmediate ? __builtin_bswap32(c.immediate) : c.immediate;
+          },
+          "the union of struct ibv_wc: an immediate stands in network byte order")
       .def_ro("qp_num", &WorkCompletion::qp_num)
       .def_ro("src_qp", &WorkCompletion::src_qp)
+      .def_ro("solicited", &WorkCompletion::solicited)
       .def_ro("peer", &WorkCompletion::peer)
       .def_prop_ro("key",
                    [](const WorkCompletion& c) {
@@ -88,7 +134,8 @@ void bind_types(nb::module_& m) {
   bind_config(m);
   bind_event(m);
   bind_completion(m);
-  m.def("congestion_control_names", &congestion_control_names);
+  m.def("framing_names", &framing_names);
+  m.def("packet_transport_names", &packet_transport_names);
 }
 
 }  // namespace softroce

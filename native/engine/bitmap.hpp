@@ -33,6 +33,27 @@ class Bitmap {
     return true;
   }
 
+  // Returns whether the bit was set.
+  bool clear(std::uint32_t bit) {
+    std::uint64_t& word = words_[bit / 64];
+    const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
+    if (!(word & mask)) return false;
+    relaxed_store(word, word & ~mask);
+    return true;
+  }
+
+  std::uint64_t word(std::uint32_t number) const { return words_[number]; }
+
+  // The first clear bit at or after `from`; `bits()` if there is none.
+  std::uint32_t next_clear(std::uint32_t from) const {
+    for (std::uint32_t w = from / 64; w < words_.size(); ++w) {
+      std::uint64_t clear = ~words_[w];
+      if (w == from / 64) clear &= ~std::uint64_t{0} << (from % 64);
+      if (clear != 0) return w * 64 + static_cast<std::uint32_t>(__builtin_ctzll(clear));
+    }
+    return bits();
+  }
+
   // Clears and returns the first set bit at or after `from`; `bits()` if there is none.
   std::uint32_t take_next(std::uint32_t from) {
     for (std::uint32_t w = from / 64; w < words_.size(); ++w) {

@@ -77,19 +77,18 @@ std::size_t encode_over(const Packet& packet, std::uint64_t source_mac, std::uin
 
   std::uint8_t* bth = udp + kUdpBytes;
   bth[0] = packet.opcode;
-  bth[1] = static_cast<std::uint8_t>(packet.solicited << 7 | pad << 4);
+  bth[1] = static_cast<std::uint8_t>(packet.solicited << 7 | packet.migrated << 6 | pad << 4);
   store16(bth + 2, packet.pkey);
-  store32(bth + 4, packet.destination_qp);
-  store32(bth + 8, packet.psn & 0xFFFFFF);
+  store32(bth + 4, std::uint32_t{packet.reserved} << 24 | (packet.destination_qp & kPsnMask));
+  store32(bth + 8, std::uint32_t{packet.ack_request} << 31 | (packet.psn & kPsnMask));
 
-  std::uint8_t* deth = bth + kBthBytes;
-  store32(deth, packet.qkey);
-  store32(deth + 4, packet.source_qp);
-
-  std::uint8_t* at = deth + kDethBytes;
+  std::uint8_t* at = put_extensions(packet, extensions_of(packet.opcode).headers, bth + kBthBytes);
   if (packet.has_lab_header) put_lab_header(packet.lab, at);
   at += lab_bytes(packet);
-  std::memcpy(at, packet.payload, packet.payload_bytes);
+  if (packet.payload == nullptr)
+    std::memset(at, 0, packet.payload_bytes);  // what is absent is written as zeros
+  else
+    std::memcpy(at, packet.payload, packet.payload_bytes);
   at += packet.payload_bytes;
   std::memset(at, 0, pad);
   at += pad;
@@ -98,43 +97,118 @@ std::size_t encode_over(const Packet& packet, std::uint64_t source_mac, std::uin
 }
 
 template <typename Ip>
+bool is_roce(const std::uint8_t* ip) {
+  return Ip::is_plain_udp(ip) && load16(ip + Ip::kBytes + 2) == LAB_ROCE_UDP_PORT;
+}
+
+// Of a packet of which `bytes` were on the wire, padding of the frame included.
+template <typename Ip>
+bool lengths_agree(const std::uint8_t* ip, std::size_t bytes) {
+  const std::size_t ip_bytes = Ip::packet_bytes(ip);
+  return ip_bytes <= bytes && ip_bytes >= kLeastBytes<Ip> &&
+         load16(ip + Ip::kBytes + 4) == ip_bytes - Ip::kBytes;
+}
+
+// What is between the BTH and the ICRC. It is looked up once: after what is written to a packet,
+// the compiler would read all of it again.
+struct Body {
+  const Extensions& extensions;
+  std::size_t pad, bytes;
+};
+
+// Of a packet whose lengths agree.
+template <typename Ip>
+Body body_of(const std::uint8_t* ip) {
+  const std::uint8_t* bth = ip + Ip::kBytes + kUdpBytes;
+  return {extensions_of(bth[0]), std::size_t{bth[1]} >> 4 & 3,
+          Ip::packet_bytes(ip) - kLeastBytes<Ip>};
+}
+
+template <typename Ip>
+std::optional<Counter> check_transport(const std::uint8_t* ip, const Body& body) {
+  const std::uint8_t version = ip[Ip::kBytes + kUdpBytes + 1] & 0x0F;
+  if (!body.extensions.known || version != 0)  // transport version 0, IBA 9.2.5
+    return Counter::rx_bad_opcode;
+  if (body.bytes < body.extensions.bytes + body.pad) return Counter::rx_truncated;
+  // Pads make whole words of payloads (IBA 9.2.4); ACKs, READ requests and atomics have none.
+  if (body.bytes % 4 != 0 ||
+      (!body.extensions.carries_payload && body.bytes != body.extensions.bytes))
+    return Counter::rx_bad_payload;
+  return std::nullopt;
+}
+
+// The headers that every packet has. Inlined, like `read_body`: two callers make a call of it else.
+template <typename Ip>
+[[gnu::always_inline]] inline void read_base(const std::uint8_t* ip, Packet& packet) {
+  const std::uint8_t* udp = ip + Ip::kBytes;
+  const std::uint8_t* bth = udp + kUdpBytes;
+  Ip::read(ip, packet);
+  packet.source_port = load16(udp);
+  packet.opcode = bth[0];
+  packet.solicited = bth[1] >> 7 & 1;
+  packet.migrated = bth[1] >> 6 & 1;
+  packet.pkey = load16(bth + 2);
+  packet.reserved = bth[4];
+  packet.destination_qp = load24(bth + 4);
+  packet.ack_request = bth[8] >> 7 & 1;
+  packet.psn = load24(bth + 8);
+  packet.has_lab_header = false;
+}
+
+// What follows them, of a packet that was checked.
+template <typename Ip>
+[[gnu::always_inline]] inline void read_body(const std::uint8_t* ip, const Body& body,
+                                             Packet& packet) {
+  const std::uint8_t* at = ip + Ip::kBytes + kUdpBytes + kBthBytes;
+  packet.payload = read_extensions(at, body.extensions.headers, packet);
+  packet.payload_bytes = static_cast<std::uint32_t>(body.bytes - body.extensions.bytes - body.pad);
+}
+
+template <typename Ip>
 std::optional<Counter> decode_over(const std::uint8_t* frame, std::size_t bytes, Packet& packet) {
   if (bytes < kEthernetBytes + kLeastBytes<Ip>) return Counter::rx_truncated;
   const std::uint8_t* ip = frame + kEthernetBytes;
-  const std::uint8_t* udp = ip + Ip::kBytes;
-  if (!Ip::is_plain_udp(ip) || load16(udp + 2) != LAB_ROCE_UDP_PORT) return Counter::rx_not_roce;
-
-  const std::size_t ip_bytes = Ip::packet_bytes(ip);
-  if (ip_bytes + kEthernetBytes > bytes || ip_bytes < kLeastBytes<Ip>) return Counter::rx_truncated;
-  if (load16(udp + 4) != ip_bytes - Ip::kBytes) return Counter::rx_truncated;
-  const std::uint8_t* end = ip + ip_bytes - kIcrcBytes;
-  if (load<std::uint32_t>(end) != icrc<Ip>(ip, ip_bytes - kIcrcBytes))
-    return Counter::rx_wrong_icrc;
-
-  const std::uint8_t* bth = udp + kUdpBytes;
-  const std::uint8_t* deth = bth + kBthBytes;
-  const std::uint8_t* payload = deth + kDethBytes;
-  const std::size_t pad = bth[1] >> 4 & 3;
-  if (bth[1] & 0x0F) return Counter::rx_bad_opcode;  // transport version 0, IBA 9.2.5
-  // The opcode's upper bits are the service, which tells what headers follow (IBA 9.2.1).
-  if (bth[0] >> 5 != LAB_BTH_OPCODE_UD_SEND_ONLY >> 5) return Counter::rx_bad_opcode;
-  if (ip_bytes < kLeastBytes<Ip> + kDethBytes + pad) return Counter::rx_truncated;
-
-  packet.source = Ip::source(ip);
-  packet.destination = Ip::destination(ip);
-  packet.source_port = load16(udp);
-  packet.congestion_experienced = Ip::ecn(ip) == kEcnMask;
-  packet.opcode = bth[0];
-  packet.solicited = bth[1] >> 7;
-  packet.pkey = load16(bth + 2);
-  packet.destination_qp = load24(bth + 4);
-  packet.psn = load24(bth + 8);
-  packet.qkey = load32(deth);
-  packet.source_qp = load24(deth + 4);
-  packet.has_lab_header = false;
-  packet.payload = payload;
-  packet.payload_bytes = static_cast<std::uint32_t>(end - payload - pad);
+  if (!is_roce<Ip>(ip)) return Counter::rx_not_roce;
+  if (!lengths_agree<Ip>(ip, bytes - kEthernetBytes)) return Counter::rx_truncated;
+  const std::size_t covered = Ip::packet_bytes(ip) - kIcrcBytes;
+  if (load<std::uint32_t>(ip + covered) != icrc<Ip>(ip, covered)) return Counter::rx_wrong_icrc;
+  const Body body = body_of<Ip>(ip);
+  if (const auto refusal = check_transport<Ip>(ip, body)) return refusal;
+  read_base<Ip>(ip, packet);
+  read_body<Ip>(ip, body, packet);
   return std::nullopt;
+}
+
+template <typename Ip>
+Inspection inspect_over(const std::uint8_t* ip, std::size_t captured, std::size_t bytes,
+                        Packet& packet) {
+  using enum Extent;
+  constexpr std::size_t kBase = Ip::kBytes + kUdpBytes + kBthBytes;
+  Inspection found;
+  if (captured < Ip::kBytes + kUdpBytes) return {captured < bytes ? unknown : not_roce};
+  if (!is_roce<Ip>(ip)) return {not_roce};
+  const bool agree = lengths_agree<Ip>(ip, bytes);
+  if (!agree) found.refusal = Counter::rx_truncated;
+  found.extent = addresses;
+  if (captured < kBase) {
+    Ip::read(ip, packet);
+    packet.source_port = load16(ip + Ip::kBytes);
+    return found;
+  }
+  found.extent = base;
+  read_base<Ip>(ip, packet);
+  if (!agree) return found;
+  const std::size_t covered = Ip::packet_bytes(ip) - kIcrcBytes;
+  if (captured >= covered + kIcrcBytes) {
+    found.icrc = load<std::uint32_t>(ip + covered);
+    found.icrc_is_right = found.icrc == icrc<Ip>(ip, covered);
+  }
+  const Body body = body_of<Ip>(ip);
+  found.refusal = check_transport<Ip>(ip, body);
+  if (found.refusal || captured < kBase + body.extensions.bytes) return found;
+  found.extent = all;
+  read_body<Ip>(ip, body, packet);
+  return found;
 }
 
 template <typename Ip>
@@ -148,8 +222,8 @@ bool is_ipv6(const std::uint8_t* frame) { return load16(frame + 12) == Ipv6::kEt
 }  // namespace
 
 std::size_t udp_bytes(const Packet& packet) {
-  return kUdpBytes + kBthBytes + kDethBytes + lab_bytes(packet) + packet.payload_bytes +
-         pad_bytes(packet) + kIcrcBytes;
+  return kUdpBytes + kBthBytes + extensions_of(packet.opcode).bytes + lab_bytes(packet) +
+         packet.payload_bytes + pad_bytes(packet) + kIcrcBytes;
 }
 
 std::optional<std::uint32_t> icrc_of_frame(const std::uint8_t* frame, std::size_t bytes) {
@@ -167,6 +241,13 @@ std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Pack
   if (load16(frame + 12) == Ipv4::kEthertype) return decode_over<Ipv4>(frame, bytes, packet);
   if (is_ipv6(frame)) return decode_over<Ipv6>(frame, bytes, packet);
   return Counter::rx_not_roce;
+}
+
+Inspection inspect(const std::uint8_t* ip, std::size_t captured, std::size_t bytes,
+                   Packet& packet) {
+  if (captured == 0) return {Extent::unknown};
+  return ip[0] >> 4 == 6 ? inspect_over<Ipv6>(ip, captured, bytes, packet)
+                         : inspect_over<Ipv4>(ip, captured, bytes, packet);
 }
 
 bool decode_lab_header(Packet& packet) {

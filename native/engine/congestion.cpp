@@ -10,25 +10,42 @@ namespace {
 // section 3.2). It reacts to nothing.
 class Bdp final : public CongestionControl {
  public:
-  explicit Bdp(std::uint32_t packets) : packets_(packets) {}
-  std::uint32_t window_packets() const override { return packets_; }
-  void on_report(const RateSample&) override {}
-
- private:
-  std::uint32_t packets_;
+  explicit Bdp(std::uint32_t packets) : CongestionControl(packets, false, false) {}
+  Figures figures(Time) override { return {.window = static_cast<double>(window_packets_)}; }
 };
+
+std::unique_ptr<CongestionControl> make_bdp(const CongestionConfig& config) {
+  return std::make_unique<Bdp>(config.window_packets);
+}
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<CongestionControl> (*make)(const CongestionConfig&);
+};
+constexpr std::uint64_t kMostLineRate = 10'000'000'000'000;
+constexpr Kind kKinds[] = {{"bdp", make_bdp}, {"dcqcn", make_dcqcn}, {"swift", make_swift}};
 
 }  // namespace
 
-std::unique_ptr<CongestionControl> make_congestion_control(std::string_view name,
-                                                           std::uint32_t bdp_packets) {
-  if (name == "bdp") return std::make_unique<Bdp>(bdp_packets);
+std::unique_ptr<CongestionControl> make_congestion_control(const CongestionConfig& config) {
+  if (config.line_rate_bps == 0 || config.line_rate_bps > kMostLineRate)
+    throw std::invalid_argument("the line rate must be 1 to 10 000 000 000 000 bits a second");
+  if (config.base_rtt <= 0) throw std::invalid_argument("the base RTT must be more than 0");
+  if (config.cnp_interval <= 0) throw std::invalid_argument("the CNP interval must be more than 0");
   std::string known;
-  for (const auto& each : congestion_control_names()) known += (known.empty() ? "" : ", ") + each;
-  throw std::invalid_argument("unknown congestion control '" + std::string(name) +
-                              "'; known: " + known);
+  for (const Kind& kind : kKinds) {
+    if (config.name == kind.name) return kind.make(config);
+    known += (known.empty() ? "" : ", ") + std::string(kind.name);
+  }
+  throw std::invalid_argument("unknown congestion control '" + config.name + "'; known: " + known);
 }
 
-std::vector<std::string> congestion_control_names() { return {"bdp"}; }
+std::vector<std::string> congestion_control_names() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+bool sends_cnps(std::string_view congestion_control) { return congestion_control == "dcqcn"; }
 
 }  // namespace softroce

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The framing of striped messages over UD: one SEND-only packet each, described by `lab_hdr`.
-// It is a seam: the message engine knows fragments, a framing knows how a packet says them.
+// How packets say which fragment of which message they carry. The message engine knows fragments
+// (`LabHeader`: message, index, count ...), a framing knows how a packet says them:
+//
+//   ud            one UD SEND-only packet each, all of it said by our header     ud_framing.hpp
+//   uc_immediate  one UC WRITE with immediate each, as SDR-RDMA's packets        uc_framing.hpp
+//
+// Control messages and receiver reports are UD packets with our header in either.
 #pragma once
 
-#include "codec.hpp"
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
-namespace softroce::ud_framing {
+namespace softroce {
 
-inline constexpr std::uint32_t header_bytes() { return LAB_HDR_BYTES; }
+enum class Framing : std::uint8_t { ud, uc_immediate };
 
-// Reads our header if the packet does not carry it decoded (the simulated fabric's do). False: the
-// header is not valid, or its path does not agree with the source port.
-inline bool open(Packet& packet) {
-  if (!packet.has_lab_header && !decode_lab_header(packet)) return false;
-  return packet.source_port == LAB_UDP_SPORT_BASE + packet.lab.path;
-}
+// Throws std::invalid_argument that lists the known names for an unknown one.
+Framing framing_named(std::string_view name);
+std::vector<std::string> framing_names();
 
-inline void close(Packet& packet) {
-  packet.has_lab_header = true;
-  packet.opcode = LAB_BTH_OPCODE_UD_SEND_ONLY;
-  packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + packet.lab.path);
-}
+// Data bytes that a packet carries at a path MTU.
+std::uint32_t chunk_bytes_of(Framing framing, std::uint32_t path_mtu);
 
-}  // namespace softroce::ud_framing
+}  // namespace softroce

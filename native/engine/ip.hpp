@@ -9,9 +9,7 @@
 namespace softroce {
 
 inline constexpr std::uint8_t kProtocolUdp = 17;
-inline constexpr std::uint8_t kHopLimit = 64;
-inline constexpr std::uint8_t kEct0 = 2;  // ECN-capable, RFC 3168
-inline constexpr std::uint8_t kEcnMask = 3;
+inline constexpr std::uint8_t kEcnMask = 3;  // RFC 3168
 
 struct Ipv4 {
   static constexpr std::uint16_t kEthertype = 0x0800;
@@ -27,11 +25,11 @@ struct Ipv4 {
 
   static void put(const Packet& packet, std::size_t udp_bytes, std::uint8_t* ip) {
     ip[0] = 0x45;
-    ip[1] = kEct0;
+    ip[1] = packet.traffic_class;
     store16(ip + 2, static_cast<std::uint16_t>(kBytes + udp_bytes));
-    store16(ip + 4, 0);
+    store16(ip + 4, packet.ip_identifier);
     store16(ip + 6, kDontFragment);
-    ip[8] = kHopLimit;
+    ip[8] = packet.hop_limit;
     ip[9] = kProtocolUdp;
     store16(ip + 10, 0);
     store32(ip + 12, packet.source.ipv4());
@@ -45,9 +43,13 @@ struct Ipv4 {
     return ip[0] == 0x45 && ip[9] == kProtocolUdp && !fragment;
   }
   static std::size_t packet_bytes(const std::uint8_t* ip) { return load16(ip + 2); }
-  static std::uint8_t ecn(const std::uint8_t* ip) { return ip[1] & kEcnMask; }
-  static Gid source(const std::uint8_t* ip) { return Gid::of_ipv4(load32(ip + 12)); }
-  static Gid destination(const std::uint8_t* ip) { return Gid::of_ipv4(load32(ip + 16)); }
+  static void read(const std::uint8_t* ip, Packet& packet) {
+    packet.traffic_class = ip[1];
+    packet.ip_identifier = load16(ip + 4);
+    packet.hop_limit = ip[8];
+    packet.source = Gid::of_ipv4(load32(ip + 12));
+    packet.destination = Gid::of_ipv4(load32(ip + 16));
+  }
 
  private:
   static constexpr std::uint16_t kDontFragment = 0x4000;
@@ -61,7 +63,7 @@ struct Ipv4 {
   }
 };
 
-struct Ipv6 {  // RFC 8200; the flow label is zero, as Linux's rxe has it
+struct Ipv6 {  // RFC 8200
   static constexpr std::uint16_t kEthertype = 0x86DD;
   static constexpr std::size_t kBytes = 40;
   static constexpr std::uint64_t kMask[7] = {
@@ -75,10 +77,11 @@ struct Ipv6 {  // RFC 8200; the flow label is zero, as Linux's rxe has it
   };
 
   static void put(const Packet& packet, std::size_t udp_bytes, std::uint8_t* ip) {
-    store32(ip, 6U << 28 | std::uint32_t{kEct0} << 20);
+    store32(ip, 6U << 28 | std::uint32_t{packet.traffic_class} << 20 |
+                    (packet.flow_label & kFlowLabelMask));
     store16(ip + 4, static_cast<std::uint16_t>(udp_bytes));
     ip[6] = kProtocolUdp;
-    ip[7] = kHopLimit;
+    ip[7] = packet.hop_limit;
     put_gid(packet.source, ip + 8);
     put_gid(packet.destination, ip + 24);
   }
@@ -89,11 +92,20 @@ struct Ipv6 {  // RFC 8200; the flow label is zero, as Linux's rxe has it
            !destination(ip).is_ipv4();
   }
   static std::size_t packet_bytes(const std::uint8_t* ip) { return kBytes + load16(ip + 4); }
-  static std::uint8_t ecn(const std::uint8_t* ip) { return ip[1] >> 4 & kEcnMask; }
-  static Gid source(const std::uint8_t* ip) { return {load64(ip + 8), load64(ip + 16)}; }
-  static Gid destination(const std::uint8_t* ip) { return {load64(ip + 24), load64(ip + 32)}; }
+  static void read(const std::uint8_t* ip, Packet& packet) {
+    const std::uint32_t first = load32(ip);
+    packet.traffic_class = static_cast<std::uint8_t>(first >> 20);
+    packet.flow_label = first & kFlowLabelMask;
+    packet.hop_limit = ip[7];
+    packet.source = source(ip);
+    packet.destination = destination(ip);
+  }
 
  private:
+  static constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
+
+  static Gid source(const std::uint8_t* ip) { return {load64(ip + 8), load64(ip + 16)}; }
+  static Gid destination(const std::uint8_t* ip) { return {load64(ip + 24), load64(ip + 32)}; }
   static void put_gid(const Gid& gid, std::uint8_t* at) {
     store64(at, gid.high);
     store64(at + 8, gid.low);

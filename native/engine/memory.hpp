@@ -19,19 +19,24 @@ enum Access : std::uint32_t {  // values of enum ibv_access_flags
 
 class MemoryTable {
  public:
-  // Returns the region's key (lkey and rkey alike). EINVAL for an empty or wrapping range.
+  // Returns the region's key (lkey and rkey alike). Addresses in requests begin at `iova`, as those
+  // of ibv_reg_mr_iova do. EINVAL for an empty or wrapping range.
   std::uint32_t add(std::uint8_t* base, std::uint64_t length, std::uint32_t access,
-                    std::uint32_t protection_domain = 0) {
+                    std::uint32_t protection_domain, std::uint64_t iova) {
     const auto address = reinterpret_cast<std::uintptr_t>(base);
-    if (base == nullptr || length == 0 || address + length < address)
+    if (base == nullptr || length == 0 || address + length < address || iova + length < iova)
       throw std::system_error(EINVAL, std::generic_category(), "register memory");
     const std::lock_guard lock(mutex_);
     // The low byte changes with every registration, as an RNIC's key does, so that the key of a
     // region that is gone does not fit the next one.
     const std::uint32_t key = next_key_;
     next_key_ += 0x101;
-    regions_[key] = {base, length, access, protection_domain};
+    regions_[key] = {base, length, iova, access, protection_domain};
     return key;
+  }
+  std::uint32_t add(std::uint8_t* base, std::uint64_t length, std::uint32_t access,
+                    std::uint32_t protection_domain = 0) {
+    return add(base, length, access, protection_domain, reinterpret_cast<std::uintptr_t>(base));
   }
 
   void remove(std::uint32_t key) {
@@ -54,14 +59,33 @@ class MemoryTable {
     return pin_locked(find(key, protection_domain), offset, length, access);
   }
 
-  // The same by address, as a scatter-gather element names it.
-  std::uint8_t* pin_address(std::uint32_t key, std::uint64_t address, std::uint64_t length,
-                            std::uint32_t access, std::uint32_t protection_domain) {
+  // The memory of `length` bytes at `address`, as a scatter-gather element or a packet names it, if
+  // region `key` is of this protection domain, contains them, and grants all of `access`; else null
+  // (IBA 10.6.3.3). To be used before the engine's turn ends: regions may go between turns.
+  std::uint8_t* resolve(std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                        std::uint32_t access, std::uint32_t protection_domain) {
     const std::lock_guard lock(mutex_);
-    Region& region = find(key, protection_domain);
-    // Below the base the difference wraps, and is outside any region.
-    const auto base = reinterpret_cast<std::uintptr_t>(region.base);
-    return pin_locked(region, address - base, length, access);
+    const auto found = regions_.find(key);
+    if (found == regions_.end()) return nullptr;
+    const Region& region = found->second;
+    const std::uint64_t offset = address - region.iova;  // below it: wraps, and is outside
+    if (region.invalid || region.protection_domain != protection_domain ||
+        (region.access & access) != access || offset > region.length ||
+        length > region.length - offset)
+      return nullptr;
+    return region.base + offset;
+  }
+
+  // Remote invalidation (IBA 10.6.5): nobody may use the key any more. False: there is no such
+  // region, or it is another protection domain's.
+  bool invalidate(std::uint32_t key, std::uint32_t protection_domain) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(key);
+    if (found == regions_.end() || found->second.invalid ||
+        found->second.protection_domain != protection_domain)
+      return false;
+    found->second.invalid = true;
+    return true;
   }
 
   void unpin(std::uint32_t key) {
@@ -73,9 +97,11 @@ class MemoryTable {
   struct Region {
     std::uint8_t* base;
     std::uint64_t length;
+    std::uint64_t iova;
     std::uint32_t access;
     std::uint32_t protection_domain;
-    std::uint32_t pins = 0;  // work requests that use it
+    std::uint32_t pins = 0;  // striped messages that use it
+    bool invalid = false;
   };
 
   Region& find(std::uint32_t key, std::uint32_t protection_domain) {

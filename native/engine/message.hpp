@@ -8,6 +8,8 @@
 
 #include "bitmap.hpp"
 #include "completion.hpp"
+#include "packet.hpp"
+#include "paths.hpp"
 #include "pool.hpp"
 #include "units.hpp"
 
@@ -16,13 +18,29 @@ namespace softroce {
 using PeerIndex = std::uint32_t;
 
 // Bytes of data that a packet carries beside our header under the path MTU.
-inline std::uint32_t packets_of(std::uint32_t length, std::uint32_t chunk_bytes) {
-  return length == 0 ? 1 : (length - 1) / chunk_bytes + 1;
-}
 inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std::uint32_t length,
                                   std::uint32_t chunk_bytes) {
   return index + 1 < count ? chunk_bytes : length - (count - 1) * chunk_bytes;
 }
+
+inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
+
+// What became of a packet so far, in one word: when it was last sent, in ns, over which path, and
+// how often, at most 255 times. All zero: never.
+class Sent {
+ public:
+  Sent() = default;
+  Sent(std::int64_t at_ns, std::uint8_t path, std::uint8_t attempts)
+      : word_(static_cast<std::uint64_t>(at_ns) << 12 | std::uint64_t{path} << 8 | attempts) {}
+
+  std::int64_t at_ns() const { return static_cast<std::int64_t>(word_ >> 12); }
+  std::uint8_t path() const { return word_ >> 8 & 15; }
+  std::uint8_t attempts() const { return word_ & 255; }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+static_assert(kMaxPaths <= 16);
 
 struct SendMessage {
   Handle handle = kNoHandle;
@@ -44,9 +62,10 @@ struct SendMessage {
   bool in_send_queue = false;
   bool in_resend_queue = false;
   bool paused = false;
-  std::vector<std::uint8_t> attempts;  // times sent, saturating
-  std::vector<std::uint8_t> paths;     // the last time
-  std::vector<std::int64_t> sent_ns;   // when, the last time
+  bool cleared = true;               // else it waits for its receive (framing uc_immediate)
+  std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
+  std::uint8_t path = kAnyPath;      // that all packets take
+  std::vector<Sent> sent;            // each packet
 
   Time look_at = kNever;
   Time posted_at = 0;

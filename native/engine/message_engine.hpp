@@ -18,13 +18,20 @@
 #include <unordered_set>
 #include <vector>
 
+#include "active_peers.hpp"
 #include "completion.hpp"
 #include "counters.hpp"
 #include "event.hpp"
+#include "framing.hpp"
 #include "gid.hpp"
 #include "memory.hpp"
 #include "packet.hpp"
+#include "packet_transport.hpp"
 #include "peer.hpp"
+#include "prefetch.hpp"
+#include "qp_event.hpp"
+#include "report.hpp"
+#include "ring.hpp"
 
 namespace softroce {
 
@@ -42,9 +49,26 @@ struct MessageConfig {
   Time initial_rtt = 2 * kMillisecond;
   Time persist_least = 20 * kMillisecond;
   std::string congestion_control = "bdp";
+  // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
+  // sends itself (packet_transport.hpp). Zero: derived from `initial_rtt`.
+  std::string transport = std::string(kPolicyTransport);
+  Time rto_low = 0;
+  Time rto_high = 0;
+  std::uint32_t retry_limit = 40;
+  std::uint32_t rnr_retry = 7;
+  bool spray = false;  // such a transport's packets take all paths, not one a message
+  std::uint64_t line_rate_bps = 100'000'000'000;  // of the port
+  Time base_rtt = 0;                              // of an empty fabric; 0: initial_rtt
+  Time cnp_interval = 50 * kMicrosecond;          // dcqcn
+  Time target_delay = 0, hop_delay = 0;           // swift; 0: shares of base_rtt
+  Time pacing_slack = 0;        // by how much late a paced packet may be and the next keep its time
+  bool carries_payload = true;  // false: packets have lengths and no bytes, requests no memory
+  std::string framing = "ud";   // the same at both ends
 };
 
-class MessageEngine {
+CongestionConfig congestion_of(const MessageConfig& config);
+
+class MessageEngine final : private TransportHost {
  public:
   MessageEngine(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
                 Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
@@ -69,15 +93,30 @@ class MessageEngine {
 
   // ---- what arrives, what leaves
   void handle_packet(Packet& packet, Time now);
+  bool has_channel(std::uint32_t qp) const {  // one of the framing uc_immediate
+    return framing_ != Framing::ud &&
+           qp - uc_framing::kFirstQp < peers_.size() * uc_framing::kChannels;
+  }
+  void handle_channel_packet(Packet& packet, Time now);  // to one of these
+  bool handle_cnp(const Packet& packet, Time now);       // false: it slows nobody
   bool poll_packet(Packet& packet, Time now);
   void handle_timeout(Time now);
   Time next_timeout() const { return timers_.empty() ? kNever : timers_.top().at; }
   bool has_packet() const;
+  void prefetch_next() const {  // the peer whom the next packet goes to
+    if (data_ring_.empty()) return;
+    const Peer& next = peers_[data_ring_.front()];
+    prefetch_lines(&next, &next + 1);
+  }
   void set_receive_credit(std::uint32_t free_frames) { credit_ = free_frames; }
 
   // ---- events, and the actions of a policy; an action that names a stale handle is refused
   std::deque<Event>& events() { return events_; }
-  void resend(Handle send, std::span<const std::uint32_t> indices);
+  // Something waits for whoever drives the endpoint: events, or what a native transport completed.
+  bool has_news() const {
+    return transport_ == nullptr ? !events_.empty() : completions_.size() != 0;
+  }
+  void resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
   void pause(Handle send, bool paused);
   void control(PeerIndex peer, std::vector<std::uint8_t> body);
   void look_at(Handle message, Time at);
@@ -93,13 +132,23 @@ class MessageEngine {
     Time srtt, rttvar;                // measured from here; 0 unknown
     Time remote_srtt, remote_rttvar;  // as the peer's packets tell
     Time heard_at;                    // -1: never
+    std::uint32_t reported_packets;   // of data, that it says have arrived
     std::uint32_t newest_stamp_ns;    // of its packets that arrived,
     Time newest_stamp_at;             // and when; -1: none has
+    Time lateness;                    // usual, of its data packets
     double receive_bytes_per_second;
   };
   PeerState peer_state(PeerIndex index);  // throws std::out_of_range
+  // The engine's thread only; throws std::out_of_range.
+  CongestionControl::Figures congestion_figures(PeerIndex index, Time now) {
+    return peers_.at(index).congestion->figures(now);
+  }
+  // Data packets ever sent to the peer on each path, modulo 2^32; throws std::out_of_range.
+  std::array<std::uint32_t, kMaxPaths> sent_on_paths(PeerIndex index);
   std::uint32_t chunk_bytes() const { return chunk_bytes_; }
+  std::uint32_t control_bytes() const { return config_.path_mtu - LAB_HDR_BYTES; }
   const MessageConfig& config() const { return config_; }
+  void set_event_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: nobody reads the log
 
  private:
   struct PeerKey {
@@ -119,6 +168,10 @@ class MessageEngine {
     std::uint32_t qp = ~0U;  // no QP's number
     bool operator==(const Source&) const = default;
   };
+  struct Found {
+    Source source;
+    PeerIndex peer = 0;
+  };
   struct SourceHash {
     std::size_t operator()(const Source& s) const {
       const std::uint64_t name = s.gid.high * 3 ^ s.gid.low ^ std::uint64_t{s.qp} << 40;
@@ -130,6 +183,9 @@ class MessageEngine {
     peer_look,  // a policy's time to look at a peer
     report,     // a quarter of an RTT after the first unreported packet
     persist,    // a closed window, and nothing heard
+    clear,      // cleared messages of which no packet has come
+    transport,  // a packet-reactive transport's
+    pace,       // congestion control lets the next packet go
   };
   struct Timer {
     Time at;
@@ -140,9 +196,22 @@ class MessageEngine {
       return at != other.at ? at > other.at : sequence > other.sequence;
     }
   };
+  struct Echo {  // what a report tells of when packets were sent that arrived
+    std::int64_t newest_ns = -1;
+    Time rtt = 0;
+    bool overtaken = false;  // by a newer report
+  };
+  static constexpr std::size_t kMostControlOut = 1 << 12;  // each may hold a whole packet's body
   struct ControlOut {
     PeerIndex peer;
     std::vector<std::uint8_t> body;
+    std::uint32_t listener = LAB_CONTROL_POLICY;
+  };
+  struct SmallControl {  // what a transport says, once a packet: nothing is allocated for it
+    PeerIndex peer;
+    std::uint8_t path;
+    std::uint8_t size;
+    std::array<std::uint8_t, kMostSmallBody> body;
   };
 
   Peer* find_peer(const Packet& packet);
@@ -156,7 +225,31 @@ class MessageEngine {
   void tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event, Time now);
   void complete_receive(ReceiveMessage& message, WcStatus status, Time now);
   static std::uint32_t take_id(Peer& peer);
+  void begin(ReceiveMessage& message, Time now);
 
+  // ---- what a packet-reactive transport asks
+  SendMessage* find_send(Handle send) override;
+  ReceiveMessage* find_receive(Handle receive) override;
+  Time heard_at(PeerIndex peer) const override { return peers_[peer].heard_at; }
+  void say(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
+  void resend(SendMessage& message, std::uint32_t packet, Time now) override;
+  void forget_resend(SendMessage& message, std::uint32_t packet) override;
+  void forget_resends(SendMessage& message) override;
+  void allow(SendMessage& message, std::uint32_t limit) override;
+  void pause(SendMessage& message, bool paused) override;
+  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) override;
+  void write_off(PeerIndex peer, Time sent_up_to) override;
+  void end(SendMessage& message, WcStatus status, Time now) override;
+  void end(ReceiveMessage& message, WcStatus status, Time now) override;
+  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+                      Time now) override;
+  void wake_at(Time at, Handle subject) override { arm(at, TimerKind::transport, subject); }
+
+  bool poll_small_control(Packet& packet, Time now);
+  void send_control(Peer& peer, Packet& packet, Time now);  // the body is in `scratch_`
+  void queue_resend(SendMessage& message, bool urgent = false);
+  void queue_first_pass(SendMessage& message);
+  bool poll_cnp(Packet& packet);
   bool poll_control(Packet& packet, Time now);
   bool poll_report(Packet& packet, Time now);
   bool poll_resend(Packet& packet, Time now);
@@ -165,43 +258,70 @@ class MessageEngine {
                   Packet& packet);
   void address_packet(Peer& peer, bool recovery, Time now, Packet& packet);
   void fill_report(Peer& peer, Time now);
+  bool read_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
   void finish_if_drained(SendMessage& message, Time now);
   bool window_closed(const Peer& peer) const;
+  bool may_send(const Peer& peer, Time now) const;
+  void wait_to_send(Peer& peer, Time now);
+  void notify_congestion(Peer& peer, Time now);
   void arm_persist(Peer& peer, Time now);
   void make_ready(Peer& peer);
+
+  // Of the framing uc_immediate, message_channels.cpp.
+  void wait_for_clearance(Peer& peer, SendMessage& message, Time now);
+  void start_if_cleared(Peer& peer, std::uint32_t id, Time now);
+  void leave_channel(Peer& peer, const SendMessage& message, Time now);
+  void give_slots(Peer& peer, Time now);
+  void say_clearance(Peer& peer, const std::vector<Cleared>& receives);
+  void arm_clearance(Peer& peer, Time now);
+  void repeat_clearance(Peer& peer, Time now);
+  void handle_clearance(Peer& peer, const Packet& packet, Time now);
+  bool read_channel_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
+  void note_channel(Peer& peer, const Packet& packet, Time now);
+  void address_channel_packet(Peer& peer, const SendMessage& message, Time now, Packet& packet);
+  std::uint32_t slot_of(std::uint32_t id) const { return id & (config_.message_slots - 1); }
+
   void queue_report(Peer& peer);
-  std::uint32_t credit_for(Time now) const;
+  std::uint32_t credit_for(Time now);
   void arm(Time at, TimerKind kind, Handle subject);
   void fire(const Timer& timer, Time now);
   void fire_look(Handle message, Time armed_for, Time now);
   template <typename Message>
   void emit_about(EventKind kind, const Message& message, Time now);
   void emit(Event event);
+  void note_resend(const SendMessage& message, std::span<const std::uint32_t> indices, Time now);
+  void complete(const WorkCompletion& completion);
 
   MessageConfig config_;
+  Framing framing_;
   std::uint32_t chunk_bytes_;
   MemoryTable& memory_;
   CompletionQueue& completions_;
   Counters& counters_;
+  QpEventSink* event_sink_ = nullptr;
   std::uint32_t data_qp_;
   std::uint32_t recovery_qp_;
   std::uint32_t data_psn_ = 0;
   std::uint32_t recovery_psn_ = 0;
   std::uint32_t credit_;
+  ActivePeers active_;
 
   std::mutex peers_lock_;  // against a snapshot while a peer is being added
   std::deque<Peer> peers_;
   std::vector<Time> peer_look_at_;
   std::unordered_map<Source, PeerIndex, SourceHash> peer_by_source_;
-  Source last_source_;
-  PeerIndex last_peer_ = 0;
+  std::array<Found, 8> found_lately_;  // by the first bits of the hash
 
   Pool<SendMessage, 0> sends_;
   Pool<ReceiveMessage, kReceiveTag> receives_;
   std::unordered_set<PeerKey, PeerKeyHash> sending_;         // sends outstanding
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // receives not opened yet
 
+  std::unique_ptr<PacketTransport> transport_;  // null: a policy recovers
+  bool notifies_;                               // senders, of congestion marks
+  std::deque<PeerIndex> cnp_queue_;
   std::deque<ControlOut> control_queue_;
+  Ring<SmallControl> small_controls_;
   std::deque<PeerIndex> report_queue_;
   std::deque<PeerIndex> resend_ring_;
   std::deque<PeerIndex> data_ring_;

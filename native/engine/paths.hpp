@@ -11,15 +11,14 @@ inline constexpr std::uint32_t kMaxPaths = 16;
 
 class PathSchedule {
  public:
-  explicit PathSchedule(std::uint32_t paths) : paths_(paths) {
-    weights_.fill(1);
-    current_.fill(0);
-  }
+  explicit PathSchedule(std::uint32_t paths) : paths_(paths) {}
 
   std::uint32_t paths() const { return paths_; }
 
   // Shares of the paths; a path of weight 0 is not used while another one has any.
-  void set_weights(const std::array<std::uint16_t, kMaxPaths>& weights) { weights_ = weights; }
+  void set_weights(const std::array<std::uint16_t, kMaxPaths>& weights) {
+    for (std::uint32_t p = 0; p < kMaxPaths; ++p) shares_[p].weight = weights[p];
+  }
 
   // Every path gains its weight, the leader is taken and pays the sum: over any stretch each path
   // is used in proportion, spread as evenly as can be.
@@ -27,11 +26,11 @@ class PathSchedule {
     std::int32_t sum = 0;
     std::uint32_t best = 0;
     for (std::uint32_t p = 0; p < paths_; ++p) {
-      current_[p] += weights_[p];
-      sum += weights_[p];
-      if (current_[p] > current_[best]) best = p;
+      shares_[p].current += shares_[p].weight;
+      sum += shares_[p].weight;
+      if (shares_[p].current > shares_[best].current) best = p;
     }
-    current_[best] -= sum;
+    shares_[best].current -= sum;
     return static_cast<std::uint8_t>(best);
   }
 
@@ -42,9 +41,11 @@ class PathSchedule {
   }
 
  private:
+  struct Share {
+    std::int32_t current = 0, weight = 1;
+  };
   std::uint32_t paths_;
-  std::array<std::uint16_t, kMaxPaths> weights_{};
-  std::array<std::int32_t, kMaxPaths> current_{};
+  std::array<Share, kMaxPaths> shares_;
 };
 
 }  // namespace softroce

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "channels.hpp"
 #include "congestion.hpp"
 #include "gid.hpp"
 #include "message.hpp"
@@ -51,6 +52,9 @@ class FlightLog {
 
   explicit FlightLog(std::uint32_t most) : sent_ns_(std::bit_ceil(most)) {}
 
+  // From now on each packet has a code, by which reports may name it where it carries no stamp.
+  void keep_codes() { codes_.resize(sent_ns_.size()); }
+
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
   std::uint64_t in_flight() const { return sent_ - accounted_; }
   std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
@@ -58,6 +62,19 @@ class FlightLog {
   void sent(std::int64_t now_ns) {
     newest_ns_ = now_ns;
     sent_ns_[sent_++ & (capacity() - 1)] = now_ns;
+  }
+
+  void sent(std::int64_t now_ns, std::uint32_t code) {
+    codes_[sent_ & (capacity() - 1)] = code;
+    sent(now_ns);
+  }
+
+  // When the newest packet in flight was sent that `is_named(code)`; -1: none is.
+  template <typename F>
+  std::int64_t newest_named(F is_named) const {
+    for (std::uint64_t at = sent_; at-- != accounted_;)
+      if (is_named(codes_[at & (capacity() - 1)])) return sent_ns_[at & (capacity() - 1)];
+    return -1;
   }
 
   // All packets sent no later than the echoed one have arrived or are lost. Returns how many were
@@ -75,6 +92,7 @@ class FlightLog {
   std::uint64_t accounted_ = 0;
   std::int64_t newest_ns_ = -1;
   std::vector<std::int64_t> sent_ns_;
+  std::vector<std::uint32_t> codes_;
 };
 
 // What the newest message that began in this slot came to.
@@ -87,6 +105,25 @@ struct ReceiveSlot {
   Time told_at = -1;
 };
 
+// A table by slot whose parts are made when they are first used: most peers use few slots, and
+// there are as many tables as pairs of hosts that talk.
+template <typename T>
+class SlotTable {
+ public:
+  explicit SlotTable(std::uint32_t slots) : parts_((slots + kPart - 1) / kPart) {}
+
+  T& operator[](std::uint32_t slot) {
+    auto& part = parts_[slot / kPart];
+    if (part == nullptr) [[unlikely]]
+      part = std::make_unique<std::array<T, kPart>>();
+    return (*part)[slot % kPart];
+  }
+
+ private:
+  static constexpr std::uint32_t kPart = 32;
+  std::vector<std::unique_ptr<std::array<T, kPart>>> parts_;
+};
+
 // The newest of the stamps that a peer put on packets: what it sent before has left before.
 struct NewestStamp {
   std::uint32_t stamp_ns = 0;
@@ -97,6 +134,21 @@ struct NewestStamp {
     relaxed_store(stamp_ns, other_ns);
     relaxed_store(at, now);
   }
+};
+
+// How much earlier than the newest packet that is here others were sent that still come: paths
+// differ, and each has its queues. Mean and mean deviation, as RFC 6298 smooths the RTT, but over
+// several turns of the paths: a packet tells of its own path alone.
+struct Lateness {
+  Time mean = 0, deviation = 0;
+
+  void sample(Time late) {
+    const Time error = late - mean;
+    relaxed_store(deviation, deviation + ((error < 0 ? -error : error) - deviation) / 32);
+    relaxed_store(mean, mean + error / 64);
+  }
+  // Few come later. One path of eight that is late by x makes it x.
+  Time usual() const { return relaxed_load(mean) + 4 * relaxed_load(deviation); }
 };
 
 struct PathCount {
@@ -125,6 +177,7 @@ struct Peer {
   std::deque<Handle> sends;      // first passes, in the order posted
   std::deque<Handle> resends;    // messages with packets to resend
   PathSchedule schedule;
+  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
   FlightLog flight;
   std::unique_ptr<CongestionControl> congestion;
   std::uint32_t credit_packets = 0;  // free frames it last reported
@@ -132,25 +185,32 @@ struct Peer {
   bool in_data_ring = false;
   bool in_resend_ring = false;
   Time persist_at = kNever;     // when packets in flight count as lost, if nothing is heard
+  Time pace_at = kNever;        // when its rings are looked at again, congestion control willing
   std::int64_t echoed_ns = -1;  // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
 
   // Receiving from it.
-  std::vector<ReceiveSlot> receive_slots;
+  SlotTable<ReceiveSlot> receive_slots;
   std::array<PathCount, kMaxPaths> arrived{};
   std::uint32_t arrived_packets = 0;
   std::uint32_t ce_packets = 0;
   std::uint32_t unreported = 0;
   bool report_queued = false;
+  bool cnp_queued = false;
+  NotificationPoint notification;
   Time report_at = kNever;
   NewestStamp newest;       // of all its packets
   NewestStamp newest_data;  // what reports echo
+  Lateness lateness;        // of its data packets
+  std::int64_t active_epoch = -1;
   std::uint32_t remote_srtt_ns = 0;
   std::uint32_t remote_rttvar_ns = 0;
   std::uint64_t bytes_since_rate = 0;
   Time rate_since = 0;
   double receive_bytes_per_second = 0;  // read by policies only; decides nothing in here
+
+  std::unique_ptr<Channels> channels;  // of the framing uc_immediate
 
   std::uint32_t control_sequence = 0;
   Time heard_at = -1;  // any valid packet; -1: never

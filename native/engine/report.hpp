@@ -3,6 +3,10 @@
 //
 //   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets  20 paths
 //   24 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning
+//
+// Where data packets carry no stamps (framing uc_immediate), a report names packets instead: the
+// newest to arrive on each path follows, paths x { channel 10 bits, lowest 22 bits of the PSN },
+// all ones where none has, and echo_stamp_ns is the path of the last.
 #pragma once
 
 #include <array>
@@ -25,6 +29,7 @@ struct Report {
   std::uint32_t ce_packets = 0;
   std::uint32_t paths = 0;
   std::array<PathCount, kMaxPaths> arrived{};
+  std::array<std::uint32_t, kMaxPaths> newest{};  // codes
 };
 
 namespace report_detail {
@@ -48,9 +53,13 @@ inline std::uint64_t get64(const std::uint8_t* at) {
 }
 }  // namespace report_detail
 
-inline void write_report(const Report& report, std::vector<std::uint8_t>& out) {
+inline std::uint32_t report_bytes(std::uint32_t paths, bool names_packets) {
+  return kReportFixedBytes + paths * (kReportPathBytes + (names_packets ? 4 : 0));
+}
+
+inline void write_report(const Report& report, bool names_packets, std::vector<std::uint8_t>& out) {
   using namespace report_detail;
-  out.resize(kReportFixedBytes + report.paths * kReportPathBytes);
+  out.resize(report_bytes(report.paths, names_packets));
   put32(&out[0], report.echo_stamp_ns);
   put32(&out[4], report.echo_delay_ns);
   put32(&out[8], report.credit_packets);
@@ -62,10 +71,14 @@ inline void write_report(const Report& report, std::vector<std::uint8_t>& out) {
     put32(at, report.arrived[p].packets);
     put64(at + 4, report.arrived[p].bytes);
   }
+  if (!names_packets) return;
+  for (std::uint32_t p = 0; p < report.paths; ++p)
+    put32(&out[report_bytes(report.paths, false) + 4 * p], report.newest[p]);
 }
 
 // False: not a report.
-inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, Report& report) {
+inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, bool names_packets,
+                        Report& report) {
   using namespace report_detail;
   if (bytes < kReportFixedBytes) return false;
   report.echo_stamp_ns = get32(body);
@@ -75,11 +88,14 @@ inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, Report& r
   report.ce_packets = get32(body + 16);
   report.paths = get32(body + 20);
   if (report.paths == 0 || report.paths > kMaxPaths) return false;
-  if (bytes != kReportFixedBytes + report.paths * kReportPathBytes) return false;
+  if (bytes != report_bytes(report.paths, names_packets)) return false;
   for (std::uint32_t p = 0; p < report.paths; ++p) {
     const std::uint8_t* at = body + kReportFixedBytes + p * kReportPathBytes;
     report.arrived[p] = {get32(at), get64(at + 4)};
   }
+  report.newest.fill(~0U);
+  for (std::uint32_t p = 0; names_packets && p < report.paths; ++p)
+    report.newest[p] = get32(body + report_bytes(report.paths, false) + 4 * p);
   return true;
 }
 

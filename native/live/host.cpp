@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <system_error>
 
 #include "../engine/codec.hpp"
@@ -26,6 +28,7 @@ constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission h
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
 constexpr std::int64_t kDownSleepNs = 1'000'000;  // while frames wait for the interface to be up
+constexpr Time kPublishInterval = 100 * kMillisecond;  // no longer than the longest sleep
 constexpr unsigned long kTimerSlackNs = 1'000;
 constexpr auto kCallTimeout = std::chrono::seconds(5);
 
@@ -66,16 +69,22 @@ Host::Host(const HostConfig& config)
 
 Host::~Host() {
   stop();
-  for (const int fd : {action_fd_, event_fd_, completion_fd_}) close(fd);
+  for (const int fd : {action_fd_, event_fd_, completion_fd_}) ::close(fd);
 }
 
 Time Host::now() const { return (monotonic_ns() - config_.epoch_ns) * kNanosecond; }
 
 void Host::start() {
   if (thread_.joinable()) return;
+  if (!port_.is_open()) throw std::runtime_error("a host that was closed does not start again");
+  if (!config_.statistics.empty()) {
+    statistics_ = std::make_unique<StatisticsFile>(config_.statistics);
+    publish_at_ = now();
+  }
+  const std::lock_guard lock(submitters_);
   stopping_ = false;
   running_ = true;
-  thread_ = std::thread(&Host::run, this);
+  thread_ = std::thread(&Host::live, this);
 }
 
 void Host::stop() {
@@ -83,6 +92,13 @@ void Host::stop() {
   stopping_ = true;
   signal_fd(action_fd_);
   thread_.join();
+  statistics_.reset();
+  publish_at_ = kNever;
+}
+
+void Host::close() {
+  stop();
+  port_.close();
 }
 
 std::string Host::failure() const {
@@ -93,10 +109,7 @@ std::string Host::failure() const {
 void Host::submit(Action action) {
   const std::lock_guard lock(submitters_);
   if (!running_) return action(rnic_, now());
-  while (!actions_.push(action)) {  // the engine takes all of them every turn
-    if (!running_) return;
-    rest();
-  }
+  while (!actions_.push(action)) rest();  // the engine takes all of them until it has the lock
   // Either the engine sees this action before it sleeps, or it is seen to be asleep here: that
   // takes a fence on both sides, as processors let a load overtake the store before it.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -119,6 +132,10 @@ void Host::call(Action action) {
   result.get();
 }
 
+void Host::run(std::shared_ptr<Application> application) {
+  call([this, application = std::move(application)](Rnic&, Time) { application_ = application; });
+}
+
 std::vector<Event> Host::take_events() {
   drain_fd(event_fd_);
   std::vector<Event> events;
@@ -128,27 +145,45 @@ std::vector<Event> Host::take_events() {
 
 // ---------------------------------------------------------------- the engine's thread
 
-void Host::run() {
+void Host::live() {
   stay_on_cpu(config_.cpu);
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
-  try {
+  attempt([this] {
     while (!stopping_)
       if (!turn()) sleep();
-  } catch (const std::exception& error) {
-    const std::lock_guard lock(failure_lock_);
-    failure_ = error.what();
-  }
-  running_ = false;
+  });
+  retire();
   signal_fd(event_fd_);
   signal_fd(completion_fd_);
+}
+
+void Host::attempt(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(failure_lock_);
+    if (failure_.empty()) failure_ = error.what();
+  }
+}
+
+// What was submitted still runs here; what is submitted from now on runs where it comes from. A
+// submitter that has the lock may be waiting for room among the actions.
+void Host::retire() {
+  std::unique_lock lock(submitters_, std::defer_lock);
+  for (; !lock.try_lock(); rest()) attempt([this] { run_actions(now()); });
+  while (!actions_.empty()) attempt([this] { run_actions(now()); });
+  running_ = false;
 }
 
 // One turn: whatever can be done now. False: there was nothing to do.
 bool Host::turn() {
   const Time began = now();
+  if (began >= publish_at_) [[unlikely]]
+    publish(began);
   bool busy = run_actions(began);
   busy |= receive(began);
   fire_timers(now());
+  busy |= run_application(now());
   busy |= hand_over_events();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
   if (busy) turn_length_.add((now() - began) / kNanosecond);
@@ -167,6 +202,7 @@ bool Host::receive(Time began) {
   for (int batch = 0; batch < kReceiveBatches; ++batch) {
     rnic_.messages().set_receive_credit(port_.free_receive_frames());
     const std::uint32_t n = port_.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
+      octets_received_ += bytes;
       Packet packet;
       if (const auto refusal = decode(frame, bytes, packet))
         rnic_.counters().add(*refusal);
@@ -193,7 +229,9 @@ bool Host::transmit(Time at) {
   while (sent < kTransmitBatch) {
     std::uint8_t* frame = port_.next_transmit_frame();
     if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
-    port_.commit(static_cast<std::uint32_t>(encode(packet, config_.mac, frame)));
+    const auto bytes = static_cast<std::uint32_t>(encode(packet, config_.mac, frame));
+    octets_sent_ += bytes;
+    port_.commit(bytes);
     rnic_.packet_done(at);
     ++sent;
   }
@@ -219,11 +257,13 @@ void Host::fire_timers(Time at) {
   rnic_.handle_timeout(at);
 }
 
+bool Host::run_application(Time at) { return application_ && application_->turn(rnic_, at); }
+
 bool Host::hand_over_events() {
   const std::size_t completions = rnic_.completions_pushed();
   if (completions != completions_seen_) {
     completions_seen_ = completions;
-    signal_fd(completion_fd_);
+    if (!application_) signal_fd(completion_fd_);
   }
   auto& events = rnic_.messages().events();
   bool any = false;
@@ -235,6 +275,24 @@ bool Host::hand_over_events() {
   return any;
 }
 
+PortCounts Host::port_counts() {
+  const XskStatistics socket = port_.statistics();
+  return {.frames_sent = frames_sent(),
+          .frames_received = frames_received(),
+          .octets_sent = octets_sent_,
+          .octets_received = octets_received_,
+          .rx_dropped = socket.rx_dropped,
+          .rx_ring_full = socket.rx_ring_full,
+          .rx_fill_ring_empty = socket.rx_fill_ring_empty,
+          .tx_invalid = socket.tx_invalid,
+          .tx_ring_empty = socket.tx_ring_empty};
+}
+
+void Host::publish(Time at) {
+  publish_at_ = at + kPublishInterval;
+  statistics_->publish(rnic_, port_counts(), config_.epoch_ns + at / kNanosecond);
+}
+
 void Host::doze() {
   const Time due = rnic_.next_timeout();
   const std::int64_t left_ns = due == kNever ? kModerationNs : (due - now()) / kNanosecond;
@@ -243,6 +301,7 @@ void Host::doze() {
 }
 
 void Host::sleep() {
+  if (application_ && application_->spins()) return;
   if (now() - last_receive_ < kFlowingNs * kNanosecond) return doze();
   asleep_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see submit

@@ -6,12 +6,16 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "application.hpp"
 #include "endpoint.hpp"
 #include "spsc_ring.hpp"
+#include "statistics.hpp"
 #include "xsk_port.hpp"
 
 namespace softroce {
@@ -40,6 +44,7 @@ struct HostConfig {
   std::uint64_t mac = 0;
   std::int64_t epoch_ns = 0;  // CLOCK_MONOTONIC when the run began
   int cpu = -1;               // -1: where the scheduler likes
+  std::string statistics;     // path of a file to publish counters in; empty: nowhere
 };
 
 class Host final : public Endpoint {
@@ -49,12 +54,20 @@ class Host final : public Endpoint {
 
   void start();
   void stop();  // bounded: the thread ends within one turn of its loop
+  // Stops it for good, and frees its port for others, whoever still holds on to what it made.
+  void close();
+
+  // Lets a program run in the engine's thread until the next one, or none, is set. Meanwhile
+  // `completion_fd` is silent: the program looks for itself.
+  void run(std::shared_ptr<Application> application);
 
   void submit(Action action) override;
   void call(Action action) override;
   std::vector<Event> take_events() override;
   Rnic& rnic() override { return rnic_; }
   Time now() const override;
+  std::int64_t epoch_ns() const override { return config_.epoch_ns; }
+  PortCounts port_counts() override;
 
   int event_fd() const { return event_fd_; }            // readable: events wait
   int completion_fd() const { return completion_fd_; }  // readable: completions were pushed
@@ -66,14 +79,18 @@ class Host final : public Endpoint {
   std::uint64_t frames_received() const { return frames_received_.load(std::memory_order_relaxed); }
 
  private:
-  void run();
+  void live();
+  void attempt(const std::function<void()>& what);
+  void retire();
   bool turn();
   bool run_actions(Time now);
   bool receive(Time now);
   bool transmit(Time now);
   bool lose(Time now);
   void fire_timers(Time now);
+  bool run_application(Time now);
   bool hand_over_events();
+  void publish(Time now);
   void sleep();
   void doze();
 
@@ -84,7 +101,10 @@ class Host final : public Endpoint {
   SpscRing<Event> event_ring_;
   std::mutex submitters_;  // the workload's and the policy's threads take turns as the producer
   int action_fd_, event_fd_, completion_fd_;
+  std::shared_ptr<Application> application_;  // the engine's thread only
   std::size_t completions_seen_ = 0;
+  std::unique_ptr<StatisticsFile> statistics_;
+  Time publish_at_ = kNever;
   Time last_receive_ = -kMillisecond * 1000;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
@@ -96,6 +116,7 @@ class Host final : public Endpoint {
   LatencyHistogram turn_length_;
   std::atomic<std::uint64_t> frames_sent_{0};
   std::atomic<std::uint64_t> frames_received_{0};
+  std::uint64_t octets_sent_ = 0, octets_received_ = 0;  // the engine's thread only
 };
 
 }  // namespace softroce

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace softroce {
 namespace {
@@ -82,12 +83,16 @@ void XskPort::insert_into(const std::string& map_path) {
   const int value = fd();
   const int error = bpf_map_update_elem(map, &config_.ifindex, &value, BPF_ANY);
   const int reason = errno;
-  close(map);
+  ::close(map);
   if (error != 0) fail(reason, "insert the AF_XDP socket into " + map_path);
 }
 
-XskPort::~XskPort() {
-  xsk_socket__delete(socket_);
+XskPort::~XskPort() { close(); }
+
+void XskPort::close() {
+  if (!is_open()) return;
+  last_ = statistics();
+  xsk_socket__delete(std::exchange(socket_, nullptr));
   xsk_umem__delete(umem_);
   munmap(area_, area_bytes_);
 }
@@ -139,6 +144,7 @@ void XskPort::kick_receive() {
 }
 
 XskStatistics XskPort::statistics() const {
+  if (!is_open()) return last_;
   xdp_statistics s{};
   socklen_t length = sizeof s;
   getsockopt(xsk_socket__fd(socket_), SOL_XDP, XDP_STATISTICS, &s, &length);

@@ -76,7 +76,11 @@ class XskPort {
   Flush flush();
   std::uint32_t unsent() const;  // committed frames that the kernel has not taken
 
-  XskStatistics statistics() const;
+  // Lets go of the interface, which others may open then. Only `statistics` works afterwards.
+  void close();
+  bool is_open() const { return socket_ != nullptr; }
+
+  XskStatistics statistics() const;  // closed: as they were
 
   // Lets programs redirect frames of this port's interface here: a pinned XSKMAP keyed by ifindex.
   void insert_into(const std::string& map_path);
@@ -94,6 +98,7 @@ class XskPort {
   xsk_ring_prod fill_{}, tx_{};
   xsk_ring_cons completion_{}, rx_{};
   std::vector<std::uint64_t> free_transmit_;
+  XskStatistics last_{};
 };
 
 }  // namespace softroce

@@ -5,25 +5,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
-#include "record_file.hpp"
+#include "descriptor.hpp"
 
 namespace softroce::monitor {
 
-// Moves the records of one pinned ring buffer into a file. Every failure throws std::system_error.
+// Takes the records out of one pinned ring buffer. Every failure throws std::system_error.
 class RingDrain {
  public:
-  RingDrain(const std::string& pin, RecordFile file);
-  ~RingDrain();
+  using Take = std::function<void(const void* record, std::size_t bytes)>;  // throws nothing
+
+  RingDrain(const std::string& pin, Take take);
+  RingDrain(const RingDrain&) = delete;
+  RingDrain& operator=(const RingDrain&) = delete;
 
   // Readable while the ring holds records.
   int epoll_fd() const { return ring_buffer__epoll_fd(ring_.get()); }
-  // Moves what the ring holds now to the file; records that come meanwhile may stay.
+  // Takes what the ring holds now; records that come meanwhile may stay.
   void drain();
-
-  const RecordFile& file() const { return file_; }
 
  private:
   struct Free {
@@ -32,8 +34,8 @@ class RingDrain {
 
   static int on_record(void* self, void* record, std::size_t bytes) noexcept;
 
-  RecordFile file_;
-  int map_fd_;
+  Take take_;
+  Descriptor map_;
   std::unique_ptr<ring_buffer, Free> ring_;
   std::uint64_t until_ns_ = 0;  // a record from this time on ends the drain that runs
 };

@@ -50,7 +50,7 @@ bool Pair::run(Time until) {
     const bool delivered = deliver_due();
     for (Side& side : sides_) side.rnic->handle_timeout(now_);
     for (Side& side : sides_)
-      if (!side.rnic->messages().events().empty()) return true;
+      if (side.rnic->messages().has_news()) return true;
     if (sent || delivered) continue;
     const Time next = next_event();
     if (next == kNever || next > until) {
@@ -89,10 +89,21 @@ void Pair::send(int from, const Packet& packet) {
   Side& side = sides_[static_cast<std::size_t>(from)];
   Cable& cable = side.cable;
   ++side.totals.sent;
+  if (keeps_sent_) {
+    Frame frame(kFrameBytes);
+    frame.resize(encode(packet, side.mac, frame.data()));
+    sent_.emplace_back(now_, from, std::move(frame));
+  }
   const auto rule = std::ranges::find_if(
       cable.rules, [&](const DropRule& each) { return matches(each, packet.lab); });
   if (rule != cable.rules.end()) --rule->limit;
   if (rule != cable.rules.end() || cable.down || (cable.loss != 0 && random() < cable.loss)) {
+    ++side.totals.lost;
+    return;
+  }
+  Packet there = packet;
+  Time leaves = now_;
+  if (cable.service_time != 0 && !queue(side, there, leaves)) {
     ++side.totals.lost;
     return;
   }
@@ -101,7 +112,7 @@ void Pair::send(int from, const Packet& packet) {
   for (int copy = 0; copy <= twice; ++copy) {
     const std::uint32_t frame = take_frame();
     std::uint8_t* bytes = frames_[frame].data();
-    const auto length = static_cast<std::uint32_t>(encode(packet, side.mac, bytes));
+    const auto length = static_cast<std::uint32_t>(encode(there, side.mac, bytes));
     if (cable.corrupt != 0 && random() < cable.corrupt) {
       const std::uint64_t bit = random() % (length * 8);
       bytes[bit / 8] ^= static_cast<std::uint8_t>(1 << (bit % 8));
@@ -111,8 +122,22 @@ void Pair::send(int from, const Packet& packet) {
         cable.jitter == 0
             ? 0
             : static_cast<Time>(random() % static_cast<std::uint64_t>(cable.jitter + 1));
-    schedule(now_ + cable.delay + jitter, frame, length, 1 - from);
+    schedule(leaves + cable.delay + jitter, frame, length, 1 - from);
   }
+}
+
+// False: it is full.
+bool Pair::queue(Side& side, Packet& packet, Time& leaves) {
+  const Cable& cable = side.cable;
+  const Time wait = std::max<Time>(side.served_until - now_, 0);
+  const auto waiting = (wait + cable.service_time - 1) / cable.service_time;
+  if (waiting >= cable.lose_from) return false;
+  if (waiting >= cable.mark_from) {
+    packet.traffic_class |= 3;  // all of ours are capable of ECN
+    ++side.totals.marked;
+  }
+  leaves = side.served_until = now_ + wait + cable.service_time;
+  return true;
 }
 
 void Pair::schedule(Time at, std::uint32_t frame, std::uint32_t bytes, int to) {

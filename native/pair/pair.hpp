@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "../engine/codec.hpp"
@@ -34,12 +35,16 @@ struct Cable {
   Time jitter = 0;       // uniform in [0, jitter], so packets overtake each other
   Time packet_time = 0;  // serialisation: at most one packet in this time
   bool down = false;     // everything is lost
+  // A slower link behind it, with a queue: so long a packet takes there; 0: none. Packets that find
+  // so many there are marked CE, or lost.
+  Time service_time = 0;
+  std::uint32_t mark_from = UINT32_MAX, lose_from = UINT32_MAX;
   std::vector<DropRule> rules{};
 };
 
 class Pair {
  public:
-  static constexpr std::size_t kFrameBytes = 4096 + kMostUdOverheadBytes + LAB_HDR_BYTES;
+  static constexpr std::size_t kFrameBytes = kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES;
   static constexpr int kBurst = 32;  // packets that leave before arrivals are looked at
 
   Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);
@@ -48,20 +53,30 @@ class Pair {
   Cable& cable(int from) { return sides_.at(static_cast<std::size_t>(from)).cable; }
   Time now() const { return now_; }
 
-  // Moves packets and time until a side has events for its policy (true), or nothing is left to
-  // happen until then (false; the clock then stands at `until`, if that is not kNever).
+  // Moves packets and time until a side has events for its policy, or completions of a transport
+  // without one (true), or nothing is left to happen until then (false; the clock then stands at
+  // `until`, if that is not kNever).
   bool run(Time until);
 
   // Delivers a frame of the test's own making to a side, now.
   void inject(int to, const std::uint8_t* frame, std::size_t bytes);
 
+  using Frame = std::vector<std::uint8_t>;
+  struct Sent {
+    Time at = 0;
+    int from = 0;
+    Frame frame{};  // as it was sent, whatever the cable does to it
+  };
+  // From now on keeps a copy of every frame that is sent, until it is taken.
+  void keep_sent() { keeps_sent_ = true; }
+  std::vector<Sent> take_sent() { return std::exchange(sent_, {}); }
+
   struct Totals {
-    std::uint64_t sent = 0, lost = 0, duplicated = 0, corrupted = 0;
+    std::uint64_t sent = 0, lost = 0, duplicated = 0, corrupted = 0, marked = 0;
   };
   const Totals& totals(int from) const { return sides_.at(static_cast<std::size_t>(from)).totals; }
 
  private:
-  using Frame = std::vector<std::uint8_t>;
   struct Arrival {
     Arrival(Time at_, std::uint64_t sequence_, std::uint32_t frame_, std::uint32_t bytes_, int to_)
         : at(at_), sequence(sequence_), frame(frame_), bytes(bytes_), to(to_) {}
@@ -79,12 +94,14 @@ class Pair {
     std::uint64_t mac;
     Cable cable{};  // towards the other side
     Time free_at = 0;
+    Time served_until = 0;
     Totals totals{};
   };
 
   std::uint64_t random();
   bool transmit(int from);
   void send(int from, const Packet& packet);
+  bool queue(Side& side, Packet& packet, Time& leaves);
   void schedule(Time at, std::uint32_t frame, std::uint32_t bytes, int to);
   void deliver(const Arrival& arrival);
   bool deliver_due();
@@ -96,6 +113,8 @@ class Pair {
   Time now_ = 0;
   std::uint64_t random_state_;
   std::uint64_t sequence_ = 0;
+  bool keeps_sent_ = false;
+  std::vector<Sent> sent_;
   std::vector<Frame> frames_;
   std::vector<std::uint32_t> free_frames_;
   // Arrivals in the order they were scheduled, and those that overtake.

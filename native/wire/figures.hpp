@@ -52,7 +52,7 @@ struct StageFigures {
   std::uint64_t frames, free_frames, reserved_frames;
   std::uint64_t held;  // frames on links or in queues
   std::uint64_t ports;
-  std::uint64_t naps;
+  std::uint64_t fair_turns;  // without SCHED_FIFO, for the sake of others
 };
 
 }  // namespace softroce::wire

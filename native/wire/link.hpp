@@ -13,6 +13,7 @@
 #include "../../xdp/lab_shape.h"
 #include "../engine/units.hpp"
 #include "figures.hpp"
+#include "queue.hpp"
 
 namespace softroce::wire {
 
@@ -52,7 +53,10 @@ class ShapedLink {
   // Lets the transmitter run up to `now`.
   void advance(Time now, std::vector<Departure>& out);
   // When it must next be advanced; kNever: nothing waits.
-  Time next() const { return waiting_packets() == 0 ? kNever : busy_until_; }
+  Time next() const { return waiting_packets() == 0 ? kNever : transmitter_.busy_until(); }
+
+  // When what is being sent is out.
+  Time busy_until() const { return transmitter_.busy_until(); }
 
   // The caller reports each frame that departed, in that order: released at `at` instead of `due`,
   // or lost on the way out.
@@ -69,51 +73,45 @@ class ShapedLink {
   LinkFigures figures() const;
 
  private:
-  struct Waiting {
+  struct Held {
     Frame frame;
     std::uint64_t rate_bps;
-    Time delay;
-    bool preserve;
+    Passage passage;
   };
   struct Queue {
-    std::deque<Waiting> frames;
+    std::deque<Held> frames;
     std::uint64_t bytes = 0;
-    void push(const Waiting& waiting) {
-      frames.push_back(waiting);
-      bytes += waiting.frame.length;
+    Waiting waiting() const { return {bytes, frames.size()}; }
+    void push(const Held& held) {
+      frames.push_back(held);
+      bytes += held.frame.length;
     }
-    Waiting pop() {
-      const Waiting first = frames.front();
+    Held pop() {
+      const Held first = frames.front();
       frames.pop_front();
       bytes -= first.frame.length;
       return first;
     }
   };
 
-  const lab_queue* queue_at(Time now) const;
-  const lab_delay* delay_at(Time now) const;
-  Waiting prepare(const Frame& frame, const lab_leg& leg, const lab_queue* queue, Time now) const;
-  bool enqueue(Waiting& waiting, const lab_queue* queue);
-  bool trim(Waiting& waiting, const lab_queue& queue);
-  void transmit(const Waiting& waiting, Time at, std::vector<Departure>& out);
-  Time transmission(std::uint32_t bytes, std::uint64_t rate_bps, bool goes_on);
+  std::uint64_t on_timeline(Time now) const {
+    return static_cast<std::uint64_t>((now - epoch_) / kNanosecond);
+  }
+  Held prepare(const Frame& frame, const lab_leg& leg, const lab_queue* queue, Time now) const;
+  bool enqueue(Held& held, const lab_queue* queue);
+  bool trim(Held& held, const lab_queue& queue);
+  void transmit(const Held& held, Time at, std::vector<Departure>& out);
   void leave(const Frame& frame);
 
   lab_shape shape_{};
   Time epoch_ = 0;
   Queue data_, trimmed_;
-  Time busy_until_ = 0;             // when the transmitter has sent what it began
-  std::uint64_t carried_rate_ = 0;  // of the remainder
-  std::uint64_t carry_ = 0;         // of a picosecond, in parts of 1/carried_rate_
-  Time last_due_ = 0;               // of the frames that keep their order
-  std::uint64_t turns_ = 0;         // frames transmitted
-  std::uint64_t left_ = 0;          // of them, those released or lost
-  std::uint64_t left_up_to_ = 0;    // the highest turn that left, plus one
+  Transmitter transmitter_;
+  Time last_due_ = 0;             // of the frames that keep their order
+  std::uint64_t turns_ = 0;       // frames transmitted
+  std::uint64_t left_ = 0;        // of them, those released or lost
+  std::uint64_t left_up_to_ = 0;  // the highest turn that left, plus one
   LinkFigures figures_{};
 };
-
-// Trimmed frames wait in a queue of their own, as long as the other one may get in bytes, and no
-// longer than this in packets.
-inline constexpr std::uint64_t kTrimmedPackets = 1024;
 
 }  // namespace softroce::wire

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,13 +18,19 @@ constexpr Time kLeastLead = 40 * kMicrosecond, kMostLead = 200 * kMicrosecond;
 constexpr Time kLeadStep = kMicrosecond / 10;
 constexpr int kLeadQuantile = 99;  // percent
 
-constexpr Time kNap = 30 * kMicrosecond;  // what the shortest takes
-constexpr Time kNapAsked = kMicrosecond;
-constexpr int kAwakePerNap = 9;  // a tenth of all time
+constexpr int kAwakePerRest = 14;  // a fifteenth of all time
+constexpr Time kFairTurn = 2'000 * kMicrosecond;
+constexpr int kMostNice = -20;
 constexpr int kPriority = 10;
 
 timespec timespec_of(std::int64_t ns) {
   return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+}
+
+// SCHED_FIFO, or the policy of everybody; returns 0 or an errno.
+int schedule(bool fifo) {
+  const sched_param wanted{.sched_priority = fifo ? kPriority : 0};
+  return sched_setscheduler(0, fifo ? SCHED_FIFO : SCHED_OTHER, &wanted) == 0 ? 0 : errno;
 }
 
 // On the last CPU that we may use: a thread that spins in real time had better not wander to where
@@ -39,9 +46,9 @@ void stay_on_last_cpu() {
 
 void Pace::begin() {
   stay_on_last_cpu();
-  const sched_param wanted{.sched_priority = kPriority};
-  fifo_ = sched_setscheduler(0, SCHED_FIFO, &wanted) == 0;
-  fifo_errno_ = fifo_ ? 0 : errno;
+  fifo_errno_ = schedule(true);
+  fifo_ = fifo_errno_ == 0;
+  setpriority(PRIO_PROCESS, 0, kMostNice);  // for fair turns; where refused, they cost more
   prctl(PR_SET_TIMERSLACK, 1UL);
   began_ = awake_since_ = clock();
 }
@@ -55,6 +62,7 @@ void Pace::relax() {
 }
 
 int Pace::sleep(int epoll, epoll_event* events, int most, Time next) {
+  if (fair_) end_fair_turn(clock());
   const Time began = clock();
   timespec wait{};
   const Time wanted = next == kNever ? kNever : std::max<Time>(0, next - lead_ - began);
@@ -73,21 +81,34 @@ void Pace::learn_lead(Time overslept) {
   lead_ = std::clamp(lead_, kLeastLead, kMostLead);
 }
 
-void Pace::breathe(Time next) {
+void Pace::breathe() {
   if (!fifo_) return;
   const Time now = clock();
-  const Time owed = owed_ + (now - awake_since_) / kAwakePerNap;
-  if (owed < kNap || (owed < 2 * kNap && next - now < kNap / 2)) return;
-  const timespec until = timespec_of(base_ns_ + (now + kNapAsked) / kNanosecond);
-  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
-  ++naps_;
-  slept_since(now);
+  if (fair_) {
+    if (now - awake_since_ >= owed_) end_fair_turn(now);
+  } else if (owed_ + (now - awake_since_) / kAwakePerRest >= kFairTurn) {
+    begin_fair_turn(now);
+  }
+}
+
+void Pace::begin_fair_turn(Time now) {
+  owed_ += (now - awake_since_) / kAwakePerRest;
+  awake_since_ = now;
+  fair_ = schedule(false) == 0;
+  ++fair_turns_;
+}
+
+void Pace::end_fair_turn(Time now) {
+  schedule(true);
+  fair_ = false;
+  owed_ = std::max<Time>(0, owed_ - (now - awake_since_));
+  awake_since_ = now;
 }
 
 // `owed_` is what was not made good for by the end of the last sleep; sleep is not saved up.
 void Pace::slept_since(Time began) {
   const Time now = clock();
-  owed_ = std::max<Time>(0, owed_ + (began - awake_since_) / kAwakePerNap - (now - began));
+  owed_ = std::max<Time>(0, owed_ + (began - awake_since_) / kAwakePerRest - (now - began));
   awake_since_ = now;
 }
 
@@ -99,7 +120,7 @@ StageFigures Pace::figures() const {
   figures.wall_ns = static_cast<std::uint64_t>((clock() - began_) / kNanosecond);
   figures.fifo = fifo_;
   figures.fifo_errno = static_cast<std::uint64_t>(fifo_errno_);
-  figures.naps = naps_;
+  figures.fair_turns = fair_turns_;
   return figures;
 }
 

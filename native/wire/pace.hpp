@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The clock of the loop, and when it sleeps, spins or naps.
+// The clock of the loop, when it sleeps or spins, and whom it gives way to.
 //
 // A sleeper wakes tens of microseconds late, so the loop sleeps until some lead before the next
 // event and spins from then on, under SCHED_FIFO where the machine lets it: without, stalls of
 // milliseconds come and go. The lead is what all but a hundredth of the sleeps overslept less.
 //
-// A real-time thread that never sleeps is stalled by the kernel for tens of milliseconds
-// (sched_rt_runtime_us, or the fair server that came after it). So the loop owes a ninth of the
-// time that it is awake, and naps for it in the smallest pieces there are: the kernel needs some
-// 30 us to put a thread to sleep and wake it, however short the sleep.
+// A real-time thread that never sleeps is stalled by the kernel for 50 ms of every second
+// (sched_rt_runtime_us, or the fair server that came after it). So the loop owes a part of the
+// time that it is awake. What it does not sleep, it spends spinning as anybody else, the least nice
+// there may be, in turns of 2 ms: whoever waits is let in within some turns, and the loop goes on
+// if nobody does. Short naps instead do not do: arming a timer may take 30 us in a virtual machine,
+// and one of less than 20 us has rung before the thread is asleep.
 #pragma once
 
 #include <sys/epoll.h>
@@ -41,13 +43,15 @@ class Pace {
   bool worth_sleeping(Time next) const { return next - clock() > lead_; }
   // Until an event of `epoll` or shortly before `next`; returns how many events there are.
   int sleep(int epoll, epoll_event* events, int most, Time next);
-  // Naps if that is owed: when the next event, at `next`, is some way off, if possible.
-  void breathe(Time next);
+  // Begins a turn without SCHED_FIFO when that is owed, and ends it when it is paid.
+  void breathe();
   static void relax();
 
   StageFigures figures() const;  // those of time
 
  private:
+  void begin_fair_turn(Time now);
+  void end_fair_turn(Time now);
   void slept_since(Time began);
   void learn_lead(Time overslept);
 
@@ -56,8 +60,9 @@ class Pace {
   Time owed_ = 0;
   Time lead_ = 60 * kMicrosecond;
   Time began_ = 0;
-  std::uint64_t naps_ = 0;
+  std::uint64_t fair_turns_ = 0;
   bool fifo_ = false;
+  bool fair_ = false;  // for a turn
   int fifo_errno_ = 0;
 };
 

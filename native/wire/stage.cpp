@@ -84,7 +84,7 @@ void Stage::run() {
   while (!stopping_) {
     const bool busy = round();
     obey();
-    pace_.breathe(wheel_.next());
+    pace_.breathe();
     if (!busy) rest();
   }
 }

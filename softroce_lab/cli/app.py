@@ -3,6 +3,7 @@
 
 The module `cli/<verb>.py` holds `app = typer.Typer(add_completion=False)`: one `@app.command()`
 makes a plain verb (`lab up`), an `@app.callback()` beside it makes a group (`lab bench path`).
+A verb's `-` is a `_` in the name of its module.
 To add a verb, write its file and put its name into `VERBS`.
 """
 
@@ -22,8 +23,9 @@ from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 VERBS = (
-    "demo", "up", "down", "status", "graph", "inspect", "fault", "top", "ping", "trace",
-    "exec", "gc", "doctor", "bench", "test",
+    "demo", "run", "sweep", "crosscheck", "fuzz", "up", "down", "status", "graph", "inspect",
+    "fault", "top", "stats", "ping", "trace", "capture", "exec", "perf", "pingpong",
+    "kernel-host", "wireshark", "check", "gc", "doctor", "bench", "test",
 )  # fmt: skip
 
 
@@ -62,7 +64,7 @@ class LazyGroup(TyperGroup):
 
 def _load(verb: str) -> Any:
     try:
-        module = importlib.import_module(f"softroce_lab.cli.{verb}")
+        module = importlib.import_module(f"softroce_lab.cli.{verb.replace('-', '_')}")
     except ImportError as error:
         application = _unavailable(verb, error)
     else:

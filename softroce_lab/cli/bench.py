@@ -11,10 +11,17 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import bench_up
+from softroce_lab.cli import bench_capture, bench_check, bench_event_log, bench_sim, bench_up
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import bench_engine, bench_faults, bench_path, bench_wire, samples
+from softroce_lab.experiment import (
+    bench_engine,
+    bench_faults,
+    bench_path,
+    bench_verbs,
+    bench_wire,
+    samples,
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -135,7 +142,44 @@ def _print_wire(wire: bench_wire.Outcome) -> None:
     )
 
 
+@app.command()
+def verbs(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; intervals want 15.")] = 15,
+    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a rate's sample.")] = 0.5,
+    trips: Annotated[int, typer.Option(min=10, help="Round trips of a sample.")] = 5000,
+    in_guest: Annotated[
+        bool, typer.Option("--in-guest", help="Beside Linux's rxe, in a virtual machine, too.")
+    ] = False,
+    xdp: Xdp = XdpMode.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """RC beside bare AF_XDP over one switch: 1 MiB WRITEs, 64-byte SENDs, their round trips."""
+    options = bench_verbs.Options(rounds, seconds, trips, in_guest, mode=xdp.value)
+    outcome = bench_verbs.run(options, _say(quiet))
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print_verbs(outcome)
+
+
+def _print_verbs(outcome: bench_verbs.Outcome) -> None:
+    for name, rate in outcome.rates_bps().items():
+        print(f"{name:22}{units.format_rate(rate.median):>14}")
+    for name, trip in outcome.round_trips_ns().items():
+        print(f"{name:22}{trip.median / 1e3:>11.1f} us")
+    send64 = outcome.send64()
+    print(f"{'send64':22}{send64.median:>14,.0f} /s  [{send64.low:,.0f} to {send64.high:,.0f}]")
+    print(f"\n{'ratio':22}median [95 % interval]    ({outcome.mode} XDP)")
+    for name, ratio in outcome.ratios().items():
+        print(f"{name:22}{ratio}")
+
+
 app.command()(bench_up.up)
+app.command()(bench_capture.capture)
+app.command()(bench_check.check)
+app.command()(bench_sim.sim)
+app.command()(bench_event_log.event_log)
 
 
 def _bytes(text: str) -> int:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import execute
+from softroce_lab.fabric import execute, view
 
 app = typer.Typer(add_completion=False)
 
@@ -41,11 +41,26 @@ class Command(TyperCommand):
 @app.command(cls=Command)
 def exec(  # noqa: A001 - the verb's name
     node: Annotated[str, typer.Argument(help="A host or switch.")],
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Run this there.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this there; by default bash."),
+    ] = None,
     lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
 ) -> None:
     """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
 
-    The lab's hosts have names there: h1, and h1.eth2 for a rail.
+    The lab's hosts have names there: h1, and h1.eth2 for a rail. At a kernel host COMMAND runs in
+    the guest, whose programs and files are Debian's.
     """
-    execute.execute(lab, node, command)
+    command = command or ["bash"]
+    seen = view.of_lab(lab)
+    if any(host.name == node for host in seen.plan.kernel_hosts):
+        raise typer.Exit(_in_guest(seen, node, command))
+    execute.execute(seen, node, command)
+
+
+def _in_guest(seen: view.View, node: str, command: list[str]) -> int:
+    from softroce_lab.fabric import guest_exec  # late, as it is for kernel hosts alone
+
+    with seen.guest(node) as guest:
+        return guest_exec.execute(guest, command)

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.errors import UserError
-from softroce_lab.fabric import achieved, describe, faults, view
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric import achieved, control_plane, describe, faults, view, wire
 from softroce_lab.fabric.achieved import Achieved
 from softroce_lab.fabric.faults import FaultControl
+from softroce_lab.fabric.ledger import History
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.view import View
 from softroce_lab.fabric.wire import WireStage
@@ -24,6 +24,7 @@ from softroce_lab.faults import lines, live, profile, resolve, text
 from softroce_lab.faults.lines import Rule
 from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.validation import listed
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -84,7 +85,14 @@ def apply(
 ) -> None:
     """Add the faults of a profile to those that are set."""
     rules = profile.load(file)
-    _change(lab, lambda plan: _without_timeline(resolve.arm(plan, rules)), as_json=as_json)
+    history = view.up(lab).history
+
+    def armed(plan: Plan) -> Plan:
+        after = resolve.arm(plan, rules)
+        _check_followed(faults.moved_by_time(plan, after), history, file)
+        return after
+
+    _change(lab, armed, as_json=as_json)
 
 
 @app.command()
@@ -97,21 +105,43 @@ def show(
 ) -> None:
     """Show what faults were asked to do, beside what they have achieved since they were set."""
     seen = view.of_lab(lab)
-    with needing_root(), seen.maps() as xdp, _stage(seen) as stage:
-        found = list(achieved.look(seen.plan, xdp, stage, _links(seen.plan, link)))
+    found, problem = _look(seen, _links(seen.plan, link))
     if as_json:
-        print(json.dumps(_shown(seen.plan, found), indent=1))
+        print(json.dumps(_shown(seen.plan, found, problem), indent=1))
     elif not found:
         print(f"{seen.plan.name}: no faults{f' on {link}' if link else ''}")
     else:
-        _print(found)
+        _print(found, lost=problem is not None)
+    if problem is not None:
+        raise problem
 
 
-def _shown(plan: Plan, found: list[Achieved]) -> dict[str, Any]:
+def _look(seen: View, links: tuple[int, ...]) -> tuple[list[Achieved], RunError | None]:
+    """The faults on these links. If the wire stage is dead, what it alone knew is missing."""
+    plan = seen.plan
+    shaped = sorted(faults.shaped(plan).keys() & set(links))
+    with needing_root(), seen.maps() as xdp:
+        if not shaped:
+            return list(achieved.look(plan, xdp, None, links)), None
+        try:
+            with WireStage(seen.directory) as stage:
+                return list(achieved.look(plan, xdp, stage, links)), None
+        except RunError as error:
+            names = listed(locate.link_names(plan, shaped), 6)
+            problem = RunError(
+                f"{error.what}; frames of {names} are lost, and what happened there is unknown",
+                hint=f"lab down {plan.name} and lab up bring it back; `lab fault clear LINK` lets "
+                f"frames pass without it; its log: {seen.directory / wire.LOG}",
+            )
+            return list(achieved.look(plan, xdp, None, links)), problem
+
+
+def _shown(plan: Plan, found: list[Achieved], problem: RunError | None) -> dict[str, Any]:
     return {
         "schema_version": describe.SCHEMA_VERSION,
         "lab": plan.name,
         "timeline_ns": found[0].now_ns if found else None,
+        "problem": problem and {"what": problem.what, "hint": problem.hint},
         "faults": [item.document() for item in found],
     }
 
@@ -122,23 +152,15 @@ def _links(plan: Plan, pattern: str | None) -> tuple[int, ...]:
     return tuple(range(2 * len(plan.links)))
 
 
-def _without_timeline(plan: Plan) -> Plan:
-    """A lab follows the timeline of links that go down only if it came up with one."""
-    if faults.next_turn_ns(plan, -1) is not None:
+def _check_followed(rules: Sequence[str], history: History, file: str) -> None:
+    """UserError if links go down by a timeline of these rules, and no process would lead around."""
+    if rules and not control_plane.is_alive(history):
         raise UserError(
-            "a profile whose links go down and up by a timeline is for a lab that comes up",
-            hint="lab up FILE --faults PROFILE",
+            f"{file}: links go down or come up by the timeline of {listed(rules)}, and this lab "
+            "has no control plane, which leads routes around them in time",
+            hint="a lab that comes up with such a timeline has one: lab down, then "
+            f"lab up FILE --faults {file}",
         )
-    return plan
-
-
-@contextlib.contextmanager
-def _stage(seen: View) -> Iterator[WireStage | None]:
-    if not faults.shaped(seen.plan):
-        yield None
-        return
-    with WireStage(seen.directory) as stage:
-        yield stage
 
 
 def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) -> None:
@@ -199,8 +221,11 @@ def _documents(plan: Plan, rules: list[Rule]) -> list[dict[str, Any]]:
 
 # --- What `show` prints -----------------------------------------------------------------------
 
+_WIRE_WORDS = ("rate", "delay")  # of which the wire stage knows what was achieved
 
-def _print(found: list[Achieved]) -> None:
+
+def _print(found: list[Achieved], *, lost: bool) -> None:
+    """All of them; if the wire stage's part is `lost`, that is said in its place."""
     by_rule = {(item.fault.directed_link, item.fault.rule_id): item for item in found}
     if any(item.moment for item in found):
         print(f"timeline at {units.format_duration(found[0].now_ns)}")
@@ -210,11 +235,13 @@ def _print(found: list[Achieved]) -> None:
             items = [by_rule[fault.directed_link, fault.rule_id] for fault in group]
             moment = f"  {items[0].moment}" if items[0].moment else ""
             print(f"  {lines.line(group)}  ({group[0].rule}, key {group[0].key}){moment}")
-            print(f"    {_achieved(items)}")
+            print(f"    {_achieved(items, lost=lost)}")
 
 
-def _achieved(items: list[Achieved]) -> str:
+def _achieved(items: list[Achieved], *, lost: bool) -> str:
     """Of a fault, or of all packets that a rule names."""
+    if lost and items[0].fault.word in _WIRE_WORDS:
+        return "unknown: the wire stage does not answer"
     documents = [item.document() for item in items]
     if len(items) == 1 and items[0].fault.word != "down":
         return _compared(documents[0])

@@ -51,6 +51,8 @@ def graph(
         print(json.dumps(_document(seen, found), indent=1))
     else:
         _print(seen.plan, found, plain=ascii_only or not _can_draw())
+        for host in describe.kernel_hosts(seen.plan, seen.condition):
+            print(describe.kernel_host_line(host))
 
 
 def _write(file: Path, text: str) -> None:
@@ -69,6 +71,7 @@ def _document(seen: view.View, found: Marks) -> dict[str, Any]:
         "up": seen.is_up,
         "tiers": [[node.name for node in tier] for tier in rows(seen.plan)],
         "lab": describe.plan_document(seen.plan),
+        "kernel_hosts": describe.kernel_hosts(seen.plan, seen.condition),
         "marks": [
             {
                 "directed_link": number,

@@ -43,6 +43,8 @@ def inspect(
 
 def _print_node(node: dict[str, Any]) -> None:
     print(f"{node['kind']} {node['name']}, tier {node['tier']}, namespace {node['namespace']}")
+    if node["kernel_host"]:
+        print(describe.kernel_host_line(node["kernel_host"]))
     for port in node["ports"]:
         ends = f"{port['mac']}  to {port['peer']}"
         addresses = filter(None, (port["address"], port["address6"]))

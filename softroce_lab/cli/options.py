@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,10 @@ class XdpMode(enum.StrEnum):
 Xdp = Annotated[XdpMode, typer.Option(help="How to attach the XDP programs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+LogTo = Annotated[
+    Path | None,
+    typer.Option("--event-log", metavar="FILE", help="Write what queue pairs do, as JSON lines."),
+]
 LabToo = Annotated[
     str | None, typer.Option("--lab", metavar="LAB", help="The same as the argument.")
 ]

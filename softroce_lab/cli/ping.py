@@ -45,17 +45,31 @@ def ping_(
         for name, text in (("interval_ns", interval), ("timeout_ns", timeout))
     }
     ping.check_size(size, seen.plan.mtu, ipv6=ipv6)
-    with _opened(seen, *ends, ipv6=ipv6) as pinger:
-        if not as_json:
-            print(f"{_name(ends[0], ipv6=ipv6)} to {_name(ends[1], ipv6=ipv6)}, {size} bytes")
-        say = (lambda _: None) if as_json else _say
-        outcome = ping.run(pinger, count=count, size_bytes=size, say=say, **times)
+    if not as_json:
+        print(f"{_name(ends[0], ipv6=ipv6)} to {_name(ends[1], ipv6=ipv6)}, {size} bytes")
+    say = (lambda _: None) if as_json else _say
+    send = _from_guest if seen.plan.node(ends[0].node).guest else _from_here
+    outcome = send(seen, *ends, ipv6=ipv6, count=count, size_bytes=size, say=say, **times)
     if as_json:
         print(json.dumps(_document(ends, outcome, ipv6=ipv6), indent=1))
     else:
         _print(outcome)
     if not outcome.replies:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _from_here(
+    seen: view.View, source: Port, target: Port, *, ipv6: bool, **options: Any
+) -> ping.Outcome:
+    with _opened(seen, source, target, ipv6=ipv6) as pinger:
+        return ping.run(pinger, **options)
+
+
+def _from_guest(seen: view.View, source: Port, target: Port, **options: Any) -> ping.Outcome:
+    from softroce_lab.fabric import guest_ping  # late, as it is for kernel hosts alone
+
+    with seen.guest(source.node) as guest:
+        return guest_ping.run(guest, source, target, **options)
 
 
 def _opened(seen: view.View, source: Port, target: Port, *, ipv6: bool) -> ping.Pinger:

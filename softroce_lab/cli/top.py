@@ -104,6 +104,7 @@ _COLUMNS: tuple[tuple[str, Column], ...] = (
     ("no route", lambda rate: _some(rate.counts.no_route)),
     ("refused", lambda rate: _some(rate.counts.refused)),
     ("emulator", lambda rate: _some(rate.counts.emulator)),
+    ("to stage", lambda rate: _some(rate.counts.to_stage)),
 )
 
 

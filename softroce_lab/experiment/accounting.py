@@ -8,18 +8,17 @@ link the wire stage counts what it handed on.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
-from softroce_lab.errors import RunError
 from softroce_lab.fabric import wire_layout
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.faults.effects import Delay, Fault, Queue, Reorder
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
+from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan, Port
 
 
@@ -48,6 +47,7 @@ class Counts:
 
     ports: Mapping[int, PortCounters]
     wire: WireCounts
+    missed: Sequence[int]  # by captures, of each directed link
 
     @classmethod
     def of(cls, lab: Lab) -> Self:
@@ -56,21 +56,13 @@ class Counts:
             figures = stage.figures()
             numbers = range(2 * len(lab.plan.links)) if figures.ports else ()
             links = {number: stage.link(number) for number in numbers}
-            ports = _opened(lab.plan, stage) if figures.ports else {}
-        return cls(lab.xdp.counters(), WireCounts(figures, links, ports))
+            wire = WireCounts(figures, links, stage.ports(lab.plan))
+        return cls(lab.xdp.counters(), wire, lab.xdp.missed())
 
     def __sub__(self, before: Counts) -> Counts:
         ports = {ifindex: self.ports[ifindex] - before.ports[ifindex] for ifindex in self.ports}
-        return Counts(ports, self.wire - before.wire)
-
-
-def _opened(plan: Plan, stage: WireStage) -> dict[int, wire_layout.PortFigures]:
-    """Of the switches' ports that the stage has a socket on."""
-    figures = {}
-    for port in (port for node in plan.nodes if node.kind == "switch" for port in node.ports):
-        with contextlib.suppress(RunError):
-            figures[port.ifindex] = stage.port(port.ifindex)
-    return figures
+        missed = [now - then for now, then in zip(self.missed, before.missed, strict=True)]
+        return Counts(ports, self.wire - before.wire, missed)
 
 
 class Accounts:
@@ -85,9 +77,11 @@ class Accounts:
     ) -> None:
         """`faults`: all that were set at some time of the run; by default the plan's."""
         self._plan = plan
+        self._names = locate.arrows(plan)
         self._faults = plan.faults if faults is None else faults
         self._counted = counts.ports
         self._wire = counts.wire
+        self._missed = counts.missed
         self._hosts = hosts
 
     def links(self) -> list[LinkFigures]:
@@ -98,8 +92,7 @@ class Accounts:
         at_near, at_far = self._counted[near.ifindex], self._counted[far.ifindex]
         wire = self._wire.links.get(number)
         # The fate of a host's frames is decided where its uplink ends, a switch's where it begins.
-        from_host = self._plan.node(near.node).kind == "host"
-        decides = at_far if from_host else at_near
+        from_host = self._plan.node(near.node).is_host
         injected = at_far.injected_rx_roce if from_host else at_near.injected_tx_roce
         if from_host:
             sent = self._sent(near, at_far.rx_roce)
@@ -108,12 +101,13 @@ class Accounts:
         failed = wire.tx_failed_roce + wire.lost_port_down_roce if wire else 0
         return LinkFigures(
             directed_link=number,
-            name=f"{near.node}->{far.node}",
+            name=self._names[number],
             sent=sent,
             injected_drops=injected + (wire.dropped_limit_roce if wire else 0),
             received=at_far.rx_roce,
             emulator_drops=sent - at_far.rx_roce + failed,
-            records_lost=decides.drop_log_lost + decides.capture_lost,
+            # A switch's port logs for both directions of a host's link: once, with its own.
+            records_lost=at_near.drop_log_lost + self._missed[number],
             wire=_digest(wire, orderly=self._is_orderly(number)) if wire and wire.arrived else None,
         )
 
@@ -148,10 +142,7 @@ class Accounts:
 
     def stage(self) -> StageFigures:
         """The wire stage as a whole."""
-        before = sum(
-            port.rx_ring_full + port.rx_fill_ring_empty + port.rx_dropped + port.unknown
-            for port in self._wire.ports.values()
-        )
+        before = sum(port.lost_before for port in self._wire.ports.values())
         counted = self._counted.values()
         return StageFigures(
             fifo=bool(self._wire.stage.fifo),

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from softroce_lab import _native, topology
 from softroce_lab.errors import EnvironmentLackError
@@ -36,12 +36,14 @@ from softroce_lab.experiment.bare_traffic import (
 from softroce_lab.experiment.samples import Sample, undisturbed
 from softroce_lab.experiment.statistics import Interval
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.fabric.kernel_routers import KernelRouters
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults.effects import Fault
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Link, Plan, Port
+
+if TYPE_CHECKING:
+    from softroce_lab.fabric.kernel_routers import KernelRouters
 
 Part: TypeAlias = Literal["forwarding", "hosts", "wire"]
 Say: TypeAlias = Callable[[str], None]
@@ -165,8 +167,7 @@ def _labs(options: Options, outcome: Outcome, say: Say, *switches: int) -> Itera
         labs = []
         for count in switches:
             plan = topology.load(TOPOLOGIES[count], name=f"{options.name}-{count}")
-            lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=say)
-            stack.callback(lab.down, say)
+            lab = stack.enter_context(fabric.owned(plan, mode=options.mode, say=say))
             labs.append(lab)
         outcome.mode = labs[0].mode
         yield labs
@@ -237,6 +238,8 @@ def _armed(
 
 
 def _hosts(options: Options, outcome: Outcome, say: Say) -> None:
+    from softroce_lab.fabric.kernel_routers import KernelRouters  # no other bench needs pyroute2
+
     with _labs(options, outcome, say, 1, 3) as labs, ExitStack() as stack:
         measures: dict[str, tuple[Measure, Measure]] = {}
         for switches, lab in zip((1, 3), labs, strict=True):

@@ -36,7 +36,7 @@ from softroce_lab.experiment.bare_traffic import (
     BareTraffic,
     set_faults,
 )
-from softroce_lab.experiment.samples import Figure, Sample, undisturbed
+from softroce_lab.experiment.samples import Figure, Sample, take_round
 from softroce_lab.experiment.statistics import Interval
 from softroce_lab.experiment.transfer import Job
 from softroce_lab.fabric import lab as fabric
@@ -115,18 +115,17 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     iperf3 = _iperf3()
     plan = topology.load("path", name=options.name)
     lossy = arm(plan, profile.load("spine-loss-1pct"))
-    lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=say)
-    try:
-        with open(os.memfd_create("payload"), "wb") as payload:  # noqa: PTH123
-            payload.truncate(options.transfer_bytes)
-            path = Path(f"/proc/{os.getpid()}/fd/{payload.fileno()}")
-            bench = PathBench(lab, lossy, options, path, iperf3)
-            for number in range(options.rounds):
-                say(f"round {number + 1} of {options.rounds}")
-                bench.round()
-            taken, mode = bench.samples, lab.mode
-    finally:
-        lab.down(say)
+    with (
+        fabric.owned(plan, mode=options.mode, say=say) as lab,
+        open(os.memfd_create("payload"), "wb") as payload,  # noqa: PTH123
+    ):
+        payload.truncate(options.transfer_bytes)
+        path = Path(f"/proc/{os.getpid()}/fd/{payload.fileno()}")
+        bench = PathBench(lab, lossy, options, path, iperf3)
+        for number in range(options.rounds):
+            say(f"round {number + 1} of {options.rounds}")
+            bench.round()
+        taken, mode = bench.samples, lab.mode
     say("two RNICs in memory")
     return Outcome(taken, mode, bench_engine.run(bench_engine.Options(rounds=15)))
 
@@ -170,10 +169,8 @@ class PathBench:
             "udp": self._udp,
             "tcp": self._tcp,
         }
-        names = list(measures) if self._forth else list(reversed(measures))
+        take_round(measures, self.samples, forth=self._forth)
         self._forth = not self._forth
-        for name in names:
-            self.samples[name].append(undisturbed(measures[name]))
 
     # ---------------------------------------------------------------- bare sockets
 

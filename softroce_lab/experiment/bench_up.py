@@ -25,7 +25,6 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment import mininet_script
 from softroce_lab.experiment.statistics import Interval, median_interval
 from softroce_lab.fabric import bpf_objects, netns, runtime
-from softroce_lab.fabric.lab import BPFFS
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 from softroce_lab.telemetry.stolen import StolenTime
 
@@ -175,7 +174,7 @@ class _Lab:
     def turn(self, version_s: float) -> Turn:
         try:
             up_s = _command("up", self._file, "--name", self._name, **self._environment)
-            objects = bpf_objects.pinned(runtime.DIRECTORY / self._name / BPFFS)
+            objects = bpf_objects.pinned(runtime.DIRECTORY / self._name / runtime.BPFFS)
             begun = time.perf_counter()
             _command("down", self._name)
             self._await_gone(objects)

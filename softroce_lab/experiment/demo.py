@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import ctypes.util
 import dataclasses
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import topology, units
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import record, transfer
+from softroce_lab.experiment import capturing, demo_virtual, record, transfer
+from softroce_lab.experiment.capturing import RunCapture, Wanted
+from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.files import saving, size_to_send
 from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
@@ -21,14 +24,20 @@ from softroce_lab.fabric import lacks, wire
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
+from softroce_lab.paths import need_live
 from softroce_lab.recovery import registry
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
+from softroce_lab.telemetry import event_log
+from softroce_lab.telemetry.rundir import RunDirectory, environment
 from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Plan
 from softroce_lab.topology.validation import did_you_mean
 
 TRANSPORTS = ("csa_ud", "ud_rto")
 DEFAULT_BYTES = 128 << 20
+DEFAULT_BYTES_VIRTUAL = 32 << 20  # a simulation takes a few seconds for it
+
+Clock: TypeAlias = Literal["auto", "real", "virtual"]
+LEAF_TO_SPINE = Wanted(("leaf1->spine1",))
 _QKEY_BASE = 0x1EE70000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
 
 
@@ -55,70 +64,119 @@ class Options:
     name: str = "demo"
     seed: int | None = None
     mode: fabric.Mode = "auto"
-    capture: str | None = "leaf1->spine1"
+    capture: Wanted = LEAF_TO_SPINE
     message_bytes: int = transfer.MESSAGE_BYTES
     depth: int = transfer.DEPTH
     ip_version: int = 4
     runs: Path = Path("runs")
+    event_log: Path | None = None
     save: Path | None = None
+    clock: Clock = "auto"  # the real one where it can run, else the virtual one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(DemoOutcome):
     """What the demo found."""
 
     directory: Path
     runs: list[TransferRun]
+    captured: RunCapture | None = None
+
+    clock = "real"
 
     @property
-    def verified(self) -> bool:
-        """Whether every transport delivered the file, bit by bit."""
-        return all(run.verified for run in self.runs)
+    def captures(self) -> list[dict[str, Any]]:
+        """One file has all runs."""
+        return [] if self.captured is None else [self.captured.document()]
 
     @property
-    def same_fates(self) -> bool | None:
-        """Whether all transports lost the same packets of those sent first; None: not recorded."""
-        if not all(run.recorded for run in self.runs):
+    def same_fates(self) -> bool | None:  # noqa: D102
+        lost = [run.first_attempts_lost() for run in self.telling if run.recorded]
+        if not lost or len(lost) < len(self.telling):
             return None
-        first = self.runs[0].first_attempts_lost()
-        return all(run.first_attempts_lost() == first for run in self.runs[1:])
+        return all(each == lost[0] for each in lost)
 
     @property
-    def lost_any_first(self) -> bool:
-        """Whether any packet was lost when it was sent first."""
-        return any(run.first_attempts_lost() for run in self.runs)
+    def lost_any_first(self) -> bool:  # noqa: D102
+        return any(run.first_attempts_lost() for run in self.telling)
 
     @property
-    def idle_rules(self) -> list[str]:
-        """The rules that did nothing in any of the runs."""
+    def idle_rules(self) -> list[str]:  # noqa: D102
         idle = [run.idle_rules for run in self.runs]
         return [rule for rule in idle[0] if all(rule in others for others in idle)]
 
-    def document(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "run_dir": str(self.directory),
-            "same_first_attempt_drops": self.same_fates,
-            "idle_rules": self.idle_rules,
-            "runs": [run.summary() for run in self.runs],
-        }
 
+def run(options: Options, reporter: Reporter) -> Outcome | demo_virtual.Outcome:
+    """Send the file over each transport: on a lab of its own, or where none comes up, simulated.
 
-def run(options: Options, reporter: Reporter) -> Outcome:
-    """Bring the lab up, send the file over each transport, take the lab down.
-
-    UserError, EnvironmentLackError, RunError; whatever happens, the lab is gone afterwards.
+    UserError, EnvironmentLackError (if the real clock was insisted on), RunError; whatever
+    happens, the lab is gone afterwards.
     """
     _check(options)
+    if options.clock != "virtual":
+        try:
+            return _run_real(options, reporter)
+        except EnvironmentLackError as lack:
+            if options.clock == "real":
+                raise
+            _refuse_what_only_a_lab_has(options, lack)
+            reporter.say(f"{lack.what}" + (f" ({lack.hint})" if lack.hint else ""))
+            reporter.say("so the demo runs on the virtual clock, as a simulation")
+    return _run_virtual(options, reporter)
+
+
+def _refuse_what_only_a_lab_has(options: Options, lack: EnvironmentLackError) -> None:
+    """EnvironmentLackError where the user asked for what a simulation does not give."""
+    asked = {
+        "--save": options.save is not None,
+        "--log-to": options.event_log is not None,
+        "--ip 6": options.ip_version != 4,
+    }
+    if names := [name for name, wanted in asked.items() if wanted]:
+        what = f"{lack.what}, and the virtual clock has no {', no '.join(names)}"
+        raise EnvironmentLackError(lack.capability, what, hint=lack.hint) from lack
+
+
+def _run_virtual(options: Options, reporter: Reporter) -> demo_virtual.Outcome:
+    path, size = _file(options, DEFAULT_BYTES_VIRTUAL)
+    plan = _armed(options)
+    source, destination = _ends(plan, options)
+    job = demo_virtual.Job(
+        name=options.name,
+        plan=plan,
+        topology=options.topology,
+        faults=options.faults,
+        transports=options.transports,
+        source=source,
+        destination=destination,
+        path=path,
+        size_bytes=size,
+        message_bytes=options.message_bytes,
+        depth=options.depth,
+        runs=options.runs,
+        capture=options.capture,
+    )
+    return demo_virtual.run(job, reporter)
+
+
+def _file(options: Options, most_by_default: int) -> tuple[Path, int]:
+    """What is sent, and how much of it."""
     path = options.file or default_file()
     size = size_to_send(path)
-    if options.file is None:
-        size = min(size, DEFAULT_BYTES)
+    return path, size if options.file else min(size, most_by_default)
+
+
+def _armed(options: Options) -> Plan:
     quiet = topology.load(options.topology, name=options.name, seed=options.seed)
-    armed = arm(quiet, *(profile.load(name) for name in options.faults))
-    captured = None if options.capture is None else _directed_link(armed, options.capture)
+    return arm(quiet, *(profile.load(name) for name in options.faults))
+
+
+def _run_real(options: Options, reporter: Reporter) -> Outcome:
+    _check_machine(options)
+    path, size = _file(options, DEFAULT_BYTES)
+    armed = _armed(options)
     source, destination = _ends(armed, options)
+    options.capture.links(armed, (source, destination))
     job = Job(
         source,
         destination,
@@ -127,6 +185,7 @@ def run(options: Options, reporter: Reporter) -> Outcome:
         options.message_bytes,
         options.depth,
         ip_version=options.ip_version,
+        event_log=None if options.event_log is None else event_log.create(options.event_log),
     )
     with saving(options.save, job.path) as saved:
         if saved is not None:
@@ -134,12 +193,12 @@ def run(options: Options, reporter: Reporter) -> Outcome:
         directory = RunDirectory.create(options.name, under=options.runs)
         directory.manifest(state="running", **_facts(armed, options, job))
         try:
-            runs = _run_all(options, armed, job, captured, directory, reporter)
+            runs, capture = _run_all(options, armed, job, directory, reporter)
         except BaseException as error:
             state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             directory.manifest(state=state, error=str(error) or type(error).__name__)
             raise
-        outcome = Outcome(directory.path, runs)
+        outcome = Outcome(directory.path, runs, capture)
         if saved is not None and outcome.verified:
             saved.commit()
     verdicts = {"verified": outcome.verified, "same_first_attempt_drops": outcome.same_fates}
@@ -148,14 +207,20 @@ def run(options: Options, reporter: Reporter) -> Outcome:
 
 
 def _check(options: Options) -> None:
-    """UserError for what cannot work, EnvironmentLackError without the rights, before anything."""
+    """UserError for what works on no clock, before anything."""
     for transport in options.transports:
-        registry.find(transport)
+        registry.check(transport)
     if len(set(options.transports)) < len(options.transports):
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
+
+
+def _check_machine(options: Options) -> None:
+    """EnvironmentLackError where no lab comes up, UserError for what no lab can do."""
+    need_live()
     if os.geteuid() != 0:
         raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
     lacks.need(lacks.AF_XDP)
+    lacks.need_compiler()
     buffers = 3 * options.depth * options.message_bytes  # the receiver has twice the sender's
     available = wire.available_bytes()
     if buffers > available // 2:
@@ -170,26 +235,23 @@ def _run_all(
     options: Options,
     plan: Plan,
     job: Job,
-    captured: int | None,
     directory: RunDirectory,
     reporter: Reporter,
-) -> list[TransferRun]:
-    lab = fabric.up(plan, mode=options.mode, ephemeral=True, say=reporter.say)
-    try:
-        directory.manifest(xdp_mode=lab.mode, lacks=lab.lacks)
+) -> tuple[list[TransferRun], RunCapture | None]:
+    wanted = dataclasses.replace(options.capture, path=directory.path / capturing.FILE)
+    with fabric.owned(plan, mode=options.mode, say=reporter.say) as lab:
         if lacks.RING_BUFFERS in lab.lacks:
-            captured = None
-        if captured is not None:
-            lab.xdp.capture(captured)
-        runs: list[TransferRun] = []
-        for transport in options.transports:
-            progress = reporter.transfer(transport, job.size_bytes)
-            qkey = _QKEY_BASE + len(runs)
-            runs.append(transfer.run(lab, transport, job, qkey=qkey, progress=progress))
-        record.write(directory, lab, runs, captured is not None)
-        return runs
-    finally:
-        lab.down(reporter.say)
+            wanted = Wanted(())
+        directory.manifest(xdp_mode=lab.mode, lacks=lab.lacks)
+        with capturing.capturing(lab, wanted, (job.source, job.destination)) as capture:
+            runs: list[TransferRun] = []
+            for transport in options.transports:
+                progress = reporter.transfer(transport, job.size_bytes)
+                qkey = _QKEY_BASE + len(runs)
+                runs.append(transfer.run(lab, transport, job, qkey=qkey, progress=progress))
+        directory.manifest(capture=capture and capture.document())
+        record.write(directory, runs)
+        return runs, capture
 
 
 def _facts(plan: Plan, options: Options, job: Job) -> dict[str, Any]:
@@ -207,7 +269,6 @@ def _facts(plan: Plan, options: Options, job: Job) -> dict[str, Any]:
         "ip_version": job.ip_version,
         "message_bytes": job.message_bytes,
         "depth": job.depth,
-        "capture": options.capture,
         "environment": environment(),
     }
 
@@ -230,23 +291,37 @@ def _figures(run: TransferRun) -> dict[str, Any]:
 
 
 def default_file() -> Path:
-    """bcc's libLLVM: a real file of about 100 MB that every machine of the lab's has.
+    """A real file that every machine has: libbcc's libLLVM of some 100 MB, else a part of pyarrow.
 
-    RunError if bcc is there without it.
+    RunError if there is neither.
     """
+    found = _loaded_by_bcc() or _largest_of_pyarrow()
+    if found is None:
+        raise RunError("neither libLLVM nor pyarrow's library is here", hint="--file PATH")
+    return found
+
+
+def _loaded_by_bcc() -> Path | None:
     bcc = ctypes.util.find_library("bcc")
     if bcc is None:
-        raise RunError("libbcc is not installed", hint="name a file: --file PATH")
+        return None
     ctypes.CDLL(bcc)
     for line in Path("/proc/self/maps").read_text().splitlines():
         if match := re.search(r"\s(/\S*/libLLVM\S*)$", line):
             return Path(match[1])
-    raise RunError("libbcc does not use a shared libLLVM", hint="name a file: --file PATH")
+    return None
+
+
+def _largest_of_pyarrow() -> Path | None:
+    module = importlib.util.find_spec("pyarrow")
+    folders = [] if module is None else module.submodule_search_locations or []
+    libraries = [path for folder in folders for path in Path(folder).glob("libarrow.so*")]
+    return max(libraries, key=lambda path: path.stat().st_size, default=None)
 
 
 def _ends(plan: Plan, options: Options) -> tuple[str, str]:
     """Who sends to whom: as chosen, else the first host and the first of those farthest from it."""
-    names = [host.name for host in plan.hosts]
+    names = [host.name for host in plan.plain_hosts]  # soft RNICs cannot live in kernel hosts
     for name in (options.source, options.destination):
         if name is not None and name not in names:
             raise UserError(f"{plan.name} has no host {name!r}", hint=did_you_mean(name, names))
@@ -259,12 +334,3 @@ def _ends(plan: Plan, options: Options) -> tuple[str, str]:
     if source == destination:
         raise UserError(f"{source} would send to itself", hint="choose two hosts")
     return source, destination
-
-
-def _directed_link(plan: Plan, text: str) -> int:
-    names = {f"{near.node}->{far.node}": number for number, near, far in plan.halves}
-    if text not in names:
-        raise UserError(
-            f"no link {text} to capture", hint=f"links of {plan.name}: {', '.join(names)}"
-        )
-    return names[text]

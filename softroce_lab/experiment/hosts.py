@@ -13,12 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.settings import HostSettings, PeerSettings, path_mtu_bytes
+from softroce_lab.experiment import base_rtt
+from softroce_lab.experiment.settings import HostSettings, path_mtu_bytes
+from softroce_lab.fabric import statistics
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Node, Port
@@ -59,11 +63,16 @@ class HostHandle:
         cpu: int = -1,
         *,
         ip_version: int = 4,
+        event_log: Path | None = None,
+        **engine: Any,
     ) -> None:
+        """`engine`: what else `HostSettings` has to say of the engine."""
         port = node.ports[0]
         address = port.address6 if ip_version == 6 else port.address
         if address is None:
             raise RunError(f"{node.name} is a switch, not a host")
+        path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
+        empty = base_rtt.of(lab.plan, path_mtu)
         self.node = node
         self.settings = HostSettings(
             node=node.name,
@@ -71,15 +80,20 @@ class HostHandle:
             ifindex=port.ifindex,
             address=int(ipaddress.ip_address(address)),
             mac=mac_number(port.mac),
+            gateway_mac=mac_number(gateway(lab, node).mac),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
             transport=transport,
             epoch_ns=epoch_ns,
             qkey=qkey,
-            path_mtu=path_mtu_bytes(lab.plan.mtu, ip_version),
+            path_mtu=path_mtu,
+            fabric_rtt_ns=empty.rtt_ns,
+            line_rate_bps=empty.rate_bps,
             cpu=cpu,
+            statistics=statistics.path_for(lab.directory, port),
+            event_log=None if event_log is None else str(event_log),
+            **engine,
         )
-        self.gateway_mac = mac_number(gateway(lab, node).mac)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._journal_fd = os.memfd_create("journal")  # no file that a crash could leave behind
         self._process = lab.spawn(
@@ -156,18 +170,12 @@ class HostHandle:
                         return document[name]
         raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
 
-    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def finish(self, timeout_s: float = START_S) -> tuple[dict[str, Any], dict[str, Any]]:
         """Stop the engine: its final figures, and the arrays of its journal."""
         self.tell("finish", {"journal_fd": self._journal_fd})
-        figures: dict[str, Any] = self.expect("finished")
+        figures: dict[str, Any] = self.expect("finished", timeout_s)
         with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
             return figures, dict(np.load(journal))
-
-    def peer_settings(self, other: HostHandle, qps: dict[str, int]) -> PeerSettings:
-        """What this host must know of another one."""
-        return PeerSettings(
-            address=other.settings.address, mac=self.gateway_mac, qkey=other.settings.qkey, **qps
-        )
 
     def _failed(self, document: dict[str, Any]) -> RunError | UserError:
         kind = UserError if document["exit_code"] == ExitCode.USAGE else RunError
@@ -181,18 +189,37 @@ class HostHandle:
         return RunError(f"the host {self.node.name} ended with status {status}: {last}")
 
 
-def start(*hosts: HostHandle) -> list[dict[str, int]]:
-    """Start the hosts' RNICs, side by side; the QP numbers of each."""
+def start(hosts: Iterable[HostHandle]) -> None:
+    """Open the hosts' ports, side by side."""
+    hosts = list(hosts)
     for host in hosts:
         host.tell("settings", dataclasses.asdict(host.settings))
-    return [host.expect("ready") for host in hosts]
-
-
-def connect(hosts: list[HostHandle]) -> None:
-    """Start the hosts' RNICs and make each one the only peer of the other (two hosts)."""
-    qps = start(*hosts)
-    first, second = hosts
-    first.tell("connect", dataclasses.asdict(first.peer_settings(second, qps[1])))
-    second.tell("connect", dataclasses.asdict(second.peer_settings(first, qps[0])))
     for host in hosts:
+        host.expect("ready")
+
+
+def prepare(
+    hosts: Mapping[int, HostHandle],
+    tasks: Mapping[int, tuple[str, Any]],
+    timeout_s: float = START_S,
+) -> None:
+    """Give each host its task, a command and its settings, and introduce it to its peers.
+
+    Both by the number that peers are called by. Afterwards all receives are posted. RunError if
+    a host is not ready in `timeout_s`.
+    """
+    for number, host in hosts.items():
+        command, settings = tasks[number]
+        host.tell(command, dataclasses.asdict(settings))
+    addresses = {number: host.expect("addresses", timeout_s) for number, host in hosts.items()}
+    for number, host in hosts.items():
+        peers = {peer: addresses[int(peer)][str(number)] for peer in addresses[number]}
+        host.tell("connect", peers)
+    for host in hosts.values():
         host.expect("connected")
+
+
+def begin(hosts: Iterable[HostHandle], start_ns: int = 0) -> None:
+    """Let the tasks of hosts that are prepared begin, not before that time of their engines."""
+    for host in hosts:
+        host.tell("begin", {"start_ns": start_ns})

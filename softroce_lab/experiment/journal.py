@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
+from softroce_lab.experiment.messenger import Done
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
     Action,
     Control,
     Event,
     FailReceive,
+    Key,
     Pause,
     Refuse,
     Resend,
@@ -21,8 +24,11 @@ from softroce_lab.recovery.api import (
 
 COMPLETION = np.dtype(
     [
+        ("peer", "u4"),
+        ("operation", "u2"),
+        ("step", "u2"),
         ("message", "u4"),
-        ("opcode", "u1"),
+        ("received", "?"),
         ("status", "u1"),
         ("bytes", "u4"),
         ("packets", "u4"),
@@ -33,9 +39,18 @@ COMPLETION = np.dtype(
         ("completed_ns", "i8"),
     ]
 )
-EVENT = np.dtype([("time_ns", "i8"), ("kind", "U16"), ("message", "u4"), ("packets", "u4")])
+EVENT = np.dtype(
+    [
+        ("time_ns", "i8"),
+        ("kind", "U16"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("message", "u4"),
+        ("packets", "u4"),
+    ]
+)
 
-About = bytes | int  # a control message, or the number of a workload's message
+About = bytes | Key  # a control message, or what a workload calls a message
 
 
 class Journal:
@@ -46,13 +61,10 @@ class Journal:
         self._events: list[tuple[int, str, About, int]] = []
         self._lateness: list[int] = []
 
-    def complete(self, completion: Any) -> None:
-        """Write a work completion down."""
-        names = COMPLETION.names or ()
-        fields = {"message": completion.key[2], "bytes": completion.byte_len}
-        self._completions.append(
-            tuple(fields.get(name, getattr(completion, name, None)) for name in names)
-        )
+    def complete(self, done: Done) -> None:
+        """Write down that a post is over."""
+        kind, peer, key, *figures = done
+        self._completions.append((peer, *key, kind == "receive", *figures))
 
     def decided(self, lateness_ns: int) -> None:
         """A policy took up an event this long after it happened."""
@@ -60,7 +72,7 @@ class Journal:
 
     def record(self, now_ns: int, event: Event, action: Action) -> None:
         """Write down an action that is worth a line: not the setting of timers."""
-        about = event.body or event.key[2]
+        about = event.body or event.key
         match action:
             case Resend(indices=indices):
                 self._events.append((now_ns, "resend", about, len(indices)))
@@ -68,6 +80,18 @@ class Journal:
                 self._events.append((now_ns, "control", body, 0))
             case FailReceive() | Pause() | UsePaths() | Refuse():
                 self._events.append((now_ns, type(action).__name__.lower(), about, 0))
+
+    def acts(self, epoch_ns: int) -> Iterator[dict[str, Any]]:
+        """What the policy did, as lines of the event log; `epoch_ns`: CLOCK_MONOTONIC at time 0."""
+        rows = (_row(*event) for event in self._events)
+        for time_ns, act, _operation, _step, message, packets in rows:
+            yield {
+                "time_ns": epoch_ns + time_ns,
+                "event": "policy",
+                "act": act,
+                "message": message,
+                "packets": packets,
+            }
 
     def lateness(self) -> dict[str, int]:
         """Percentiles of how late decisions came."""
@@ -83,18 +107,22 @@ class Journal:
         )
 
 
-def _row(time_ns: int, kind: str, about: About, packets: int) -> tuple[int, str, int, int]:
-    if isinstance(about, int):
-        return time_ns, kind, about, packets
+Row: TypeAlias = tuple[int, str, int, int, int, int]
+_SEVERAL: Key = 0, 0, 0
+
+
+def _row(time_ns: int, kind: str, about: About, packets: int) -> Row:
+    if isinstance(about, tuple):
+        return time_ns, kind, *about, packets
     try:
         message = control.decode(about)
     except control.ControlError:
-        return time_ns, kind, 0, packets
+        return time_ns, kind, *_SEVERAL, packets
     name = type(message).__name__.lower() if kind == "control" else kind
-    return time_ns, name, _number(message), packets
+    return time_ns, name, *_key(message), packets
 
 
-def _number(message: control.Message) -> int:
-    """The workload's number of the message that a control message is about; 0: several."""
-    key = getattr(message, "key", None)
-    return 0 if key is None else int(key[2])
+def _key(message: control.Message) -> Key:
+    """What the workload calls the message that a control message is about; zeros: several."""
+    key: Key | None = getattr(message, "key", None)
+    return _SEVERAL if key is None else key

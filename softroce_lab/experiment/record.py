@@ -5,32 +5,27 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from softroce_lab.experiment.observation import Observed
 from softroce_lab.experiment.transfer import TransferRun
-from softroce_lab.fabric import monitor
-from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.text import text
-from softroce_lab.telemetry import pcapng
-from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, read_captures
-from softroce_lab.telemetry.rundir import RunDirectory, give_to_user
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS
+from softroce_lab.telemetry.rundir import RunDirectory
 
-_SYNC_S = 5.0
+Columns: TypeAlias = dict[str, Any]
 
 
-def write(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun], captured: bool) -> None:
-    """Tables, links and capture of all runs; the lab must still be up."""
+def write(directory: RunDirectory, runs: Sequence[TransferRun]) -> None:
+    """Tables and links of all runs."""
     directory.links(
         {run.transport: [dataclasses.asdict(link) for link in run.links] for run in runs}
     )
+    directory.stats({run.transport: run.stats for run in runs})
     directory.table("messages", _messages(runs))
-    directory.table("events", _events(lab, runs))
-    if captured:
-        _capture(directory, lab, runs)
+    directory.table("events", _events(runs))
 
 
 def _messages(runs: Sequence[TransferRun]) -> dict[str, Any]:
@@ -57,17 +52,26 @@ def _messages_of(run: TransferRun) -> dict[str, Any]:
     }
 
 
-def _events(lab: Lab, runs: Sequence[TransferRun]) -> dict[str, Any]:
+def _events(runs: Sequence[TransferRun]) -> dict[str, Any]:
     tables = []
     for run in runs:
-        tables.append(_injections(lab, run))
-        tables += [_acts(run, node, acts) for node, acts in run.events.items()]
-    joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        mine = [injected(run), *(acted(node, acts) for node, acts in run.events.items())]
+        counts = [len(table["time_ns"]) for table in mine]
+        tables += [
+            {"transport": np.full(count, run.transport), **table}
+            for count, table in zip(counts, mine, strict=True)
+        ]
+    joined = joined_columns(tables)
     order = np.lexsort((joined["time_ns"], joined["transport"]))
     return {name: column[order] for name, column in joined.items()}
 
 
-def _injections(lab: Lab, run: TransferRun) -> dict[str, Any]:
+def joined_columns(tables: Sequence[Columns]) -> Columns:
+    """Tables of the same columns, one below the other."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def injected(run: Observed) -> Columns:
     """What faults did to packets: dropped, corrupted, duplicated or reordered them."""
     found, count = run.injections, len(run.injections)
     effects = [EFFECTS[effect & ~EFFECT_DOWN] for effect in found["effect"].tolist()]
@@ -76,13 +80,14 @@ def _injections(lab: Lab, run: TransferRun) -> dict[str, Any]:
     kinds = np.array(["data", "control", "report"])
     kind = np.minimum(found["kind"], 3)
     return {
-        "transport": np.full(count, run.transport),
         "time_ns": found["time_ns"].astype(np.int64) - run.epoch_ns,
         "source": np.full(count, "injector"),
         "event": np.array(effects, dtype=np.str_),
         "link": names[found["directed_link"]] if count else np.full(0, "", dtype="U1"),
         "rule": np.array([rules.get(n, "") for n in found["rule_id"].tolist()], dtype=np.str_),
         "packet_kind": np.append(kinds, "other")[kind],
+        "operation": found["operation"],
+        "step": found["step"],
         "message": found["message"],
         "index": found["index"],
         "attempt": found["attempt"],
@@ -95,18 +100,20 @@ def _injections(lab: Lab, run: TransferRun) -> dict[str, Any]:
     }
 
 
-def _acts(run: TransferRun, node: str, acts: Any) -> dict[str, Any]:
+def acted(node: str, acts: Any) -> Columns:
+    """What a host's recovery policy did, from its journal."""
     count = len(acts)
     empty = np.full(count, "")
     zero = np.zeros(count, dtype=np.uint32)
     return {
-        "transport": np.full(count, run.transport),
         "time_ns": acts["time_ns"],
         "source": np.full(count, node),
         "event": acts["kind"],
         "link": empty,
         "rule": empty,
         "packet_kind": empty,
+        "operation": acts["operation"],
+        "step": acts["step"],
         "message": acts["message"],
         "index": zero,
         "attempt": zero.astype(np.uint8),
@@ -123,19 +130,3 @@ def _addresses(numbers: Any) -> Any:
     unique, where = np.unique(numbers, return_inverse=True)
     texts = np.array([str(ipaddress.IPv4Address(int(number))) for number in unique] or [""])
     return texts[where] if len(numbers) else np.full(0, "", dtype="U1")
-
-
-def _capture(directory: RunDirectory, lab: Lab, runs: Sequence[TransferRun]) -> None:
-    lab.drained(_SYNC_S)
-    packets = read_captures(
-        lab.directory / monitor.CAPTURE, since_ns=runs[0].epoch_ns, until_ns=runs[-1].end_ns
-    )
-    path = directory.path / "trace.pcapng"
-    pcapng.write(
-        path,
-        packets,
-        link_names={link.directed_link: link.name for link in runs[0].links},
-        rule_names={f.rule_id: f"{text(f)}, rule {f.rule}" for run in runs for f in run.faults},
-        epoch_ns=time.time_ns() - time.monotonic_ns(),
-    )
-    give_to_user(path)

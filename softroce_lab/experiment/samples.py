@@ -54,6 +54,17 @@ def undisturbed(measure: Callable[[], Sample]) -> Sample:
     return min(moved, key=lambda sample: sample.stolen)
 
 
+def take_round(
+    measures: Mapping[str, Callable[[], Sample]],
+    samples: Mapping[str, list[Sample]],
+    *,
+    forth: bool,
+) -> None:
+    """One undisturbed sample of each measure, in their order or back."""
+    for name in measures if forth else reversed(list(measures)):
+        samples[name].append(undisturbed(measures[name]))
+
+
 def _spoilt(sample: Sample) -> bool:
     return sample.stolen > MOST_STOLEN or not sample.frames_per_second
 

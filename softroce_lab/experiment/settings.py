@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
+import pickle
 from typing import Any
 
 from softroce_lab.errors import UserError
+from softroce_lab.workloads.work import Workload
 
-IBA_MTU_BYTES = (2048, 1024, 512, 256)  # IBA table 26; 4096 is left out, as one page holds no more
+IBA_MTU_BYTES = (4096, 2048, 1024, 512, 256)  # IBA table 26
 OVERHEAD_BYTES = {4: 52, 6: 72}
 """Of a UD packet, by IP version: IP 20 or 40, UDP 8, BTH 12, DETH 8, ICRC 4."""
 PATHS = 8
 RECEIVE_FRAMES = 4096
+PACING_SLACK_NS = 100_000
+"""How late the engine's turn may come, and a paced packet with it, before its rate suffers."""
 WINDOW_PACKETS = 1024
 """One bandwidth-delay product of the lab; a quarter of the receive ring, half of what may be."""
 
@@ -39,28 +44,24 @@ class HostSettings:
     ifindex: int
     address: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     mac: int
+    gateway_mac: int  # of the next hop to everybody else
     xsks_map: str  # path of the pinned XSKMAP
     xdp_mode: str  # native or generic
     transport: str
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
     qkey: int
     path_mtu: int
+    fabric_rtt_ns: int  # of the empty fabric, without what this machine adds
+    line_rate_bps: int  # of the port; 0: nothing limits it
     congestion_control: str = "bdp"
+    framing: str | None = None  # None: the transport's own
+    interval: str | None = None  # how csa_ud looks; None: by its default
     paths: int = PATHS
     window_packets: int = WINDOW_PACKETS
     receive_frames: int = RECEIVE_FRAMES
     cpu: int = -1
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PeerSettings:
-    """Another host, once it is known which QPs it has."""
-
-    address: int
-    mac: int  # of the next hop towards it
-    data_qp: int
-    recovery_qp: int
-    qkey: int
+    statistics: str = ""  # path of the file to publish counters in
+    event_log: str | None = None  # path of the file to write the event log to
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,11 +69,33 @@ class TransferSettings:
     """One side of a file transfer."""
 
     role: str  # "send" or "receive"
+    peer: int  # the other side, by whatever number it is introduced
     total_bytes: int
     message_bytes: int
     depth: int  # messages posted at once
     path: str | None  # the file to read, or to write; None when received bytes are only hashed
     hash: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """A host's part in a workload."""
+
+    host: int  # which one it is, by its index in the plan
+    workload: str  # as `packed` made it
+    seed: int
+    depth: int  # sends outstanding to a peer
+
+
+def packed(workload: Workload) -> str:
+    """A workload as text, for a process of our own that trusts us."""
+    return base64.b64encode(pickle.dumps(workload)).decode()
+
+
+def unpacked(text: str) -> Workload:
+    """What `packed` packed; never of anything from elsewhere, as it may run code."""
+    workload: Workload = pickle.loads(base64.b64decode(text))  # noqa: S301 - ours
+    return workload
 
 
 def read_command(line: str) -> tuple[str, dict[str, Any]]:

@@ -7,42 +7,35 @@ import abc
 import contextlib
 import hashlib
 import os
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 
 from softroce_lab.errors import RdmaError, RunError, ibv_wc_status
+from softroce_lab.experiment.messenger import Done, Messenger
 from softroce_lab.experiment.settings import TransferSettings
+from softroce_lab.experiment.task import Task
+from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.transfer import Piece, Transfer
 
-_LOCAL_WRITE = 1  # IBV_ACCESS_LOCAL_WRITE
 
-
-class Stream(abc.ABC):
+class Stream(Task):
     """One side of a transfer: `slots` buffers of one message each, reused in turn."""
 
-    def __init__(
-        self, host: Any, peer: int, work: Transfer, settings: TransferSettings, slots: int
-    ) -> None:
-        self._host = host
-        self._peer = peer
-        self._work = work
+    def __init__(self, settings: TransferSettings, slots: int) -> None:
+        self._work = work = Transfer(settings.total_bytes, settings.message_bytes)
+        self.peers = (settings.peer,)
         self._slots = min(slots, len(work))
         size = max(1, min(work.message_bytes, work.total_bytes))
         self._buffer = np.zeros((self._slots, size), dtype=np.uint8)
-        self._key = host.register_memory(
-            self._buffer.ctypes.data, self._buffer.nbytes, _LOCAL_WRITE
-        )
+        self.memory = self._buffer.reshape(-1)
         self._hash = hashlib.sha256() if settings.hash else None
         self._files = contextlib.ExitStack()
-        self.done_bytes = 0
         self._done = 0  # messages
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.close()  # the memory is the engine's until the process ends
+    def close(self) -> None:
+        """Let go of files."""
+        self._files.close()
 
     def _open(self, path: str, mode: str) -> IO[bytes]:
         return self._files.enter_context(open(path, mode, buffering=0))  # noqa: PTH123
@@ -56,18 +49,27 @@ class Stream(abc.ABC):
         """SHA-256 of the bytes in their order, hex."""
         return self._hash.hexdigest() if self._hash is not None else None
 
-    @abc.abstractmethod
-    def begin(self) -> None:
-        """Post as much as may be outstanding."""
+    def result(self) -> dict[str, Any]:
+        """What was sent or received."""
+        return {"bytes": self.done_bytes, "sha256": self.digest()}
 
-    @abc.abstractmethod
-    def complete(self, completion: Any) -> None:
-        """A work request is over. RdmaError if it failed."""
+    def prepare(self, messenger: Messenger) -> None:
+        """Post the receives."""
+        self._messenger = messenger
 
-    def _check(self, completion: Any) -> None:
-        status = ibv_wc_status(completion.status)
+    def begin(self, now_ns: int) -> None:
+        """Post the sends."""
+
+    def complete(self, done: Done) -> None:
+        """A message is over. RdmaError if it failed."""
+        status = ibv_wc_status(done.status)
         if status != ibv_wc_status.IBV_WC_SUCCESS:
-            raise RdmaError(status, f"message {completion.wr_id} of the transfer failed")
+            raise RdmaError(status, f"message {done.key[2]} of the transfer failed")
+        self._go_on(done.key[2], done.bytes)
+
+    @abc.abstractmethod
+    def _go_on(self, number: int, length_bytes: int) -> None:
+        """A message was sent, or received."""
 
     def _slot(self, piece: Piece) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return self._buffer[piece.number % self._slots, : piece.length_bytes]
@@ -76,31 +78,31 @@ class Stream(abc.ABC):
         self._done += 1
         self.done_bytes += piece.length_bytes
 
-    def _work_request(self, piece: Piece) -> tuple[Any, ...]:
+    def _post(self, piece: Piece) -> tuple[int, Key, int, int]:
+        """What a post of this message says."""
         offset = piece.number % self._slots * self._buffer.shape[1]
-        return self._peer, piece.key, self._key, offset, piece.length_bytes, piece.number
+        return self.peers[0], piece.key, offset, piece.length_bytes
 
 
 class Sender(Stream):
     """Reads the file, sends it."""
 
-    def __init__(self, host: Any, peer: int, work: Transfer, settings: TransferSettings) -> None:
-        super().__init__(host, peer, work, settings, settings.depth)
+    def __init__(self, settings: TransferSettings) -> None:
+        super().__init__(settings, settings.depth)
         if settings.path is None:
             raise RunError("a sender needs a file")
         self._file = self._open(settings.path, "rb")
         self._completed: set[int] = set()
         self._next = 0
 
-    def begin(self) -> None:  # noqa: D102
+    def begin(self, now_ns: int) -> None:  # noqa: D102
         while self._next < min(self._slots, len(self._work)):
             self._send(self._next)
 
-    def complete(self, completion: Any) -> None:  # noqa: D102
-        self._check(completion)
-        self._account(self._work[completion.wr_id])
+    def _go_on(self, number: int, length_bytes: int) -> None:
+        self._account(self._work[number])
         # Slots go round: message n + slots takes the place of message n.
-        self._completed.add(completion.wr_id)
+        self._completed.add(number)
         while self._next < len(self._work) and self._next - self._slots in self._completed:
             self._completed.discard(self._next - self._slots)
             self._send(self._next)
@@ -117,29 +119,29 @@ class Sender(Stream):
         if self._hash is not None:
             self._hash.update(slot)
         self._next = number + 1
-        self._host.post_send(*self._work_request(piece))
+        self._messenger.post_send(*self._post(piece))
 
 
 class Receiver(Stream):
     """Receives, in any order, and takes the messages in theirs: hashed, and written if asked."""
 
-    def __init__(self, host: Any, peer: int, work: Transfer, settings: TransferSettings) -> None:
+    def __init__(self, settings: TransferSettings) -> None:
         # Twice the sender's: a receive is posted before the message it is for begins.
-        super().__init__(host, peer, work, settings, 2 * settings.depth)
+        super().__init__(settings, 2 * settings.depth)
         self._completed: set[int] = set()
         self._file: IO[bytes] | None = None
         if settings.path is not None:
             self._file = self._open(settings.path, "wb")
 
-    def begin(self) -> None:  # noqa: D102
+    def prepare(self, messenger: Messenger) -> None:  # noqa: D102
+        super().prepare(messenger)
         for number in range(self._slots):
-            self._host.post_receive(*self._work_request(self._work[number]))
+            messenger.post_receive(*self._post(self._work[number]))
 
-    def complete(self, completion: Any) -> None:  # noqa: D102
-        self._check(completion)
-        if completion.byte_len != self._work[completion.wr_id].length_bytes:
-            raise RunError(f"message {completion.wr_id} is {completion.byte_len} bytes long")
-        self._completed.add(completion.wr_id)
+    def _go_on(self, number: int, length_bytes: int) -> None:
+        if length_bytes != self._work[number].length_bytes:
+            raise RunError(f"message {number} is {length_bytes} bytes long")
+        self._completed.add(number)
         while self._done in self._completed:
             self._completed.remove(self._done)
             self._take(self._work[self._done])
@@ -153,4 +155,4 @@ class Receiver(Stream):
         self._account(piece)
         following = piece.number + self._slots
         if following < len(self._work):
-            self._host.post_receive(*self._work_request(self._work[following]))
+            self._messenger.post_receive(*self._post(self._work[following]))

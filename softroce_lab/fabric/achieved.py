@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from softroce_lab.fabric.fault_layout import Hits
 from softroce_lab.fabric.view import moment_ns
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.wire_layout import Histogram, LinkFigures
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.faults import expected, lines, text
 from softroce_lab.faults.effects import Delay, Fault, Queue
+from softroce_lab.faults.layout import Hits
 from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Plan
 

@@ -18,12 +18,14 @@ import sys
 import time
 from pathlib import Path
 
-from softroce_lab.fabric import faults, planfile
+from softroce_lab.fabric import faults, planfile, process
 from softroce_lab.fabric.fault_lock import changing
+from softroce_lab.fabric.ledger import History
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Plan, Route
 
+ROLE = "routes"  # in the ledger
 LOG = "routes.log"
 _LOOK_S = 0.02  # how soon it sees another plan, or that the timeline began again
 _REST_S = 0.001  # between two steps, however short the windows of a timeline are
@@ -33,6 +35,13 @@ _ROUTINGS = 16  # of as many sets of links that are down, for they come again
 def argv(bpffs: Path, directory: Path) -> list[str]:
     """The command that runs it for a lab."""
     return [sys.executable, "-m", __name__, str(directory), str(bpffs)]
+
+
+def is_alive(history: History) -> bool:
+    """Whether the lab with this ledger came up with one, and has it still."""
+    entries = (each for each in history.of_kind("process") if each.facts["role"] == ROLE)
+    known = (process.recorded(entry) for entry in entries)
+    return any(identity is not None and identity.is_alive() for identity in known)
 
 
 class ControlPlane:

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
+from softroce_lab import units
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import planfile, process, runtime
+from softroce_lab.fabric import guest_console, planfile, process, runtime
+from softroce_lab.fabric.guest import ROLE_PREFIX as GUEST_ROLE
+from softroce_lab.fabric.guest import console_file
 from softroce_lab.fabric.ledger import History
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.faults.text import documents as fault_documents
@@ -28,6 +32,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "kind": node.kind,
                 "namespace": node.namespace,
                 "address": node.address,
+                "guest": node.guest and dataclasses.asdict(node.guest),
                 "ports": [port.name for port in node.ports],
                 "addresses": {
                     port.name: [port.address, port.address6] for port in node.ports if port.address
@@ -80,7 +85,59 @@ def _damage(condition: Condition) -> list[str]:
     if condition.word != "up":
         return []
     dead = {each["role"] for each in _processes(condition.history) if not each["alive"]}
-    return [text for role, text in _LOSSES.items() if role in dead]
+    guests = [each["node"] for each in guests_document(condition.history) if not each["alive"]]
+    return [
+        *(text for role, text in _LOSSES.items() if role in dead),
+        *(f"the kernel host {node} is dead{_panic(condition.name, node)}" for node in guests),
+    ]
+
+
+def _panic(lab: str, node: str) -> str:
+    found = guest_console.read_panic(runtime.DIRECTORY / lab / console_file(node))
+    return f": its kernel panicked: {found}" if found else ""
+
+
+def guests_document(history: History) -> list[dict[str, Any]]:
+    """The kernel hosts, as processes."""
+    return [
+        {"node": each["role"].removeprefix(GUEST_ROLE), **{k: each[k] for k in ("pid", "alive")}}
+        for each in _processes(history)
+        if each["role"].startswith(GUEST_ROLE)
+    ]
+
+
+def kernel_hosts(plan: Plan, condition: Condition | None) -> list[dict[str, Any]]:
+    """The kernel hosts of a plan: machines, RDMA devices, and processes if the lab is up."""
+    running = {} if condition is None else _by_node(guests_document(condition.history))
+    unknown = {"pid": None, "alive": None}
+    return [
+        {
+            "node": node.name,
+            **dataclasses.asdict(node.guest),
+            "rdma_devices": {f"rxe{n}": port.name for n, port in enumerate(node.ports)},
+            **running.get(node.name, unknown),
+        }
+        for node in plan.kernel_hosts
+        if node.guest is not None
+    ]
+
+
+def _by_node(guests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {each["node"]: each for each in guests}
+
+
+def kernel_host_line(host: dict[str, Any]) -> str:
+    """One of them in words."""
+    devices = ", ".join(f"{device} at {port}" for device, port in host["rdma_devices"].items())
+    facts = [
+        f"Linux {host['kernel']}",
+        devices,
+        f"{units.format_bytes(host['memory_bytes'])}, {host['cpus']} CPU",
+    ]
+    if host["alive"] is not None:
+        dead = f"dead: lab kernel-host boot {host['node']}"
+        facts.append(f"runs, process {host['pid']}" if host["alive"] else dead)
+    return f"{host['node']}: {'; '.join(facts)}"
 
 
 def _processes(history: History) -> list[dict[str, Any]]:

@@ -33,7 +33,10 @@ _MTU = 3000  # above the netdev MTU of the default path MTU
 # linux/if_link.h
 _XDP_GENERIC, _XDP_NATIVE = 1 << 1, 1 << 2
 
+NATIVE_MODULE = "the native module"  # all that the virtual clock needs
+
 _ROOT = "run it as root, or with sudo; in a container: --privileged"
+_BUILD = "start with ./lab as root, which builds it; for a wheel: docs/install.md"
 _KERNEL = "a kernel built with {}; those of Debian 12 and Ubuntu 24.04 are"
 
 
@@ -237,8 +240,9 @@ def _compiler() -> None:
             raise LabError(f"{error.what}; {said}" if said else error.what) from error
 
 
-def _native_module() -> None:
-    importlib.import_module("softroce_lab._native")
+def _native_module() -> str:
+    module = importlib.import_module("softroce_lab._native")
+    return "found" if module.has_live else "for the virtual clock alone"
 
 
 def _native_program(name: str) -> Callable[[], str]:
@@ -332,7 +336,7 @@ _PROBES = (
         "apt install python3-bpfcc linux-libc-dev, and start with ./lab",
     ),
     _Probe(
-        "the native module",
+        NATIVE_MODULE,
         _native_module,
         "the RNIC engine of every host",
         "start with ./lab, which builds it",
@@ -342,14 +346,14 @@ _PROBES = (
         "the native monitor",
         _native_program(monitor.PROGRAM),
         "writes down the injected drops",
-        "start with ./lab, which builds it",
+        _BUILD,
         privileged=False,
     ),
     _Probe(
         "the native wire stage",
         _native_program(wire.PROGRAM),
         "delays, rates, duplicates and reordering",
-        "start with ./lab, which builds it",
+        _BUILD,
         privileged=False,
     ),
     _Probe(
@@ -366,6 +370,20 @@ _PROBES = (
         "apt install iperf3",
         required=False,
         privileged=False,
+    ),
+    *(
+        _Probe(
+            name,
+            _program(name),
+            f"{what} kernel hosts",
+            f"apt install {package}, or ./lab kernel-host prepare",
+            required=False,
+            privileged=False,
+        )
+        for name, package, what in (
+            ("qemu-system-x86_64", "qemu-system-x86", "runs"),
+            ("mmdebstrap", "mmdebstrap", "makes the images of"),
+        )
     ),
     _Probe(
         "tshark",

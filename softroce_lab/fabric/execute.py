@@ -14,21 +14,21 @@ from typing import NoReturn
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import syscalls, view
 from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.view import View
 from softroce_lab.topology.plan import Plan
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"
 
 
-def execute(lab: str | None, node: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process by `argv` inside `node` of the lab called `lab`, or of the only one.
+def execute(seen: View, node: str, argv: Sequence[str]) -> NoReturn:
+    """Replace this process by `argv` inside `node` of a lab that is up.
 
     Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. UserError for an unknown lab, node or program.
+    it any bpffs. UserError for an unknown node or program.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
-    seen = view.of_lab(lab)
     with needing_root():
         assert seen.condition is not None  # noqa: S101 - a lab that is up has one
         fd = view.namespace(seen.condition, node)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.fabric import fault_lock, interrupts, lacks, planfile, wire
+from softroce_lab.fabric import fault_lock, interrupts, lacks, planfile, rule_texts, wire
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp import XdpFabric
@@ -24,7 +24,7 @@ from softroce_lab.topology import routing
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Plan
 
-FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT)
+FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
 
@@ -45,18 +45,21 @@ def downs(plan: Plan) -> set[tuple[int, Window]]:
 
 def down_links(plan: Plan, now_ns: int) -> set[int]:
     """The indexes of the links that are down at a moment of the timeline."""
-    return {
-        fault.directed_link // 2
-        for fault in plan.faults
-        if isinstance(fault.effect, Down) and fault.window.acts(now_ns)
-    }
+    return {directed // 2 for directed, window in downs(plan) if window.acts(now_ns)}
 
 
 def next_turn_ns(plan: Plan, now_ns: int) -> int | None:
     """The next moment of the timeline at which a link goes down or comes up; None: never."""
-    downs = (fault for fault in plan.faults if isinstance(fault.effect, Down))
-    turns = (fault.window.next_change_ns(now_ns) for fault in downs)
+    turns = (window.next_change_ns(now_ns) for _, window in downs(plan))
     return min((turn for turn in turns if turn is not None), default=None)
+
+
+def moved_by_time(before: Plan, after: Plan) -> list[str]:
+    """The rules of `after` alone by which links go down or come up at some moment."""
+    known = {fault.rule for fault in before.faults}
+    added = [fault for fault in after.faults if fault.rule not in known]
+    timed = [each for each in added if isinstance(each.effect, Down) and not each.window.always]
+    return list(dict.fromkeys(fault.rule for fault in timed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,14 @@ class FaultControl:
         RunError if the lab went down.
         """
         with changing(self.directory):
-            lost = self._undo_begun(clock)
+            self._undo_begun(clock)
             before = planfile.read(self.directory)
-            after = _numbered_above(lost, before, alter(before))
+            after = alter(before)
+            numbered = rule_texts.renumbered(after.faults, before.faults, self.directory)
+            after = with_digest(replace(after, faults=tuple(numbered)))
             with interrupts.held():
                 planfile.begin(after, self.directory)
+                rule_texts.add(after.faults, self.directory)
                 try:
                     self._apply(before, after, clock)
                 except (UserError, EnvironmentLackError):
@@ -99,17 +105,17 @@ class FaultControl:
                     stage.set_epoch(epoch_ns)
             self.xdp.restart(epoch_ns)
             if downs(plan):
-                self.xdp.set_routes(plan, routing.around(plan, down_links(plan, 0)))
+                self._reroute(plan, lambda: epoch_ns)
 
-    def _undo_begun(self, clock: Callable[[], int]) -> Plan | None:
-        """Undo what a change that was broken off may have done; its plan.
+    def _undo_begun(self, clock: Callable[[], int]) -> None:
+        """Undo what a change that was broken off may have done.
 
         Nobody knows how far it came, so all that it may have changed is set again. Its shapes go
         first, for those of the plan may need their room; a stage that is dead has none.
         """
         lost = planfile.begun(self.directory)
         if lost is None:
-            return None
+            return
         plan = planfile.read(self.directory)
         there, wanted = shaped(lost), shaped(plan)
         differ = [n for n in {**there, **wanted} if there.get(n) != wanted.get(n)]
@@ -123,7 +129,6 @@ class FaultControl:
                 self._reroute(plan, clock)
             planfile.begin(plan, self.directory)  # renamed as well: who follows it looks again
             planfile.commit(self.directory)
-        return lost
 
     def _apply(self, before: Plan, after: Plan, clock: Callable[[], int]) -> None:
         old, new = shaped(before), shaped(after)
@@ -181,19 +186,3 @@ class FaultControl:
         """The same, if the stage still lives; one that is dead has nothing to forget."""
         with contextlib.suppress(RunError), WireStage(self.directory) as stage:
             self._forget(stage, links)
-
-
-def _numbered_above(lost: Plan | None, before: Plan, after: Plan) -> Plan:
-    """`after` whose new rules share no id with those of a change that was broken off.
-
-    Drop records may carry its ids.
-    """
-    if lost is None:
-        return after
-    kept = {fault.rule_id for fault in before.faults}
-    free = 1 + max((f.rule_id for f in (*before.faults, *lost.faults)), default=-1)
-    numbered = tuple(
-        fault if fault.rule_id in kept else replace(fault, rule_id=free + fault.rule_id)
-        for fault in after.faults
-    )
-    return with_digest(replace(after, faults=numbered))

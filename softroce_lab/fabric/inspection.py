@@ -8,14 +8,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from softroce_lab.fabric import routes, traffic
-from softroce_lab.fabric.fault_layout import Hits
+from softroce_lab.fabric import describe, routes, traffic
 from softroce_lab.fabric.routes import Routes
 from softroce_lab.fabric.traffic import Sample
 from softroce_lab.fabric.view import View, moment_ns
 from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.faults import lines, tc
 from softroce_lab.faults.effects import Fault
+from softroce_lab.faults.layout import Hits
 from softroce_lab.topology import locate
 from softroce_lab.topology.plan import Half, Node, Plan, Port
 
@@ -50,7 +50,10 @@ def document(seen: View, what: str) -> dict[str, Any]:
     with observed(seen) as live:
         head = {"lab": plan.name, "up": seen.is_up, "timeline_ns": live.now_ns}
         if not locate.is_link(what):
-            return head | {"node": _node(plan, locate.node(plan, what), live)}
+            node = locate.node(plan, what)
+            hosts = describe.kernel_hosts(plan, seen.condition)
+            machine = next((host for host in hosts if host["node"] == node.name), None)
+            return head | {"node": _node(plan, node, live) | {"kernel_host": machine}}
         halves = locate.halves(plan, what)
         return head | {"links": [_half(seen, half, live) for half in halves]}
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import (
@@ -17,6 +17,7 @@ from softroce_lab.fabric import (
     control_plane,
     fault_lock,
     faults,
+    guest,
     interrupts,
     lacks,
     links,
@@ -35,12 +36,15 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
 from softroce_lab.fabric.xdp import Mode as XdpMode
 from softroce_lab.fabric.xdp import XdpFabric
-from softroce_lab.topology.plan import Plan
+from softroce_lab.paths import need_live
+from softroce_lab.telemetry import counters_file
+from softroce_lab.topology.plan import Node, Plan
+
+if TYPE_CHECKING:
+    from softroce_lab.fabric.guest_start import Means
 
 Mode = Literal["auto", "native", "generic"]
 Say = Callable[[str], None]
-
-BPFFS = "bpf"  # the mount point in the lab's directory
 
 
 def _silent(_: str) -> None:
@@ -85,7 +89,7 @@ class Lab:
     @property
     def bpffs(self) -> Path:
         """Where the lab's maps are pinned."""
-        return self.directory / BPFFS
+        return self.directory / runtime.BPFFS
 
     @property
     def mode(self) -> XdpMode:
@@ -146,7 +150,7 @@ class Lab:
         RunError as of `monitor.sync`. Without ring buffers there is no monitor.
         """
         if lacks.RING_BUFFERS in self.lacks:
-            return monitor.Drained(0, 0, 0, 0)
+            return monitor.Drained(0, 0)
         return monitor.sync(self.directory, timeout_s)
 
     def spawn(
@@ -155,6 +159,28 @@ class Lab:
         """Run a program in a node's namespace, as `process.spawn` with its `options` does."""
         fd = self._namespaces[node]
         return process.spawn(self.ledger, argv, role=role, netns_fd=fd, **options)
+
+    def guest(self, node: str) -> guest.Guest:
+        """The kernel host `node`, to run commands in. UserError if it is none."""
+        return guest.of(
+            lambda: self.ledger.history.of_kind("process"),
+            node,
+            self.directory,
+            lambda: self._namespaces[node],
+        )
+
+    def boot(self, node: str, say: Say = _silent) -> None:
+        """Boot a kernel host again, whether it runs or is dead. UserError, RunError."""
+        from softroce_lab.fabric import guest_start
+
+        role = guest.ROLE_PREFIX + self.guest(node).node
+        means = guest_start.prepare(self.plan, say)
+        for entry in self.ledger.history.of_kind("process"):
+            if entry.facts["role"] == role:
+                removal.end_process(entry)
+                self.ledger.strike(entry.id)
+        self._start_guest(self.plan.node(node), means, say)
+        guest_start.await_ready([self.guest(node)], lambda: None)
 
     def close(self) -> None:
         """Let go of the lab, which stays up."""
@@ -184,18 +210,23 @@ class Lab:
                 )
             self._namespaces[entry.facts["node"]] = fd
 
-    def _realise(self, mode: Mode, say: Say, check: Callable[[], None]) -> None:
+    def _realise(
+        self, mode: Mode, means: Means | None, say: Say, check: Callable[[], None]
+    ) -> None:
         missing = lacks.found()
         for capability in missing:
             say(f"without {capability}: {lacks.PRICES[capability]}")
         netns.prepare_directory()
         netns.refuse_taken(node.namespace for node in self.plan.nodes)
         self._write_plan()
+        self._make_statistics()
         self._mount_bpffs()
         say(f"{len(self.plan.nodes)} namespaces, {len(self.plan.links)} links")
         for node in self.plan.nodes:
             self._make_namespace(node.name, node.namespace)
         self._make_links()
+        if means is not None:
+            self._start_guests(means, say)
         say("XDP programs")
         records = lacks.RING_BUFFERS not in missing
         self._xdp = XdpFabric.attach(
@@ -207,6 +238,8 @@ class Lab:
             self._start_monitor()
         if lacks.AF_XDP not in missing:
             self._start_wire()
+        if means is not None:
+            self._await_guests(say, check)
         self.set_faults(self.plan)
         self.faults.restart(time.monotonic_ns())
         self.ledger.enter_state("up", xdp=self._xdp.mode, lacks=missing)
@@ -217,9 +250,13 @@ class Lab:
         fault_lock.create(self.directory)
         planfile.write(dataclasses.replace(self.plan, faults=()), self.directory)
 
+    def _make_statistics(self) -> None:
+        self.ledger.announce("statistics", name=counters_file.DIRECTORY)
+        (self.directory / counters_file.DIRECTORY).mkdir(mode=0o700)
+
     def _mount_bpffs(self) -> None:
         source = f"softroce_lab-{self.token:016x}"
-        self.ledger.announce("bpffs", name=BPFFS, source=source)
+        self.ledger.announce("bpffs", name=runtime.BPFFS, source=source)
         bpffs.mount(self.bpffs, source)
 
     def _make_namespace(self, node: str, name: str) -> None:
@@ -240,15 +277,34 @@ class Lab:
         for link in self.plan.links:
             ends = [(names[port.node], port.ifindex, port.name) for port in (link.a, link.b)]
             self.ledger.announce("link", index=link.index, ends=ends)
-        links.create(self.plan.links, self.plan.mtu, self._namespaces)
+        kernel_hosts = {node.name for node in self.plan.kernel_hosts}
+        links.create(self.plan.links, self.plan.mtu, self._namespaces, kernel_hosts)
         gateways = links.gateways(self.plan)
         for node in self.plan.nodes:
             with self.enter(node.name):
                 links.configure(node, gateways)
 
+    def _start_guests(self, means: Means, say: Say) -> None:
+        for node in self.plan.kernel_hosts:
+            for name in guest.files(node.name):
+                self.ledger.announce("file", name=name)
+            self._start_guest(node, means, say)
+
+    def _start_guest(self, node: Node, means: Means, say: Say) -> None:
+        from softroce_lab.fabric import guest_start  # most labs have none
+
+        say(f"{node.name}: {guest_start.described(node, means)}")
+        guest_start.start(self.ledger, self.plan, node, self._namespaces[node.name], means)
+
+    def _await_guests(self, say: Say, check: Callable[[], None]) -> None:
+        from softroce_lab.fabric import guest_start
+
+        say("waiting for kernel hosts")
+        guest_start.await_ready([self.guest(n.name) for n in self.plan.kernel_hosts], check)
+
     def _start_monitor(self) -> None:
         argv = monitor.argv(self.bpffs, self.directory)
-        for name in (monitor.LOG, monitor.DROPS, monitor.CAPTURE, monitor.SOCKET):
+        for name in monitor.FILES:
             self.ledger.announce("file", name=name)
         with (self.directory / monitor.LOG).open("wb") as log:
             process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
@@ -275,6 +331,10 @@ class Lab:
             process.spawn(self.ledger, argv, role=wire.ROLE, stdout=log, stderr=log)
 
 
+MAX_PORTS = 4000
+MTU_MAX_BYTES = 3498  # the largest that XDP on veth takes without multi-buffer
+
+
 def up(
     plan: Plan,
     *,
@@ -290,21 +350,80 @@ def up(
     UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
     link is dead, or /run is full), KeyboardInterrupt (after undoing).
     """
-    with interrupts.held() as check:
-
-        def step() -> None:
-            on_step()
-            check()
-
-        with needing_root(), needing_room(runtime.DIRECTORY):
-            lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
-        try:
-            lab.ledger.enter_state("starting")
-            with needing_root(), needing_room(lab.directory):
-                lab._realise(mode, say, check)
-        except BaseException:
-            lab.ledger.on_step = on_step  # a second interrupt waits
+    if plan.mtu > MTU_MAX_BYTES:
+        what = (
+            f"links of {plan.name} have an MTU of {plan.mtu}, veth with XDP takes {MTU_MAX_BYTES}"
+        )
+        raise UserError(what, hint=f"mtu: {MTU_MAX_BYTES}, or the virtual clock")
+    if not plan.routes and any(node.kind == "switch" for node in plan.nodes):
+        what = f"{plan.name} was resolved without routes, its switches would forward nothing"
+        raise UserError(what, hint="an experiment whose clock is real has them")
+    need_live()
+    if 2 * len(plan.links) > MAX_PORTS:
+        what = f"{plan.name} has {2 * len(plan.links)} ports, this machine is to have {MAX_PORTS}"
+        raise UserError(what, hint="a smaller topology, or the virtual clock: lab run")
+    means = _means(plan, say)
+    made: list[Lab] = []
+    try:
+        with interrupts.held() as check:
+            made.append(_begun(plan, mode, means, ephemeral, say, on_step, check))
+        return made[0]
+    except KeyboardInterrupt:  # that came after the last act, and before the lab is the caller's
+        for lab in made:
             lab.down(say)
-            raise
-        lab.ledger.on_step = no_step
+        raise
+
+
+def _begun(
+    plan: Plan,
+    mode: Mode,
+    means: Means | None,
+    ephemeral: bool,
+    say: Say,
+    on_step: Callable[[], None],
+    check: Callable[[], None],
+) -> Lab:
+    """A lab that is up, or nothing at all."""
+
+    def step() -> None:
+        on_step()
+        check()
+
+    with needing_root(), needing_room(runtime.DIRECTORY):
+        lab = Lab(plan, runtime.claim(plan.name, ephemeral=ephemeral, say=say, on_step=step))
+    try:
+        lab.ledger.enter_state("starting")
+        with needing_root(), needing_room(lab.directory):
+            lab._realise(mode, means, say, check)
+    except BaseException:
+        lab.ledger.on_step = on_step  # a second interrupt waits
+        lab.down(say)
+        raise
+    lab.ledger.on_step = no_step
     return lab
+
+
+@contextlib.contextmanager
+def owned(plan: Plan, *, mode: Mode = "auto", say: Say = _silent) -> Iterator[Lab]:
+    """A lab of this process's own for a `with` block; whatever ends that, it is gone afterwards.
+
+    What it raises is what `up` and `down` raise.
+    """
+    lab: Lab | None = None
+    try:
+        with interrupts.held():  # or a lab that is up might be nobody's
+            lab = up(plan, mode=mode, ephemeral=True, say=say)
+        yield lab
+    finally:
+        if lab is not None:
+            lab.down(say)
+
+
+def _means(plan: Plan, say: Say) -> Means | None:
+    """What the plan's kernel hosts boot from, if it has any."""
+    if not plan.kernel_hosts:
+        return None
+    from softroce_lab.fabric import guest_start
+
+    with needing_root():
+        return guest_start.prepare(plan, say)

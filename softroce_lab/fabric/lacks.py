@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import socket
 from collections.abc import Callable
@@ -62,8 +63,16 @@ def found() -> tuple[str, ...]:
 def need(capability: str) -> None:
     """EnvironmentLackError if this machine lacks it."""
     refusal = _refusal(_ATTEMPTS[capability])
+    if isinstance(refusal, PermissionError) and os.geteuid() != 0:
+        raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
     if refusal is not None:
         raise _lack(capability, refusal.strerror or str(refusal)) from refusal
+
+
+def need_compiler() -> None:
+    """EnvironmentLackError if the switches' programs cannot be compiled: bcc is not there."""
+    if importlib.util.find_spec("bcc") is None:
+        raise EnvironmentLackError("bcc for the system's Python", hint="apt install python3-bpfcc")
 
 
 def refused_mode(error: OSError) -> bool:

@@ -20,7 +20,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
@@ -33,8 +33,9 @@ GATEWAY6 = "fe80::1"
 
 _IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 _ADDR_GEN_NONE = 1  # IN6_ADDR_GEN_MODE_NONE: no link-local address
+_STAND_IN = "02:54"  # how a MAC address begins in place of the plan's 02:53
 FIRST_TABLE = 100  # of the first rail's routes, the next one's follow
-_IFF_UP = 0x1
+IFF_UP = 0x1
 _IFF_NOARP = 0x80
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
@@ -42,15 +43,22 @@ _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
 
 
-def create(links: Iterable[Link], mtu: int, namespaces: Mapping[str, int]) -> None:
+def create(
+    links: Iterable[Link],
+    mtu: int,
+    namespaces: Mapping[str, int],
+    kernel_hosts: Collection[str] = (),
+) -> None:
     """Make all veth pairs, down, with the plan's names, indexes and addresses.
 
-    `namespaces` maps each node to a descriptor of its namespace. OSError.
+    `namespaces` maps each node to a descriptor of its namespace. The MAC addresses of
+    `kernel_hosts` are those of their guests, so their ports here have others. OSError.
     """
 
     def end(port: Port) -> bytes:
         namespace = namespaces[port.node]
-        return rtnetlink.veth_end(port.ifindex, port.name, port.mac, mtu, namespace)
+        mac = _STAND_IN + port.mac[5:] if port.node in kernel_hosts else port.mac
+        return rtnetlink.veth_end(port.ifindex, port.name, mac, mtu, namespace)
 
     rtnetlink.request([rtnetlink.veth(end(link.a), end(link.b)) for link in links])
 
@@ -66,12 +74,12 @@ def delete(ports: Iterable[tuple[int, str]]) -> None:
 def silence(node: Node) -> None:
     """No IPv6 autoconfiguration in the calling thread's namespace: an idle fabric is silent.
 
-    Before the node's links are made, which inherit it. A switch has no use for IPv6, a host has
-    none but the plan's addresses. OSError.
+    Before the node's links are made, which inherit it. A switch has no use for IPv6, nor has what
+    is around a guest; a host has none but the plan's addresses. OSError.
     """
     if not has_ipv6():
         return
-    if node.kind == "switch":
+    if node.kind != "host":
         _set_ipv6("all", disable_ipv6=1)  # of a loopback that is there already
         _set_ipv6("default", disable_ipv6=1)
     else:
@@ -98,13 +106,13 @@ def configure(node: Node, gateways: Mapping[int, str]) -> None:
     host = node.kind == "host"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         if host:
-            _raise_flags(control, "lo", _IFF_UP)
+            raise_flags(control, "lo", IFF_UP)
         for port in node.ports:
             if host:
                 _checksum_in_software(control, port.name)
             # Without ARP, thus without neighbour discovery, a host joins no multicast group of its
             # own and has nothing to report about it. Its only neighbours are permanent.
-            _raise_flags(control, port.name, _IFF_UP | (_IFF_NOARP if host else 0))
+            raise_flags(control, port.name, IFF_UP | (_IFF_NOARP if host else 0))
     if host:
         rtnetlink.request([message for port in node.ports for message in _rail(port, gateways)])
         rtnetlink.request(list(_routes(node)))
@@ -117,7 +125,8 @@ def _request(name: str, data: bytes) -> bytes:
     return struct.pack("16s24s", name.encode(), data)
 
 
-def _raise_flags(control: socket.socket, name: str, raised: int) -> None:
+def raise_flags(control: socket.socket, name: str, raised: int) -> None:
+    """Raise interface flags, in the namespace of `control`. OSError."""
     answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _request(name, b""))
     (flags,) = struct.unpack_from("=H", answer, 16)
     fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags | raised)))
@@ -152,14 +161,14 @@ def _routes(node: Node) -> Iterator[Message]:
     yield from (rtnetlink.route(way) for way in _ways(node.ports[0]))
     if len(node.ports) > 1:
         for way in (way for port in node.ports for way in _ways(port)):
-            yield rtnetlink.route(way, _network(way.source))
+            yield rtnetlink.route(way, network(way.source))
 
 
-def _network(address: Ip) -> tuple[Ip, int]:
+def network(address: Ip) -> tuple[Ip, int]:
     """The network of a rail: all but the last 16 bits of its addresses."""
     bits = address.max_prefixlen - 16
-    network = ipaddress.ip_network((address, bits), strict=False)
-    return network.network_address, bits
+    whole = ipaddress.ip_network((address, bits), strict=False)
+    return whole.network_address, bits
 
 
 def _route_by_source(node: Node) -> None:

@@ -17,6 +17,7 @@ from softroce_lab.fabric import held
 from softroce_lab.fabric.identity import ProcessIdentity
 from softroce_lab.fabric.ledger import Entry, Ledger
 
+_LAST_LINES = 3  # of a dead process's log, in an error
 GRACE_S = 2.0  # how long a process may take to comply with SIGTERM
 
 Stream = int | IO[bytes] | None  # as subprocess.Popen takes them
@@ -136,3 +137,11 @@ def recorded(entry: Entry) -> ProcessIdentity | None:
     if "pid" not in entry.facts:
         return None
     return ProcessIdentity(*(entry.facts[key] for key in ("pid", "start_ticks", "boot")))
+
+
+def last_words(log: Path, most: int = _LAST_LINES) -> str:
+    """What a process wrote into its log last, to go behind an error about it."""
+    lines: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        lines = log.read_text("utf-8", "replace").splitlines()[-most:]
+    return f"; it said: {' / '.join(lines)}" if lines else ""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf_objects, bpffs, fault_lock, netns, process
+from softroce_lab.fabric import bpf_objects, bpffs, fault_lock, netns, process, statistics
 from softroce_lab.fabric.bpf_objects import BpfObjects
 from softroce_lab.fabric.identity import boot_id
 from softroce_lab.fabric.ledger import Entry, Ledger
@@ -81,11 +81,12 @@ def _end_processes(ledger: Ledger) -> None:
         if known is not None:
             known.signal(signal.SIGTERM)
     for entry in reversed(entries):
-        _end_process(entry)
+        end_process(entry)
         ledger.strike(entry.id)
 
 
-def _end_process(entry: Entry) -> None:
+def end_process(entry: Entry) -> None:
+    """End a process of the ledger. LabError if it does not die of SIGKILL."""
     known = process.recorded(entry)
     if known is not None and not known.end(process.GRACE_S):
         raise LabError(
@@ -100,6 +101,11 @@ def _unmount(ledger: Ledger, entry: Entry) -> None:
 
 def _unlink(ledger: Ledger, entry: Entry) -> None:
     (ledger.directory / entry.facts["name"]).unlink(missing_ok=True)
+
+
+def _remove_statistics(ledger: Ledger, entry: Entry) -> None:
+    """The counters of processes that were killed; those of others went with them."""
+    statistics.remove(ledger.directory / entry.facts["name"])
 
 
 def _drop_name(_: Ledger, entry: Entry) -> None:
@@ -117,6 +123,7 @@ def _nothing_left(_: Ledger, entry: Entry) -> None:
 _REMOVERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "bpffs": _unmount,
     "file": _unlink,
+    "statistics": _remove_statistics,
     "netns": _drop_name,
     "link": _nothing_left,
 }

@@ -35,6 +35,7 @@ _NEW_LINK, _DEL_LINK = 16, 17
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO = 1, 3, 4, 18
 _IFLA_NET_NS_FD, _IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES = 28, 31, 32
 _INFO_KIND, _INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
+_IFLA_MASTER, _BR_FORWARD_DELAY, _BR_MCAST_SNOOPING = 10, 1, 23
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_F_NODAD = 1, 2, 0x02
 _NDA_DST, _NDA_LLADDR, _NUD_PERMANENT, _RTN_UNICAST = 1, 2, 0x80, 1
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC = 1, 4, 5, 7
@@ -80,6 +81,21 @@ def veth(near: bytes, far: bytes) -> Message:
     data = _attribute(_INFO_DATA, _attribute(_VETH_INFO_PEER, far))
     kind = _attribute(_INFO_KIND, b"veth")
     return Message(_NEW_LINK, near + _attribute(_IFLA_LINKINFO, kind + data))
+
+
+def bridge(index: int, name: str) -> Message:
+    """A bridge, down, that forwards as soon as it has ports; a `%d` in its name is a number."""
+    options = _attribute(_BR_FORWARD_DELAY, struct.pack("=I", 0))
+    options += _attribute(_BR_MCAST_SNOOPING, b"\0")
+    info = _attribute(_INFO_KIND, b"bridge") + _attribute(_INFO_DATA, options)
+    attributes = _attribute(_IFLA_IFNAME, name.encode() + b"\0") + _attribute(_IFLA_LINKINFO, info)
+    return Message(_NEW_LINK, _link(index) + attributes)
+
+
+def enslave(index: int, master: int) -> Message:
+    """An interface becomes a port of the bridge `master`."""
+    attribute = _attribute(_IFLA_MASTER, struct.pack("=I", master))
+    return Message(_NEW_LINK, _link(index) + attribute, _ACKNOWLEDGED)
 
 
 def no_link(index: int) -> Message:

@@ -16,6 +16,7 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
 
 DIRECTORY = Path("/run/softroce_lab")
+BPFFS = "bpf"  # the mount point in a lab's directory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import bpf, wire
-from softroce_lab.fabric.fault_layout import Hits
+from softroce_lab.fabric import bpf, wire, wire_layout
 from softroce_lab.fabric.view import View
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.wire_layout import LinkFigures
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.fabric.xdp_layout import PortCounters, u32
 from softroce_lab.faults.effects import Queue
+from softroce_lab.faults.layout import Hits
 from softroce_lab.topology.plan import Half, Plan
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
@@ -45,6 +45,7 @@ class LinkCounts:
     no_route: int  # that arrived over this link and could go nowhere
     refused: int  # that arrived over it malformed, spoofed, out of hops, or not of the lab
     emulator: int | None  # that no rule took and that never arrived
+    to_stage: int  # that arrived over it and were lost on the way to the wire stage, or it is dead
 
     def __sub__(self, before: LinkCounts) -> LinkCounts:
         """What was counted since `before`; a rule that was set anew counts from 0."""
@@ -65,6 +66,8 @@ class Sample:
     counts: Mapping[int, LinkCounts]  # by directed link
     hits: Mapping[int, Sequence[Hits]]
     queued_bytes: Mapping[int, int]
+    ports: Mapping[int, PortCounters]  # by ifindex
+    stage: Mapping[int, LinkFigures] | None  # None: there is no wire stage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class _Readings:
     far: Mapping[int, PortCounters]
     hits: Mapping[int, Sequence[Hits]]
     stage: Mapping[int, LinkFigures] | None
+    sockets: Mapping[int, wire_layout.PortFigures]  # of the wire stage, by ifindex
 
 
 class Meter:
@@ -95,10 +99,10 @@ class Meter:
     def sample(self) -> Sample:
         """The links as they are now. RunError if the lab or its wire stage is gone."""
         self._seen = self._seen.now()
-        near, stage = self._fabric.counters(), self._stage_figures()
+        near, (stage, sockets) = self._fabric.counters(), self._stage_figures()
         time.sleep(_IN_FLIGHT_S)
         now_ns = time.monotonic_ns()
-        read = _Readings(near, self._fabric.counters(), self._fabric.hits(), stage)
+        read = _Readings(near, self._fabric.counters(), self._fabric.hits(), stage, sockets)
         plan = self._seen.plan
         words = {fault.rule_id: fault.word for fault in plan.faults}
         return Sample(
@@ -107,16 +111,22 @@ class Meter:
             counts={half[0]: self._count(half, read, words) for half in self._halves},
             hits=read.hits,
             queued_bytes={number: self._queued(number) for number, _, _ in self._halves},
+            ports=read.far,
+            stage=stage,
         )
 
     def _queued(self, number: int) -> int:
         value = self._queues.get(u32(number))
         return int.from_bytes(value, sys.byteorder) if value else 0
 
-    def _stage_figures(self) -> dict[int, LinkFigures] | None:
+    def _stage_figures(
+        self,
+    ) -> tuple[dict[int, LinkFigures] | None, dict[int, wire_layout.PortFigures]]:
+        """Of its links, and of its sockets."""
         if self._stage is None:
-            return None
-        return {number: self._stage.link(number) for number, _, _ in self._halves}
+            return None, {}
+        links = {number: self._stage.link(number) for number, _, _ in self._halves}
+        return links, self._stage.ports(self._seen.plan)
 
     def _count(self, half: Half, read: _Readings, words: Mapping[int, str]) -> LinkCounts:
         number, a, b = half
@@ -129,6 +139,7 @@ class Meter:
                 hits[word] += hit.hits
         down = min(injected, hits["down"])
         stage = None if read.stage is None else read.stage[number]
+        socket = read.sockets.get(b.ifindex)
         return LinkCounts(
             frames=at_b.rx_packets,
             bytes=at_b.rx_bytes,
@@ -141,6 +152,7 @@ class Meter:
             no_route=at_b.no_route,
             refused=at_b.malformed + at_b.unsupported + at_b.spoofed + at_b.ttl_exceeded,
             emulator=self._lost(half, read),
+            to_stage=at_b.wire_gone + (socket.lost_before if socket else 0),
         )
 
     def _lost(self, half: Half, read: _Readings) -> int | None:
@@ -155,7 +167,7 @@ class Meter:
             return None
         at_a, at_b = read.near[a.ifindex], read.far[b.ifindex]
         sent = at_a.tx_packets + at_a.answered + at_b.answered
-        taken = at_b.wire_gone  # arrived, and found no wire stage
+        taken = at_a.unwired  # had nowhere to go
         if read.stage is not None:
             figures = read.stage[number]
             sent += figures.released

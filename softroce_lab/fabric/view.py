@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from softroce_lab import topology
 from softroce_lab.errors import LabError, RunError, UserError
@@ -18,7 +19,8 @@ from softroce_lab.fabric.runtime import Condition
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.topology.plan import Plan
 
-_BPFFS = "bpf"  # softroce_lab.fabric.lab.BPFFS, whose module takes longer to import
+if TYPE_CHECKING:
+    from softroce_lab.fabric.guest import Guest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class View:
     @property
     def bpffs(self) -> Path:
         """Where the maps of the lab that is up are pinned."""
-        return self.directory / _BPFFS
+        return self.directory / runtime.BPFFS
 
     def now(self) -> View:
         """The same lab with the faults that are set now. RunError if it went down."""
@@ -86,6 +88,21 @@ class View:
         try:
             with netns.entered(fd):
                 yield
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def guest(self, node: str) -> Iterator[Guest]:
+        """The kernel host `node`. UserError if it is none."""
+        from softroce_lab.fabric import guest  # late: most labs have none
+
+        if self.condition is None:
+            raise ValueError(f"{self.plan.name} is not up")
+        with needing_root():
+            fd = namespace(self.condition, node)
+        try:
+            processes = self.condition.history.of_kind("process")
+            yield guest.of(lambda: processes, node, self.directory, lambda: fd)
         finally:
             os.close(fd)
 

@@ -26,6 +26,7 @@ from softroce_lab.fabric.wire_layout import (
     StageFigures,
     Status,
 )
+from softroce_lab.faults import shape_layout
 from softroce_lab.faults.effects import Fault
 from softroce_lab.paths import native_program
 from softroce_lab.topology.plan import Plan, Port
@@ -48,7 +49,6 @@ _SPARE_PART = 16  # of the free memory, for what only changes may need
 _MOST_SPARE_FRAMES = 1 << 17  # 512 MiB
 _RETRY_S = 0.005
 _LISTEN_S = 0.2  # a stage that made its socket listens by then, or is dead
-_LOG_LINES = 3  # of a dead stage, in the error
 
 
 def argv(bpffs: Path, directory: Path, frames: int, port_frames: int) -> list[str]:
@@ -66,7 +66,7 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
         return 0
     from softroce_lab import _native  # labs without shapes come up sooner
 
-    return sum(_native.frames_needed(wire_layout.shape(faults)) for faults in shaped.values())
+    return sum(_native.frames_needed(shape_layout.shape(faults)) for faults in shaped.values())
 
 
 def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
@@ -162,7 +162,7 @@ class WireStage:
         Frames that it holds keep their times. Without any it passes frames on at once. UserError
         if its queue and its delay may hold more frames than there are.
         """
-        self._ask(Operation.SHAPE, directed, wire_layout.shape(faults))
+        self._ask(Operation.SHAPE, directed, shape_layout.shape(faults))
 
     def set_epoch(self, moment_ns: int) -> None:
         """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""
@@ -179,6 +179,16 @@ class WireStage:
     def port(self, ifindex: int) -> PortFigures:
         """What a port took and sent. RunError if it was never opened."""
         return PortFigures.unpack(self._ask(Operation.PORT_FIGURES, ifindex))
+
+    def ports(self, plan: Plan) -> dict[int, PortFigures]:
+        """Of every port of a switch that was opened, by ifindex."""
+        found = {}
+        if self.figures().ports:
+            switches = (node for node in plan.nodes if node.kind == "switch")
+            for port in (port for node in switches for port in node.ports):
+                with contextlib.suppress(RunError):
+                    found[port.ifindex] = self.port(port.ifindex)
+        return found
 
     def figures(self) -> StageFigures:
         """Processor time, scheduling class, memory."""
@@ -201,8 +211,7 @@ class WireStage:
                 if isinstance(error, ConnectionRefusedError) and time.monotonic() > listens_by:
                     break
                 recorded = _recorded(self._directory) if recorded is None else recorded
-                if recorded and not any(known.is_alive() for known in recorded):
-                    problem = "its process has ended"
+                if _ended(recorded):
                     break
                 time.sleep(min(_RETRY_S, left_s))
             else:
@@ -227,8 +236,10 @@ class WireStage:
 
     def _dead(self, problem: OSError | ValueError | str) -> RunError:
         log = self._directory / LOG
+        ended = _ended(_recorded(self._directory))
+        state = "died" if ended else f"does not answer: {problem}"
         return RunError(
-            f"the lab's wire stage does not answer: {problem}{_last_words(log)}",
+            f"the lab's wire stage {state}{process.last_words(log)}",
             hint=f"frames of shaped links are lost without it; its log is {log}; start the lab "
             "again",
         )
@@ -253,6 +264,11 @@ def _recorded(directory: Path) -> Sequence[ProcessIdentity]:
     return [identity for identity in known if identity is not None]
 
 
+def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
+    """Whether the stage is known to be dead."""
+    return bool(recorded) and not any(known.is_alive() for known in recorded)
+
+
 def _no_room(refusal: NoRoom) -> UserError:
     mib = FRAME_BYTES / 2**20
     return UserError(
@@ -262,11 +278,3 @@ def _no_room(refusal: NoRoom) -> UserError:
         hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
         "(lab up FILE --faults PROFILE) gets what it needs",
     )
-
-
-def _last_words(log: Path) -> str:
-    """What the stage said last, to go behind an error."""
-    lines: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        lines = log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:]
-    return f"; it said: {' / '.join(lines)}" if lines else ""

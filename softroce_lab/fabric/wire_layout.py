@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What goes over wire.sock: the layouts of xdp/lab_shape.h and native/wire/{protocol,figures}.hpp.
+"""What goes over wire.sock: the layouts of native/wire/{protocol,figures}.hpp.
 
-All in the machine's byte order. A directed link's shape is packed from its resolved faults; what
+All in the machine's byte order. A link's shape is faults/shape_layout.py's; what
 the wire stage counted is unpacked into `LinkFigures`, `PortFigures` and `StageFigures`, which
 subtract: what was counted between two looks.
 """
@@ -14,19 +14,11 @@ import enum
 import itertools
 import math
 import struct
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from softroce_lab.fabric.fault_layout import window
-from softroce_lab.faults.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
+from softroce_lab.faults.shape_layout import SHAPE_BYTES
 
-PARTS = 4  # LAB_SHAPE_PARTS: delays, and queues, of one directed link
-
-_DISTRIBUTIONS = {"uniform": 0, "normal": 1, "pareto": 2}  # enum lab_distribution
-_DELAY = struct.Struct("=QQII24s")
-_QUEUE = struct.Struct("=QQQQQII24s")
-_SHAPE = struct.Struct(f"=QII{PARTS * _DELAY.size}s{PARTS * _QUEUE.size}s")
-_REQUEST = struct.Struct(f"=II{_SHAPE.size}s")
+_REQUEST = struct.Struct(f"=II{SHAPE_BYTES}s")
 _ANSWER = struct.Struct("=II")
 _NO_ROOM = struct.Struct("=QQQ")
 
@@ -90,46 +82,6 @@ def answer(packet: bytes) -> tuple[Status, bytes]:
 def no_room(payload: bytes) -> NoRoom:
     """struct NoRoom."""
     return NoRoom(*_NO_ROOM.unpack(payload))
-
-
-# --- Shapes ----------------------------------------------------------------------------------
-
-
-def _limit(number: int | None) -> int:
-    return CERTAIN if number is None else number
-
-
-def _delay(effect: Delay, when: Window) -> bytes:
-    kind = _DISTRIBUTIONS[effect.distribution]
-    return _DELAY.pack(effect.delay_ns, effect.jitter_ns, kind, effect.preserve, window(when))
-
-
-def _queue(effect: Queue, when: Window) -> bytes:
-    return _QUEUE.pack(
-        effect.rate_bps,
-        _limit(effect.limit_bytes),
-        _limit(effect.limit_packets),
-        _limit(effect.ecn_bytes),
-        _limit(effect.ecn_packets),
-        effect.trim,
-        0,
-        window(when),
-    )
-
-
-def shape(faults: Sequence[Fault]) -> bytes:
-    """struct lab_shape of one directed link, from its faults in their order.
-
-    Of several delays, or queues, the last whose window acts counts; so does, of several reorder
-    faults, what the last one lets packets wait. ValueError if there are more parts than fit.
-    """
-    delays = [_delay(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
-    queues = [_queue(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
-    extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
-    if max(len(delays), len(queues)) > PARTS:
-        raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
-    extra_ns = extras[-1] if extras else 0
-    return _SHAPE.pack(extra_ns, len(delays), len(queues), b"".join(delays), b"".join(queues))
 
 
 # --- Figures ---------------------------------------------------------------------------------
@@ -270,15 +222,23 @@ class PortFigures(_Figures):
     lost_port_down: int
     tx_failed: int
     rx_ring_full: int  # this and the next two were lost before the stage saw them
-    rx_fill_ring_empty: int
+    rx_fill_ring_empty: int  # among rx_dropped
     rx_dropped: int
     is_gone: int  # the interface is no more
 
     @property
+    def lost_before(self) -> int:
+        """Frames that no link of the stage ever had: its socket had no room, or no way on.
+
+        The kernel counts a frame that finds the fill ring empty among those dropped, too
+        (`xsk_rcv` of net/xdp/xsk.c).
+        """
+        return self.rx_ring_full + self.rx_dropped + self.unknown
+
+    @property
     def lost_by_emulator(self) -> int:
         """Frames that no fault took."""
-        before = self.rx_ring_full + self.rx_fill_ring_empty + self.rx_dropped
-        return before + self.unknown + self.lost_port_down + self.tx_failed
+        return self.lost_before + self.lost_port_down + self.tx_failed
 
     @classmethod
     def unpack(cls, payload: bytes) -> PortFigures:
@@ -303,7 +263,7 @@ class StageFigures(_Figures):
     reserved_frames: int  # that the shapes may need
     held: int  # on links or in queues
     ports: int
-    naps: int
+    fair_turns: int  # without SCHED_FIFO, for the sake of others
 
     @property
     def cpu_share(self) -> float:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import hashlib
 import ipaddress
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,18 +19,20 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf, fault_layout, lacks, xdp_layout
-from softroce_lab.fabric.fault_layout import Hits, LinkRules
+from softroce_lab.fabric import bpf, lacks, xdp_layout
 from softroce_lab.fabric.xdp_compile import Module
 from softroce_lab.fabric.xdp_layout import LinkState, PortConfig, PortCounters, Timeline, u32, u64
+from softroce_lab.faults import layout as fault_layout
 from softroce_lab.faults.effects import Fault
+from softroce_lab.faults.layout import Hits, LinkRules
+from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Node, Plan, Port, Route
 
 Mode: TypeAlias = Literal["native", "generic"]
 Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 SOURCE = "fabric.c"
-PROGRAM_OF_KIND = {"switch": "switch_port", "host": "host_port"}
+PROGRAM_OF_KIND = {"switch": "switch_port", "host": "host_port", "kernel": "host_port"}
 MAPS = (
     "ports",
     "counters",
@@ -49,28 +50,23 @@ MAPS = (
     "flows",
     "flow_counts",
     "queues",
+    "taps",
 )
-RECORDS = ("drops", "captures")  # ring buffers, for the monitor
-SNAP_BYTES = 128
+RECORDS = ("drops", "captures")  # for the monitor, which needs ring buffers
 
 _PER_PACKET = {"spray": xdp_layout.SPRAY, "adaptive": xdp_layout.ADAPTIVE}
 
 _ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
 _CAPABILITY = {"generic": lacks.GENERIC_XDP, "native": lacks.NATIVE_XDP}
 
-# Power-of-two sizes. At 30 % loss of 300,000 frames a second a drop log of 1 MiB holds 0.18 s, a
-# capture ring of 4 MiB holds 0.09 s of headers; the monitor comes by every 10 ms.
+# Power-of-two sizes. At 30 % loss of 300,000 frames a second a drop log of 1 MiB holds 0.18 s. A
+# capture ring of 8 MiB holds 0.16 s of that many packets' first 128 bytes, or 13 ms of whole frames
+# of 2 KiB; the monitor comes by every 10 ms.
 _DROP_LOG_BYTES = 1 << 20
-_CAPTURE_BYTES = 1 << 22
+_CAPTURE_BYTES = 1 << 23
 
 _NAMES = 1 << 14  # packets that can be named at a time, those of the slot about to be used included
 _FLOWS = 1 << 14  # connections that are numbered; the least recently used are forgotten
-
-
-def _salt(plan: Plan, node: Node) -> int:
-    """The switch's hash key, from stable names: another switch changes no choice of this one."""
-    text = f"{plan.seed}/ecmp/{node.name}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
@@ -80,11 +76,11 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
     for tx_link, port, peer in plan.halves:
         node = nodes[port.node]
         # A host's frames are first seen at the far end, so that is where their fate is decided.
-        fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].kind == "host" else 0
+        fate = xdp_layout.FATE_AT_INGRESS if nodes[peer.node].is_host else 0
         yield (
             port,
             PortConfig(
-                salt=_salt(plan, node),
+                salt=routing.salt(plan.seed, node.name),
                 node=node.index,
                 address=port.address or peer.address,
                 rx_link=tx_link ^ 1,
@@ -116,7 +112,7 @@ def _entries(plan: Plan) -> dict[str, int]:
             ("ports", "counters", "egress", "xsks", "probe_seen", "flow_counts"), ports
         ),
         **dict.fromkeys(("exact_routes", "prefix_routes"), routes),
-        **dict.fromkeys(("links", "queues"), links),
+        **dict.fromkeys(("links", "queues", "taps"), links),
         **dict.fromkeys(("fault_sets", "fault_states"), 2 * links),
     }
 
@@ -157,7 +153,7 @@ class XdpFabric:
         namespace; `token` is the number below 2**64 that marks this lab's probes; with `records`
         there are ring buffers. EnvironmentLackError if the programs cannot be attached.
         """
-        programs = tuple(PROGRAM_OF_KIND.values())
+        programs = tuple(dict.fromkeys(PROGRAM_OF_KIND.values()))
         parameters = _parameters(records=records)
         with Module(SOURCE, programs, parameters, _entries(plan)) as module:
             module.pin(bpffs, (*MAPS, *RECORDS) if records else MAPS)
@@ -233,6 +229,12 @@ class XdpFabric:
         """Counts since `attach` of every port, by ifindex."""
         values = {ifindex: self._maps["counters"].get(u32(ifindex)) for ifindex in self._ifindexes}
         return {ifindex: PortCounters.unpack(value) for ifindex, value in values.items() if value}
+
+    def missed(self) -> list[int]:
+        """Packets of every directed link, in order, that found the ring of captures full."""
+        table = self._maps["taps"]
+        values = (table.get(u32(link)) for link in range(table.max_entries))
+        return [xdp_layout.missed_of(value) for value in values if value]
 
     def link_states(self) -> list[LinkState]:
         """Of every directed link, in order."""
@@ -360,14 +362,6 @@ class XdpFabric:
         nodes = {node.name: node.index for node in plan.nodes}
         for route in routes:
             self._add_route(nodes[route.node], route.destination, route.ports)
-
-    def capture(self, directed: int, snap_bytes: int = SNAP_BYTES) -> None:
-        """Copy the first `snap_bytes` of each packet on a directed link from now on; 0: stop."""
-        if not 0 <= snap_bytes <= xdp_layout.SNAP_MAX_BYTES:
-            raise ValueError(f"snap of {snap_bytes} bytes, not 0 to {xdp_layout.SNAP_MAX_BYTES}")
-        with self._changing():
-            state = LinkState(self._link(directed).armed, snap_bytes)
-            self._maps["links"].put(u32(directed), state.pack())
 
 
 def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:

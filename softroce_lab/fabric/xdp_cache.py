@@ -2,9 +2,10 @@
 """Compiled XDP programs, kept from one lab to the next: compiling is most of the time of `lab up`.
 
 /var/cache/softroce_lab/xdp/<key>, or the same under $LAB_CACHE. The key covers all that goes into
-a compilation; a line with the SHA-256 of the rest tells a whole file from a damaged one; and a
-file that anybody but us could have written is not ours. What cannot be read or kept is compiled,
-so the folder may be removed at any time.
+a compilation, and the code that makes and reads the file; a line with the SHA-256 of the key and
+the rest tells a whole file from one that is damaged, or of another key; and a file that anybody but
+us could have written is not ours. What cannot be read or kept is compiled, so the folder may be
+removed at any time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from softroce_lab.fabric import bpf_image
 from softroce_lab.fabric.bpf_image import Image
 from softroce_lab.paths import XDP
 
@@ -44,6 +46,8 @@ def key(source: str, programs: Sequence[str], parameters: Mapping[str, int | str
 def _ingredients() -> Iterator[Path]:
     yield from sorted(path for path in XDP.rglob("*") if path.is_file())
     yield _HEADERS
+    yield Path(bpf_image.__file__)  # the format of what is kept
+    yield Path(__file__).with_name("xdp_compile.py")  # the compiler's flags
     compiler = importlib.util.find_spec("bcc")
     if compiler is not None and compiler.origin is not None:
         yield Path(compiler.origin).with_name("version.py")
@@ -58,8 +62,16 @@ def recall(name: str) -> Image | None:
         os.utime(path)
     except OSError:
         return None
-    whole = hashlib.sha256(data).hexdigest().encode() == digest
-    return Image.unpack(data) if whole else None
+    if digest != _digest(name, data):
+        return None
+    try:
+        return Image.unpack(data)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+def _digest(name: str, data: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + data).hexdigest().encode()
 
 
 def _opened_if_ours(path: str, flags: int) -> int:
@@ -79,7 +91,7 @@ def keep(name: str, image: Image) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as aside:
             file = Path(aside, name)
-            file.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+            file.write_bytes(_digest(name, data) + b"\n" + data)
             file.replace(folder / name)
         _forget_all_but(folder, _KEPT)
 

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Sequence
 
 GROUP_PORTS = 64  # LAB_GROUP_PORTS: equal-cost ports of one route
-SNAP_MAX_BYTES = 4096  # LAB_SNAP_MAX
 
 FATE_AT_INGRESS = 1  # enum lab_port_flags
 SPRAY = 2
@@ -23,7 +22,7 @@ _WORD = 1 << 32
 
 _PORT = struct.Struct("=QIIIII6s6s")
 _GROUP = struct.Struct(f"={1 + GROUP_PORTS}I")
-_LINK = struct.Struct("=II")
+_TAP = struct.Struct("=I4xQ")
 _TIMELINE = struct.Struct("=QII")
 
 
@@ -90,21 +89,26 @@ def group(ifindexes: Sequence[int]) -> bytes:
     return _GROUP.pack(len(taken), *taken, *(0,) * (GROUP_PORTS - len(taken)))
 
 
+def missed_of(tap: bytes) -> int:
+    """The packets that a struct lab_tap says were missed."""
+    missed: int = _TAP.unpack(tap)[1]
+    return missed
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkState:
-    """struct lab_link: the generation word of the faults, and the bytes to capture."""
+    """struct lab_link: the generation word of the faults."""
 
     armed: int
-    snap_bytes: int
 
     @classmethod
     def unpack(cls, value: bytes) -> LinkState:
         """From the map's value."""
-        return cls(*_LINK.unpack(value))
+        return cls(*struct.unpack("=I", value))
 
     def pack(self) -> bytes:
         """The map's value."""
-        return _LINK.pack(self.armed, self.snap_bytes)
+        return u32(self.armed)
 
     @property
     def slot(self) -> int:
@@ -121,7 +125,7 @@ class LinkState:
         generation = (self.armed & -_GENERATION) + _GENERATION
         flags = (_ARMED_RULES if has_rules else 0) | (_ARMED_SHAPED if shaped else 0)
         word = generation | flags | (self.slot ^ _ARMED_SLOT)
-        return dataclasses.replace(self, armed=word % _WORD)
+        return LinkState(word % _WORD)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ event happens when a 64-bit hash is below it, and always with `CERTAIN`.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from typing import Literal, TypeAlias
 
 FaultKey = Literal["identity", "index"]
@@ -21,6 +23,12 @@ Distribution = Literal["uniform", "normal", "pareto"]
 Word = Literal["down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay"]
 
 CERTAIN = 2**64 - 1
+
+
+def stream_key(seed: int, name: str, *parts: str | int) -> int:
+    """Hash a canonical tuple to 64 bits: BLAKE2b of it as compact JSON, big-endian."""
+    canonical = json.dumps([seed, name, *parts], separators=(",", ":")).encode()
+    return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), "big")
 
 
 def probability(threshold: int) -> float:

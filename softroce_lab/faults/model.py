@@ -263,7 +263,6 @@ class Impairments(Filled):
     @model_validator(mode="after")
     def _consistent(self) -> Impairments:
         self._check_beside()
-        self._check_queue()
         delay = self.whole_delay
         if delay is not None and delay.distribution is not None and not delay.jitter:
             key = "delay" if self.distribution is None else "distribution"
@@ -282,16 +281,6 @@ class Impairments(Filled):
                     raise KeyedError(key, what, f"such as {_LINES[word]} beside it")
                 if key in spec.model_fields_set:
                     raise KeyedError(key, f"{key!r} stands twice, here and in {word!r}")
-
-    def _check_queue(self) -> None:
-        queue = self.whole_rate
-        if queue is None or queue.ecn is None or queue.limit is None:
-            return
-        for ecn, limit in zip(queue.ecn, queue.limit, strict=True):
-            if ecn is not None and limit is not None and ecn > limit:
-                key = "rate" if self.ecn is None else "ecn"
-                what = f"ecn {ecn} can mark nothing: the queue is full at {limit}"
-                raise KeyedError(key, what, "choose a limit above ecn")
 
     def _check_only(self) -> None:
         if self.only is None:

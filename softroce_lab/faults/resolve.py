@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
-from softroce_lab.faults.effects import ALWAYS, Fault, FaultKey, Window, Word, turn, word_of
+from softroce_lab.faults.effects import (
+    ALWAYS,
+    Fault,
+    FaultKey,
+    Window,
+    Word,
+    stream_key,
+    turn,
+    word_of,
+)
 from softroce_lab.faults.lower import Lowered, lower, remembers
 from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
@@ -32,6 +39,7 @@ class FaultRules:
     rules: tuple[FaultRule, ...]
     source: Source = NOWHERE
     place: Place = ("faults",)
+    first: int = 0  # where in the list at `place` they begin
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +178,7 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
         what = f"applied already: there are faults of the names {listed(list(names))}"
         hint = "clear those first; `lab fault show` tells where they are"
         raise group.source.error(group.place, what, hint=hint)
-    for index, rule in enumerate(group.rules):
+    for index, rule in enumerate(group.rules, group.first):
         where = (*group.place, index)
         if rule.name in taken:
             what = f"rule name {rule.name!r} is used twice"
@@ -247,9 +255,3 @@ def _stream(key: FaultKey, rule: str, half: Half, ground: Ground) -> int:
     here, there = ground.tiers[sender.node], ground.tiers[receiver.node]
     direction = "up" if here < there else "down" if here > there else "across"
     return stream_key(ground.seed, rule, min(here, there), direction)
-
-
-def stream_key(seed: int, rule: str, *parts: str | int) -> int:
-    """Hash a canonical tuple to 64 bits: BLAKE2b of it as compact JSON, big-endian."""
-    canonical = json.dumps([seed, rule, *parts], separators=(",", ":")).encode()
-    return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), "big")

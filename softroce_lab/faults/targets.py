@@ -10,6 +10,8 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from softroce_lab.errors import UserError
 
+QUOTE = "quote a link, for the shell's sake: 'h1->leaf1'"
+
 
 class LinkPattern(NamedTuple):
     """Links chosen by the names of their nodes: `left->right` or `left<->right`.
@@ -53,7 +55,10 @@ def parse_end_pattern(value: str) -> str:
     """Check `node` or `node:port`; UserError."""
     if not re.fullmatch(_SIDE, value, re.ASCII):
         what = f"{value!r} is not a pattern of links, nodes or ports"
-        raise UserError(what, hint="such as 'leaf1<->spine*', spine1 or h1:eth2")
+        # A shell takes the > of an arrow for a redirection, and leaves `h1-` of h1->leaf1.
+        cut = value.endswith("-")
+        hint = QUOTE if cut else "such as 'leaf1<->spine*', spine1 or h1:eth2"
+        raise UserError(what, hint=hint)
     return value
 
 

@@ -48,6 +48,24 @@ def documents(plan: Plan) -> list[dict[str, object]]:
     ]
 
 
+def comments(fault: Fault) -> list[str]:
+    """What captures say of a packet that it hit; of a gemodel in its good state, then in its bad.
+
+    Behind `dropped: `, which is why there is no second word for it.
+    """
+    words = ["gemodel good", "gemodel bad"] if fault.effect.kind == "gemodel" else [_done(fault)]
+    packets = filter_text(fault.filter)
+    return [f"{f'{word} {packets}'.strip()}, rule {fault.rule}" for word in words]
+
+
+def _done(fault: Fault) -> str:
+    """Without the word that says the same as "dropped"."""
+    if isinstance(fault.effect, NamedDrop):
+        return "named"
+    word, _, rest = effect_text(fault.effect).partition(" ")
+    return rest if fault.word != "down" else word
+
+
 def effect_text(effect: Effect) -> str:
     """What happens."""
     if word_of(effect) == "loss":

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import Timing
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint
 
 NEVER_NS = (1 << 63) - 1
 """A time that does not come."""
@@ -36,6 +39,7 @@ class SendState(Protocol):
     attempts: npt.NDArray[np.uint8]
     paths: npt.NDArray[np.uint8]
     sent_ns: npt.NDArray[np.int64]  # when it was last sent
+    waiting: npt.NDArray[np.uint64]  # bitmap of the packets to be resent that have not left yet
 
 
 class ReceiveState(Protocol):
@@ -47,6 +51,9 @@ class ReceiveState(Protocol):
     received: int
     duplicates: int
     highest: int
+    first_missing: int  # `count`: none is
+    first_ns: int  # when its first packet arrived,
+    last_ns: int  # and the newest
     words: npt.NDArray[np.uint64]  # the bitmap, packet 0 in bit 0 of word 0
 
 
@@ -58,8 +65,10 @@ class PeerState(Protocol):
     remote_srtt_ns: int  # as the peer measures it
     remote_rttvar_ns: int
     heard_ns: int  # last valid packet, -1 never
+    reported_packets: int  # of data, that have arrived there by its reports, modulo 2**32
     newest_stamp_ns: int  # newest stamp among its packets that arrived, modulo 2**32
     newest_stamp_at_ns: int  # when that one arrived, -1 none has
+    lateness_ns: int  # its data usually comes no later than this behind data sent after it
     receive_bytes_per_second: float
 
 
@@ -75,9 +84,20 @@ class View(Protocol):
     def peer_state(self, peer: int) -> PeerState:
         """What is known of a peer."""
 
+    def sent_on_paths(self, peer: int) -> list[int]:
+        """Data packets ever sent to a peer on each path, modulo 2**32."""
+
     @property
     def chunk_bytes(self) -> int:
         """Data bytes that a packet carries."""
+
+    @property
+    def window_packets(self) -> int:
+        """One bandwidth-delay product: packets that may be sent in an empty fabric's round trip."""
+
+    @property
+    def control_bytes(self) -> int:
+        """Bytes that the body of a control message has at most."""
 
     @property
     def paths(self) -> int:
@@ -91,6 +111,7 @@ class View(Protocol):
 class Event(Protocol):
     """Something happened; which fields say something depends on the handler."""
 
+    number: int  # of its kind: the place of its handler's name in `EVENTS`
     peer: int
     handle: int
     at_ns: int
@@ -101,75 +122,137 @@ class Event(Protocol):
     body: bytes
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+EVENTS = (
+    "send_posted",
+    "sent",
+    "receive_posted",
+    "first_packet",
+    "tail_seen",
+    "receive_complete",
+    "look",
+    "peer_look",
+    "control",
+    "no_receive",
+    "too_long",
+    "late_packet",
+)
+"""What events are called; "on_" before it is the handler's name."""
+
+
+# Actions are made for every event, so they are the cheapest of classes: no handler changes one
+# that it has returned.
+
+
+@dataclasses.dataclass(slots=True)
 class Resend:
-    """Send these packets of a send again, before any first transmission."""
+    """Send these packets of a send again, before any first transmission.
+
+    In order of index, round from the one named first, unless others still wait to be sent again.
+    Urgent ones go before all other resends, too.
+    """
 
     handle: int
     indices: npt.NDArray[np.uint32]
+    urgent: bool = False
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.resend(self.handle, self.indices, self.urgent)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Pause:
     """Hold (or let go on) the first pass of a send."""
 
     handle: int
     paused: bool
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.pause(self.handle, self.paused)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class Control:
     """Send a control message to the peer's policy on the recovery QP."""
 
     peer: int
     body: bytes
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.control(self.peer, self.body)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class LookAt:
     """Call `on_look` for this message at this time; replaces the time set before."""
 
     handle: int
     at_ns: int
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.look_at(self.handle, self.at_ns)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class LookAtPeer:
     """Call `on_peer_look` for this peer at this time; replaces the time set before."""
 
     peer: int
     at_ns: int
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.look_at_peer(self.peer, self.at_ns)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class CompleteSend:
     """The send is over; its completion carries `status`."""
 
     handle: int
     status: ibv_wc_status
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.complete_send(self.handle, int(self.status))
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class FailReceive:
     """The receive will not be fulfilled; its completion carries `status`."""
 
     handle: int
     status: ibv_wc_status
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.fail_receive(self.handle, int(self.status))
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class UsePaths:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
     peer: int
     weights: Sequence[int]
 
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.set_path_weights(self.peer, list(self.weights))
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class Refuse:
     """Count a control message that makes no sense under `rx_bad_control`."""
 
     why: str
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.count("rx_bad_control")
 
 
 Action: TypeAlias = (
@@ -182,6 +265,8 @@ class Policy:
     """Base of all policies; the default of each handler is to do nothing."""
 
     name = ""
+    framing = "ud"
+    """How its data packets name what they carry, unless the user says (docs/framing.md)."""
 
     def __init__(self, view: View, timing: Timing) -> None:
         self.view = view
@@ -228,7 +313,11 @@ class Policy:
         return ()
 
     def on_too_long(self, event: Event, now_ns: int) -> Actions:
-        """A message is larger than its receive; its packets are dropped."""
+        """A message is larger than its receive; its packets are dropped.
+
+        Over the framing uc_immediate the sender hears it, with the send's handle: the receive that
+        was cleared for it is of another length or key. The send will not begin.
+        """
         return ()
 
     def on_late_packet(self, event: Event, now_ns: int) -> Actions:
@@ -240,7 +329,17 @@ class Policy:
         return {}
 
 
+def missing_chunks(missing: npt.NDArray[np.bool_], packets: int) -> npt.NDArray[np.bool_]:
+    """Which chunks of so many packets lack one: SDR-RDMA's bitmap, inverted (arXiv 2505.05366)."""
+    return np.logical_or.reduceat(missing, np.arange(0, len(missing), packets))
+
+
+def packets_in(words: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.bool_]:
+    """A bitmap's bits, one element for each of `count` packets."""
+    bits = np.unpackbits(words.view(np.uint8), count=count, bitorder="little")
+    return bits.view(np.bool_)
+
+
 def missing_packets(state: ReceiveState) -> npt.NDArray[np.bool_]:
     """Which packets have not arrived; shape (count,)."""
-    bits = np.unpackbits(state.words.view(np.uint8), count=state.count, bitorder="little")
-    return ~bits.view(np.bool_)
+    return ~packets_in(state.words, state.count)

@@ -10,6 +10,8 @@ All of it is this project's definition. Integers are big-endian. Each message is
     RNR       id, key                                          no receive is posted
     REFUSE    id, key, by receiver, status                     the message cannot succeed
     BITMAP    id, key, [packet set]                            receiver tells what is missing
+    CHUNKS    id, key, packets of a chunk, [packet set]        the same by chunks (`sdr_sr`)
+    CLEAR     channels, (id, key, length) triples              receives that wait: engine to engine
 
 A *packet set* is a base, a number of packets from there, and their bits (1 = missing), either
 plain or as run lengths (LEB128, alternating, beginning with a run of missing ones), whichever is
@@ -42,22 +44,19 @@ class Verdict(enum.IntEnum):
     NOT_STARTED = 2
 
 
-class _Type(enum.IntEnum):
-    LOOK = 1
-    ANSWER = 2
-    ACK = 3
-    PROBE = 4
-    RNR = 5
-    REFUSE = 6
-    BITMAP = 7
-
+LOOK, ANSWER, ACK, PROBE, RNR, REFUSE, BITMAP, CHUNKS, CLEAR = range(1, 10)
+"""A body's first byte."""
 
 _ID_KEY = struct.Struct(">IHHI")
 _LOOK = struct.Struct(">BIHHIBHI")
 _ANSWER = struct.Struct(">BIHHIHBI")
+_CHUNKS = struct.Struct(">IHHIH")
+_CLEAR = struct.Struct(">BBHIIQ")
+_CLEARED = struct.Struct(">IHHII")
 _SET = struct.Struct(">BII")
 _PLAIN, _RUNS = 0, 1
-_KNOWN_ID, _KNOWN_STAMP = 1, 2
+_KNOWN_ID, _KNOWN_STAMP, _URGENT = 1, 2, 4
+_PROBE = bytes([PROBE])
 
 MOST_PROBED = 64
 MOST_ACKED = 256
@@ -76,7 +75,7 @@ class PacketSet:
         return (np.flatnonzero(self.bits) + self.base).astype(np.uint32)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Look:
     """The receiver asks for the missing packets of a message."""
 
@@ -85,9 +84,31 @@ class Look:
     round: int
     echo_stamp_ns: int | None  # what the sender sent up to then has had time to arrive
     missing: PacketSet | None
+    urgent: bool = False  # a step waits for this message
+
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        id_, echo = self.id, self.echo_stamp_ns
+        flags = (id_ is not None) * _KNOWN_ID | (echo is not None) * _KNOWN_STAMP
+        flags |= self.urgent * _URGENT
+        head = _LOOK.pack(LOOK, id_ or 0, *self.key, flags, self.round & 0xFFFF, echo or 0)
+        return head + _encode_set(self.missing, most_bytes - len(head))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Look:
+        """The message in a body of this type."""
+        _, id_, op, step, message, flags, round_, echo = _LOOK.unpack_from(body)
+        missing = _decode_set(body[_LOOK.size :])
+        known = bool(flags & _KNOWN_ID)
+        if known != (missing is not None):
+            raise ControlError("a look with an id and no packet set, or the reverse")
+        echo_stamp_ns = echo if flags & _KNOWN_STAMP else None
+        urgent = bool(flags & _URGENT)
+        key = (op, step, message)
+        return cls(id_ if known else None, key, round_, echo_stamp_ns, missing, urgent)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Answer:
     """The sender's answer to look `round`."""
 
@@ -97,30 +118,74 @@ class Answer:
     verdict: Verdict
     packets: int  # that were resent, or are on the way
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        round_ = self.round & 0xFFFF
+        return _ANSWER.pack(ANSWER, self.id, *self.key, round_, self.verdict, self.packets)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+    @classmethod
+    def decode(cls, body: bytes) -> Answer:
+        """The message in a body of this type."""
+        _, id_, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
+        return cls(id_, (op, step, message), round_, Verdict(verdict), packets)
+
+
+@dataclasses.dataclass(slots=True)
 class Ack:
     """These messages are complete, or their refusal has been heard."""
 
     ids: tuple[int, ...]
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body, of as many as fit."""
+        ids = self.ids[: (most_bytes - 1) // 4]
+        return struct.pack(f">B{len(ids)}I", ACK, *ids)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+    @classmethod
+    def decode(cls, body: bytes) -> Ack:
+        """The message in a body of this type."""
+        count = _whole(len(body) - 1, 4, MOST_ACKED)
+        return cls(struct.unpack_from(f">{count}I", body, 1))
+
+
+@dataclasses.dataclass(slots=True)
 class Probe:
     """The sender asks what became of these messages."""
 
     messages: tuple[tuple[int, Key], ...]
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body, of as many as fit."""
+        messages = self.messages[: (most_bytes - 1) // _ID_KEY.size]
+        return _PROBE + b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+    @classmethod
+    def decode(cls, body: bytes) -> Probe:
+        """The message in a body of this type."""
+        count = _whole(len(body) - 1, _ID_KEY.size, MOST_PROBED)
+        fields = [_ID_KEY.unpack_from(body, 1 + i * _ID_KEY.size) for i in range(count)]
+        return cls(tuple([(f[0], (f[1], f[2], f[3])) for f in fields]))
+
+
+@dataclasses.dataclass(slots=True)
 class Rnr:
     """No receive is posted for this message."""
 
     id: int
     key: Key
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        return bytes([RNR]) + _ID_KEY.pack(self.id, *self.key)
 
-@dataclasses.dataclass(frozen=True, slots=True)
+    @classmethod
+    def decode(cls, body: bytes) -> Rnr:
+        """The message in a body of this type."""
+        id_, op, step, message = _ID_KEY.unpack(body[1:])
+        return cls(id_, (op, step, message))
+
+
+@dataclasses.dataclass(slots=True)
 class Refused:
     """The message cannot succeed; both sides fail it with an `ibv_wc_status`."""
 
@@ -129,8 +194,19 @@ class Refused:
     by_receiver: bool
     status: int
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        name = _ID_KEY.pack(self.id, *self.key)
+        return bytes([REFUSE]) + name + bytes([self.by_receiver, self.status])
 
-@dataclasses.dataclass(frozen=True, slots=True)
+    @classmethod
+    def decode(cls, body: bytes) -> Refused:
+        """The message in a body of this type."""
+        id_, op, step, message = _ID_KEY.unpack(body[1:-2])
+        return cls(id_, (op, step, message), bool(body[-2]), body[-1])
+
+
+@dataclasses.dataclass(slots=True)
 class Bitmap:
     """The receiver tells what is missing of a message."""
 
@@ -138,77 +214,99 @@ class Bitmap:
     key: Key
     missing: PacketSet | None  # None: no packet has arrived yet
 
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        head = bytes([BITMAP]) + _ID_KEY.pack(self.id, *self.key)
+        return head + _encode_set(self.missing, most_bytes - len(head))
 
-Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap
+    @classmethod
+    def decode(cls, body: bytes) -> Bitmap:
+        """The message in a body of this type."""
+        id_, op, step, message = _ID_KEY.unpack_from(body, 1)
+        return cls(id_, (op, step, message), _decode_set(body[1 + _ID_KEY.size :]))
+
+
+@dataclasses.dataclass(slots=True)
+class Chunks:
+    """The receiver tells which chunks are missing: all before the base are there.
+
+    Where the base is the first missing one, this is SDR-RDMA's (cumulative chunk, bitmap fragment).
+    """
+
+    id: int
+    key: Key
+    packets: int  # of a chunk
+    missing: PacketSet | None  # of chunks; None: no packet has arrived yet
+
+    def encode(self, most_bytes: int) -> bytes:
+        """The body."""
+        head = bytes([CHUNKS]) + _CHUNKS.pack(self.id, *self.key, self.packets)
+        return head + _encode_set(self.missing, most_bytes - len(head))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Chunks:
+        """The message in a body of this type."""
+        id_, op, step, message, packets = _CHUNKS.unpack_from(body, 1)
+        return cls(id_, (op, step, message), packets, _decode_set(body[1 + _CHUNKS.size :]))
+
+
+@dataclasses.dataclass(slots=True)
+class Clear:
+    """Messages are cleared to be sent (native/engine/clearance.hpp); no policy says or hears it."""
+
+    generations: int
+    paths: int
+    first_qp: int
+    root_key: int
+    slot_bytes: int
+    receives: tuple[tuple[int, Key, int], ...]
+
+    def encode(self, most_bytes: int) -> bytes:
+        """The body, of as many receives as fit."""
+        head = _CLEAR.pack(
+            CLEAR, self.generations, self.paths, self.first_qp, self.root_key, self.slot_bytes
+        )
+        receives = self.receives[: (most_bytes - _CLEAR.size) // _CLEARED.size]
+        cleared = [_CLEARED.pack(id_, *key, length) for id_, key, length in receives]
+        return head + b"".join(cleared)
+
+    @classmethod
+    def decode(cls, body: bytes) -> Clear:
+        """The message in a body of this type."""
+        _, generations, paths, first_qp, root_key, slot_bytes = _CLEAR.unpack_from(body)
+        fields = _CLEARED.iter_unpack(body[_CLEAR.size :])
+        receives = tuple([(f[0], (f[1], f[2], f[3]), f[4]) for f in fields])
+        return cls(generations, paths, first_qp, root_key, slot_bytes, receives)
+
+
+Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap | Chunks | Clear
+_MESSAGES: dict[int, type[Message]] = {
+    LOOK: Look,
+    ANSWER: Answer,
+    ACK: Ack,
+    PROBE: Probe,
+    RNR: Rnr,
+    REFUSE: Refused,
+    BITMAP: Bitmap,
+    CHUNKS: Chunks,
+    CLEAR: Clear,
+}
 
 
 def encode(message: Message, most_bytes: int) -> bytes:
     """The body of a control message, at most `most_bytes` long."""
-    match message:
-        case Look(id_, key, round_, echo, missing):
-            flags = _KNOWN_ID * (id_ is not None) | _KNOWN_STAMP * (echo is not None)
-            head = _LOOK.pack(_Type.LOOK, id_ or 0, *key, flags, round_ & 0xFFFF, echo or 0)
-            return head + _encode_set(missing, most_bytes - len(head))
-        case Answer(id_, key, round_, verdict, packets):
-            return _ANSWER.pack(_Type.ANSWER, id_, *key, round_ & 0xFFFF, verdict, packets)
-        case Ack(ids):
-            ids = ids[: (most_bytes - 1) // 4]
-            return struct.pack(f">B{len(ids)}I", _Type.ACK, *ids)
-        case Probe(messages):
-            messages = messages[: (most_bytes - 1) // _ID_KEY.size]
-            pairs = b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
-            return bytes([_Type.PROBE]) + pairs
-        case Rnr(id_, key):
-            return bytes([_Type.RNR]) + _ID_KEY.pack(id_, *key)
-        case Refused(id_, key, by_receiver, status):
-            return bytes([_Type.REFUSE]) + _ID_KEY.pack(id_, *key) + bytes([by_receiver, status])
-        case Bitmap(id_, key, missing):
-            head = bytes([_Type.BITMAP]) + _ID_KEY.pack(id_, *key)
-            return head + _encode_set(missing, most_bytes - len(head))
+    return message.encode(most_bytes)
 
 
 def decode(body: bytes) -> Message:
     """The control message in `body`; ControlError if it is none."""
+    kind = _MESSAGES.get(body[0]) if body else None
+    if kind is None:
+        raise ControlError("of no type that is known")
     try:
-        return _decode(body)
+        return kind.decode(body)
     except (struct.error, ValueError, IndexError) as error:
         raise ControlError(str(error)) from error
-
-
-def _decode(body: bytes) -> Message:
-    kind = _Type(body[0])
-    match kind:
-        case _Type.LOOK:
-            return _decode_look(body)
-        case _Type.ANSWER:
-            _, id_, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
-            return Answer(id_, (op, step, message), round_, Verdict(verdict), packets)
-        case _Type.ACK:
-            count = _whole(len(body) - 1, 4, MOST_ACKED)
-            return Ack(struct.unpack_from(f">{count}I", body, 1))
-        case _Type.PROBE:
-            count = _whole(len(body) - 1, _ID_KEY.size, MOST_PROBED)
-            fields = [_ID_KEY.unpack_from(body, 1 + i * _ID_KEY.size) for i in range(count)]
-            return Probe(tuple((f[0], (f[1], f[2], f[3])) for f in fields))
-        case _Type.RNR:
-            id_, op, step, message = _ID_KEY.unpack(body[1:])
-            return Rnr(id_, (op, step, message))
-        case _Type.REFUSE:
-            id_, op, step, message = _ID_KEY.unpack(body[1:-2])
-            return Refused(id_, (op, step, message), bool(body[-2]), body[-1])
-        case _Type.BITMAP:
-            id_, op, step, message = _ID_KEY.unpack_from(body, 1)
-            return Bitmap(id_, (op, step, message), _decode_set(body[1 + _ID_KEY.size :]))
-
-
-def _decode_look(body: bytes) -> Look:
-    _, id_, op, step, message, flags, round_, echo = _LOOK.unpack_from(body)
-    missing = _decode_set(body[_LOOK.size :])
-    known = bool(flags & _KNOWN_ID)
-    if known != (missing is not None):
-        raise ControlError("a look with an id and no packet set, or the reverse")
-    echo_stamp_ns = echo if flags & _KNOWN_STAMP else None
-    return Look(id_ if known else None, (op, step, message), round_, echo_stamp_ns, missing)
 
 
 def _whole(size: int, unit: int, most: int) -> int:

@@ -8,6 +8,7 @@ this project's definition (docs/protocols.md, section 1).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar, cast
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
@@ -23,6 +24,7 @@ from softroce_lab.recovery.api import (
     LookAt,
     LookAtPeer,
     Pause,
+    PeerState,
     Policy,
     Refuse,
     Resend,
@@ -33,11 +35,26 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
 class DatagramPolicy(Policy):
-    """Base of `csa_ud` and `ud_rto`."""
+    """Base of `csa_ud`, `ud_rto` and `sdr_sr`."""
+
+    hears: ClassVar[dict[type, str]] = {
+        control.Ack: "_acknowledged",
+        control.Probe: "_probed",
+        control.Rnr: "_receiver_not_ready",
+        control.Refused: "_refused",
+    }
+    """The method for a control message; others go to `on_message`.
+
+    By name: a policy with its own methods in a dict would be garbage that only the collector finds,
+    and with it the fabric that it looks at.
+    """
 
     def __init__(self, view: View, timing: Timing) -> None:
         super().__init__(view, timing)
         self.peers: dict[int, PeerWork] = {}
+        self.probes = 0
+        self._chunk_bytes = view.chunk_bytes
+        self._control_bytes = view.control_bytes
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -51,27 +68,44 @@ class DatagramPolicy(Policy):
     def rtt_ns(self, peer: int, *, at_receiver: bool = False) -> tuple[int, int]:
         """(SRTT, RTTVAR); the receiver of data knows them from the sender's packets."""
         state = self.view.peer_state(peer)
-        srtt = state.remote_srtt_ns if at_receiver else state.srtt_ns
-        var = state.remote_rttvar_ns if at_receiver else state.rttvar_ns
-        if srtt == 0:
-            srtt, var = self.timing.initial_rtt_ns, self.timing.initial_rtt_ns // 2
-        return srtt, var
+        if at_receiver:
+            return self.told_rtt_ns(state)
+        return self._or_initial(state.srtt_ns, state.rttvar_ns)
 
-    def clamp(self, interval_ns: float) -> int:
+    def told_rtt_ns(self, state: PeerState) -> tuple[int, int]:
+        """(SRTT, RTTVAR) as the sender of data told them."""
+        return self._or_initial(state.remote_srtt_ns, state.remote_rttvar_ns)
+
+    def _or_initial(self, srtt_ns: int, rttvar_ns: int) -> tuple[int, int]:
+        if srtt_ns == 0:
+            return self.timing.initial_rtt_ns, self.timing.initial_rtt_ns // 2
+        return srtt_ns, rttvar_ns
+
+    def clamp(self, interval_ns: int) -> int:
         """An interval between T_min and T_max."""
-        return int(min(max(interval_ns, self.timing.t_min_ns), self.timing.t_max_ns))
+        return min(max(interval_ns, self.timing.t_min_ns), self.timing.t_max_ns)
 
     def backed_off(self, interval_ns: int, barren: int) -> int:
         """The interval after so many rounds in a row that brought nothing."""
-        excess = max(barren - self.timing.eager_rounds, 0)
+        excess = barren - self.timing.eager_rounds
+        if excess <= 0:
+            return interval_ns
         return max(min(interval_ns << excess, self.timing.t_max_ns), interval_ns)
 
     def say(self, peer: int, message: control.Message) -> Control:
         """The action that sends a control message."""
-        return Control(peer, control.encode(message, self.view.chunk_bytes))
+        return Control(peer, message.encode(self._control_bytes))
 
     def on_asked_for(self, work: PeerWork, receive: Receiving, id_: int, now_ns: int) -> Actions:
         """The sender waits to hear what this receive, its message `id_`, lacks."""
+        raise NotImplementedError
+
+    def look_at_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Actions:
+        """The time set for this receive has come."""
+        raise NotImplementedError
+
+    def look_at_send(self, work: PeerWork, send: Sending, now_ns: int) -> Actions:
+        """The time set for this send has come."""
         raise NotImplementedError
 
     def on_message(self, work: PeerWork, message: control.Message, now_ns: int) -> Actions:
@@ -80,16 +114,19 @@ class DatagramPolicy(Policy):
 
     # ---------------------------------------------------------------- work begins and ends
 
-    def _begin(self, work: PeerWork, now_ns: int) -> Iterator[Action]:
-        if work.alive_at_ns is None:
-            work.began_ns = work.questioned_ns = now_ns
-            work.fruitless = 0
-            work.alive_at_ns = now_ns + self.timing.alive_ns
-            yield self._next_peer_look(work)
+    def _begin(self, work: PeerWork, now_ns: int) -> list[Action]:
+        """With the first work there is, questions begin."""
+        if work.alive_at_ns is not None:
+            return []
+        work.began_ns = work.questioned_ns = now_ns
+        work.fruitless = 0
+        work.alive_at_ns = now_ns + self.timing.alive_ns
+        return [self._next_peer_look(work)]
 
     def _next_peer_look(self, work: PeerWork) -> Action:
-        times = [at for at in (work.ack_at_ns, work.alive_at_ns) if at is not None]
-        return LookAtPeer(work.index, min(times, default=NEVER_NS))
+        ack_at_ns = NEVER_NS if work.ack_at_ns is None else work.ack_at_ns
+        alive_at_ns = NEVER_NS if work.alive_at_ns is None else work.alive_at_ns
+        return LookAtPeer(work.index, min(ack_at_ns, alive_at_ns))
 
     def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -100,10 +137,17 @@ class DatagramPolicy(Policy):
         work = self.work_with(event.peer)
         receive = Receiving(event.handle, event.peer, event.key, event.count)
         work.add_receive(receive)
-        yield from self._begin(work, now_ns)
-        turned_away = work.turned_away.pop(event.key, None)
+        actions = self._begin(work, now_ns)
+        turned_away = work.turned_away.pop(receive.key, None)
         if turned_away is not None:
-            yield from self.on_asked_for(work, receive, turned_away, now_ns)
+            actions += self.on_asked_for(work, receive, turned_away, now_ns)
+        return actions
+
+    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        send = self.work_with(event.peer).sends.get(event.id)
+        if send is not None and send.handle == event.handle:
+            send.out = True
+        return ()
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -131,6 +175,16 @@ class DatagramPolicy(Policy):
                 refused = control.Refused(event.id, event.key, by_receiver=True, status=status)
                 return [self.say(work.index, refused)]
 
+    def on_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is not None:
+            return self.look_at_receive(work, receive, now_ns)
+        send = work.sends.get(event.id)
+        if send is None or send.handle != event.handle:
+            return ()
+        return self.look_at_send(work, send, now_ns)
+
     def fail_send(self, work: PeerWork, send: Sending, status: ibv_wc_status) -> Actions:
         """End a send in error."""
         work.forget_send(send)
@@ -145,32 +199,36 @@ class DatagramPolicy(Policy):
 
     # ---------------------------------------------------------------- acknowledgements, batched
 
-    def _acknowledge(self, work: PeerWork, id_: int, now_ns: int) -> Iterator[Action]:
+    def _acknowledge(self, work: PeerWork, id_: int, now_ns: int) -> list[Action]:
+        """Soon, with others; at once where no other receive waits."""
         work.acks[id_] = None
-        if len(work.acks) >= self.timing.acks_in_batch:
-            yield from self._flush_acks(work)
-        elif work.ack_at_ns is None:
-            srtt, _ = self.rtt_ns(work.index, at_receiver=True)
-            work.ack_at_ns = now_ns + min(srtt // 4, self.timing.ack_delay_most_ns)
-            yield self._next_peer_look(work)
+        if not work.receives or len(work.acks) >= self.timing.acks_in_batch:
+            return [self._flush_acks(work)]
+        if work.ack_at_ns is not None:
+            return []
+        srtt, _ = self.rtt_ns(work.index, at_receiver=True)
+        work.ack_at_ns = now_ns + min(srtt // 4, self.timing.ack_delay_most_ns)
+        return [self._next_peer_look(work)]
 
-    def _flush_acks(self, work: PeerWork) -> Iterator[Action]:
+    def _flush_acks(self, work: PeerWork) -> Action:
+        batch = tuple(work.acks)
+        said = self.say(work.index, control.Ack(batch + work.acked_before))
+        work.acked_before = batch
+        work.acks.clear()
         work.ack_at_ns = None
-        if work.acks:
-            batch = tuple(work.acks)
-            yield self.say(work.index, control.Ack(batch + work.acked_before))
-            work.acked_before = batch
-            work.acks.clear()
+        return said
 
     # ---------------------------------------------------------------- signs of life
 
     def on_peer_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
+        actions: list[Action] = []
         if work.ack_at_ns is not None and now_ns >= work.ack_at_ns:
-            yield from self._flush_acks(work)
+            actions.append(self._flush_acks(work))
         if work.alive_at_ns is not None and now_ns >= work.alive_at_ns:
-            yield from self._check_alive(work, now_ns)
-        yield self._next_peer_look(work)
+            actions += self._check_alive(work, now_ns)
+        actions.append(self._next_peer_look(work))
+        return actions
 
     def _check_alive(self, work: PeerWork, now_ns: int) -> Iterator[Action]:
         if not work.busy():
@@ -191,7 +249,7 @@ class DatagramPolicy(Policy):
         work.alive_at_ns = now_ns + min(timing.alive_ns << work.fruitless, timing.alive_most_ns)
         work.fruitless += 1
         work.questioned_ns = now_ns
-        yield self.say(work.index, control.Probe(()))
+        yield self._probe(work.index, ())
 
     def _give_up(self, work: PeerWork) -> Iterator[Action]:
         """The peer is dead, or deaf, or dumb: in the last case it learns here what became of it."""
@@ -218,6 +276,10 @@ class DatagramPolicy(Policy):
 
     def on_too_long(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         status = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
+        work = self.work_with(event.peer)
+        send = work.sends.get(event.id)
+        if send is not None and send.handle == event.handle:
+            return self.give_up_send(work, send, status)
         refused = control.Refused(event.id, event.key, by_receiver=True, status=status)
         return [self.say(event.peer, refused)]
 
@@ -238,7 +300,14 @@ class DatagramPolicy(Policy):
 
     def ask_if_ready(self, send: Sending) -> Action:
         """Probe for a paused send; the answer, a look or another RNR, tells whether to go on."""
-        return self.say(send.peer, control.Probe(((send.id, send.key),)))
+        return self._probe(send.peer, ((send.id, send.key),))
+
+    def _probe(self, peer: int, messages: tuple[tuple[int, Key], ...]) -> Action:
+        self.probes += 1
+        return self.say(peer, control.Probe(messages))
+
+    def summary(self) -> dict[str, Any]:  # noqa: D102
+        return {"probes": self.probes}
 
     # ---------------------------------------------------------------- control messages
 
@@ -248,33 +317,31 @@ class DatagramPolicy(Policy):
             message = control.decode(event.body)
         except control.ControlError as error:
             return [Refuse(str(error))]
-        match message:
-            case control.Ack():
-                return self._acknowledged(work, message)
-            case control.Probe():
-                return self._probed(work, message, now_ns)
-            case control.Rnr():
-                return self._receiver_not_ready(work, message, now_ns)
-            case control.Refused():
-                return self._refused(work, message)
-            case _:
-                return self.on_message(work, message, now_ns)
+        heard_by = getattr(self, self.hears.get(type(message), "on_message"))
+        return cast("Actions", heard_by(work, message, now_ns))
 
-    def _acknowledged(self, work: PeerWork, message: control.Ack) -> Iterator[Action]:
+    def _acknowledged(self, work: PeerWork, message: control.Ack, now_ns: int) -> list[Action]:
+        actions: list[Action] = []
         for id_ in message.ids:
             send = work.sends.get(id_)
             if send is None:
                 work.refusals.pop(id_, None)
                 if not work.was_sent(id_):
-                    yield Refuse(f"acknowledges message {id_}, which was never sent")
-                continue
+                    actions.append(Refuse(f"acknowledges message {id_}, which was never sent"))
+            elif not self._is_out(send):
+                actions.append(Refuse(f"acknowledges message {id_}, which is not out yet"))
+            else:
+                work.forget_send(send)
+                actions += self.on_acknowledged(work, send)
+                actions.append(CompleteSend(send.handle, ibv_wc_status.IBV_WC_SUCCESS))
+        return actions
+
+    def _is_out(self, send: Sending) -> bool:
+        """Whether each packet was sent; while some are to be sent again no event has said so."""
+        if not send.out:
             state = self.view.send_state(send.handle)
-            if state is None or state.sent < state.count:
-                yield Refuse(f"acknowledges message {id_}, which is not out yet")
-                continue
-            work.forget_send(send)
-            yield from self.on_acknowledged(work, send)
-            yield CompleteSend(send.handle, ibv_wc_status.IBV_WC_SUCCESS)
+            send.out = state is not None and state.sent == state.count
+        return send.out
 
     def on_acknowledged(self, work: PeerWork, send: Sending) -> Actions:
         """A send is complete at the receiver; it is about to complete here."""
@@ -296,7 +363,7 @@ class DatagramPolicy(Policy):
         if done or not message.messages:
             yield self.say(work.index, control.Ack(tuple(done)))
 
-    def _refused(self, work: PeerWork, message: control.Refused) -> Iterator[Action]:
+    def _refused(self, work: PeerWork, message: control.Refused, now_ns: int) -> Iterator[Action]:
         try:
             status = ibv_wc_status(message.status)
         except ValueError:
@@ -331,16 +398,20 @@ class DatagramPolicy(Policy):
         status = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
         return self.say(work.index, control.Refused(id_, key, by_receiver=False, status=status))
 
+    def give_up_send(
+        self, work: PeerWork, send: Sending, status: ibv_wc_status
+    ) -> Iterator[Action]:
+        """Fail a send at both ends."""
+        refused = control.Refused(send.id, send.key, by_receiver=False, status=status)
+        work.refusals[send.id] = refused  # repeated until it is heard
+        yield self.say(work.index, refused)
+        yield from self.fail_send(work, send, status)
+
     def resend(
         self, work: PeerWork, send: Sending, action: Resend, attempts_most: int
     ) -> Iterator[Action]:
         """Resend, unless a packet was sent as often as may be: then fail at both ends."""
         if attempts_most >= self.timing.most_attempts:
-            status = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
-            refused = control.Refused(send.id, send.key, by_receiver=False, status=status)
-            work.refusals[send.id] = refused  # repeated until it is heard
-            yield self.say(work.index, refused)
-            yield from self.fail_send(work, send, status)
+            yield from self.give_up_send(work, send, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
             return
-        send.resending = action.indices
         yield action

@@ -2,21 +2,35 @@
 """Every timer, bound and weight of the recovery policies, in one place.
 
 All of it is this project's definition (docs/protocols.md says what the literature states). Times
-are nanoseconds. The bounds are derived in docs/retry-bounds.md.
+are nanoseconds. The defaults are made for an emulator that shares its cores; `for_rtt` derives the
+same set for hardware that answers in a round trip, `on_machine` one for an emulated fabric that is
+slow itself. All are derived in docs/retry-bounds.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from softroce_lab._native import MessageConfig
 
 MILLISECOND_NS = 1_000_000
+MACHINE_RTT_NS = 2 * MILLISECOND_NS
+"""What an emulator that shares its cores is taken to add to a fabric's round trip."""
+BLACKOUT_NS = 1000 * MILLISECOND_NS
+"""The longest outage that costs no work request, unless told otherwise."""
+
+_FRUITLESS_ROUNDS = 40
+_QUESTIONED = 1 + 2 + 3 * (_FRUITLESS_ROUNDS - 3)
+"""From the first question to the last, in `alive_ns`, if `alive_most_ns` is three times that."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
     """Timers and bounds shared by the datagram policies."""
 
-    initial_rtt_ns: int = 2 * MILLISECOND_NS
+    initial_rtt_ns: int = MACHINE_RTT_NS
     """Stands for the RTT until a report has measured it."""
 
     t_min_ns: int = 4 * MILLISECOND_NS
@@ -30,6 +44,9 @@ class Timing:
     first_look_ns: int = 20 * MILLISECOND_NS
     """From the post of the oldest receive without any packet to the first look at it."""
 
+    fixed_look_ns: int = 8 * MILLISECOND_NS
+    """From look to look by the rule `fixed`: four times the RTT that is assumed at first."""
+
     srtt_weight: int = 1
     """a of T = a*SRTT + b*RTTVAR + expected remaining transfer time."""
 
@@ -42,6 +59,10 @@ class Timing:
 
     rto_srtt: int = 3
     """Multiple of SRTT that `ud_rto` waits (the "SR RTO" of arXiv 2505.05366, section 5)."""
+
+    reorder_least_ns: int = 50_000
+    """A packet may take longer than one sent after it on another path: by RTTVAR / 2, and never
+    less than this."""
 
     tell_least_ns: int = 1 * MILLISECOND_NS
     """`ud_rto`'s receiver tells its bitmaps a quarter of SRTT apart, not closer than this."""
@@ -58,7 +79,7 @@ class Timing:
     alive_most_ns: int = 30 * MILLISECOND_NS
     """From one question to the next; they begin `alive_ns` apart, and the distance doubles."""
 
-    fruitless_rounds: int = 40
+    fruitless_rounds: int = _FRUITLESS_ROUNDS
     """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
 
     eager_rounds: int = 3
@@ -69,6 +90,91 @@ class Timing:
 
     rnr_retry: int = 7
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
+
+    @classmethod
+    def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:
+        """What suits hosts that answer at once, on a fabric of this base RTT.
+
+        The base RTT is that of an unloaded fabric: propagation, serialisation, switches, hosts.
+        `blackout_ns` is the longest outage that is to cost no work request; a peer is given up
+        after 1.06 times that, but not before 236 base RTTs, of silence. Raises ValueError unless
+        both are positive.
+        """
+        if base_rtt_ns <= 0 or blackout_ns <= 0:
+            raise ValueError("a base RTT and a blackout are longer than 0 ns")
+        t_max_ns = max(min(64 * base_rtt_ns, 40 * MILLISECOND_NS), 4 * base_rtt_ns)
+        alive_ns = max(-(-(blackout_ns + base_rtt_ns) // _QUESTIONED), 2 * base_rtt_ns)
+        return cls(
+            initial_rtt_ns=base_rtt_ns,
+            t_min_ns=base_rtt_ns,
+            t_max_ns=t_max_ns,
+            first_look_ns=t_max_ns // 2,
+            fixed_look_ns=4 * base_rtt_ns,
+            reorder_least_ns=base_rtt_ns,
+            tell_least_ns=max(base_rtt_ns // 4, 1),
+            ack_delay_most_ns=max(base_rtt_ns // 2, 1),
+            alive_ns=alive_ns,
+            alive_most_ns=3 * alive_ns,
+        )
+
+    @classmethod
+    def on_machine(cls, fabric_rtt_ns: int) -> Timing:
+        """What suits an emulator, on a fabric with this base RTT of its own.
+
+        Every time is the longer one of the emulator's and of the fabric's; the first RTT is their
+        sum. Raises ValueError unless the base RTT is positive.
+        """
+        return _longer(cls(), cls.for_rtt(fabric_rtt_ns))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineTiming:
+    """What the native engine is told of time; the fields are those of `MessageConfig`."""
+
+    initial_rtt_ns: int = MACHINE_RTT_NS
+    """Stands for the RTT until a report has measured it."""
+
+    report_least_interval_ns: int = 100_000
+    """Reports come a quarter of SRTT apart, not closer than this (or every 64 packets)."""
+
+    persist_least_ns: int = 20 * MILLISECOND_NS
+    """A closed window that no report opens is opened after 4 SRTT, not sooner than this."""
+
+    @classmethod
+    def for_rtt(cls, base_rtt_ns: int) -> EngineTiming:
+        """What suits hosts that answer at once; ValueError unless positive."""
+        if base_rtt_ns <= 0:
+            raise ValueError("a base RTT is longer than 0 ns")
+        return cls(
+            initial_rtt_ns=base_rtt_ns,
+            report_least_interval_ns=max(base_rtt_ns // 4, 1),
+            persist_least_ns=4 * base_rtt_ns,
+        )
+
+    @classmethod
+    def on_machine(cls, fabric_rtt_ns: int) -> EngineTiming:
+        """What suits an emulator, as `Timing.on_machine`."""
+        return _longer(cls(), cls.for_rtt(fabric_rtt_ns))
+
+    def apply(self, config: MessageConfig) -> None:
+        """Set these in an engine's configuration."""
+        for field in dataclasses.fields(self):
+            setattr(config, field.name, getattr(self, field.name))
+
+
+def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:
+    """Both for a manifest; what stands in both is the policies'."""
+    return {**dataclasses.asdict(engine), **dataclasses.asdict(timing)}
+
+
+_AnyTiming = TypeVar("_AnyTiming", Timing, EngineTiming)
+
+
+def _longer(machine: _AnyTiming, fabric: _AnyTiming) -> _AnyTiming:
+    names = [field.name for field in dataclasses.fields(machine) if field.name.endswith("_ns")]
+    times = {name: max(getattr(machine, name), getattr(fabric, name)) for name in names}
+    times["initial_rtt_ns"] = machine.initial_rtt_ns + fabric.initial_rtt_ns
+    return dataclasses.replace(machine, **times)
 
 
 DEFAULT_TIMING = Timing()

@@ -8,6 +8,7 @@ others are used less and probed now and then, so that a grey link is left within
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 FULL_SHARE = 16
 PROBE_SHARE = 1
 _MEMORY_PACKETS = 4096.0  # evidence beyond this fades, so that a healed path is used again
+_COUNTS = 1 << 32
 _LEAST_EXCESS = 5.0  # losses above expectation before a path is suspected
 
 
@@ -22,13 +24,21 @@ class PathHealth:
     """Losses and sends per path to one peer, fading."""
 
     def __init__(self, paths: int) -> None:
+        self._counts = np.zeros(paths, dtype=np.int64)  # as last told, modulo 2**32
         self._sent = np.zeros(paths)
         self._lost = np.zeros(paths)
         self.shares = [FULL_SHARE] * paths
 
-    def note_sent(self, paths: npt.NDArray[np.uint8]) -> None:
-        """These packets were sent, each on the given path."""
-        self._sent += np.bincount(paths, minlength=len(self._sent))[: len(self._sent)]
+    @property
+    def suspects(self) -> bool:
+        """Whether some path is used less than others."""
+        return PROBE_SHARE in self.shares
+
+    def note_sent(self, counts: Sequence[int]) -> None:
+        """So many packets have been sent on each path since the beginning, modulo 2**32."""
+        told = np.array(counts, dtype=np.int64)
+        self._sent += (told - self._counts) % _COUNTS
+        self._counts = told
         total = float(self._sent.sum())
         if total > _MEMORY_PACKETS:
             self._sent *= _MEMORY_PACKETS / total

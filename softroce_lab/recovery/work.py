@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
-from softroce_lab.recovery.api import Key
+from softroce_lab.recovery.api import NEVER_NS, Key
 
 _MOST_REMEMBERED = 4096
 _IDS = 1 << 32
@@ -40,9 +40,11 @@ class Sending:
     retry_ns: int = 0  # paused until then because of it
     look_round: int | None = None  # of the newest look heard
     answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
-    resending: npt.NDArray[np.uint32] | None = None  # asked of the engine, not out yet
-    counted: int = 0  # packets [0, counted) of the first pass are in the paths' record
+    out: bool = False  # every packet has been sent,
+    out_ns: int = 0  # since then nothing of it waits to be sent
+    reported: int = 0  # packets that had arrived at the peer when it was last looked at
     known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
+    missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
     barren: int = 0  # timeouts, or questions, in a row that brought nothing
 
 
@@ -55,15 +57,16 @@ class Receiving:
     key: Key
     count: int
     id: int | None = None  # None: no packet has arrived
-    overtaken: bool = False  # a message posted later began before it
     tail_due: bool = False  # all of it was sent once
     round: int = 0  # of the look that was sent last
     answered: bool = False  # by its sender
     asked_ns: int = -1
-    received: int = 0  # packets, when last looked at
+    received: int = 0  # packets, when last looked at,
+    duplicates: int = 0  # and those that came again
     barren: int = 0  # looks in a row that brought nothing
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     interval_ns: int = 0
+    look_at_ns: int = NEVER_NS  # the look that is set
 
 
 @dataclasses.dataclass(slots=True)
@@ -78,7 +81,11 @@ class PeerWork:
     newest_id: int | None = None  # that was given to a send
     receives: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by handle
     opened: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by id
-    unopened: dict[Key, Receiving] = dataclasses.field(default_factory=dict)  # as posted
+    begun: dict[Key, Receiving] = dataclasses.field(default_factory=dict)  # opened, by key
+    unopened: dict[Key, Receiving] = dataclasses.field(default_factory=dict)
+    # Unopened ones by handle, in the order posted, but for those that later ones have overtaken:
+    in_order: OrderedDict[int, Receiving] = dataclasses.field(default_factory=OrderedDict)
+    flowing: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # opened, tail not due
     outcomes: dict[int, tuple[int, ibv_wc_status]] = dataclasses.field(default_factory=dict)
     turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
@@ -90,6 +97,8 @@ class PeerWork:
     questioned_ns: int = 0  # when a sign of life was last asked for
     fruitless: int = 0
     stretch: int = 1  # of the look interval, grown by looks that came too early
+    reorder: int = 1  # of the wait for reordered packets, grown by resends that were in vain
+    recoveries: int = 0  # since it grew
 
     def busy(self) -> bool:
         """Whether anything is outstanding."""
@@ -117,12 +126,35 @@ class PeerWork:
     def add_receive(self, receive: Receiving) -> None:
         """A receive was posted."""
         self.receives[receive.handle] = self.unopened[receive.key] = receive
+        self.in_order[receive.handle] = receive
 
     def open(self, receive: Receiving, id_: int, count: int) -> None:
         """The first packet told a receive's id and count."""
         self._forget_name(receive)
         receive.id, receive.count = id_, count
-        self.opened[id_] = receive
+        self.opened[id_] = self.begun[receive.key] = self.flowing[receive.handle] = receive
+
+    def overtaken_by(self, receive: Receiving) -> list[Receiving]:
+        """Those posted before this one that no packet has reached; each is told once."""
+        overtaken: list[Receiving] = []
+        while receive.handle in self.in_order:
+            _, first = self.in_order.popitem(last=False)
+            if first is not receive:
+                overtaken.append(first)
+        return overtaken
+
+    def through_before(self, id_: int) -> list[Receiving]:
+        """Opened ones that the sender was through with when it gave this id; each is told once."""
+        through = [each for each in self.flowing.values() if each.id != id_]
+        through = [each for each in through if each.id is not None and is_newer(id_, each.id)]
+        for receive in through:
+            self.tail_is_due(receive)
+        return through
+
+    def tail_is_due(self, receive: Receiving) -> None:
+        """All of it was sent once."""
+        receive.tail_due = True
+        self.flowing.pop(receive.handle, None)
 
     def receive_of(self, id_: int, key: Key) -> Receiving | None:
         """The receive that the sender's message `id_` fills, or will."""
@@ -133,20 +165,27 @@ class PeerWork:
 
     def has_begun(self, key: Key) -> bool:
         """Whether a message of this key is open; its sender has one of a key at a time."""
-        return any(receive.key == key for receive in self.opened.values())
+        return key in self.begun
 
-    def forget_receive(self, handle: int) -> None:
+    def forget_receive(self, handle: int) -> Receiving | None:
         """A receive is over."""
         receive = self.receives.pop(handle, None)
         if receive is not None:
             self._forget_name(receive)
+        return receive
 
     def _forget_name(self, receive: Receiving) -> None:
         """By key or by id, unless it names another one already."""
-        if self.unopened.get(receive.key) is receive:
-            del self.unopened[receive.key]
-        if receive.id is not None and self.opened.get(receive.id) is receive:
-            del self.opened[receive.id]
+        handle, key = receive.handle, receive.key
+        if self.unopened.get(key) is receive:
+            del self.unopened[key]
+            self.in_order.pop(handle, None)
+        if receive.id is not None:
+            self.flowing.pop(handle, None)
+            if self.begun.get(key) is receive:
+                del self.begun[key]
+            if self.opened.get(receive.id) is receive:
+                del self.opened[receive.id]
 
     def end(self, id_: int, status: ibv_wc_status) -> None:
         """Remember what became of the sender's message `id_`."""

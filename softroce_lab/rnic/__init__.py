@@ -5,14 +5,18 @@ The enums are in `softroce_lab.rnic.enums`, in C spelling. Striped messages are 
 """
 
 from softroce_lab.rnic import enums
-from softroce_lab.rnic.addr import AH, GID, GRH_BYTES, AHAttr, GlobalRoute
-from softroce_lab.rnic.cq import CQ, WC
-from softroce_lab.rnic.device import Context
+from softroce_lab.rnic.addr import AH, GRH_BYTES, AHAttr, GlobalRoute
+from softroce_lab.rnic.attributes import DeviceAttr, PortAttr
+from softroce_lab.rnic.cq import CQ, WC, CompChannel, ModerateCQ, ModifyCQAttr
+from softroce_lab.rnic.device import AsyncEvent, Context, Device, get_device_list
 from softroce_lab.rnic.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from softroce_lab.rnic.gid import GID, GIDEntry
 from softroce_lab.rnic.message import MessageEndpoint, Peer
 from softroce_lab.rnic.mr import MR
 from softroce_lab.rnic.pd import PD
-from softroce_lab.rnic.qp import QP, QPAttr, QPCap, QPInitAttr
+from softroce_lab.rnic.qp import QP
+from softroce_lab.rnic.qp_attr import QPAttr, QPCap, QPInitAttr
+from softroce_lab.rnic.srq import SRQ, SrqAttr, SrqInitAttr
 from softroce_lab.rnic.wr import SGE, RecvWR, SendWR
 
 __all__ = [
@@ -24,12 +28,21 @@ __all__ = [
     "PD",
     "QP",
     "SGE",
+    "SRQ",
     "WC",
     "AHAttr",
+    "AsyncEvent",
+    "CompChannel",
     "Context",
+    "Device",
+    "DeviceAttr",
+    "GIDEntry",
     "GlobalRoute",
     "MessageEndpoint",
+    "ModerateCQ",
+    "ModifyCQAttr",
     "Peer",
+    "PortAttr",
     "PyverbsError",
     "PyverbsRDMAError",
     "PyverbsUserError",
@@ -38,5 +51,8 @@ __all__ = [
     "QPInitAttr",
     "RecvWR",
     "SendWR",
+    "SrqAttr",
+    "SrqInitAttr",
     "enums",
+    "get_device_list",
 ]

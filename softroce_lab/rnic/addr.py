@@ -1,74 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Addresses: GIDs, routes and address handles, as far as UD has them."""
+"""Addresses: routes and address handles, as RoCEv2 has them; GIDs are in `gid`."""
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import errno
-import ipaddress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from softroce_lab.rnic.base import Closable, table
+from softroce_lab import _native
+from softroce_lab.rnic.base import Closable, ask, expect, expect_unsigned, table
 from softroce_lab.rnic.errors import PyverbsRDMAError, PyverbsUserError
+from softroce_lab.rnic.gid import GID
+from softroce_lab.rnic.pd import PD
 
 if TYPE_CHECKING:
+    from softroce_lab._native import AddressVector
     from softroce_lab.rnic.cq import WC
-    from softroce_lab.rnic.pd import PD
+
+__all__ = ["AH", "GID", "GRH_BYTES", "AHAttr", "GlobalRoute"]
 
 GRH_BYTES = 40
 """Head of every UD receive buffer (IBA 11.4.1.2)."""
 
 _IPV4_AT = 20  # in the GRH area
-
-
-class GID:
-    """A global identifier: an IPv6 address, for RoCEv2 over IPv4 one of ::ffff:0:0/96."""
-
-    def __init__(self, val: str | None = None) -> None:
-        try:
-            self._address = ipaddress.IPv6Address("::" if val is None else val)
-        except ValueError as error:
-            raise PyverbsUserError(f"Failed to parse GID {val!r}: {error}") from error
-
-    @classmethod
-    def of_address(cls, address: int) -> Self:
-        """The GID of a RoCEv2 port with this IP address (annex A17.4.5).
-
-        Numbers mean what they mean to `ipaddress.ip_address`: below 2**32 an IPv4 address.
-        """
-        ip = ipaddress.ip_address(address)
-        return cls(f"::ffff:{ip}" if ip.version == 4 else str(ip))
-
-    @property
-    def gid(self) -> str:
-        """Eight words of four digits."""
-        return str(self)
-
-    @property
-    def ipv4(self) -> int | None:
-        """The IPv4 address that is mapped, if one is."""
-        mapped = self._address.ipv4_mapped
-        return None if mapped is None else int(mapped)
-
-    @property
-    def address(self) -> int:
-        """The IP address, as `of_address` takes it."""
-        return int(self._address) if self.ipv4 is None else self.ipv4
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GID) and self._address == other._address
-
-    def __hash__(self) -> int:
-        return hash(self._address)
-
-    def __str__(self) -> str:
-        return self._address.exploded
+_ECN_CAPABLE = 2  # traffic class of those who ask for none, RFC 3168
 
 
 @dataclasses.dataclass
 class GlobalRoute:
-    """Where to, by GID. TTL and traffic class of the lab's packets are fixed."""
+    """Where to, by GID.
+
+    The hop limit that packets leave with is 64, whatever is said here: for RoCE the host knows the
+    route, as Linux has it too. No traffic class means 2, that of ECN-capable packets.
+    """
 
     dgid: GID
     flow_label: int = 0
@@ -95,10 +59,41 @@ class AHAttr:
     def __post_init__(self) -> None:
         if self.is_global and self.gr is None:
             raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
+        if self.gr is not None:
+            expect("gr", self.gr, GlobalRoute)
 
     def __str__(self) -> str:
         rows = [(field, value) for field, value in vars(self).items() if field != "gr"]
         return table(rows, "  ") + (str(self.gr) if self.gr else "")
+
+
+def address_vector(attr: AHAttr, next_hop_mac: int, failure: str) -> AddressVector:
+    """What the RNIC is told; EINVAL, if it is no address of RoCE through port 1."""
+    expect("ah_attr", attr, AHAttr)
+    route = attr.gr
+    if not attr.is_global or route is None or attr.port_num != 1:
+        raise PyverbsRDMAError(failure, errno.EINVAL, hint="RoCE needs is_global=1, through port 1")
+    expect("dgid", route.dgid, GID)
+    expect_unsigned("hop_limit", route.hop_limit, 8)
+    vector = _native.AddressVector()
+    vector.destination = route.dgid.address
+    vector.mac = next_hop_mac
+    vector.flow_label = expect_unsigned("flow_label", route.flow_label, 32) & 0xFFFFF
+    vector.sgid_index = expect_unsigned("sgid_index", route.sgid_index, 8)
+    vector.traffic_class = expect_unsigned("traffic_class", route.traffic_class, 8) or _ECN_CAPABLE
+    return vector
+
+
+def ah_attr(vector: AddressVector) -> AHAttr:
+    """What the RNIC was told."""
+    route = GlobalRoute(
+        GID.of_address(vector.destination),
+        vector.flow_label,
+        vector.sgid_index,
+        vector.hop_limit,
+        vector.traffic_class,
+    )
+    return AHAttr(is_global=1, gr=route)
 
 
 class AH(Closable):
@@ -115,34 +110,49 @@ class AH(Closable):
         grh: int | None = None,
         port_num: int = 1,
     ) -> None:
-        if (attr is None) == (wc is None or grh is None):
+        failure = "Failed to create AH"
+        expect("pd", pd, PD)
+        pd.check_open(failure)
+        if (wc is None) != (grh is None) or (attr is None) == (wc is None):
             raise PyverbsUserError("an AH is made of attr, or of wc and grh")
-        gid = _source_gid(grh) if attr is None and grh is not None else _destination_gid(attr)
-        own = pd.ctx.query_gid(1, 0)
-        if (gid.ipv4 is None) != (own.ipv4 is None) or port_num != 1:
-            raise PyverbsRDMAError(
-                "Failed to create AH",
-                errno.EINVAL,
-                hint="port 1 reaches GIDs of its own IP version",
-            )
-        self.ip = gid.address
-        self.mac = pd.ctx.next_hop_mac
+        if grh is not None:
+            expect("port_num", port_num, int)
+            back = AHAttr(is_global=1, port_num=port_num, gr=_way_back(pd, grh))
+        self.vector = address_vector(attr or back, pd.ctx.next_hop_mac, failure)
+        gids = ask(failure, pd.ctx.endpoint.gids)
+        index = self.vector.sgid_index
+        if index >= len(gids) or _is_ipv4(gids[index]) != _is_ipv4(self.vector.destination):
+            hint = "the GID at sgid_index is of the destination's IP version"
+            raise PyverbsRDMAError(failure, errno.EINVAL, hint=hint)
         super().__init__(pd)
         self.pd = pd
 
     def __str__(self) -> str:
-        return "AH\n" + table([("dgid", GID.of_address(self.ip))])
+        return "AH\n" + table([("dgid", GID.of_address(self.vector.destination))])
 
 
-def _destination_gid(attr: AHAttr | None) -> GID:
-    if attr is None or not attr.is_global or attr.gr is None or attr.port_num != 1:
-        raise PyverbsRDMAError("Failed to create AH", errno.EINVAL, hint="RoCE needs is_global=1")
-    return attr.gr.dgid
+def _is_ipv4(address: int) -> bool:
+    return GID.of_address(address).ipv4 is not None
 
 
-def _source_gid(grh: int) -> GID:
-    """The IP header takes the place of the GRH; IPv4's its second half (annex A17.4.5.2)."""
-    area = ctypes.string_at(grh, GRH_BYTES)
+def _way_back(pd: PD, grh: int) -> GlobalRoute:
+    """To the source, from the GID it was sent to."""
+    area = ask("Failed to create AH", _native.read_memory, expect_unsigned("grh", grh, 64), 40)
+    source, destination = grh_gids(area)
+    gids = [GID.of_address(gid) for gid in pd.ctx.endpoint.gids()]
+    if destination not in gids:
+        raise PyverbsRDMAError("Failed to create AH", errno.EINVAL, hint="there is no GRH of ours")
+    return GlobalRoute(source, sgid_index=gids.index(destination))
+
+
+def grh_gids(area: bytes) -> tuple[GID, GID]:
+    """Source and destination of a datagram, by the GRH area of its receive buffer.
+
+    The IP header takes the place of the GRH; IPv4's its second half (annex A17.4.5.2).
+    """
     if area[0] >> 4 == 6:
-        return GID.of_address(int.from_bytes(area[8:24], "big"))
-    return GID.of_address(int.from_bytes(area[_IPV4_AT + 12 : _IPV4_AT + 16], "big"))
+        addresses = area[8:24], area[24:40]
+    else:
+        addresses = area[_IPV4_AT + 12 : _IPV4_AT + 16], area[_IPV4_AT + 16 : _IPV4_AT + 20]
+    source, destination = (GID.of_address(int.from_bytes(each, "big")) for each in addresses)
+    return source, destination

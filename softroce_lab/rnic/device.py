@@ -3,18 +3,80 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import errno
 import itertools
+import os
+import time
+import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softroce_lab.rnic.addr import GID
-from softroce_lab.rnic.base import Closable, table
-from softroce_lab.rnic.errors import PyverbsRDMAError
+from softroce_lab import _native
+from softroce_lab.rnic.attributes import DeviceAttr, PortAttr, device_attr, port_attr
+from softroce_lab.rnic.base import Closable, ask, deadline, expect, expect_unsigned, table
+from softroce_lab.rnic.enums import (
+    IBV_EVENT_CQ_ERR,
+    IBV_EVENT_SRQ_LIMIT_REACHED,
+    ibv_event_type,
+)
+from softroce_lab.rnic.errors import PyverbsRDMAError, PyverbsUserError
+from softroce_lab.rnic.gid import GID, GIDEntry
+from softroce_lab.telemetry.event_log import VARIABLE, EventLog
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
+    from softroce_lab.rnic.cq import CQ
+    from softroce_lab.rnic.qp import QP
+    from softroce_lab.rnic.srq import SRQ
 
+WAIT_S = 60.0
+"""How long what waits for an event waits, unless it is told."""
+
+DEFAULT_PKEY = 0xFFFF
+"""Full membership of the default partition (IBA 10.9.2)."""
+
+_PORT = 1
+_NAP_S = 0.002  # between looks for asynchronous events
+
+_named: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
 _pd_numbers = itertools.count(1)  # 0 is for those who use an endpoint without verbs
+
+
+class AsyncEvent:
+    """What happened while nobody asked, and to which QP, CQ or SRQ."""
+
+    def __init__(self, event_type: ibv_event_type, element: QP | CQ | SRQ) -> None:
+        self.event_type = event_type
+        self.element = element
+
+    def ack(self) -> None:
+        """Nothing waits for it: objects can be closed while events of theirs are not seen."""
+
+    def __str__(self) -> str:
+        return table([("Event type", self.event_type.name), ("Element", type(self.element))])
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device that is open in this process, as `get_device_list` tells."""
+
+    name: bytes
+    node_type: int = 1  # IBV_NODE_CA
+    transport_type: int = 0  # IBV_TRANSPORT_IB
+    guid: int = 0
+
+    def __str__(self) -> str:
+        return f"Device {self.name.decode()}, node type CA, transport type IB"
+
+
+def get_device_list() -> list[Device]:
+    """The devices that `Context(name=...)` finds: those that somebody of this process opened."""
+    return [
+        Device(name.encode(), guid=context.query_device().node_guid)
+        for name, context in sorted(_named.items())
+    ]
 
 
 class Context(Closable):
@@ -22,26 +84,149 @@ class Context(Closable):
 
     The endpoint stays its owner's: closing the context closes what was made of it, and leaves the
     endpoint running. The fabric is routed, so that all that leaves goes to one `next_hop_mac`.
+    With a `name` and no endpoint it is that of the open context of this name.
     """
 
-    def __init__(self, endpoint: Endpoint, *, next_hop_mac: int = 0) -> None:
+    num_comp_vectors = 1
+
+    def __init__(
+        self,
+        endpoint: Endpoint | None = None,
+        *,
+        name: str | None = None,
+        next_hop_mac: int = 0,
+        event_log: Path | str | None = None,
+    ) -> None:
+        if name is not None:
+            expect("name", name, str)
+        if endpoint is None:
+            endpoint, next_hop_mac = _found(name)
+        elif event_log is None:
+            event_log = os.environ.get(VARIABLE)  # once an endpoint
+        expect("endpoint", endpoint, _native.Endpoint)
+        self.next_hop_mac = expect_unsigned("next_hop_mac", next_hop_mac, 48)
         super().__init__()
         self.endpoint = endpoint
-        self.next_hop_mac = next_hop_mac
+        self.name = name
+        named = {} if name is None else {"host": name}
+        self._log = EventLog(endpoint, event_log, **named) if event_log else None
+        if name is not None:
+            _named.setdefault(name, self)
         self._messages_user: Closable | None = None
+        self._qps: weakref.WeakValueDictionary[int, QP] = weakref.WeakValueDictionary()
+        self._srqs: weakref.WeakValueDictionary[int, SRQ] = weakref.WeakValueDictionary()
+        self._events: collections.deque[AsyncEvent] = collections.deque()
+
+    def _release(self) -> None:
+        if self.name is not None and _named.get(self.name) is self:
+            del _named[self.name]
+        if self._log is not None:
+            self._log.close()
 
     @property
     def completion_fd(self) -> int:
         """Readable after completions were pushed (a `Host` only)."""
         return int(self.endpoint.completion_fd)
 
+    # ---------------------------------------------------------------- queries
+
+    def query_device(self) -> DeviceAttr:
+        """What the RNIC offers at most."""
+        self.check_open("Failed to query device")
+        return device_attr(self.endpoint)
+
+    def query_port(self, port_num: int) -> PortAttr:
+        """State and sizes of the port."""
+        failure = f"Failed to query port {port_num}"
+        self._check_port(failure, port_num)
+        return ask(failure, port_attr, self.endpoint)
+
     def query_gid(self, port_num: int, index: int) -> GID:
-        """The port's GID: its IP address, IPv4 mapped (annex A17.4.5)."""
-        if (port_num, index) != (1, 0):
-            raise PyverbsRDMAError(
-                "Failed to query gid", errno.EINVAL, hint="port 1 has GID 0 only"
-            )
-        return GID.of_address(self.endpoint.address)
+        """A GID of the port: an IP address, if IPv4 a mapped one (annex A17.4.5)."""
+        failure = f"Failed to query gid {index} of port {port_num}"
+        self._check_port(failure, port_num)
+        expect("index", index, int)
+        gids = ask(failure, self.endpoint.gids)
+        if not 0 <= index < len(gids):
+            raise PyverbsRDMAError(failure, errno.EINVAL, hint=f"the port has {len(gids)} GIDs")
+        return GID.of_address(gids[index])
+
+    def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> GIDEntry:
+        """A GID with what belongs to it."""
+        expect("flags", flags, int)
+        return GIDEntry(self.query_gid(port_num, gid_index), gid_index, port_num)
+
+    def query_gid_table(self, max_entries: int = 128, flags: int = 0) -> list[GIDEntry]:
+        """All GIDs, at most so many."""
+        failure = "Failed to query gid table"
+        self.check_open(failure)
+        expect_unsigned("max_entries", max_entries, 64)
+        expect("flags", flags, int)
+        gids = ask(failure, self.endpoint.gids)[:max_entries]
+        return [GIDEntry(GID.of_address(gid), index, _PORT) for index, gid in enumerate(gids)]
+
+    def query_pkey(self, port_num: int, index: int) -> int:
+        """The port's one P_Key."""
+        failure = f"Failed to query pkey {index} of port {port_num}"
+        self._check_port(failure, port_num)
+        if index != 0:
+            raise PyverbsRDMAError(failure, errno.EINVAL, hint="the port has P_Key 0 only")
+        return DEFAULT_PKEY
+
+    def add_gid(self, gid: GID) -> int:
+        """Give the port another address; returns its index in the table. The lab's own verb."""
+        failure = "Failed to add gid"
+        self.check_open(failure)
+        expect("gid", gid, GID)
+        return int(ask(failure, self.endpoint.add_gid, gid.address))
+
+    def _check_port(self, failure: str, port_num: int) -> None:
+        self.check_open(failure)
+        expect("port_num", port_num, int)
+        if port_num != _PORT:
+            raise PyverbsRDMAError(failure, errno.EINVAL, hint="there is port 1")
+
+    # ---------------------------------------------------------------- asynchronous events
+
+    def get_async_event(self, timeout_s: float = WAIT_S) -> AsyncEvent:
+        """The oldest event of an object of this context; ETIMEDOUT, if none comes in time.
+
+        Of several contexts of one endpoint, one is to ask for events.
+        """
+        failure = "Failed to get async event"
+        until = deadline(timeout_s)
+        while True:
+            self.check_open(failure)
+            for kind, number in ask(failure, self.endpoint.take_async_events):
+                self._take_event(ibv_event_type(kind), number)
+            if self._events:
+                return self._events.popleft()
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise PyverbsRDMAError(failure, errno.ETIMEDOUT)
+            time.sleep(min(_NAP_S, left_s))
+
+    def _take_event(self, kind: ibv_event_type, number: int) -> None:
+        """Events of what is closed or not ours are nobody's."""
+        element: QP | CQ | SRQ | None
+        if kind == IBV_EVENT_SRQ_LIMIT_REACHED:
+            element = self._srqs.get(number)
+        else:
+            element = self._qps.get(number)
+            if element is not None and kind == IBV_EVENT_CQ_ERR:
+                element = element.overrun_cq()
+        if element is not None and not element.closed:
+            self._events.append(AsyncEvent(kind, element))
+
+    def know_qp(self, qp: QP) -> None:
+        """Tell events of this queue pair."""
+        self._qps[qp.qp_num] = qp
+
+    def know_srq(self, srq: SRQ) -> None:
+        """Tell events of this shared receive queue."""
+        self._srqs[srq.number] = srq
+
+    # ---------------------------------------------------------------- the lab's own
 
     def new_pd_number(self) -> int:
         """What tells a protection domain from all others."""
@@ -54,4 +239,14 @@ class Context(Closable):
         self._messages_user = user
 
     def __str__(self) -> str:
-        return "Context\n" + table([("GID", self.query_gid(1, 0)), ("ports", 1)])
+        return "Context\n" + table([("GID", self.query_gid(_PORT, 0)), ("ports", _PORT)])
+
+
+def _found(name: str | None) -> tuple[Endpoint, int]:
+    """The endpoint of the open context of this name, and its next hop."""
+    if name is None:
+        raise PyverbsUserError("Device name must be provided")
+    if (known := _named.get(name)) is None:
+        names = ", ".join(sorted(_named)) or "none"
+        raise PyverbsRDMAError(f"Failed to find device {name}", hint=f"open here: {names}")
+    return known.endpoint, known.next_hop_mac

@@ -13,10 +13,13 @@ class PyverbsError(LabError):
 
 
 class PyverbsRDMAError(PyverbsError):
-    """A verb was refused; `error_code` is the errno value of its C function."""
+    """A verb was refused; `error_code` is the errno value of its C function, if it has one."""
 
-    def __init__(self, msg: str, error_code: int, *, hint: str | None = None) -> None:
-        super().__init__(f"{msg}. Errno: {error_code}, {os.strerror(error_code)}", hint=hint)
+    def __init__(self, msg: str, error_code: int = -1, *, hint: str | None = None) -> None:
+        known = error_code != -1
+        super().__init__(
+            f"{msg}. Errno: {error_code}, {os.strerror(error_code)}" if known else msg, hint=hint
+        )
         self.error_code = error_code
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from softroce_lab.rnic.base import Closable, table
+from softroce_lab.rnic.base import Closable, expect, table
 from softroce_lab.rnic.device import Context
 
 
@@ -13,6 +13,8 @@ class PD(Closable):
     close_rank = 0
 
     def __init__(self, creator: Context) -> None:
+        expect("creator", creator, Context)
+        creator.check_open("Failed to allocate PD")
         super().__init__(creator)
         self.ctx = creator
         self.handle = creator.new_pd_number()

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reads the files of softroce-monitor: drop records and captured packets (xdp/lab_records.h).
+"""Reads the drop records of softroce-monitor (xdp/lab_records.h).
 
-The files grow while the lab is up; what is read is what was there when it was opened. Times are
+The file grows while the lab is up; what is read is what was there when it was opened. Times are
 CLOCK_MONOTONIC, in nanoseconds.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +17,6 @@ import numpy.typing as npt
 from softroce_lab.errors import RunError
 
 EFFECTS = {1: "drop", 2: "corrupt", 4: "duplicate", 8: "reorder"}  # enum lab_effect
-DONE = {2: "corrupted", 4: "duplicated", 8: "reordered"}  # a packet that was not dropped
 EFFECT_DROP, EFFECT_DOWN = 1, 16
 
 KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
@@ -48,21 +45,6 @@ DROP = np.dtype(
 Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
 
 _HEADER = struct.Struct("=8sII")
-_CAPTURE = struct.Struct("=QIIIIII")
-_PASSED = 0xFFFFFFFF
-_CHUNK_BYTES = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CapturedPacket:
-    """A packet at the point where the fate of a directed link was decided."""
-
-    time_ns: int
-    directed_link: int
-    rule_id: int | None  # the rule that dropped it; None: it passed
-    effects: int  # bits of EFFECTS; `data` is as it was before
-    length: int  # bytes of the frame
-    data: bytes  # its first bytes
 
 
 def _check_header(head: bytes, magic: bytes, record_bytes: int, path: Path) -> None:
@@ -84,22 +66,3 @@ def read_drops(path: Path, *, since_ns: int = 0, until_ns: int | None = None) ->
     if until_ns is not None:
         wanted &= records["time_ns"] < until_ns
     return records[wanted]
-
-
-def read_captures(
-    path: Path, *, since_ns: int = 0, until_ns: int | None = None
-) -> Iterator[CapturedPacket]:
-    """The captured packets of since_ns <= time < until_ns, in the order of the ring buffer.
-
-    RunError if the file is another one.
-    """
-    with path.open("rb", buffering=_CHUNK_BYTES) as file:
-        _check_header(file.read(_HEADER.size), b"LABCAPT2", _CAPTURE.size, path)
-        while len(head := file.read(_CAPTURE.size)) == _CAPTURE.size:
-            time_ns, directed_link, fate, length, captured, effects, _ = _CAPTURE.unpack(head)
-            data = file.read(captured)
-            if len(data) < captured:  # the monitor is still writing it
-                return
-            if time_ns >= since_ns and (until_ns is None or time_ns < until_ns):
-                rule = None if fate == _PASSED else fate
-                yield CapturedPacket(time_ns, directed_link, rule, effects, length, data)

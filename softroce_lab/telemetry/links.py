@@ -32,7 +32,7 @@ class LinkFigures:
     """A directed link's RoCE frames in one run."""
 
     directed_link: int
-    name: str  # "leaf1->spine1"
+    name: str  # "leaf1->spine1"; "s1:p2->s2:p2" where several links join the two
     sent: int  # onto the link: by a switch after rules and queue, by a host before them
     injected_drops: int  # by rules, and by the link's queue
     received: int  # by the program at the far end

@@ -5,6 +5,7 @@
     messages.parquet  one row a message and transport
     events.parquet    injected drops and the policies' acts, in the order of time
     links.json        figures of every directed link, by transport
+    stats.json        all counters of every host and its queue pairs in the end, by transport
     trace.pcapng      captured packets, with a comment on those that the injector touched
 
 Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
@@ -21,6 +22,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from softroce_lab import __version__
 from softroce_lab.errors import RunError
@@ -53,14 +56,21 @@ class RunDirectory:
         document = {"schema_version": SCHEMA_VERSION, "runs": figures}
         self._write("links.json", json.dumps(document, indent=1) + "\n")
 
+    def stats(self, counters: Mapping[str, Mapping[str, Any]]) -> None:
+        """All counters in the end, by transport and host (docs/telemetry.md)."""
+        document = {"schema_version": SCHEMA_VERSION, "runs": counters}
+        self._write("stats.json", json.dumps(document, indent=1) + "\n")
+
     def table(self, name: str, columns: Mapping[str, Any]) -> None:
-        """Write `<name>.parquet` from equally long columns."""
+        """Write `<name>.parquet` from equally long columns; those of objects hold text."""
         import pyarrow as pa  # late: it takes a third of a second
         import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
         with _writing(path):
-            pq.write_table(pa.table(dict(columns)), path)
+            text = {name: pa.string() for name, each in columns.items() if _is_text(each)}
+            arrays = {name: pa.array(each, text.get(name)) for name, each in columns.items()}
+            pq.write_table(pa.table(arrays), path)
             give_to_user(path)
 
     def _write(self, name: str, text: str) -> None:
@@ -70,6 +80,10 @@ class RunDirectory:
             fresh.write_text(text)
             give_to_user(fresh)
             fresh.replace(path)
+
+
+def _is_text(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind == "O"
 
 
 @contextlib.contextmanager
@@ -109,10 +123,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def give_to_user(path: Path) -> None:
-    """Let a path belong to the user who called sudo, if one did."""
+def give_to_user(path: Path | int) -> None:
+    """Let a path, or an open file, belong to the user who called sudo, if one did."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and uid.isdecimal() and gid.isdecimal():
+    if os.geteuid() != 0 or not (uid.isdecimal() and gid.isdecimal()):
+        return
+    if isinstance(path, int):
+        os.fchown(path, int(uid), int(gid))
+    else:
         os.chown(path, int(uid), int(gid), follow_symlinks=False)
 
 

@@ -12,14 +12,16 @@ from softroce_lab.topology.plan import Plan
 
 
 def with_digest(plan: Plan) -> Plan:
-    """Return `plan` with its digest: SHA-256 over a compact JSON text of all the rest."""
+    """Return `plan` with its digest: SHA-256 over a compact JSON text of the rest.
+
+    Routes follow from nodes and links, and are not in it.
+    """
     digest = hashlib.sha256()
     head = (plan.name, plan.seed, plan.mtu, plan.load_balancing)
     tables = (
         (head,),
         plan.nodes,
         plan.links,
-        ((r.node, r.destination, [port.ifindex for port in r.ports]) for r in plan.routes),
         plan.faults,
     )
     for table in tables:

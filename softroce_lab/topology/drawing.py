@@ -127,7 +127,7 @@ class _Shape:
     @property
     def inner(self) -> range:
         """Columns at which links may end."""
-        edge = 0 if self.node.kind == "host" else 1
+        edge = 0 if self.node.is_host else 1
         return range(self.left + edge, self.left + self.width - edge)
 
     @property
@@ -206,7 +206,7 @@ def _ends(plan: Plan) -> tuple[collections.Counter[str], collections.Counter[str
 
 
 def _width(node: Node, up: int, down: int) -> int:
-    if node.kind == "host":
+    if node.is_host:
         return max(len(node.name), 2 * up - 1)
     return max(len(node.name) + 4, 2 * up + 1, 2 * down + 3)
 
@@ -229,12 +229,12 @@ def _spread(row: Sequence[_Shape], total: int) -> None:
 def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
     """Draw a tier's nodes; the row below them."""
     for shape in row:
-        if shape.node.kind == "host":
+        if shape.node.is_host:
             start = shape.left + (shape.width - len(shape.node.name)) // 2
             canvas.write(top, start, shape.node.name)
         else:
             canvas.box(top, shape.left, shape.width, shape.node.name)
-    return top + max(1 if shape.node.kind == "host" else 3 for shape in row)
+    return top + max(1 if shape.node.is_host else 3 for shape in row)
 
 
 # --- Channels ----------------------------------------------------------------------------------

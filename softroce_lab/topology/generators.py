@@ -17,6 +17,7 @@ from softroce_lab.topology.shapes import (
     DualRail,
     Dumbbell,
     FatTree,
+    Generator,
     LeafSpine,
     ParallelPaths,
     Star,
@@ -28,26 +29,39 @@ LinkClass: TypeAlias = tuple[LinkImpairments, Iterable[Pair]]
 
 
 def expand(graph: Graph) -> Graph:
-    """Return the graph in nodes and links; one that is written so already is returned as it is."""
-    match graph.generator:
-        case Star() as shape:
+    """Return the graph in nodes and links; one that is written so already is returned as it is.
+
+    Of a generator's nodes, `defaults` are the hosts'.
+    """
+    if graph.generator is None:
+        return graph
+    made = _expanded(graph.generator)
+    hosts = NodeSpec(kind=graph.defaults.kind or "host")
+    nodes = {
+        name: hosts if spec and spec.kind == "host" else spec
+        for name, spec in (made.nodes or {}).items()
+    }
+    return made.model_copy(update={"nodes": nodes, "defaults": graph.defaults})
+
+
+def _expanded(shape: Generator) -> Graph:
+    match shape:
+        case Star():
             return _star(shape)
-        case Dumbbell() as shape:
+        case Dumbbell():
             return _dumbbell(shape)
-        case ParallelPaths() as shape:
+        case ParallelPaths():
             return _parallel_paths(shape)
-        case LeafSpine() as shape:
+        case LeafSpine():
             return _leaf_spine(shape)
-        case FatTree() as shape:
+        case FatTree():
             return _fat_tree(shape)
-        case Clos() as shape:
+        case Clos():
             return _clos(shape)
-        case TwoSites() as shape:
+        case TwoSites():
             return _two_sites(shape)
-        case DualRail() as shape:
+        case DualRail():
             return _dual_rail(shape)
-        case None:
-            return graph
 
 
 def _star(shape: Star) -> Graph:

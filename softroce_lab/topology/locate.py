@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 
 from softroce_lab.errors import UserError
+from softroce_lab.faults.targets import QUOTE
 from softroce_lab.topology.plan import Half, Node, Plan, Port
 from softroce_lab.topology.validation import did_you_mean, listed
 
@@ -27,12 +28,8 @@ def node(plan: Plan, name: str) -> Node:
         return plan.node(name)
     except KeyError:
         known = [each.name for each in plan.nodes]
-        hint = _QUOTE if name.endswith("-") else did_you_mean(name, known)
+        hint = QUOTE if name.endswith("-") else did_you_mean(name, known)
         raise UserError(f"{plan.name} has no node {name}", hint=hint) from None
-
-
-# A shell takes the > of an arrow for a redirection, and leaves `h1-` of h1->leaf1.
-_QUOTE = "quote a link, for the shell's sake: 'h1->leaf1'"
 
 
 def is_link(text: str) -> bool:
@@ -108,7 +105,7 @@ def port(plan: Plan, text: str) -> Port:
 def rail(plan: Plan, text: str, number: int = 1) -> Port:
     """A host's port: `h1` for its rail `number`, counted from 1, or `h1:eth2`. UserError."""
     owner = node(plan, text.partition(":")[0])
-    if owner.kind != "host":
+    if not owner.is_host:
         hosts = ", ".join(host.name for host in plan.hosts[:12])
         raise UserError(f"{owner.name} is a switch, which has no address", hint=f"hosts: {hosts}")
     if ":" in text:

@@ -10,21 +10,31 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
+from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule, LinkImpairments, check_name, name_schema
-from softroce_lab.topology.plan import LoadBalancing, NodeKind
+from softroce_lab.topology.plan import KernelVersion, LoadBalancing, NodeKind
 from softroce_lab.topology.shapes import Generator
-from softroce_lab.topology.validation import Model, editor_schema
+from softroce_lab.topology.validation import KeyedError, Model, editor_schema
 
 MAX_EQUAL_COST_PORTS = 64  # what a route's map entry in the XDP switch holds
 MAX_LAB_NAME = 32
 MAX_NODE_NAME = 31  # with the lab's name and a hyphen it names a namespace: at most 64
 MTU_DEFAULT_BYTES = 2200  # IB path MTU 2048 with all its headers
 MTU_MIN_BYTES = 576
-MTU_MAX_BYTES = 3498  # the largest that XDP on veth takes without multi-buffer
+MTU_MAX_BYTES = 9216  # of Ethernet's jumbo frames; the real clock takes fewer (fabric/lab.py)
 SEED_MAX = 2**64 - 1
+GUEST_CPUS_MAX = 16
+_GUEST_MEMORY_BYTES = range(256 << 20, (64 << 30) + 1)  # with less a guest has no room for rxe
 
 _PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", re.ASCII)
 # Names that the kernel or its sysctl tree takes for something else.
@@ -83,10 +93,33 @@ EndpointField = Annotated[
 ]
 
 
+def _parse_memory(value: object) -> int:
+    if not isinstance(value, str):
+        raise UserError(f"memory {value!r} has no unit", hint="for example 1 GiB")
+    size_bytes = units.parse_bytes(value)
+    if size_bytes not in _GUEST_MEMORY_BYTES:
+        raise UserError(f"memory {value!r} is not between 256 MiB and 64 GiB")
+    return size_bytes
+
+
+def _unquoted(value: object) -> object:
+    """YAML takes 6.1 for a number, which it looks like; as it was written, 6.10 is another one."""
+    return str(value) if isinstance(value, float) else value
+
+
 class NodeSpec(Model):
-    """A node, or the defaults of all nodes."""
+    """A node, or the defaults of all nodes. All but `kind` is a kernel host's."""
 
     kind: NodeKind | None = None
+    kernel: Annotated[KernelVersion, BeforeValidator(_unquoted)] | None = None
+    memory: (
+        Annotated[int, PlainValidator(_parse_memory), WithJsonSchema({"type": "string"})] | None
+    ) = None
+    cpus: Annotated[int, Field(ge=1, le=GUEST_CPUS_MAX)] | None = None
+
+    def guest_keys(self) -> list[str]:
+        """The keys given that only a kernel host has."""
+        return [key for key in ("kernel", "memory", "cpus") if getattr(self, key) is not None]
 
 
 class LinkSpec(LinkImpairments):
@@ -109,6 +142,9 @@ class Graph(Model):
         if explicit == (self.generator is not None):
             what = "both a generator and" if explicit else "neither a generator nor"
             raise UserError(f"the topology has {what} nodes and links", hint="give one of the two")
+        if self.generator is not None and self.defaults.kind == "switch":
+            what = "a generator knows its switches: its defaults are those of the hosts"
+            raise KeyedError("defaults", what, "kind: host or kernel")
         return self
 
 

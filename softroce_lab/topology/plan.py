@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias
 
 from softroce_lab.faults.effects import Fault
 
-NodeKind = Literal["host", "switch"]
+NodeKind = Literal["host", "kernel", "switch"]
+KernelVersion = Literal["6.1", "6.12"]  # of Debian 12 and Debian 13
 LoadBalancing = Literal["flow", "spray", "adaptive"]
 
 IPV6_PREFIX = ipaddress.IPv6Network("fd53:6c61:6200::/96")  # LAB_IPV6_* of xdp/lab_maps.h
@@ -52,8 +53,21 @@ Half: TypeAlias = tuple[int, Port, Port]  # directed link, its transmitting and 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Guest:
+    """The virtual machine that a kernel host is."""
+
+    kernel: KernelVersion
+    memory_bytes: int
+    cpus: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """A host or a switch; each is one network namespace."""
+    """A host or a switch; each is one network namespace.
+
+    A kernel host is a virtual machine at the ports of its namespace; a plain host's soft RNICs
+    live in it.
+    """
 
     index: int
     name: str
@@ -61,6 +75,12 @@ class Node:
     namespace: str  # "<lab>-<node>"
     tier: int  # hops to the nearest host: hosts 0, leaves 1, spines 2
     ports: tuple[Port, ...]  # a host's are its rails, in order
+    guest: Guest | None = None  # of a kernel host
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it has addresses, be it a kernel host or a plain one."""
+        return self.kind != "switch"
 
     @property
     def address(self) -> str | None:
@@ -119,5 +139,15 @@ class Plan:
 
     @property
     def hosts(self) -> tuple[Node, ...]:
-        """The hosts, in the order of the plan."""
+        """The hosts of both kinds, in the order of the plan."""
+        return tuple(node for node in self.nodes if node.is_host)
+
+    @property
+    def plain_hosts(self) -> tuple[Node, ...]:
+        """The hosts that soft RNICs can live in, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "host")
+
+    @property
+    def kernel_hosts(self) -> tuple[Node, ...]:
+        """The hosts that are virtual machines, in the order of the plan."""
+        return tuple(node for node in self.nodes if node.kind == "kernel")

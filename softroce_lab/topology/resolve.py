@@ -21,13 +21,14 @@ from softroce_lab.topology.model import (
     check_lab_name,
     check_seed,
 )
-from softroce_lab.topology.plan import Link, Node, NodeKind, Plan, Port, Route
+from softroce_lab.topology.plan import Guest, Link, Node, NodeKind, Plan, Port, Route
 from softroce_lab.topology.routing import Neighbours
 from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
 from softroce_lab.topology.validation import did_you_mean
 from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
+GUEST_MEMORY_BYTES = 1 << 30
 
 Kinds: TypeAlias = Mapping[str, NodeKind]
 FarEnds: TypeAlias = Mapping[Port, Port]  # a port: the one at the other end of its link
@@ -39,8 +40,11 @@ def resolve(
     *,
     name: str | None = None,
     seed: int | None = None,
+    with_routes: bool = True,
 ) -> Plan:
     """Resolve a topology; `name` and `seed` override the file's.
+
+    Without routes a plan of thousands of hosts is small; the simulator finds its own.
 
     Raises UserError, with the place in `source`, for what contradicts itself or is not connected.
     """
@@ -51,7 +55,7 @@ def resolve(
     links = _links(graph, kinds, source)
     neighbours = routing.neighbours(kinds, links)
     _check_reachable(kinds, neighbours, source)
-    nodes = _nodes(name, kinds, neighbours)
+    nodes = _nodes(name, kinds, neighbours, _guests(graph, kinds, source))
     far_ends = {near: far for link in links for _, near, far in link.halves}
     switches = [name for name, kind in kinds.items() if kind == "switch"]
     among = routing.neighbours(switches, links)  # hosts carry no transit traffic
@@ -63,13 +67,14 @@ def resolve(
         load_balancing=raw.lb,
         nodes=nodes,
         links=links,
-        routes=tuple(_routes(nodes, links, among, source)),
+        routes=tuple(_routes(nodes, links, among, source)) if with_routes else (),
         faults=(),
         digest="",
     )
     on_links = LinkFaults(tuple(graph.links or ()), source)
     plan = arm(plan, on_links, FaultRules(tuple(raw.faults), source))
-    _check_adaptive(plan, source)
+    if with_routes:
+        _check_adaptive(plan, source)
     return plan
 
 
@@ -94,13 +99,42 @@ def _kinds(graph: Graph, source: Source) -> Kinds:
             raise source.error(
                 ("topology", "nodes", name),
                 f"node {name!r} has no kind",
-                hint="kind: host or kind: switch, here or under defaults",
+                hint="kind: host, kernel or switch, here or under defaults",
                 at_key=True,
             )
         kinds[name] = kind
-    if "host" not in kinds.values():
+    if not _hosts(kinds):
         raise source.error(("topology", "nodes"), "the topology has no hosts", at_key=True)
     return kinds
+
+
+def _hosts(kinds: Kinds) -> list[str]:
+    """The nodes that have addresses, in order."""
+    return [name for name, kind in kinds.items() if kind != "switch"]
+
+
+def _guests(graph: Graph, kinds: Kinds, source: Source) -> dict[str, Guest]:
+    """What the kernel hosts run on."""
+    guests: dict[str, Guest] = {}
+    for name, spec in (graph.nodes or {}).items():
+        own = spec or NodeSpec()
+        if kinds[name] == "kernel":
+            specs = (own, graph.defaults)
+            guests[name] = Guest(
+                kernel=next((each.kernel for each in specs if each.kernel), "6.12"),
+                memory_bytes=own.memory or graph.defaults.memory or GUEST_MEMORY_BYTES,
+                cpus=own.cpus or graph.defaults.cpus or 1,
+            )
+        elif keys := own.guest_keys():
+            place = ("topology", "nodes", name, keys[0])
+            what = f"{keys[0]!r} is for kernel hosts, and {name!r} is a {kinds[name]}"
+            raise source.error(place, what, hint="kind: kernel", at_key=True)
+    if not guests and (keys := graph.defaults.guest_keys()):
+        what = f"{keys[0]!r} is for kernel hosts, and there is none"
+        raise source.error(
+            ("topology", "defaults", keys[0]), what, hint="kind: kernel", at_key=True
+        )
+    return guests
 
 
 def _links(graph: Graph, kinds: Kinds, source: Source) -> tuple[Link, ...]:
@@ -125,8 +159,7 @@ class _Addresses:
     """
 
     def __init__(self, kinds: Kinds) -> None:
-        hosts = (name for name, kind in kinds.items() if kind == "host")
-        self._number = {name: number for number, name in enumerate(hosts, 1)}
+        self._number = {name: number for number, name in enumerate(_hosts(kinds), 1)}
         self._rails: collections.Counter[str] = collections.Counter()
 
     def next(self, node: str) -> str | None:
@@ -159,7 +192,7 @@ def _check_endpoints(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: S
             used[end] = i
         if a.node == b.node:
             raise source.error(place, f"the link joins {a.node!r} to itself")
-        if kinds[a.node] == kinds[b.node] == "host":
+        if "switch" not in (kinds[a.node], kinds[b.node]):
             what = f"the link joins two hosts, {a.node!r} and {b.node!r}"
             raise source.error(place, what, hint="put a switch between them")
     _check_rails(ends, kinds, source)
@@ -169,7 +202,7 @@ def _check_rails(ends: Sequence[Sequence[Endpoint]], kinds: Kinds, source: Sourc
     rails: collections.Counter[str] = collections.Counter()
     for i, pair in enumerate(ends):
         for j, end in enumerate(pair):
-            rails[end.node] += kinds[end.node] == "host"
+            rails[end.node] += kinds[end.node] != "switch"
             if rails[end.node] > MAX_RAILS:
                 what = f"host {end.node!r} has more than {MAX_RAILS} links"
                 raise source.error(("topology", "links", i, "endpoints", j), what)
@@ -189,8 +222,10 @@ def _check_reachable(kinds: Kinds, neighbours: Neighbours, source: Source) -> No
             raise source.error(place, what, at_key=True)
 
 
-def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
-    tiers = routing.distances([name for name, kind in kinds.items() if kind == "host"], neighbours)
+def _nodes(
+    lab: str, kinds: Kinds, neighbours: Neighbours, guests: Mapping[str, Guest]
+) -> tuple[Node, ...]:
+    tiers = routing.distances(_hosts(kinds), neighbours)
     return tuple(
         Node(
             index=index,
@@ -199,6 +234,7 @@ def _nodes(lab: str, kinds: Kinds, neighbours: Neighbours) -> tuple[Node, ...]:
             namespace=f"{lab}-{name}",
             tier=tiers[name],
             ports=tuple(port for port, _ in neighbours[name]),
+            guest=guests.get(name),
         )
         for index, (name, kind) in enumerate(kinds.items())
     )
@@ -208,7 +244,7 @@ def _check_rails_meet(
     nodes: Sequence[Node], far_ends: FarEnds, among: Neighbours, source: Source
 ) -> None:
     """The n-th ports of all hosts must reach each other; different rails need not."""
-    hosts = [node for node in nodes if node.kind == "host"]
+    hosts = [node for node in nodes if node.is_host]
     for rail in range(MAX_RAILS):
         ports = [host.ports[rail] for host in hosts if rail < len(host.ports)]
         reached = routing.distances([far_ends[port].node for port in ports[:1]], among)
@@ -224,7 +260,7 @@ def _routes(
     nodes: Sequence[Node], links: Sequence[Link], among: Neighbours, source: Source
 ) -> Iterator[Route]:
     """UserError if a route has too many next hops."""
-    rails = [port for node in nodes if node.kind == "host" for port in node.ports]
+    rails = [port for node in nodes if node.is_host for port in node.ports]
     for rail, route in routing.routes(rails, links, among):
         _check_choice(route.node, rail, route.ports, source)
         yield route

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import collections
 import functools
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from softroce_lab.topology.plan import Link, Plan, Port, Route
 
 Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
+
+
+def salt(seed: int, switch: str) -> int:
+    """A switch's hash key, from stable names: another switch changes no choice of this one."""
+    digest = hashlib.sha256(f"{seed}/ecmp/{switch}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
 
 
 def neighbours(names: Iterable[str], links: Iterable[Link]) -> Neighbours:
@@ -39,7 +46,7 @@ def distances(starts: Sequence[str], among: Neighbours) -> dict[str, int]:
     return found
 
 
-def _next_hops(edge: str, among: Neighbours) -> dict[str, tuple[Port, ...]]:
+def next_hops(edge: str, among: Neighbours) -> dict[str, tuple[Port, ...]]:
     """Ports of every switch that reaches the switch `edge`, one hop nearer to it."""
     hops = distances([edge], among)
     return {
@@ -58,7 +65,7 @@ def routes(
     transit traffic; switches of one plane know no way to the addresses of another.
     """
     far_ends = {near: far for link in links for _, near, far in link.halves}
-    toward = functools.cache(lambda edge: _next_hops(edge, among))
+    toward = functools.cache(lambda edge: next_hops(edge, among))
     for rail in rails:
         if (edge := far_ends.get(rail)) is not None:
             for switch, ports in {**toward(edge.node), edge.node: (edge,)}.items():

@@ -17,8 +17,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.topology.validation import Model
 
-MAX_PORTS = 4000
-MAX_FAT_TREE = 16
+MAX_PORTS = 65_000  # the real clock has fewer: fabric/lab.py
+MAX_FAT_TREE = 32
 MAX_RAILS = 8
 
 _RATIO = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?)(?:\s*:\s*([0-9]{1,4}))?", re.ASCII)

@@ -30,6 +30,7 @@ _STYLE = """
   .down { stroke: #dc2626; stroke-width: 2.5; stroke-dasharray: 5 4; }
   .node { stroke: #334155; stroke-width: 1.2; }
   .host { fill: #e0f2fe; }
+  .kernel { fill: #fef3c7; }
   .switch { fill: #f1f5f9; }
   .name { text-anchor: middle; }
   .label { font-size: 10px; text-anchor: middle; fill: #92400e; stroke: #fff; stroke-width: 3;
@@ -111,7 +112,7 @@ def _places(tiers: Sequence[Sequence[Node]], width: float) -> dict[str, _Point]:
 
 def _node(node: Node, at: _Point) -> str:
     width = _node_width(node)
-    radius = 12 if node.kind == "host" else 3
+    radius = 12 if node.is_host else 3
     addresses = [port.address for port in node.ports if port.address]
     title = "\n".join([f"{node.kind} {node.name}", *addresses])
     return (

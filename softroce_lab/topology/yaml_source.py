@@ -30,6 +30,26 @@ MAX_COMPLAINT = (
     300  # characters: a complaint quotes the file, which may hold a megabyte in one word
 )
 
+
+class Decimal(float):
+    """A number with a point, and how it was written: of a version, 6.1 and 6.10 are two."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Decimal:
+        """Of its text; ValueError if that is no number."""
+        made = super().__new__(cls, text.replace("_", ""))
+        made.text = text
+        return made
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[type[Decimal], tuple[str]]:  # a copy is made of its text, too
+        return Decimal, (self.text,)
+
+
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | int | float | bool | None"
 Place: TypeAlias = tuple[str | int, ...]  # keys and indexes from the top, as pydantic's `loc`
 
@@ -69,6 +89,21 @@ class Source:
     def mark(self, place: Place) -> Mark | None:
         """Where the value at `place` begins, or the nearest value above it that the file has."""
         return self.values.get(self._known(place))
+
+    def below(self, key: str) -> Source:
+        """What the file says at `key`, as if it were a file of its own; there are keys and values.
+
+        Places in it are those of the whole file.
+        """
+        data = self.data[key]
+        if not isinstance(data, dict):
+            raise self.error((key,), f"expected keys and values, found {describe(data)}")
+        keys, values = (
+            {place[1:]: mark for place, mark in marks.items() if place[0:1] == (key,)}
+            for marks in (self.keys, self.values)
+        )
+        keys.pop((), None)
+        return Source(self.file, data, keys, values)
 
     def _known(self, place: Place) -> Place:
         known: Place = ()
@@ -121,8 +156,10 @@ def _decode(content: bytes, file: str) -> str:
 
 
 def _compose(text: str, file: str | None) -> Node | None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False  # an anchor may be set anew: YAML 1.2, section 7.1
     try:
-        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+        return yaml.compose(text)  # type: ignore[no-any-return]
     except RecursionError:
         raise UserError(f"is nested more than {MAX_DEPTH} deep", file=file) from None
     except ReaderError as error:
@@ -225,7 +262,7 @@ def _plain(text: str, kind: str) -> Data:
         if kind == "int" and len(text) <= MAX_DIGITS:
             return int(text.replace("_", ""), 0)
         if kind == "float":
-            return float(text.replace("_", ""))
+            return Decimal(text)
     except ValueError:
         return text
     if kind == "null":

@@ -12,6 +12,7 @@ import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
 
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
 COMMAND = [sys.executable, "-m", "softroce_lab.cli.app"]
 
 
@@ -26,13 +27,12 @@ class CommandLine:
     def start(self, *arguments, **options):
         return subprocess.Popen(
             [*COMMAND, *arguments],
-            cwd=PROJECT_ROOT,
-            env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"},
+            env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT), **PLAIN},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **options,
+            **{"cwd": PROJECT_ROOT, **options},
         )
 
     def run(self, *arguments, **options):

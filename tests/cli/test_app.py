@@ -69,7 +69,7 @@ def test_every_verb_is_available_and_has_help(verb):
 
 
 def test_a_verb_that_is_nearly_known_is_suggested():
-    result = lab("stats")
+    result = lab("stattus")
     assert (result.returncode, result.stdout) == (2, "")
     assert "'status'" in result.stderr
 

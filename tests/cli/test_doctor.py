@@ -8,6 +8,7 @@ def test_a_healthy_machine_in_lines(lab):
 def test_the_same_as_json(lab):
     document = lab.json("doctor")
     assert document["healthy"]
+    assert document["virtual_clock"]
     keys = {"capability", "tried", "found", "required", "why", "without", "how", "detail"}
     assert all(set(each) == keys for each in document["capabilities"])
 
@@ -21,4 +22,5 @@ def test_what_is_missing_says_why_and_how(lab, nobody):
     assert "?        bcc's compiler           not tried" in result.stdout
     assert "ok       the native wire stage" in result.stdout
     assert "CONFIG_" not in result.stdout
+    assert "the virtual clock works" in result.stdout
     assert result.stderr == ""

@@ -16,6 +16,10 @@ TIMELINE = """
 faults:
   - {name: flap, links: "s1<->h2", down: true, at: 1s, for: 1s}
 """
+MORE_TIME = """
+faults:
+  - {name: off, links: "s1<->h1", down: true, at: 3000s}
+"""
 
 
 @pytest.fixture
@@ -74,12 +78,32 @@ def test_a_profile_is_added(up, tmp_path):
     assert "applied already" in again.stderr
 
 
-def test_a_timeline_of_links_that_go_down_is_for_lab_up(up, tmp_path):
+def test_a_timeline_of_links_that_go_down_needs_a_control_plane(up, tmp_path):
     (tmp_path / "flap.yaml").write_text(TIMELINE)
     result = up("apply", str(tmp_path / "flap.yaml"))
     assert result.returncode == 2
-    assert "lab up FILE --faults PROFILE" in result.stderr
+    assert "by the timeline of flap" in result.stderr
+    assert f"lab up FILE --faults {tmp_path / 'flap.yaml'}" in result.stderr
     assert words(up) == []
+
+
+def test_a_lab_with_such_a_timeline_takes_profiles(lab, tmp_path):
+    for name, rules in (("flap", TIMELINE), ("noise", PROFILE), ("more", MORE_TIME)):
+        (tmp_path / f"{name}.yaml").write_text(rules)
+    assert lab.up("--faults", str(tmp_path / "flap.yaml")).returncode == 0
+
+    def apply(name):
+        return lab.run("fault", "apply", str(tmp_path / f"{name}.yaml"), "--lab", lab.name)
+
+    for name in ("noise", "more"):
+        assert apply(name).returncode == 0, apply(name).stderr
+    assert lab.run("fault", "clear", "*", "corrupt", "--lab", lab.name).returncode == 0
+    assert lab.run("fault", "clear", "h1", "down", "--lab", lab.name).returncode == 0
+    end(lab, "routes")
+    assert apply("noise").returncode == 0  # the timeline of others is no hindrance
+    result = apply("more")
+    assert result.returncode == 2
+    assert "by the timeline of off" in result.stderr
 
 
 def test_achieved_stands_beside_requested(lab, up):
@@ -172,20 +196,49 @@ def test_who_is_not_root_is_told_so(lab, up, nobody):
         assert "run it as root" in result.stderr
 
 
+def end(lab, role):
+    """SIGKILL to the lab's process of this role."""
+    processes = lab.json("status", lab.name)["labs"][0]["processes"]
+    (pid,) = (each["pid"] for each in processes if each["role"] == role)
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)
+
+
+def test_a_dead_wire_stage_hides_only_its_own_part(lab, up):
+    up("set", "s1->h2", "loss", "periodic", "2", "delay", "1ms", "rate", "1Gbit")
+    up("set", "s1->h1", "loss", "periodic", "2")
+    end(lab, "wire")
+    lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "4", "-i", "1ms", "-W", "50ms")
+    for arguments in ((), ("s1->h2",)):
+        result = up("show", *arguments)
+        assert result.returncode == 1
+        assert "2 of 4 packets: 50 % of 50 %" in result.stdout
+        assert result.stdout.count("unknown: the wire stage does not answer") == 2
+        for words in ("wire stage died", "frames of s1->h2 are lost", f"lab down {lab.name}"):
+            assert words in result.stderr
+        assert "Traceback" not in result.stderr
+    result = up("show", "--json")
+    document = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert "wire stage died" in document["problem"]["what"]
+    known = {(each["link"], each["word"]): each["achieved"] for each in document["faults"]}
+    assert known["s1->h2", "loss"]["hits"] == 2
+    assert known["s1->h2", "delay"] is known["s1->h2", "rate"] is None
+    unshaped = up("show", "s1->h1", "--json")
+    assert (unshaped.returncode, json.loads(unshaped.stdout)["problem"]) == (0, None)
+
+
 def test_a_dead_wire_stage_is_told_of(lab, up):
     up("set", "s1->h2", "delay", "1ms")
     assert lab.json("status", lab.name)["labs"][0]["damage"] == []
-    processes = lab.json("status", lab.name)["labs"][0]["processes"]
-    (pid,) = (each["pid"] for each in processes if each["role"] == "wire")
-    os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
+    end(lab, "wire")
     (line,) = (text for text in lab.run("status").stdout.splitlines() if lab.name in text)
     assert line.split()[:2] == [lab.name, "damaged"]
     assert "the wire stage is dead" in line
     assert f"lab down {lab.name}" in line
     result = up("set", "s1->h2", "delay", "2ms")
     assert result.returncode == 1
-    assert "wire stage" in result.stderr
+    assert "wire stage died" in result.stderr
     assert "Traceback" not in result.stderr
     assert up("clear").returncode == 0  # what needs no wire stage goes on
     assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0

@@ -34,6 +34,15 @@ def test_a_file_that_is_not_up():
     assert result.stdout.splitlines()[-1].split() == ["h1", "h2", "h3", "h4"]
 
 
+def test_kernel_hosts_are_machines():
+    result = graph("kernel-two")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-2:] == [
+        "k1: Linux 6.12; rxe0 at eth1; 1 GiB, 1 CPU",
+        "k2: Linux 6.1; rxe0 at eth1; 1 GiB, 1 CPU",
+    ]
+
+
 def test_faults_are_marked_and_said(tmp_path):
     file = tmp_path / "f.yaml"
     file.write_text(FAULTED)

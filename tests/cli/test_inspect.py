@@ -73,6 +73,14 @@ def test_a_file_that_is_not_up(lab):
     assert route["ports"] == ["spine1", "spine2"]
 
 
+def test_a_kernel_host_is_a_machine(lab):
+    host = lab.json("inspect", "k2", "--lab", "kernel-two")["node"]["kernel_host"]
+    assert (host["kernel"], host["cpus"], host["memory_bytes"]) == ("6.1", 1, 1 << 30)
+    assert (host["rdma_devices"], host["pid"]) == ({"rxe0": "eth1"}, None)
+    text = lab.run("inspect", "k2", "--lab", "kernel-two").stdout
+    assert "k2: Linux 6.1; rxe0 at eth1; 1 GiB, 1 CPU" in text.splitlines()
+
+
 def test_what_is_not_there(lab):
     lab.up()
     for what in ("h9", "h1->h2", "h1:eth7"):

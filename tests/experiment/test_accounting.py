@@ -7,12 +7,15 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.experiment.accounting import Accounts, Counts, WireCounts
+from softroce_lab.experiment.capturing import links_of
 from softroce_lab.fabric.wire_layout import StageFigures
 from softroce_lab.fabric.xdp_layout import PortCounters
+from tests.topology.conftest import TRUNK
 
 PLAN = topology.load("two-hosts")
 NOTHING = PortCounters(**{field.name: 0 for field in dataclasses.fields(PortCounters)})
 NO_WIRE = WireCounts(StageFigures(*(0,) * len(dataclasses.fields(StageFigures))), {}, {})
+NONE_MISSED = [0] * 2 * len(PLAN.links)
 PORTS = {str(port): port.ifindex for node in PLAN.nodes for port in node.ports}
 H1, S1_TO_H1, S1_TO_H2, H2 = "h1:eth1", *(str(link.b if link.a.node != "s1" else link.a)
                                           for link in PLAN.links), "h2:eth1"  # fmt: skip
@@ -26,7 +29,7 @@ def host(sent=0, received=0, dropped=0, ring_full=0):
     }
 
 
-def accounts(counted, hosts, before=None):
+def accounts(counted, hosts, before=None, missed=NONE_MISSED):
     """Of ports that counted so much, by their names."""
 
     def counters(by_name):
@@ -35,7 +38,8 @@ def accounts(counted, hosts, before=None):
             for name, ifindex in PORTS.items()
         }
 
-    now, then = (Counts(counters(names), NO_WIRE) for names in (counted, before or {}))
+    now = Counts(counters(counted), NO_WIRE, missed)
+    then = Counts(counters(before or {}), NO_WIRE, NONE_MISSED)
     return Accounts(PLAN, now - then, hosts)
 
 
@@ -102,16 +106,19 @@ def test_only_what_was_counted_since_counts():
     assert books.ports()[1].handed == 80
 
 
-@pytest.mark.parametrize(
-    ("name", "port"), [("h1->s1", S1_TO_H1), ("s1->h2", S1_TO_H2)], ids=["uplink", "downlink"]
-)
-def test_lost_records_are_of_the_port_that_decides_fates(name, port):
-    changed = {port: COUNTED[port] | {"drop_log_lost": 2, "capture_lost": 3}}
-    found = links(COUNTED | changed, HOSTS)
-    assert found[name].records_lost == 5
-    ends = set(name.split("->"))  # a host's port decides for both directions, and counts as one
-    others = [link for link in found.values() if set(link.name.split("->")) != ends]
-    assert [link.records_lost for link in others] == [0, 0]
+def test_what_captures_missed_is_of_its_direction():
+    """A switch's port decides for both directions of a host's link."""
+    for directed, near, far in PLAN.halves:
+        missed = [3 * (each == directed) for each in range(2 * len(PLAN.links))]
+        found = accounts(COUNTED, HOSTS, missed=missed).links()
+        lost = {link.name: link.records_lost for link in found if link.records_lost}
+        assert lost == {f"{near.node}->{far.node}": 3}
+
+
+@pytest.mark.parametrize("port", [S1_TO_H1, S1_TO_H2])
+def test_a_lost_record_of_a_drop_counts_once(port):
+    found = links(COUNTED | {port: COUNTED[port] | {"drop_log_lost": 2}}, HOSTS)
+    assert sum(link.records_lost for link in found.values()) == 2
 
 
 def test_a_host_without_a_process_has_sent_nothing():
@@ -124,3 +131,17 @@ def test_of_a_host_without_a_process_nothing_is_missed():
     """Its kernel may send to the RoCE port, too."""
     link = links({S1_TO_H1: {"rx_roce": 7}}, {"h2": host()})["h1->s1"]
     assert (link.sent, link.received, link.emulator_drops) == (7, 7, 0)
+
+
+def test_parallel_links_have_names_of_their_own(tmp_path):
+    file = tmp_path / "trunk.yaml"
+    file.write_text(TRUNK)
+    plan = topology.load(str(file))
+    blank = {port.ifindex: NOTHING for node in plan.nodes for port in node.ports}
+    names = [
+        link.name
+        for link in Accounts(plan, Counts(blank, NO_WIRE, [0] * 2 * len(plan.links)), {}).links()
+    ]
+    assert names[::2] == ["h1->s1", "h2->s2", "s1:p2->s2:p2", "s1:p3->s2:p3"]
+    assert links_of(plan, ["s2:p3->s1:p3"]) == {7: "s2:p3->s1:p3"}
+    assert list(links_of(plan, ["s1->s2"]).values()) == names[4::2]

@@ -11,7 +11,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.experiment import bench_faults, fault_sets
-from softroce_lab.fabric import fault_layout
+from softroce_lab.faults import layout as fault_layout
 from tests.experiment.test_bench import bench, document, holds, positive
 
 FORWARDING = {"random", "gemodel", "named64", "all"}

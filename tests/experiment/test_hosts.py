@@ -49,9 +49,9 @@ def test_killed_peer_ends_in_retry_exc(lab, endless, transport, victim, full):
 def kill_in_mid_transfer(lab, endless, transport, victim):
     both = pair(lab, transport)
     try:
-        hosts.connect(both)
-        for host, role in zip(reversed(both), ("receive", "send"), strict=True):
-            transfer.begin(host, role, endless)
+        hosts.start(both)
+        transfer.prepare(*both, endless)
+        hosts.begin(both)
         both[1].expect("progress")
         os.kill(both[victim].pid, signal.SIGKILL)
         killed = time.monotonic()
@@ -67,9 +67,9 @@ def test_port_has_one_owner(lab):
     both = pair(lab, "csa_ud")
     intruder = hosts.HostHandle(lab, lab.plan.node("h1"), "csa_ud", 0, 7)
     try:
-        hosts.connect(both)
+        hosts.start(both)
         with pytest.raises(RunError, match="h1: the port eth1 is in use") as caught:
-            hosts.start(intruder)
+            hosts.start([intruder])
         assert str(both[0].pid) in str(caught.value)
     finally:
         for host in (*both, intruder):
@@ -80,7 +80,7 @@ def test_unknown_transport_is_the_users(lab):
     host = hosts.HostHandle(lab, lab.plan.node("h1"), "magic", 0, 7)
     try:
         with pytest.raises(UserError, match="unknown transport 'magic'"):
-            hosts.start(host)
+            hosts.start([host])
     finally:
         host.close()
 

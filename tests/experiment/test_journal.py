@@ -8,6 +8,7 @@ import pytest
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.journal import COMPLETION, EVENT, Journal
+from softroce_lab.experiment.messenger import Done
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
     CompleteSend,
@@ -29,12 +30,8 @@ def event(body=b"", key=KEY):
     return types.SimpleNamespace(key=key, body=body)
 
 
-def completion(message, **fields):
-    return types.SimpleNamespace(
-        **{"key": (0, 0, message), "opcode": 128, "status": 0, "byte_len": 1 << 20, "packets": 523,
-           "resent": 1, "duplicates": 2, "posted_ns": 10, "first_ns": 20, "completed_ns": 1 << 40}
-        | fields
-    )  # fmt: skip
+def done(message, kind="receive", status=0, length=1 << 20):
+    return Done(kind, 7, (1, 2, message), status, length, 523, 1, 2, 10, 20, 1 << 40)
 
 
 def saved(journal, tmp_path):
@@ -58,11 +55,11 @@ def test_an_empty_journal_has_its_columns(tmp_path):
 
 def test_completions(tmp_path):
     journal = Journal()
-    journal.complete(completion(5))
-    journal.complete(completion((1 << 32) - 1, opcode=0, status=12, byte_len=(1 << 32) - 1))
+    journal.complete(done(5))
+    journal.complete(done((1 << 32) - 1, "send", 12, (1 << 32) - 1))
     first, last = saved(journal, tmp_path)[0]
-    assert first.tolist() == (5, 128, 0, 1 << 20, 523, 1, 2, 10, 20, 1 << 40)
-    assert last.tolist()[:4] == ((1 << 32) - 1, 0, 12, (1 << 32) - 1)
+    assert first.tolist() == (7, 1, 2, 5, True, 0, 1 << 20, 523, 1, 2, 10, 20, 1 << 40)
+    assert last.tolist()[3:7] == ((1 << 32) - 1, False, 12, (1 << 32) - 1)
 
 
 def body(message):

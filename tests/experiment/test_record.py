@@ -2,7 +2,6 @@
 """Runs into tables: what is in which row and column."""
 
 import json
-import types
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -38,7 +37,7 @@ def completions(*messages):
 
 
 def acts(*times_ns):
-    return np.array([(at, "resend", 7, 3) for at in times_ns], EVENT)
+    return np.array([(at, "resend", 0, 1, 7, 3) for at in times_ns], EVENT)
 
 
 def drops(*times_ns, kind=0):
@@ -47,7 +46,7 @@ def drops(*times_ns, kind=0):
         row["time_ns"], row["directed_link"], row["rule_id"] = at, RULE.directed_link, RULE.rule_id
         row["src"], row["dst"], row["sport"] = 0x0A000001, 0x0A000002, 0xC003
         row["message"], row["index"], row["attempt"], row["kind"] = 4, 55, 1, kind
-        row["psn"], row["qpn"], row["effect"] = 77, 0x11, 1
+        row["psn"], row["qpn"], row["effect"], row["step"] = 77, 0x11, 1, 2
     return rows
 
 
@@ -61,6 +60,7 @@ def transfer_run(transport, *, sent=(), received=(), events=None, dropped=None):
         sent_messages=completions(*sent),
         received_messages=completions(*received),
         events=events or {},
+        stats={"h1": {"counters": {"port_xmit_packets": 12}}},
         recorded=True,
         injections=drops() if dropped is None else dropped,
         links=LINKS,
@@ -78,7 +78,7 @@ def written(tmp_path):
     directory = RunDirectory.create("test", under=tmp_path)
 
     def write(name, *runs):
-        record.write(directory, types.SimpleNamespace(plan=PLAN), runs, False)
+        record.write(directory, runs)
         return pq.read_table(directory.path / f"{name}.parquet").to_pylist()
 
     write.folder = directory.path
@@ -122,6 +122,8 @@ def test_a_drop_names_its_link_rule_and_packet(written):
         "link": name,
         "rule": RULE.rule,
         "packet_kind": "data",
+        "operation": 0,
+        "step": 2,
         "message": 4,
         "index": 55,
         "attempt": 1,
@@ -153,12 +155,20 @@ def test_events_are_in_the_order_of_time_within_a_transport(written):
            (30, "h1", "resend")]  # fmt: skip
     told = [(row["transport"], row["time_ns"], row["source"], row["event"]) for row in rows]
     assert told == [(name, *each) for name in ("csa_ud", "ud_rto") for each in one]
-    assert {row["packets"] for row in rows if row["event"] == "resend"} == {3}
+    assert {(row["step"], row["packets"]) for row in rows if row["event"] == "resend"} == {(1, 3)}
 
 
 def test_a_run_without_events_has_the_columns(written):
     assert written("events", transfer_run("csa_ud")) == []
     assert "directed_link" in (written.folder / "links.json").read_text()
+
+
+def test_last_counters_by_transport_and_host(written):
+    written("messages", transfer_run("csa_ud"), transfer_run("ud_rto"))
+    document = json.loads((written.folder / "stats.json").read_text())
+    assert document["schema_version"] == 1
+    assert set(document["runs"]) == {"csa_ud", "ud_rto"}
+    assert document["runs"]["csa_ud"]["h1"]["counters"] == {"port_xmit_packets": 12}
 
 
 def test_links_by_transport(written):

@@ -2,6 +2,7 @@
 """What a host process is told survives the pipe to it."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -9,12 +10,15 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
-    PeerSettings,
     TransferSettings,
+    WorkloadSettings,
+    packed,
     path_mtu_bytes,
     read_command,
+    unpacked,
 )
 from softroce_lab.topology.model import MTU_DEFAULT_BYTES
+from softroce_lab.workloads.flows import PointToPoint
 
 
 def test_the_window_leaves_room_in_the_receive_ring():
@@ -24,7 +28,16 @@ def test_the_window_leaves_room_in_the_receive_ring():
 
 @pytest.mark.parametrize(
     ("netdev", "path"),
-    [(308, 256), (576, 512), (1500, 1024), (2099, 1024), (2100, 2048), (9000, 2048)],
+    [
+        (308, 256),
+        (576, 512),
+        (1500, 1024),
+        (2099, 1024),
+        (2100, 2048),
+        (4147, 2048),
+        (4148, 4096),
+        (9000, 4096),
+    ],
 )
 def test_the_path_mtu_fits_into_the_links(netdev, path):
     assert path_mtu_bytes(netdev, 4) == path
@@ -61,9 +74,15 @@ def test_a_command_that_is_cut_is_an_error():
         read_command('finish {"journal": ')
 
 
-def test_settings_of_peers_and_transfers_are_arguments():
-    peer = PeerSettings(address=1, mac=2, data_qp=3, recovery_qp=4, qkey=5)
-    assert PeerSettings(**dataclasses.asdict(peer)) == peer
-    transfer = TransferSettings("send", 10, 4, 2, None)
+def test_settings_of_transfers_are_arguments():
+    transfer = TransferSettings("send", 1, 10, 4, 2, None)
     assert TransferSettings(**dataclasses.asdict(transfer)) == transfer
     assert transfer.hash
+
+
+def test_a_workload_survives_the_pipe():
+    workload = PointToPoint((3, 5), 1000, 300)
+    settings = WorkloadSettings(5, packed(workload), 7, 2)
+    told = WorkloadSettings(**json.loads(json.dumps(dataclasses.asdict(settings))))
+    assert unpacked(told.workload) == workload
+    assert (told.host, told.seed, told.depth) == (5, 7, 2)

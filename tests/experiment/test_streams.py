@@ -3,15 +3,15 @@
 
 import hashlib
 import os
-import types
 
 import pytest
 
 from softroce_lab.errors import RdmaError, RunError, ibv_wc_status
+from softroce_lab.experiment.messenger import Done
 from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.experiment.streams import Receiver, Sender
-from softroce_lab.workloads.transfer import Transfer
-from tests.recovery.pair_rig import SECOND_NS, PairRig
+from tests.experiment.cable import Cable
+from tests.recovery.pair_rig import SECOND_NS, threshold
 
 MESSAGE = 10_000
 
@@ -19,45 +19,38 @@ MESSAGE = 10_000
 class Streams:
     """A sender on side 0 and a receiver on side 1."""
 
-    def __init__(self, folder, data, *, depth=2, hash_=True, save=True, loss=0.0):
+    def __init__(self, folder, data, *, depth=2, hash_=True, save=True, loss=0.0, via="csa_ud"):
         self.source, self.target = folder / "source", folder / "target"
         self.source.write_bytes(data)
-        self.rig = PairRig("csa_ud", arena_bytes=64)
-        for cable in self.rig.cables:
-            cable.loss, cable.delay_ns = int(loss * 2**64), 100_000
-        work = Transfer(len(data), MESSAGE)
-        hosts = [side.endpoint for side in self.rig.sides]
-        paths = (str(self.source), str(self.target) if save else None)
-        settings = [
-            TransferSettings(role, len(data), MESSAGE, depth, path, hash_)
-            for role, path in zip(("send", "receive"), paths, strict=True)
-        ]
-        self.sender = Sender(hosts[0], 0, work, settings[0])
-        self.receiver = Receiver(hosts[1], 0, work, settings[1])
+        self.cable = Cable(via, [task.memory for task in self._tasks(data, depth, hash_, save)])
+        for which in (0, 1):
+            self.cable.pair.cable(which).loss = threshold(loss)
 
-    @property
-    def both(self):
-        return (self.sender, self.receiver)
+    def _tasks(self, data, depth, hash_, save):
+        sides = (("send", 1, self.source), ("receive", 0, self.target if save else None))
+        settings = [
+            TransferSettings(role, peer, len(data), MESSAGE, depth, path and str(path), hash_)
+            for role, peer, path in sides
+        ]
+        self.both = self.sender, self.receiver = Sender(settings[0]), Receiver(settings[1])
+        return self.both
 
     def run(self):
         """Until both are done, or 10 s have passed."""
-        until_ns = self.rig.now_ns + 10 * SECOND_NS
         with self.sender, self.receiver:
-            self.receiver.begin()
-            self.sender.begin()
-            while not all(stream.finished for stream in self.both):
-                assert self.rig.step(until_ns), "unfinished"
-                for side, stream in zip(self.rig.sides, self.both, strict=True):
-                    done, side.completions = side.completions, []
-                    for completion in done:
-                        stream.complete(completion)
+            for task, end in zip(self.both, self.cable.messengers, strict=True):
+                task.prepare(end)
+            for task in self.both:
+                task.begin(0)
+            self.cable.drive(self.both, 10 * SECOND_NS)
 
 
+@pytest.mark.parametrize("via", ["csa_ud", "rc"])
 @pytest.mark.parametrize("depth", [1, 2, 7])
 @pytest.mark.parametrize("size", [0, 1, MESSAGE - 1, MESSAGE, MESSAGE + 1, 12 * MESSAGE + 5])
-def test_every_size_arrives(tmp_path, size, depth):
+def test_every_size_arrives(tmp_path, size, depth, via):
     data = os.urandom(size)
-    streams = Streams(tmp_path, data, depth=depth)
+    streams = Streams(tmp_path, data, depth=depth, via=via)
     streams.run()
     assert streams.target.read_bytes() == data
     for stream in streams.both:
@@ -71,7 +64,7 @@ def test_what_is_lost_on_the_way_is_repeated_and_the_order_kept(tmp_path):
     streams.run()
     assert streams.target.read_bytes() == data
     assert streams.receiver.digest() == streams.sender.digest()
-    assert streams.rig.counters(0)["tx_resent"] > 0
+    assert streams.cable.pair.side(0).counters()["tx_resent"] > 0
 
 
 def test_received_bytes_need_not_be_kept_nor_hashed(tmp_path):
@@ -96,22 +89,20 @@ def test_a_file_that_becomes_shorter_ends_the_transfer(tmp_path):
         streams.run()
 
 
-def test_a_sender_needs_a_file(tmp_path):
-    streams = Streams(tmp_path, b"data")
-    settings = TransferSettings("send", 4, MESSAGE, 2, None)
+def test_a_sender_needs_a_file():
     with pytest.raises(RunError, match="needs a file"):
-        Sender(streams.rig.sides[0].endpoint, 0, Transfer(4, MESSAGE), settings)
+        Sender(TransferSettings("send", 1, 4, MESSAGE, 2, None))
 
 
-def completion(number, *, status=0, length=MESSAGE):
-    return types.SimpleNamespace(wr_id=number, status=int(status), byte_len=length)
+def done(number, *, status=0, length=MESSAGE):
+    return Done("send", 0, (0, 0, number), int(status), length, 1, 0, 0, 0, 0, 0)
 
 
-def test_a_work_request_that_failed_ends_the_transfer(tmp_path):
+def test_a_message_that_failed_ends_the_transfer(tmp_path):
     streams = Streams(tmp_path, bytes(3 * MESSAGE))
     for stream in streams.both:
         with pytest.raises(RdmaError) as caught:
-            stream.complete(completion(1, status=ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
+            stream.complete(done(1, status=ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
         assert caught.value.status == ibv_wc_status.IBV_WC_RETRY_EXC_ERR
         assert stream.done_bytes == 0
 
@@ -119,4 +110,4 @@ def test_a_work_request_that_failed_ends_the_transfer(tmp_path):
 def test_a_message_of_another_length_ends_the_transfer(tmp_path):
     streams = Streams(tmp_path, bytes(3 * MESSAGE))
     with pytest.raises(RunError, match="message 1 is 9999 bytes long"):
-        streams.receiver.complete(completion(1, length=MESSAGE - 1))
+        streams.receiver.complete(done(1, length=MESSAGE - 1))

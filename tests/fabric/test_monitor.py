@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""softroce-monitor with real rings: drop records and captures reach their files, all of them."""
+"""softroce-monitor with real rings: drop records reach their file, all of them.
+
+Captures: test_capture.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from softroce_lab.errors import RunError
 from softroce_lab.fabric import monitor, syscalls
 from softroce_lab.faults.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.paths import TOPOLOGIES
-from softroce_lab.telemetry.drops import KIND_NONE, read_captures, read_drops
+from softroce_lab.telemetry.drops import KIND_NONE, read_drops
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
@@ -57,7 +60,7 @@ def rig(shared_rig, tmp_path) -> Rig:
     shared_rig.refresh()
     with monitoring(shared_rig, tmp_path):  # takes away what an earlier test left in the rings
         monitor.sync(tmp_path, TIMEOUT_S)
-    for name in (monitor.DROPS, monitor.CAPTURE, monitor.SOCKET):
+    for name in (monitor.DROPS, monitor.SOCKET):
         (tmp_path / name).unlink(missing_ok=True)
     return shared_rig
 
@@ -71,14 +74,13 @@ def cut(link: int, rule_id: int = 3) -> Fault:
 
 
 def send(rig: Rig, count: int, **fields: int) -> None:
-    with listening(rig, "h3"), rig.tap("h1") as sender:
-        for index in range(count):
-            header = lab_header(index=index, **fields)
-            psn, sport = 0xABC000 + index, 0xC003
-            sender.send(
-                roce(rig.address("h1"), rig.address("h3"), sport=sport, psn=psn, lab=header)
-            )
-        rig.settle()
+    ends = rig.address("h1"), rig.address("h3")
+    frames = [
+        roce(*ends, sport=0xC003, psn=0xABC000 + index, lab=lab_header(index=index, **fields))
+        for index in range(count)
+    ]
+    with listening(rig, "h3"):
+        rig.carry("h1", "h3", frames)
 
 
 def test_a_drop_record_says_what_was_lost_where_when_and_why(rig, tmp_path):
@@ -138,65 +140,6 @@ def test_reading_a_span_of_time(rig, tmp_path):
         assert len(read_drops(path, since_ns=middle_ns, until_ns=middle_ns)) == 0
 
 
-def test_a_capture_shows_passed_and_dropped_packets_as_they_are_on_the_link(rig, tmp_path):
-    leaf_up = [link for link, near, far in directed_links(rig.plan.links)
-               if near.node.startswith("leaf") and far.node.startswith("spine")]  # fmt: skip
-    half = RandomLoss(2**63)
-    rig.xdp.set_faults([Fault("half", 9, link, "identity", 77, half) for link in leaf_up])
-    for link in leaf_up:
-        rig.xdp.capture(link, 90)
-    with monitoring(rig, tmp_path):
-        send(rig, 60)
-        monitor.sync(tmp_path, TIMEOUT_S)
-        drops = read_drops(tmp_path / monitor.DROPS)
-        packets = list(read_captures(tmp_path / monitor.CAPTURE))
-    ours = [packet for packet in packets if packet.data[42:44] != b""]
-    assert len(ours) == 60
-    assert {packet.rule_id for packet in ours} == {None, 9}
-    assert sum(packet.rule_id == 9 for packet in ours) == len(drops)
-    assert {len(packet.data) for packet in ours} == {90}
-    assert {packet.length for packet in ours} == {len(roce("10.0.0.1", "10.0.0.2"))}
-    macs = {near.mac for link, near, _ in directed_links(rig.plan.links) if link in leaf_up}
-    assert {packet.data[6:12].hex(":") for packet in ours} <= macs
-    assert {packet.data[22] for packet in ours} == {63}
-
-
-def test_capture_ends_when_told_to(rig, tmp_path):
-    link = uplink(rig)
-    rig.xdp.capture(link)
-    send(rig, 2)
-    rig.xdp.capture(link, 0)
-    send(rig, 2)
-    with monitoring(rig, tmp_path):
-        monitor.sync(tmp_path, TIMEOUT_S)
-    assert len(list(read_captures(tmp_path / monitor.CAPTURE))) == 2
-
-
-def test_whole_frames_can_be_captured(rig, tmp_path):
-    rig.xdp.capture(uplink(rig), 4096)
-    frame = roce(rig.address("h1"), rig.address("h3"), size=2000)
-    with monitoring(rig, tmp_path), rig.tap("h1") as sender, listening(rig, "h3"):
-        sender.send(frame)
-        rig.settle()
-        monitor.sync(tmp_path, TIMEOUT_S)
-    (packet,) = read_captures(tmp_path / monitor.CAPTURE)
-    assert packet.data == frame
-
-
-def test_a_capture_that_nobody_drains_is_counted(rig, tmp_path):
-    rig.xdp.capture(uplink(rig), 4096)
-    frame = roce(rig.address("h1"), rig.address("h3"), size=2000)
-    with rig.tap("h1") as sender, listening(rig, "h3"):
-        for _ in range(2300):
-            sender.send(frame)
-        rig.settle()
-    with monitoring(rig, tmp_path):
-        monitor.sync(tmp_path, TIMEOUT_S)
-    captured = len(list(read_captures(tmp_path / monitor.CAPTURE)))
-    assert rig.total("capture_lost") > 0
-    assert captured + rig.total("capture_lost") == 2300
-
-
 def test_a_drop_that_nobody_drains_is_counted(rig, tmp_path):
     rig.xdp.set_faults([cut(uplink(rig))])
     send(rig, 17_000)  # 56 bytes and a header of 8 each, into 1 MiB
@@ -208,24 +151,16 @@ def test_a_drop_that_nobody_drains_is_counted(rig, tmp_path):
     assert len(drops) + rig.total("drop_log_lost") == 17_000
 
 
-def test_files_take_a_quarter_of_a_small_file_system_and_losses_are_counted(rig, small):
-    link = uplink(rig)
-    rig.xdp.set_faults([cut(link)])
-    rig.xdp.capture(link, 128)
+def test_the_log_takes_a_quarter_of_a_small_file_system_and_losses_are_counted(rig, small):
+    rig.xdp.set_faults([cut(uplink(rig))])
     with monitoring(rig, small):
         monitor.sync(small, TIMEOUT_S)
-        send(rig, 3000)  # 164 KiB of drop records, 445 KiB of captures
+        send(rig, 3000)  # 164 KiB
         done = monitor.sync(small, TIMEOUT_S)
         assert monitor.sync(small, TIMEOUT_S) == done
-    drops = len(read_drops(small / monitor.DROPS))
-    captures = len(list(read_captures(small / monitor.CAPTURE)))
-    assert (drops + done.drops_lost, captures + done.captures_lost) == (3000, 3000)
-    for size, name in (
-        (done.drops_bytes, monitor.DROPS),
-        (done.capture_bytes, monitor.CAPTURE),
-    ):
-        assert size == (small / name).stat().st_size
-        assert 100 << 10 < size <= 128 << 10
+    assert len(read_drops(small / monitor.DROPS)) + done.drops_lost == 3000
+    assert done.drops_bytes == (small / monitor.DROPS).stat().st_size
+    assert 100 << 10 < done.drops_bytes <= 128 << 10
 
 
 def test_a_full_file_system_loses_records_and_not_the_monitor(rig, small):
@@ -285,7 +220,7 @@ def test_an_idle_monitor_sleeps(rig, tmp_path):
 
 def test_sync_is_bounded_when_there_is_no_monitor(tmp_path):
     began = time.monotonic()
-    with pytest.raises(RunError, match="monitor did not drain"):
+    with pytest.raises(RunError, match="monitor did not answer"):
         monitor.sync(tmp_path, 0.2)
     assert time.monotonic() - began < 2
 
@@ -294,7 +229,7 @@ def test_sync_is_bounded_when_the_monitor_hangs(rig, tmp_path):
     with monitoring(rig, tmp_path) as process:
         monitor.sync(tmp_path, TIMEOUT_S)
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(RunError, match="monitor did not drain"):
+        with pytest.raises(RunError, match="monitor did not answer"):
             monitor.sync(tmp_path, 0.2)
 
 

@@ -12,18 +12,20 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pyroute2 import IPRoute
 
 from softroce_lab import _native
 from softroce_lab.errors import LabError
-from softroce_lab.fabric.fault_layout import link_rules
 from softroce_lab.fabric.xdp import XdpFabric, port_configs
 from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.faults.effects import CERTAIN, Fault, FaultKey, RandomLoss
+from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import Plan, Route
+from tests.fabric import xdp_rig
 from tests.fabric.xdp_rig import (
-    BURST,
+    BATCH,
     TOKEN,
     Rig,
     checksum,
@@ -92,17 +94,17 @@ def never(link: int, number: int = 0) -> Fault:
 def send_messages(rig: Rig, count: int, *, attempt: int = 0, paths: int = 8) -> set[int]:
     """Send packets 0 ... count-1 of a message from h1 to h3; the indexes that arrive."""
     src, dst = rig.address("h1"), rig.address("h3")
-    arrived = set()
-    with listening(rig, "h3"), rig.tap("h1") as sender, rig.tap("h3") as receiver:
-        for begin in range(0, count, BURST):
-            for index in range(begin, min(begin + BURST, count)):
-                header = lab_header(operation=3, step=4, message=5, index=index, attempt=attempt)
-                sender.send(roce(src, dst, sport=0xC000 + index % paths, psn=index, lab=header))
-            rig.settle()
-            arrived |= {
-                struct.unpack_from("!I", frame, 62 + 16)[0] for frame in receiver.received()
-            }
-    return arrived
+    headers = (
+        lab_header(operation=3, step=4, message=5, index=index, attempt=attempt)
+        for index in range(count)
+    )
+    frames = [
+        roce(src, dst, sport=0xC000 + index % paths, psn=index, lab=header)
+        for index, header in enumerate(headers)
+    ]
+    with listening(rig, "h3"):
+        arrived = rig.carry("h1", "h3", frames)
+    return {struct.unpack_from("!I", frame, 62 + 16)[0] for frame in arrived}
 
 
 def expected_arrivals(rig: Rig, threshold: int, count: int, attempt: int = 0) -> set[int]:
@@ -251,10 +253,7 @@ def test_flows_take_the_port_that_the_header_chooses(rig):
         ].ifindex
         for sport in range(0xC000, 0xC000 + 100)
     )
-    with rig.tap("h1") as sender:
-        for sport in range(0xC000, 0xC000 + 100):
-            sender.send(roce(src, dst, sport=sport))
-    rig.settle()
+    rig.carry("h1", "h3", [roce(src, dst, sport=sport) for sport in range(0xC000, 0xC000 + 100)])
     counters = rig.counters()
     assert {i: counters[i].tx_roce for i in expected} == expected
     assert len(expected) == 2
@@ -336,10 +335,8 @@ def test_spray_uses_every_path_for_one_flow(tmp_path):
     plan = loader.load(TOPOLOGIES / "leaf-spine.yaml")
     rig = Rig(dataclasses.replace(plan, load_balancing="spray"), "generic", tmp_path)
     try:
-        with rig.tap("h1") as sender:
-            for psn in range(400):
-                sender.send(roce(rig.address("h1"), rig.address("h3"), psn=psn))
-        rig.settle()
+        ends = rig.address("h1"), rig.address("h3")
+        rig.carry("h1", "h3", [roce(*ends, psn=psn) for psn in range(400)])
         spines = [node for node in plan.nodes if node.tier == 2]
         counters = rig.counters()
         received = [sum(counters[p.ifindex].rx_roce for p in spine.ports) for spine in spines]
@@ -408,10 +405,26 @@ def test_no_loss_at_threshold_zero_and_no_survivor_at_certainty(rig):
     assert len(send_messages(rig, 100)) == 100
 
 
+def test_a_frame_that_the_machine_lost_is_not_taken_for_one_that_a_rule_took(tmp_path, monkeypatch):
+    """The rig's own way to send: what makes tests of losses able to fail."""
+    monkeypatch.setattr(xdp_rig, "PATIENCE_S", 0.3)
+    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path)
+    frames = [roce(rig.address("h1"), rig.address("h2"), psn=psn) for psn in range(BATCH + 1)]
+    try:
+        rig.xdp.set_faults([certain(uplink(rig.plan, "h1"))])
+        assert rig.carry("h1", "h2", frames) == []
+        rig.xdp.clear_faults()
+        with rig.enter("h2"), IPRoute() as ip:
+            ip.link("set", index=rig.plan.node("h2").ports[0].ifindex, state="down")
+        with pytest.raises(AssertionError, match=r"lost by the machine.*s1:p2->h2:eth1': 20"):
+            rig.carry("h1", "h2", frames)
+    finally:
+        rig.close()
+
+
 def test_the_first_rule_that_hits_takes_the_drop(rig):
     link = uplink(rig.plan, "h1")
     rig.xdp.set_faults([never(link), certain(link, "second", 41), certain(link, "third", 42)])
-    rig.xdp.capture(link)
     assert send_messages(rig, 5) == set()
     assert rig.total("injected_rx") == 5
 

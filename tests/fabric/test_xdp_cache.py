@@ -50,6 +50,33 @@ def test_damage_is_seen(folder, damage):
     assert xdp_cache.recall("name") is None
 
 
+def test_what_was_kept_under_another_name_is_not_taken(folder):
+    xdp_cache.keep("name", IMAGE)
+    shutil.copy(folder / "name", folder / "other")
+    assert xdp_cache.recall("other") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no JSON",
+        b"\xff\xfe",
+        b"17",
+        b"[]",
+        b"[[], [], []]",
+        b'[[[2, "table"]], []]',  # a map's shape with less in it
+        b'[[], [["run", "no hex", []]]]',
+        b'{"maps": [], "programs": []}',
+        b"[" * 5000,
+    ],
+)
+def test_another_format_is_not_taken(folder, data):
+    """A whole file, and ours, but not as we write it now."""
+    xdp_cache.keep("name", IMAGE)
+    (folder / "name").write_bytes(xdp_cache._digest("name", data) + b"\n" + data)
+    assert xdp_cache.recall("name") is None
+
+
 def test_the_oldest_are_forgotten(folder, monkeypatch):
     monkeypatch.setattr(xdp_cache, "_KEPT", 2)
     for second, name in enumerate("abc"):
@@ -80,4 +107,7 @@ def test_the_key_covers_all_that_goes_in(monkeypatch, tmp_path):
     keys.add(key())
     (copy / "fabric.c").write_text("int changed;")
     keys.add(key())
-    assert len(keys) == 8
+    (tmp_path / "format.py").write_text("another format")
+    monkeypatch.setattr(xdp_cache.bpf_image, "__file__", str(tmp_path / "format.py"))
+    keys.add(key())
+    assert len(keys) == 9

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.fabric.fault_layout import link_rules
 from softroce_lab.faults.effects import (
     CERTAIN,
     Blackout,
@@ -32,10 +31,11 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Window,
 )
+from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from softroce_lab.topology.plan import IPV6_PREFIX
-from tests.fabric.xdp_rig import BURST, Rig, directed_links, lab_header, listening, number, roce
+from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
 STREAM = 0x0123456789ABCDEF
 PERCENT = 2**64 // 100
@@ -84,14 +84,9 @@ def data(rig: Rig, n: int, attempt: int = 0) -> bytes:
 
 def send(rig: Rig, frames: list[bytes]) -> list[bytes]:
     """What arrives at h2 of the frames that h1 sends."""
-    arrived = []
-    with listening(rig, "h2"), rig.tap("h1") as sender, rig.tap("h2") as receiver:
-        for begin in range(0, len(frames), BURST):
-            for frame in frames[begin : begin + BURST]:
-                sender.send(frame)
-            rig.settle()
-            arrived += [frame for frame in receiver.received() if len(frame) > HEADERS]
-    return arrived
+    with listening(rig, "h2"):
+        arrived = rig.carry("h1", "h2", frames)
+    return [frame for frame in arrived if len(frame) > HEADERS]
 
 
 def positions(frames: list[bytes]) -> set[int]:

@@ -16,9 +16,8 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.experiment.bare_traffic import HEADERS_BYTES, INDEX_OFFSET
-from softroce_lab.fabric.fault_layout import Hits, link_rules
-from softroce_lab.faults.effects import Effect, Fault, FaultKey
-from softroce_lab.faults.resolve import stream_key
+from softroce_lab.faults.effects import Effect, Fault, FaultKey, stream_key
+from softroce_lab.faults.layout import Hits, link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from softroce_lab.fabric import bpf, bpffs, links, netns
@@ -19,7 +19,10 @@ from softroce_lab.topology.plan import Link, Plan, Port
 TOKEN = 0xFEEDFACE12345678
 ETH_P_ALL = 3
 ROCE_PORT = 4791
-BURST = 100  # frames at once: fewer than a veth's ring holds, on a machine that is slow to empty it
+BATCH = 20  # frames at once: a small part of what any ring or socket on the way holds
+PATIENCE_S = 20.0  # that a batch may be under way, on a machine that is slow
+_SO_RCVBUFFORCE = 33  # above net.core.rmem_max, which many machines have at 208 KiB: 98 pages
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6  # packet(7)
 
 
 def directed_links(links: Iterable[Link]) -> Iterator[tuple[int, Port, Port]]:
@@ -113,10 +116,8 @@ class Rig:
         self._before = self.xdp.counters()
 
     def refresh(self) -> None:
-        """As after `lab up`: no faults, no captures, no probes seen, all counts from zero."""
+        """As after `lab up`: no faults, no probes seen, all counts from zero."""
         self.xdp.clear_faults()
-        for link, _, _ in directed_links(self.plan.links):
-            self.xdp.capture(link, 0)
         seen = bpf.Map.pinned(self.bpffs / "probe_seen")
         for ifindex in self.xdp.probe_seen():
             seen.put(struct.pack("=I", ifindex), bytes(8))
@@ -156,6 +157,60 @@ class Rig:
             time.sleep(0.007)
         raise AssertionError("the fabric does not come to rest")
 
+    def carry(
+        self,
+        source: str,
+        destination: str,
+        frames: Sequence[bytes],
+        at_rest: Callable[[], bool] = lambda: True,
+    ) -> list[bytes]:
+        """What arrives of these frames, each batch sent once the one before is through.
+
+        That is: seen by the program at the end of each link, or counted by the switch that took it
+        away; and `at_rest` holds, which a wire stage must for that. So a frame that is missing was
+        taken by a rule: AssertionError, with the place, if the machine lost one.
+        """
+        arrived = []
+        with self.tap(source) as sender, self.tap(destination) as receiver:
+            before = self.counters()
+            for begin in range(0, len(frames), BATCH):
+                for frame in frames[begin : begin + BATCH]:
+                    sender.send(frame)
+                self._await(source, min(begin + BATCH, len(frames)), before, at_rest)
+                arrived += receiver.received()
+            self.settle()
+            arrived += receiver.received()
+            assert not receiver.dropped(), "the receiver's socket was full"
+        return arrived
+
+    def _await(
+        self,
+        source: str,
+        sent: int,
+        before: Mapping[int, PortCounters],
+        at_rest: Callable[[], bool],
+    ) -> None:
+        """Wait until no frame that was sent since `before` is on a link."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (missing := self._on_links(source, sent, before)) or not at_rest():
+            late = time.monotonic() > deadline
+            assert not late, f"under way for long, or lost by the machine, no rule: {missing}"
+            time.sleep(0.001)
+
+    def _on_links(
+        self, source: str, sent: int, before: Mapping[int, PortCounters]
+    ) -> dict[str, int]:
+        """Frames that entered a link and were not seen at its end, by link."""
+        now = self.counters()
+        found = {}
+        for _, near, far in directed_links(self.plan.links):
+            at_near, at_far = (now[end.ifindex] - before[end.ifindex] for end in (near, far))
+            from_host = self.plan.node(near.node).is_host
+            entered = at_near.tx_packets + (sent if near.node == source else 0)
+            if entered > at_far.rx_packets and (near.node == source or not from_host):
+                found[f"{near}->{far}"] = entered - at_far.rx_packets
+        return found
+
     def counters(self) -> dict[int, PortCounters]:
         """What every port counted since the last refresh."""
         return {i: now - self._before[i] for i, now in self.xdp.counters().items()}
@@ -178,7 +233,7 @@ class Tap:
     def __init__(self, rig: Rig, node: str, interface: str) -> None:
         with rig.enter(node):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 24)
             self._socket.bind((interface, ETH_P_ALL))
 
     def __enter__(self) -> Tap:
@@ -189,6 +244,12 @@ class Tap:
 
     def send(self, frame: bytes) -> None:
         self._socket.send(frame)
+
+    def dropped(self) -> int:
+        """Frames that found the socket full, since this was asked last."""
+        size = struct.calcsize("=II")
+        found = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, size)
+        return int(struct.unpack("=II", found)[1])
 
     def received(self) -> list[bytes]:
         """The frames that came in so far; those that went out are left away."""

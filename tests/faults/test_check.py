@@ -82,6 +82,8 @@ WHERE = "leaf1:spine1 -> spine1:leaf1"
         (("delay: 0s", "reorder: 1%"), "3:45: reorder lets packets skip the delay"),
         (("rate: 1Gbit ecn 10 limit 10",),
          f"2:42: ecn on {WHERE} can mark nothing: the queue is full at 10"),
+        (("rate: 1Gbit ecn 11 limit 10",), "2:42: ecn on "),
+        (("rate: 1Gbit limit 1KiB, ecn: 2KiB",), "2:42: ecn on "),
         (("rate: 1Gbit ecn 1000",), "2:42: ecn on "),
         (("rate: 1Gbit ecn 2214kB",), "2:42: ecn on "),
         (("rate: 1Gbit ecn 20kB limit 20kB",),

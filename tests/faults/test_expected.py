@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softroce_lab import _native
-from softroce_lab.fabric.fault_layout import link_rules, rule_hits
 from softroce_lab.faults import expected
 from softroce_lab.faults.effects import (
     CERTAIN,
@@ -28,6 +27,7 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
+from softroce_lab.faults.layout import link_rules, rule_hits
 from tests.xdp.chains import Model
 
 PERCENT = 2**64 // 100

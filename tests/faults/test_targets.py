@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule
-from softroce_lab.faults.targets import LinkPattern
+from softroce_lab.faults.targets import LinkPattern, parse_end_pattern
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import parse
 
@@ -56,3 +56,10 @@ def test_targets_are_checked(text: str, error: str) -> None:
     with pytest.raises(UserError) as caught:
         read(text)
     assert str(caught.value).startswith(f"x.yaml:{error}")
+
+
+@pytest.mark.parametrize(("text", "hint"), [("h1-", "quote a link"), ("h1>", "spine1 or h1:eth2")])
+def test_what_a_shell_leaves_of_an_arrow(text: str, hint: str) -> None:
+    with pytest.raises(UserError, match="is not a pattern") as caught:
+        parse_end_pattern(text)
+    assert hint in str(caught.value.hint)

@@ -6,6 +6,7 @@
 # NAME EXIT_CODE SECONDS.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+export LAB_NO_APT=1 # there is no network; machines within this machine are not tried
 results=/dev/ttyS1
 exec </dev/null
 

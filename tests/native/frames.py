@@ -12,6 +12,8 @@ import struct
 import zlib
 from pathlib import Path
 
+from scapy.utils import RawPcapReader
+
 CAPTURES = Path(__file__).parents[1] / "captures"
 
 ETHERNET, UDP, BTH, DETH, LAB, ICRC = 14, 8, 12, 8, 40, 4
@@ -21,6 +23,12 @@ ROCE_PORT = 4791
 UD_SEND_ONLY = 0x64
 DATA_QP, RECOVERY_QP = 0x11, 0x12
 DATA, CONTROL, REPORT = range(3)
+
+
+def captured(name: str) -> list[bytes]:
+    """The frames of a capture."""
+    with RawPcapReader(str(CAPTURES / f"{name}.pcap")) as reader:
+        return [bytes(data) for data, _ in reader]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +89,17 @@ def layout(frame: bytes) -> Layout:
     return V6 if frame[12:14] == V6.ethertype.to_bytes(2, "big") else V4
 
 
+def covered(frame: bytes) -> bytes:
+    """What the ICRC is the CRC-32 of."""
+    fixed = bytearray(frame[IP_AT:-ICRC])
+    for at, bits in layout(frame).variant.items():
+        fixed[at - IP_AT] |= bits
+    return b"\xff" * 8 + fixed
+
+
 def icrc(frame: bytes) -> int:
     """The ICRC that the last four bytes of the frame should hold, little-endian."""
-    covered = bytearray(frame[IP_AT:-ICRC])
-    for at, bits in layout(frame).variant.items():
-        covered[at - IP_AT] |= bits
-    return zlib.crc32(b"\xff" * 8 + covered)
+    return zlib.crc32(covered(frame))
 
 
 def seal(frame: bytes) -> bytes:

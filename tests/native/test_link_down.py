@@ -47,18 +47,19 @@ def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
     nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
     both = [hosts.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
     try:
-        hosts.connect(both)
-        for host, role in zip(reversed(both), ("receive", "send"), strict=True):
-            transfer.begin(host, role, job)
+        hosts.start(both)
+        transfer.prepare(*both, job)
+        hosts.begin(both)
         both[1].expect("progress")
         set_link(lab, nodes[victim].name, "down")
         before_s = cpu_s(both[victim].pid)
         time.sleep(DOWN_S)
         busy_s = cpu_s(both[victim].pid) - before_s
         set_link(lab, nodes[victim].name, "up")
-        done = [host.expect("done", timeout_s=20) for host in both]
-        assert done[0]["sha256"] == done[1]["sha256"]
+        for host in both:
+            host.expect("done", timeout_s=20)
         figures = [host.finish()[0] for host in both]
+        assert figures[0]["sha256"] == figures[1]["sha256"]
     finally:
         for host in both:
             host.close()

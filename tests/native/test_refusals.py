@@ -132,8 +132,9 @@ PACKET_FIELDS = {
     "rx_wrong_qkey": [{"qkey": QKEY ^ 1}, {"qkey": 0}, {"qkey": QKEY ^ 1 << 31}],
     "rx_unknown_qp": [{"destination_qp": qp} for qp in (0, 1, 0x10, 0x13, 0xFFFFFF)],
     "rx_wrong_pkey": [{"pkey": pkey} for pkey in (0, 0x8000, 0x7FFE, 0x1234)],
-    "rx_bad_opcode": [{"opcode": opcode} for opcode in (0x00, 0x04, 0x11, 0x24, 0x65, 0x81, 0xFF)]
+    "rx_bad_opcode": [{"opcode": opcode} for opcode in (0x00, 0x04, 0x24, 0x65, 0x80, 0xFF)]
     + [{"flags": version} for version in (1, 8, 15)],
+    "rx_bad_payload": [{"opcode": opcode} for opcode in (0x0C, 0x11, 0x14, 0x81)],  # have none
     "rx_not_ours": [{"destination_ip": ADDRESSES[1] + 1}, {"destination_ip": 0xE0000001}],
     "rx_unknown_peer": [
         {"source_ip": ADDRESSES[0] + 7},

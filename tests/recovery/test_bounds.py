@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The bounds of retrying: docs/retry-bounds.md, computed again from the defaults, and measured."""
 
+import dataclasses
 import pathlib
 import re
 
 import numpy as np
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
 from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
@@ -102,7 +104,7 @@ def figures():
 
 
 def printed():
-    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", DOCUMENT.read_text(), re.MULTILINE)
     return {what: value for what, value in rows if value != "value"}
 
 
@@ -161,3 +163,115 @@ def test_a_blackout_that_the_last_question_outlasts_costs_no_work_request(transp
     rig.finish(within_ns=150 * MILLISECOND_NS)
     rig.quiesce()
     rig.check()
+
+
+# ---------------------------------------------------------------- on a fabric of hardware
+
+FABRICS = {  # by the names of the table's columns
+    "R = 12.5 us": (12_500, SECOND_NS),
+    "R = 8 us, B = 1 ms": (8_000, MILLISECOND_NS),
+    "R = 25 ms": (25 * MILLISECOND_NS, SECOND_NS),
+}
+
+
+def intervals_ns(timing):
+    """From one question to the next, as `DatagramPolicy._check_alive` has them."""
+    each = range(timing.fruitless_rounds)
+    return [min(timing.alive_ns << k, timing.alive_most_ns) for k in each]
+
+
+def scaled_figures():
+    """The rows of the table, one figure for each fabric."""
+    columns = []
+    for base_rtt_ns, blackout_ns in FABRICS.values():
+        timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
+        intervals = intervals_ns(timing)
+        least, most = (each + sum(intervals) for each in (timing.alive_ns, timing.alive_most_ns))
+        dead_data = timing.most_attempts * (timing.t_max_ns + timing.alive_ns)
+        columns.append(
+            {
+                "T_min": f"{timing.t_min_ns / 1e3:g} us",
+                "T_max": f"{timing.t_max_ns / 1e6:g} ms",
+                "from the first question to the last": f"{sum(intervals[:-1]) / 1e6:.4g} ms",
+                "from the last sign of life to the error, at least": f"{least / 1e6:.4g} ms",
+                "from the last sign of life to the error, at most": f"{most / 1e6:.4g} ms",
+                "from the first loss on a dead data path to the error, at most": (
+                    f"{dead_data / 1e9:.2g} s"
+                ),
+            }
+        )
+    return {what: [column[what] for column in columns] for what in columns[0]}
+
+
+def test_the_document_prints_what_follows_from_a_base_rtt():
+    text = DOCUMENT.read_text()
+    table = text[text.index(f"| what follows | {' | '.join(FABRICS)} |") :]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE)
+    assert {what: values for what, *values in rows[1:]} == scaled_figures()
+
+
+def test_the_document_names_every_timer_that_a_base_rtt_gives():
+    named = set(re.findall(r"^\| `(\w+_ns)` \|", DOCUMENT.read_text(), re.MULTILINE))
+    base, twice = Timing.for_rtt(100_000_007), Timing.for_rtt(200_000_014)
+    scaled = {name for name in Timing.__slots__ if getattr(base, name) != getattr(twice, name)}
+    assert named == scaled | set(EngineTiming.__slots__)
+
+
+@pytest.mark.parametrize("base_rtt_ns", [1, 8_000, 12_500, MILLISECOND_NS, 500 * MILLISECOND_NS])
+@pytest.mark.parametrize("blackout_ns", [1, 100 * MILLISECOND_NS, SECOND_NS])
+def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
+    timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
+    times = [getattr(timing, name) for name in Timing.__slots__ if name.endswith("_ns")]
+    assert all(isinstance(time, int) and time > 0 for time in times)
+    assert timing.t_min_ns <= timing.first_look_ns <= timing.t_max_ns
+    assert timing.reorder_least_ns <= timing.t_min_ns
+    assert timing.alive_ns >= 2 * base_rtt_ns
+    intervals = intervals_ns(timing)
+    assert sum(intervals[:-1]) >= blackout_ns + base_rtt_ns
+    longest = max(1.06 * (blackout_ns + base_rtt_ns) + 1_000, 240 * base_rtt_ns)
+    assert timing.alive_most_ns + sum(intervals) <= longest
+
+
+@pytest.mark.parametrize("timers", [Timing, EngineTiming])
+def test_on_a_machine_the_slower_of_both_counts(timers):
+    quick, slow = timers.on_machine(8_000), timers.on_machine(50 * MILLISECOND_NS)
+    assert dataclasses.replace(quick, initial_rtt_ns=2 * MILLISECOND_NS) == timers()
+    assert quick.initial_rtt_ns == 2 * MILLISECOND_NS + 8_000
+    fabric = timers.for_rtt(50 * MILLISECOND_NS)
+    assert dataclasses.replace(slow, initial_rtt_ns=fabric.initial_rtt_ns) == fabric
+    assert slow.initial_rtt_ns == 52 * MILLISECOND_NS
+
+
+@pytest.mark.parametrize("make", [Timing.for_rtt, EngineTiming.for_rtt, Timing.on_machine])
+@pytest.mark.parametrize("base_rtt_ns", [0, -1])
+def test_a_fabric_without_a_round_trip_has_no_timers(make, base_rtt_ns):
+    with pytest.raises(ValueError, match="base RTT"):
+        make(base_rtt_ns)
+
+
+def test_the_engines_timers_are_told_to_it():
+    config = _native.MessageConfig()
+    defaults = EngineTiming()
+    for name in EngineTiming.__slots__:
+        assert getattr(config, name) == getattr(defaults, name)
+    EngineTiming.for_rtt(12_500).apply(config)
+    assert (config.initial_rtt_ns, config.report_least_interval_ns) == (12_500, 3_125)
+    assert config.persist_least_ns == 50_000
+
+
+@pytest.mark.parametrize("transport", registry.names())
+def test_a_fast_fabrics_peer_is_given_up_in_its_own_time(transport):
+    base_rtt_ns, blackout_ns = 10_000, MILLISECOND_NS
+    timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
+    rig = PairRig(transport, timing=timing, **dataclasses.asdict(EngineTiming.for_rtt(base_rtt_ns)))
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = 4_800, 170
+    rig.transfer((1, 2, 3), 200 * 2008)
+    rig.step_until(15_000)
+    for cable in rig.cables:
+        cable.down = True
+    rig.step_until(rig.now_ns + blackout_ns)
+    assert rig.sides[0].outstanding
+    assert rig.sides[1].outstanding
+    rig.finish(within_ns=2 * base_rtt_ns * 240)
+    assert {each.statuses()[0] for each in rig.sides} == {RETRY}

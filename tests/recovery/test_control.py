@@ -13,6 +13,8 @@ from softroce_lab.recovery.control import (
     Ack,
     Answer,
     Bitmap,
+    Chunks,
+    Clear,
     Look,
     PacketSet,
     Probe,
@@ -22,7 +24,7 @@ from softroce_lab.recovery.control import (
 )
 
 MTU_ROOM = [256 - 40, 512 - 40, 1024 - 40, 2048 - 40, 4096 - 40]
-U8, U16, U32 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32))
+U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 KEYS = st.tuples(U16, U16, U32)
 
 
@@ -53,6 +55,10 @@ MESSAGES = st.one_of(
     st.builds(Rnr, U32, KEYS),
     st.builds(Refused, U32, KEYS, st.booleans(), U8),
     st.builds(Bitmap, U32, KEYS, st.none() | SETS),
+    st.builds(Chunks, U32, KEYS, U16, st.none() | SETS),
+    st.builds(
+        Clear, U8, U16, U32, U32, U64, st.lists(st.tuples(U32, KEYS, U32), max_size=12).map(tuple)
+    ),
 )
 
 
@@ -85,7 +91,7 @@ def test_a_set_that_fits_is_not_cut(message):
 @given(st.binary(max_size=64))
 @example(b"")
 @example(b"\x00")
-@example(b"\x08" + bytes(40))
+@example(b"\x0a" + bytes(40))
 @example(bytes([1]) + bytes(12) + b"\x01" + bytes(6))  # an id and no set
 def test_any_bytes_are_a_message_or_a_control_error(body):
     try:

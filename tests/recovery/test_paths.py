@@ -18,43 +18,57 @@ def evenly(packets_each, paths=PATHS):
     return np.repeat(np.arange(paths, dtype=np.uint8), packets_each)
 
 
+class Health(PathHealth):
+    """Told of packets one by one, as the engine counts them."""
+
+    def __init__(self, paths, already=0):
+        super().__init__(paths)
+        self.counts = np.full(paths, already, dtype=np.int64)
+        self.note_sent(self.counts)
+        self._sent[:] = 0
+
+    def sent(self, paths):
+        self.counts = (self.counts + np.bincount(paths, minlength=len(self.counts))) % 2**32
+        self.note_sent(self.counts.tolist())
+
+
 def shares_but(*bad):
     return [PROBE_SHARE if path in bad else FULL_SHARE for path in range(PATHS)]
 
 
 def test_all_paths_share_evenly_at_first_and_without_losses():
-    health = PathHealth(PATHS)
+    health = Health(PATHS)
     assert health.shares == ALL_FULL
-    health.note_sent(evenly(100))
+    health.sent(evenly(100))
     assert health.reweigh() is None
 
 
 def test_the_path_that_loses_is_left_and_said_once():
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(100))
+    health = Health(PATHS)
+    health.sent(evenly(100))
     health.note_lost(on(3, 50))
     assert health.reweigh() == shares_but(3) == health.shares
     assert health.reweigh() is None
 
 
 def test_two_paths_that_lose_are_left():
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(100))
+    health = Health(PATHS)
+    health.sent(evenly(100))
     health.note_lost(np.concatenate([on(0, 20), on(7, 90)]))
     assert health.reweigh() == shares_but(0, 7)
 
 
 @pytest.mark.parametrize("losses", [1, 5])
 def test_a_few_losses_are_no_evidence(losses):
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(100))
+    health = Health(PATHS)
+    health.sent(evenly(100))
     health.note_lost(on(3, losses))
     assert health.reweigh() is None
 
 
 def test_what_all_paths_lose_is_no_path_to_blame_for():
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(100))
+    health = Health(PATHS)
+    health.sent(evenly(100))
     health.note_lost(evenly(30))
     assert health.reweigh() is None
     health.note_lost(on(2, 60))  # 90 % where the others lose 30 %: not more than thrice
@@ -62,16 +76,16 @@ def test_what_all_paths_lose_is_no_path_to_blame_for():
 
 
 def test_a_path_is_measured_by_the_others_not_by_none():
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(1000))
+    health = Health(PATHS)
+    health.sent(evenly(1000))
     health.note_lost(evenly(10))
     health.note_lost(on(5, 40))  # 5 % where the others lose 1 %
     assert health.reweigh() == shares_but(5)
 
 
 def test_the_only_path_is_never_left():
-    health = PathHealth(1)
-    health.note_sent(on(0, 1000))
+    health = Health(1)
+    health.sent(on(0, 1000))
     health.note_lost(on(0, 900))
     assert health.reweigh() is None
     assert health.shares == [FULL_SHARE]
@@ -79,7 +93,7 @@ def test_the_only_path_is_never_left():
 
 def test_losses_without_a_record_of_sends_leave_no_path_out_for_all():
     """The record of sends may lag; should every path be suspected, none is."""
-    health = PathHealth(2)
+    health = Health(2)
     health.note_lost(evenly(100, paths=2))
     assert health.reweigh() is None
     assert health.shares == [FULL_SHARE] * 2
@@ -87,27 +101,35 @@ def test_losses_without_a_record_of_sends_leave_no_path_out_for_all():
 
 def test_a_path_that_has_healed_is_used_again():
     """Evidence fades with what is sent; what heals is found by the probing share."""
-    health = PathHealth(PATHS)
-    health.note_sent(evenly(100))
+    health = Health(PATHS)
+    health.sent(evenly(100))
     health.note_lost(on(3, 50))
     assert health.reweigh() == shares_but(3)
     for _ in range(200):
-        health.note_sent(np.repeat(np.arange(PATHS, dtype=np.uint8), health.shares))
+        health.sent(np.repeat(np.arange(PATHS, dtype=np.uint8), health.shares))
     assert health.reweigh() == ALL_FULL
 
 
 def test_a_path_that_stays_grey_stays_left():
-    health = PathHealth(PATHS)
+    health = Health(PATHS)
     for _ in range(500):
         sent = np.repeat(np.arange(PATHS, dtype=np.uint8), health.shares)
-        health.note_sent(sent)
+        health.sent(sent)
         health.note_lost(on(3, int((sent == 3).sum() + 1) // 2))
         health.reweigh()
     assert health.shares == shares_but(3)
 
 
 def test_paths_beyond_those_there_are_count_for_nothing():
-    health = PathHealth(2)
-    health.note_sent(np.array([0, 1, 9], dtype=np.uint8))
+    health = Health(2)
+    health.sent(np.array([0, 1], dtype=np.uint8))
     health.note_lost(np.array([9] * 50, dtype=np.uint8))
     assert health.reweigh() is None
+
+
+def test_the_engines_counts_wrap():
+    health = Health(PATHS, already=2**32 - 50)
+    health.sent(evenly(100))
+    health.note_lost(on(3, 50))
+    assert health.reweigh() == shares_but(3)
+    assert health.suspects

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Completion queues: order, polling, and that they never overrun."""
+"""Completion queues: order, polling, and what happens when one is full."""
 
 import errno
 
@@ -13,12 +13,12 @@ from softroce_lab.rnic import (
     SGE,
     PyverbsRDMAError,
     QPAttr,
-    QPCap,
     QPInitAttr,
     RecvWR,
 )
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
+    IBV_EVENT_CQ_ERR,
     IBV_QP_STATE,
     IBV_QPS_ERR,
     IBV_WC_RECV,
@@ -90,19 +90,20 @@ def test_queue_pairs_may_share_one(context):
     assert [each.qp_num for each in cq.poll(8)[1]] == [qp.qp_num for qp in qps]
 
 
-def test_more_completions_than_asked_for_are_kept(context):
-    """`cqe` is what was asked for: a queue holds what its queue pairs have outstanding."""
-    cq = CQ(context, 1)
-    pd = PD(context)
-    mr = MR(pd, 64, IBV_ACCESS_LOCAL_WRITE)
-    attr = QPInitAttr(scq=cq, rcq=cq, cap=QPCap(max_recv_wr=1000))
-    qp = QP(pd, attr, QPAttr(qkey=QKEY))
-    for wr_id in range(1000):
-        qp.post_recv(RecvWR(wr_id, num_sge=1, sg=[SGE(mr.buf, 64, mr.lkey)]))
-    qp.modify(QPAttr(qp_state=IBV_QPS_ERR), IBV_QP_STATE)
-    count, completions = cq.poll(2000)
-    assert count == 1000
-    assert [each.wr_id for each in completions] == list(range(1000))
+def test_a_queue_that_is_full_is_in_error_and_so_are_its_queue_pairs(pair, contexts):
+    """IBA 11.6.3.1: what does not fit is lost, and nothing completes there any more."""
+    alice, bob = (ud_resources(context) for context in contexts)
+    small = CQ(bob.context, 2)
+    bob.qp = QP(bob.pd, QPInitAttr(scq=bob.cq, rcq=small), QPAttr(qkey=QKEY))
+    for wr_id in range(4):
+        bob.receive(100, wr_id=wr_id)
+        alice.send(bob, 8)
+    run(pair)
+    assert [each.wr_id for each in small.poll(8)[1]] == [0, 1]
+    event = bob.context.get_async_event(0)
+    assert (event.event_type, event.element) == (IBV_EVENT_CQ_ERR, small)
+    assert bob.qp.qp_state == IBV_QPS_ERR
+    assert small.poll(8) == (0, [])
 
 
 def test_completions_outlive_their_queue_pair(pair, talkers):

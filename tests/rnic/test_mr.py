@@ -8,7 +8,16 @@ import mmap
 import numpy as np
 import pytest
 
-from softroce_lab.rnic import MR, PD, SGE, PyverbsRDMAError, PyverbsUserError, RecvWR, SendWR
+from softroce_lab.rnic import (
+    MR,
+    PD,
+    SGE,
+    MessageEndpoint,
+    PyverbsRDMAError,
+    PyverbsUserError,
+    RecvWR,
+    SendWR,
+)
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
@@ -18,7 +27,7 @@ from softroce_lab.rnic.enums import (
     IBV_WC_LOC_PROT_ERR,
     IBV_WC_SUCCESS,
 )
-from tests.rnic.conftest import QKEY, ud_resources
+from tests.rnic.conftest import ADDRESSES, QKEY, ud_resources
 
 MILLISECOND_NS = 1_000_000
 
@@ -178,17 +187,26 @@ def test_a_send_from_outside_a_region_completes_in_error(pair, talkers, name):
     assert pair.totals(0)["sent"] == 0
 
 
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_a_receive_outside_a_region_completes_in_error(pair, talkers, name):
+@pytest.mark.parametrize(
+    ("offset", "lkey_change"),
+    [(16384 - 63, 0), (16384, 0), (-1, 0), (-64, 0), (0, 1), (1 << 40, 0)],
+    ids=["a byte beyond", "at the end", "a byte before", "before", "another key", "far away"],
+)
+def test_a_receive_outside_a_region_completes_in_error(pair, talkers, offset, lkey_change):
+    """Of a datagram that fills it; as rxe has it, only what is touched is looked at."""
     alice, bob = talkers
     before = bytes(bob.mr.array)
-    bob.qp.post_recv(RecvWR(8, num_sge=1, sg=[sge_outside(bob.mr)[name]]))
+    element = SGE(bob.mr.buf + offset, 64, bob.mr.lkey + lkey_change)
+    bob.qp.post_recv(RecvWR(8, num_sge=1, sg=[element]))
     alice.send(bob, 24)
     run(pair)
     _, (completion,) = bob.cq.poll(4)
     assert (completion.wr_id, completion.status) == (8, IBV_WC_LOC_PROT_ERR)
     assert bob.context.endpoint.counters()["rx_ud_bad_recv"] == 1
-    assert bytes(bob.mr.array) == before
+    inside = slice(max(offset, 0), max(offset, 0) + 40)  # the GRH, where it fits
+    after = bytearray(bob.mr.array)
+    after[inside] = before[inside]
+    assert bytes(after) == before
 
 
 def test_the_last_byte_of_a_region_may_be_used(pair, talkers):
@@ -236,24 +254,38 @@ def test_the_key_of_a_region_that_is_gone_is_refused(pair, talkers):
 # ---------------------------------------------------------------- who holds a region
 
 
-def test_a_region_in_use_stays(pair, talkers):
+def test_a_region_may_go_while_receives_name_it(pair, talkers):
+    """What used it ends in error, and nothing is written where it was (IBA 10.6.5.4)."""
     alice, bob = talkers
+    memory = bob.mr.array
     bob.receive(100)
-    refused(errno.EBUSY, bob.mr.close)
-    assert not bob.mr.closed
+    bob.mr.close()
     alice.send(bob, 10)
     run(pair)
-    assert bob.cq.poll()[1][0].status == IBV_WC_SUCCESS
-    bob.mr.close()
-    assert bob.mr.closed
+    assert bob.cq.poll()[1][0].status == IBV_WC_LOC_PROT_ERR
+    assert not memory.any()
 
 
-def test_a_region_of_a_send_that_waits_stays(talkers):
+def test_a_region_may_go_while_sends_name_it(pair, talkers):
     alice, bob = talkers
+    bob.receive(100)
     alice.send(bob, 10)  # the pair does not run
-    refused(errno.EBUSY, alice.mr.close)
-    alice.qp.close()
     alice.mr.close()
+    run(pair)
+    assert alice.cq.poll()[1][0].status == IBV_WC_LOC_PROT_ERR
+    assert bob.cq.poll() == (0, [])
+
+
+def test_a_region_that_a_striped_message_uses_stays(context):
+    pd = PD(context)
+    mr = MR(pd, 4096, IBV_ACCESS_LOCAL_WRITE)
+    with MessageEndpoint(pd, QKEY) as messages:
+        peer = messages.connect(ADDRESSES[1], 0x020000000002, (0x11, 0x12), QKEY)
+        messages.post_recv(1, 0, peer, 64, mr)
+        refused(errno.EBUSY, mr.close)
+        assert not mr.closed
+    mr.close()
+    assert mr.closed
 
 
 def test_closing_a_domain_closes_queue_pairs_before_regions(talkers):
@@ -264,19 +296,33 @@ def test_closing_a_domain_closes_queue_pairs_before_regions(talkers):
     assert bob.mr.closed
 
 
-def test_memory_of_a_forgotten_region_lives_while_it_may_be_written(pair, contexts):
-    """The RNIC writes where a receive says; Python must not have given the bytes to others."""
+def test_a_forgotten_region_is_gone(pair, contexts):
+    """Python gives its memory to others: the RNIC must not write there any more."""
     alice, bob = (ud_resources(context) for context in contexts)
     forgotten = MR(bob.pd, 4096, IBV_ACCESS_LOCAL_WRITE)
     memory, lkey = forgotten.array, forgotten.lkey
     bob.qp.post_recv(RecvWR(num_sge=1, sg=[bob.sge(100, mr=forgotten)]))
     del forgotten
     gc.collect()
-    alice.mr.write(b"late", 4)
     alice.send(bob, 4)
     run(pair)
-    assert bob.cq.poll()[1][0].status == IBV_WC_SUCCESS
-    assert memory[40:44].tobytes() == b"late"
-    MR(bob.pd, 64).close()  # now it can go
+    assert bob.cq.poll()[1][0].status == IBV_WC_LOC_PROT_ERR
+    assert not memory.any()
     with pytest.raises(OSError, match="no such memory region"):
         bob.context.endpoint.deregister_memory(lkey)
+
+
+def test_memory_of_a_forgotten_region_lives_while_a_message_may_write_it(context):
+    pd = PD(context)
+    mr = MR(pd, 4096, IBV_ACCESS_LOCAL_WRITE)
+    lkey = mr.lkey
+    with MessageEndpoint(pd, QKEY) as messages:
+        peer = messages.connect(ADDRESSES[1], 0x020000000002, (0x11, 0x12), QKEY)
+        messages.post_recv(1, 0, peer, 64, mr)
+        del mr
+        gc.collect()
+        with pytest.raises(OSError, match="still use"):
+            context.endpoint.deregister_memory(lkey)
+    MR(pd, 64).close()  # now it can go
+    with pytest.raises(OSError, match="no such memory region"):
+        context.endpoint.deregister_memory(lkey)

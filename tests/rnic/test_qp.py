@@ -41,8 +41,7 @@ from softroce_lab.rnic.enums import (
     IBV_QPS_RTS,
     IBV_QPS_SQD,
     IBV_QPS_SQE,
-    IBV_QPT_RC,
-    IBV_QPT_UC,
+    IBV_QPT_RAW_PACKET,
     IBV_SEND_INLINE,
     IBV_SEND_SIGNALED,
     IBV_WC_GRH,
@@ -52,8 +51,9 @@ from softroce_lab.rnic.enums import (
     IBV_WC_SEND,
     IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
+    IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
-    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV,
 )
 from tests.native.frames import Frame
 from tests.rnic.conftest import ADDRESSES, QKEY, message_config, ud_resources
@@ -91,7 +91,8 @@ MASKS = {
 
 
 def go(qp, state, **fields):
-    qp.modify(attributes(state, **fields), MASKS[state])
+    sends = state == IBV_QPS_RTS and qp.qp_state != IBV_QPS_RTR
+    qp.modify(attributes(state, **fields), IBV_QP_STATE if sends else MASKS[state])
 
 
 @pytest.fixture
@@ -107,21 +108,37 @@ def fresh(pd, context):
 @pytest.mark.parametrize(
     ("changes", "error_code"),
     [
-        ({"qp_type": IBV_QPT_RC}, errno.EOPNOTSUPP),
-        ({"qp_type": IBV_QPT_UC}, errno.EOPNOTSUPP),
+        ({"qp_type": IBV_QPT_RAW_PACKET}, errno.EOPNOTSUPP),
+        ({"qp_type": 77}, errno.EOPNOTSUPP),
         ({"scq": None}, errno.EINVAL),
         ({"rcq": None}, errno.EINVAL),
         ({"cap": QPCap(max_send_wr=16385)}, errno.EINVAL),
-        ({"cap": QPCap(max_recv_wr=-1)}, errno.EINVAL),
-        ({"cap": QPCap(max_send_sge=2)}, errno.EINVAL),
-        ({"cap": QPCap(max_recv_sge=2)}, errno.EINVAL),
-        ({"cap": QPCap(max_inline_data=1)}, errno.EINVAL),
-        ({"srq": object()}, errno.EINVAL),
+        ({"cap": QPCap(max_recv_wr=16385)}, errno.EINVAL),
+        ({"cap": QPCap(max_send_sge=33)}, errno.EINVAL),
+        ({"cap": QPCap(max_recv_sge=33)}, errno.EINVAL),
+        ({"cap": QPCap(max_inline_data=4097)}, errno.EINVAL),
     ],
 )
 def test_what_a_queue_pair_cannot_be_made_of(context, pd, changes, error_code):
     cq = CQ(context, 8)
     refused(error_code, QP, pd, QPInitAttr(**({"scq": cq, "rcq": cq} | changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"cap": QPCap(max_recv_wr=-1)}, OverflowError),
+        ({"cap": QPCap(max_recv_wr=1 << 32)}, OverflowError),
+        ({"cap": 5}, TypeError),
+        ({"srq": object()}, TypeError),
+        ({"scq": "a queue"}, TypeError),
+        ({"qp_type": "RC"}, TypeError),
+    ],
+)
+def test_what_makes_no_sense(context, pd, changes, error):
+    cq = CQ(context, 8)
+    with pytest.raises(error):
+        QP(pd, QPInitAttr(**({"scq": cq, "rcq": cq} | changes)))
 
 
 def test_domain_and_completion_queues_are_of_one_context(contexts):
@@ -303,7 +320,7 @@ def test_of_a_chain_the_one_refused_is_told(fresh, mr, route):
 
 def test_other_operations_are_not_there(talkers):
     alice, bob = talkers
-    for opcode in (IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_IMM):
+    for opcode in (IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_READ, 77):
         refused(errno.EOPNOTSUPP, lambda opcode=opcode: alice.send(bob, 8, opcode=opcode))
 
 
@@ -315,7 +332,7 @@ def test_a_datagram_needs_an_address_of_its_domain(talkers):
     refused(errno.EINVAL, alice.qp.post_send, request)
 
 
-def test_inline_data_is_not_there(talkers):
+def test_inline_data_that_was_not_asked_for_is_not_there(talkers):
     alice, bob = talkers
     flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED
     refused(errno.EINVAL, lambda: alice.send(bob, 8, send_flags=flags))
@@ -495,13 +512,22 @@ def works(pair, alice, bob):
     assert bob.mr.read(4, GRH) == b"fine"
 
 
-@pytest.mark.parametrize("qkey", [0, QKEY + 1, QKEY ^ 1 << 31])
+@pytest.mark.parametrize("qkey", [0, QKEY + 1, QKEY ^ 1 << 30])
 def test_wrong_qkey(pair, talkers, qkey):
     """IBA 9.6.1.4: dropped, and the receive stays."""
     alice, bob = talkers
     bob.receive(100)
     dropped(pair, alice, bob, "rx_wrong_qkey", lambda: alice.send(bob, 8, qkey=qkey))
     works(pair, alice, bob)
+
+
+def test_a_qkey_with_its_top_bit_set_stands_for_the_senders_own(pair, talkers):
+    """IBA 10.2.5: an ordinary program cannot say a privileged one."""
+    alice, bob = talkers
+    bob.receive(100)
+    alice.send(bob, 4, qkey=0x80000000)
+    run(pair)
+    assert [each.status for each in bob.cq.poll(4)[1]] == [IBV_WC_SUCCESS]
 
 
 def test_no_receive_posted(pair, talkers):
@@ -560,7 +586,7 @@ def test_a_queue_pair_that_is_gone(pair, talkers):
     ("fields", "counter"),
     [
         ({"pkey": 0x7FFE}, "rx_wrong_pkey"),
-        ({"opcode": 0x65}, "rx_bad_opcode"),
+        ({"opcode": 0x66}, "rx_bad_opcode"),
         ({"opcode": 0x04}, "rx_bad_opcode"),
         ({"destination_ip": 0x0A000003}, "rx_not_ours"),
         ({"destination_qp": 0xFFFFFF}, "rx_unknown_qp"),

@@ -266,6 +266,16 @@ def test_impairments_may_act_on_one_direction_of_a_class() -> None:
     assert senders == {"leaf1", "leaf2"}
 
 
+def test_defaults_are_those_of_the_hosts() -> None:
+    raw = {
+        "generator": {"kind": "star", "hosts": 2},
+        "defaults": {"kind": "kernel", "kernel": "6.1"},
+    }
+    plan = resolve(TopologyFile.model_validate({"name": "x", "topology": raw}))
+    assert [host.guest and host.guest.kernel for host in plan.hosts] == ["6.1", "6.1"]
+    assert plan.node("s1").kind == "switch"
+
+
 def test_what_is_written_out_stays() -> None:
     graph = Graph(nodes={}, links=list[LinkSpec]())
     assert expand(graph) is graph

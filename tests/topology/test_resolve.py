@@ -13,7 +13,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.fabric import xdp_layout
 from softroce_lab.faults.text import text as fault_text
 from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.topology.plan import Guest, Plan, Port
 from softroce_lab.topology.resolve import resolve
 from softroce_lab.topology.validation import validate
 from softroce_lab.topology.yaml_source import Data, Source, parse
@@ -166,6 +166,23 @@ def test_adaptive_with_a_queue_on_one_of_the_ways() -> None:
     assert plan_of(queued).load_balancing == "adaptive"
 
 
+def test_a_kernel_host_is_a_host_with_a_machine() -> None:
+    text = TWO_HOSTS.replace("h2: {kind: host}", "h2: {kind: kernel, kernel: 6.1, cpus: 2}")
+    plan = plan_of(text.replace("topology:\n", "topology:\n  defaults: {memory: 512MiB}\n"))
+    assert plan.node("h2").guest == Guest("6.1", 512 << 20, 2)
+    assert plan.node("h2").address == "10.0.0.2"
+    assert [host.name for host in plan.hosts] == ["h1", "h2"]
+    assert [host.name for host in plan.plain_hosts] == ["h1"]
+    assert [host.name for host in plan.kernel_hosts] == ["h2"]
+    assert plan.digest != plan_of(TWO_HOSTS).digest
+
+
+def test_a_kernel_host_needs_no_more_than_its_kind() -> None:
+    plan = plan_of(TWO_HOSTS.replace("h2: {kind: host}", "h2: {kind: kernel}"))
+    assert plan.node("h2").guest == Guest("6.12", 1 << 30, 1)
+    assert plan.node("h1").guest is None
+
+
 def test_defaults_give_a_kind() -> None:
     text = TWO_HOSTS.replace("s1: {kind: switch}", "s1:")
     with pytest.raises(UserError, match=r"^x.yaml:6:5: node 's1' has no kind"):
@@ -187,6 +204,12 @@ def test_defaults_give_a_kind() -> None:
         (graph("h1 h2", "h1:a-h2:a"), "7:18: the link joins two hosts, 'h1' and 'h2'"),
         (graph("h1 h2 s1", "h1:a-s1:a"), "5:5: host 'h2' has no link"),
         (graph("h1 s1 s2", "h1:a-s1:a"), "6:5: switch 's2' has no link"),
+        (graph("h1 h2", "h1:a-h2:a").replace("h2: {kind: host}", "h2: {kind: kernel}"),
+         "7:18: the link joins two hosts, 'h1' and 'h2'"),
+        (graph("h1 s1", "h1:a-s1:a").replace("{kind: switch}", "{kind: switch, memory: 1GiB}"),
+         "5:24: 'memory' is for kernel hosts, and 's1' is a switch"),
+        (graph("h1 s1", "h1:a-s1:a").replace("topology:", "topology:\n  defaults: {cpus: 2}"),
+         "3:14: 'cpus' is for kernel hosts, and there is none"),
         (graph("s1 s2", "s1:a-s2:a"), "3:3: the topology has no hosts"),
         (graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a"),
          "5:5: the topology is not connected: no path between 'h1' and 'h2'"),
@@ -205,8 +228,8 @@ def test_contradictions_are_pointed_at(text: str, error: str) -> None:
 
 
 def test_too_many_links() -> None:
-    links = [f"s1:a{i}-s2:b{i}" for i in range(2001)]
-    with pytest.raises(UserError, match=r"^x.yaml:6:3: 2001 links make more than 4000 ports"):
+    links = [f"s1:a{i}-s2:b{i}" for i in range(32501)]
+    with pytest.raises(UserError, match=r"^x.yaml:6:3: 32501 links make more than 65000 ports"):
         plan_of(graph("s1 s2", *links).replace("s1: {kind: switch}", "s1: {kind: host}"))
 
 

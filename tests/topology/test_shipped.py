@@ -19,6 +19,8 @@ PROMISED = {
     "dual-rail": (12, 16, {1: 4, 2: 8}),
     "dumbbell": (10, 9, {1: 56}),
     "fat-tree-k4": (36, 48, {1: 16, 2: 32, 4: 192}),
+    "kernel-peer": (3, 2, {1: 2}),
+    "kernel-two": (4, 3, {1: 6}),
     "leaf-spine": (8, 8, {1: 4, 2: 8}),
     "leaf-spine-adaptive": (10, 12, {1: 4, 4: 8}),
     "parallel-paths": (8, 10, {4: 2}),

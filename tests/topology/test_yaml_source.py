@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """YAML with places: what is read, where it stood, and what is refused."""
 
+import copy
 import os
+import pickle
 import random
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,13 @@ def test_scalars_follow_yaml_1_2() -> None:
         "a": 1, "b": 16, "c": "yes", "d": "1:30", "e": 1.5, "f": None, "g": True, "h": "1",
         "i": "2001-01-01",
     }  # fmt: skip
+
+
+def test_a_number_with_a_point_remembers_how_it_was_written() -> None:
+    written = yaml_source.parse("a: [6.10, 1_0.5]").data["a"]
+    assert written == [6.1, 10.5]
+    assert isinstance(written, list)
+    assert [str(each) for each in written] == ["6.10", "1_0.5"]
 
 
 def test_keys_are_text_as_written() -> None:
@@ -53,6 +63,12 @@ def test_an_error_stays_readable_whatever_it_quotes() -> None:
 
 def test_aliases_are_expanded() -> None:
     assert yaml_source.parse("a: &x [1]\nb: *x\n").data == {"a": [1], "b": [1]}
+
+
+def test_an_anchor_may_be_set_anew_without_a_word() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert yaml_source.parse("a: &x 1\nb: &x 2\nc: *x\n").data == {"a": 1, "b": 2, "c": 2}
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
@@ -199,3 +215,9 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         check=True,
     )
     assert run.stdout == "x.yaml: cannot be read: Permission denied\n"
+
+
+def test_a_number_is_copied_with_its_text():
+    source = yaml_source.parse("version: 6.10")
+    for again in (copy.deepcopy(source), pickle.loads(pickle.dumps(source))):  # noqa: S301
+        assert str(again.data["version"]) == "6.10"

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.fabric.fault_layout import link_rules
 from softroce_lab.faults.effects import (
     CERTAIN,
     Drop,
@@ -25,6 +24,7 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
+from softroce_lab.faults.layout import link_rules
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15

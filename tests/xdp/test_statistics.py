@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.fabric.fault_layout import link_rules
 from softroce_lab.faults import expected
 from softroce_lab.faults.effects import (
     CERTAIN,
@@ -38,8 +37,9 @@ from softroce_lab.faults.effects import (
     Periodic,
     RandomLoss,
     Reorder,
+    stream_key,
 )
-from softroce_lab.faults.resolve import stream_key
+from softroce_lab.faults.layout import link_rules
 from tests.xdp.chains import Counts, Model, bounds
 
 SEEDS = 20

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "../live/perf.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+
+namespace softroce {
+namespace {
+
+using nb::literals::operator""_a;
+
+void bind_config(nb::module_& m) {
+  nb::enum_<PerfVerb>(m, "PerfVerb", "What a perf run does.")
+      .value("SEND", PerfVerb::send)
+      .value("WRITE", PerfVerb::write)
+      .value("READ", PerfVerb::read)
+      .value("ATOMIC", PerfVerb::atomic);
+  nb::class_<PerfQp>(m, "PerfQp", "A queue pair of a perf run, and what it is aimed at.")
+      .def(nb::init<>())
+      .def_rw("number", &PerfQp::number)
+      .def_rw("remote_address", &PerfQp::remote_address)
+      .def_rw("rkey", &PerfQp::rkey)
+      .def_rw("address", &PerfQp::address, "UD")
+      .def_rw("remote_qp", &PerfQp::remote_qp, "UD")
+      .def_rw("remote_qkey", &PerfQp::remote_qkey, "UD");
+  nb::class_<PerfConfig> config(m, "PerfConfig", "One side of a perf run.");
+  config.attr("UNTIL_STOPPED") = PerfConfig::kUntilStopped;
+  config.def(nb::init<>())
+      .def_rw("verb", &PerfConfig::verb)
+      .def_rw("posts", &PerfConfig::posts, "else it only receives")
+      .def_rw("begins", &PerfConfig::begins, "a ping-pong")
+      .def_rw("spins", &PerfConfig::spins)
+      .def_rw("bytes", &PerfConfig::bytes)
+      .def_rw("slots", &PerfConfig::slots, "places of a message in the buffers, used in turn")
+      .def_rw("depth", &PerfConfig::depth)
+      .def_rw("signal_every", &PerfConfig::signal_every)
+      .def_rw("iterations", &PerfConfig::iterations, "per QP; 0: as many as the duration allows")
+      .def_prop_rw(
+          "duration_ns", [](const PerfConfig& c) { return to_ns(c.duration); },
+          [](PerfConfig& c, std::int64_t ns) { c.duration = from_ns(ns); })
+      .def_prop_rw(
+          "patience_ns", [](const PerfConfig& c) { return to_ns(c.patience); },
+          [](PerfConfig& c, std::int64_t ns) { c.patience = from_ns(ns); })
+      .def_rw("receives", &PerfConfig::receives, "posted at a time, per QP")
+      .def_rw("receive_bytes", &PerfConfig::receive_bytes)
+      .def_rw("expected", &PerfConfig::expected, "messages to receive before the end")
+      .def_rw("send_address", &PerfConfig::send_address)
+      .def_rw("receive_address", &PerfConfig::receive_address)
+      .def_rw("lkey", &PerfConfig::lkey)
+      .def_rw("qps", &PerfConfig::qps);
+}
+
+void bind_result(nb::module_& m) {
+  nb::enum_<PerfEnd>(m, "PerfEnd", "How a perf run ended.")
+      .value("RUNNING", PerfEnd::running)
+      .value("DONE", PerfEnd::done)
+      .value("STOPPED", PerfEnd::stopped)
+      .value("FAILED", PerfEnd::failed)
+      .value("REFUSED", PerfEnd::refused)
+      .value("STALLED", PerfEnd::stalled);
+  nb::class_<PerfResult>(m, "PerfResult")
+      .def_ro("end", &PerfResult::end)
+      .def_prop_ro("status", [](const PerfResult& r) { return static_cast<int>(r.status); })
+      .def_ro("error", &PerfResult::error)
+      .def_ro("posted", &PerfResult::posted)
+      .def_ro("completed", &PerfResult::completed)
+      .def_ro("received", &PerfResult::received)
+      .def_prop_ro("began_ns", [](const PerfResult& r) { return to_ns(r.began_at); })
+      .def_prop_ro("ended_ns", [](const PerfResult& r) { return to_ns(r.ended_at); })
+      .def_prop_ro("received_first_ns",
+                   [](const PerfResult& r) { return to_ns(r.received_first_at); })
+      .def_prop_ro("received_last_ns",
+                   [](const PerfResult& r) { return to_ns(r.received_last_at); })
+      .def_prop_ro(
+          "posted_ns", [](const PerfResult& r) { return to_numpy(std::vector(r.posted_ns)); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "completed_ns", [](const PerfResult& r) { return to_numpy(std::vector(r.completed_ns)); },
+          nb::rv_policy::move);
+}
+
+void bind_run(nb::module_& m) {
+  nb::class_<Application>(m, "Application", "A program for the engine's thread.");
+  nb::class_<Perf, Application>(m, "Perf", "A perf run.")
+      .def_static(
+          "stream",
+          [](const PerfConfig& config, CompletionQueue& queue) {
+            return make_perf_stream(config, queue.shared_from_this());
+          },
+          "config"_a, "cq"_a)
+      .def_static(
+          "ping_pong",
+          [](const PerfConfig& config, CompletionQueue& queue) {
+            return make_perf_ping_pong(config, queue.shared_from_this());
+          },
+          "config"_a, "cq"_a)
+      .def(
+          "prepare",
+          [](const std::shared_ptr<Perf>& perf, Endpoint& endpoint) {
+            call_in_engine(endpoint,
+                           [perf](Rnic& rnic, Time now) { return perf->prepare(rnic, now), 0; });
+          },
+          "endpoint"_a, "post the first receives")
+      .def(
+          "turn",
+          [](const std::shared_ptr<Perf>& perf, Endpoint& endpoint) {
+            return call_in_engine(endpoint,
+                                  [perf](Rnic& rnic, Time now) { return perf->turn(rnic, now); });
+          },
+          "endpoint"_a, "one turn, for endpoints that are moved by hand")
+      .def("stop", &Perf::stop, "wait for nobody else")
+      .def(
+          "wait",
+          [](Perf& perf, std::int64_t longest_ns) {
+            return perf.wait(std::chrono::nanoseconds(longest_ns));
+          },
+          "longest_ns"_a, nb::call_guard<nb::gil_scoped_release>(), "whether it is over")
+      .def(
+          "wait_posts",
+          [](Perf& perf, std::int64_t longest_ns) {
+            return perf.wait_posts(std::chrono::nanoseconds(longest_ns));
+          },
+          "longest_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "whether its own requests have ended")
+      .def("result", &Perf::result, "final once it is over");
+}
+
+}  // namespace
+
+void bind_perf(nb::module_& m) {
+  bind_config(m);
+  bind_result(m);
+  bind_run(m);
+}
+
+}  // namespace softroce

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <tuple>
+
+#include "../sim/fabric.hpp"
+#include "bindings.hpp"
+#include "structures.hpp"
+
+namespace softroce {
+namespace {
+
+// A host may have nothing to say for as long as the largest message takes; Ctrl-C is heard.
+constexpr std::uint64_t kEventsBetweenSignals = 100'000;
+
+using namespace nb::literals;
+using sim::Fabric;
+using Groups = std::vector<std::vector<sim::LinkIndex>>;
+using GroupOfPort = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Named = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, nb::bytes>;
+
+sim::LoadBalancing load_balancing_named(const std::string& name) {
+  if (name == "flow") return sim::LoadBalancing::flow;
+  if (name == "spray") return sim::LoadBalancing::spray;
+  if (name == "adaptive") return sim::LoadBalancing::adaptive;
+  throw std::invalid_argument("no load balancing is called " + name);
+}
+
+void set_rules(Fabric& fabric, sim::LinkIndex link, const nb::bytes& set,
+               const std::vector<Named>& named) {
+  std::vector<sim::NamedPacket> packets;
+  for (const auto& [tuple, first, second, what] : named)
+    packets.push_back({tuple, first, second, from_bytes<lab_named>(what)});
+  fabric.set_rules(link, from_bytes<lab_fault_set>(set), packets);
+}
+
+nb::list link_totals(Fabric& fabric) {
+  nb::list all;
+  const auto on_links = fabric.on_links();
+  for (std::size_t link = 0; link < on_links.size(); ++link) {
+    const sim::LinkTotals t = fabric.link_totals(static_cast<sim::LinkIndex>(link));
+    nb::dict d;
+    d["entered"] = t.entered;
+    d["duplicated"] = t.duplicated;
+    d["dropped"] = t.dropped;
+    d["dropped_down"] = t.dropped_down;
+    d["dropped_limit"] = t.dropped_limit;
+    d["corrupted"] = t.corrupted;
+    d["reordered"] = t.reordered;
+    d["marked"] = t.marked;
+    d["trimmed"] = t.trimmed;
+    d["delivered"] = t.taken - on_links[link].first;
+    d["delivered_bytes"] = t.taken_bytes - on_links[link].second;
+    d["on_its_way"] = on_links[link].first;
+    d["most_waiting_packets"] = t.most_waiting_packets;
+    d["most_waiting_bytes"] = t.most_waiting_bytes;
+    const sim::Rules* rules = fabric.rules(static_cast<sim::LinkIndex>(link));
+    d["records_lost"] = rules == nullptr ? 0 : rules->not_logged;
+    all.append(d);
+  }
+  return all;
+}
+
+nb::list switch_totals(const Fabric& fabric) {
+  nb::list all;
+  for (const sim::SwitchTotals& t : fabric.switch_totals()) {
+    nb::dict d;
+    d["received"] = t.received;
+    d["forwarded"] = t.received - t.no_route - t.ttl_exceeded;
+    d["no_route"] = t.no_route;
+    d["ttl_exceeded"] = t.ttl_exceeded;
+    all.append(d);
+  }
+  return all;
+}
+
+nb::dict port_totals(const Fabric& fabric, sim::PortIndex port) {
+  const sim::PortTotals& t = fabric.port_totals(port);
+  const sim::RnicPipeline& rnic = fabric.pipeline(port);
+  nb::dict d;
+  d["contexts_used"] = rnic.uses();
+  d["contexts_missed"] = rnic.misses();
+  d["held"] = t.held;
+  d["sent"] = t.sent;
+  d["received"] = t.received;
+  d["corrupted"] = t.corrupted;
+  return d;
+}
+
+// What the rules of a link remember: struct lab_fault_state, and each name with its struct.
+nb::object rules_state(const Fabric& fabric, sim::LinkIndex link) {
+  const sim::Rules* rules = fabric.rules(link);
+  if (rules == nullptr) return nb::none();
+  nb::list named;
+  for (const auto& names : rules->named)
+    for (const auto& [key, each] : names)
+      named.append(nb::bytes(reinterpret_cast<const char*>(&each), sizeof(each)));
+  return nb::make_tuple(
+      nb::bytes(reinterpret_cast<const char*>(&rules->state), sizeof(rules->state)), named);
+}
+
+void capture(Fabric& fabric, const std::vector<std::tuple<sim::LinkIndex, std::string>>& links,
+             std::uint32_t snap_bytes,
+             const std::vector<std::tuple<std::uint32_t, std::string, std::string>>& rules,
+             const nb::callable& write) {
+  std::vector<sim::TappedLink> tapped;
+  for (const auto& [link, name] : links) tapped.push_back({link, name});
+  std::vector<sim::RuleText> texts;
+  for (const auto& [id, text, bad] : rules) texts.push_back({id, text, bad});
+  fabric.capture(std::move(tapped), snap_bytes, std::move(texts),
+                 [write](const pcapng::Buffer& blocks) {
+                   write(nb::bytes(reinterpret_cast<const char*>(blocks.data()), blocks.size()));
+                 });
+}
+
+std::vector<std::uint64_t> end_capture(Fabric& fabric) {
+  if (fabric.tap() == nullptr) throw std::logic_error("nothing is captured");
+  return fabric.tap()->finish(fabric.now());
+}
+
+}  // namespace
+
+void bind_sim(nb::module_& m) {
+  nb::class_<Fabric>(m, "Fabric", "A simulated fabric and its clock; softroce_lab.sim builds it.")
+      .def(
+          "__init__",
+          [](Fabric* self, const std::string& lb) { new (self) Fabric(load_balancing_named(lb)); },
+          "load_balancing"_a)
+      .def(
+          "add_port",
+          [](Fabric& f, const MessageConfig& messages, std::uint64_t mac,
+             const sim::RnicModel& rnic) {
+            return f.add_port({messages, mac, rnic});
+          },
+          "messages"_a, "mac"_a, "rnic"_a = sim::RnicModel{})
+      .def("add_switch", &Fabric::add_switch, "salt"_a)
+      .def("add_link_to_port", &Fabric::add_link_to_port, "far"_a, "near_mac"_a, "far_mac"_a)
+      .def("add_link_to_switch", &Fabric::add_link_to_switch, "far"_a, "near_mac"_a, "far_mac"_a)
+      .def("set_uplink", &Fabric::set_uplink, "port"_a, "link"_a)
+      .def(
+          "set_routes",
+          [](Fabric& f, sim::SwitchIndex at, const Groups& groups, const GroupOfPort& of) {
+            f.set_routes(at, groups, {of.data(), of.size()});
+          },
+          "at"_a, "groups"_a, "group_of_port"_a)
+      .def(
+          "shape",
+          [](Fabric& f, sim::LinkIndex link, const nb::bytes& shape) {
+            f.shape(link, from_bytes<lab_shape>(shape));
+          },
+          "link"_a, "shape"_a)
+      .def("set_rules", &set_rules, "link"_a, "fault_set"_a, "named"_a)
+      .def(
+          "stall_timers",
+          [](Fabric& f, sim::PortIndex port, std::int64_t at_ns, std::int64_t for_ns) {
+            f.stall_timers(port, from_ns(at_ns), from_ns(for_ns));
+          },
+          "port"_a, "at_ns"_a, "for_ns"_a, "The host's timers stand still for a while")
+      .def("capture", &capture, "links"_a, "snap_bytes"_a, "rules"_a, "write"_a,
+           "Packets of these links (number, name) are seen from now on, and `write` is called with "
+           "the blocks of a pcapng file; rules: id, text, and text of a gemodel's bad state")
+      .def("end_capture", &end_capture, "Ends that file; how many packets were seen, by link")
+      .def_prop_ro("now_ns", [](const Fabric& f) { return to_ns(f.now()); })
+      .def_prop_ro("now_ps", &Fabric::now)
+      .def(
+          "run",
+          [](Fabric& f, std::int64_t until_ns) {
+            f.run(from_ns(until_ns), kEventsBetweenSignals);
+            while (f.paused()) {
+              if (PyErr_CheckSignals() != 0) throw nb::python_error();
+              f.run(from_ns(until_ns), kEventsBetweenSignals);
+            }
+            return f.attention();
+          },
+          "until_ns"_a, "The ports whose RNIC has events or new completions; none: it is the time")
+      .def(
+          "endpoint", [](Fabric& f, sim::PortIndex port) -> Endpoint& { return f.endpoint(port); },
+          nb::rv_policy::reference_internal, "port"_a)
+      .def_prop_ro("hops", &Fabric::hops, "packets delivered over a link, all together")
+      .def_prop_ro("in_flight", &Fabric::in_flight)
+      .def("link_totals", &link_totals, "of every directed link")
+      .def("switch_totals", &switch_totals, "of every switch")
+      .def("port_totals", &port_totals, "port"_a)
+      .def("rules_state", &rules_state, "link"_a)
+      .def_prop_ro("drops", [](const Fabric& f) {
+        const auto& drops = f.drops();
+        return nb::bytes(reinterpret_cast<const char*>(drops.data()),
+                         drops.size() * sizeof(lab_drop));
+      });
+}
+
+}  // namespace softroce

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Mistakes that can be made on purpose, to see whether `lab fuzz` notices them. They exist in the
+// module `_native_mutants` alone (SOFTROCE_MUTANTS), where one at most is chosen at a time;
+// anywhere else `mutated` is a constant false, and the compiler leaves nothing of it.
+#pragma once
+
+namespace softroce {
+
+// clang-format off
+#define SOFTROCE_EACH_MUTANT(M) \
+  M(none, "all is as it is to be") \
+  /* message_engine.cpp: striped messages */ \
+  M(bit_skipped, "a packet is counted, and its bit is not set") \
+  M(bytes_skipped, "a packet's bit is set, and its bytes are not stored") \
+  M(one_too_early, "a receive completes with one packet missing") \
+  M(duplicate_counts, "a packet that came twice counts twice") \
+  M(slot_reused_early, "an id's slot is used again while the message in it is outstanding") \
+  M(resend_of_neighbour, "a packet that is sent again carries its neighbour's bytes") \
+  M(attempt_not_counted, "a packet that is sent again says that it is sent for the first time") \
+  M(look_not_armed, "the time at which a policy wants to look is not kept") \
+  M(peer_look_not_armed, "nor that of a look at a peer") \
+  M(persist_not_armed, "a window that no report opens stays closed") \
+  M(pace_not_armed, "who is to wait for congestion control waits for ever") \
+  /* message_channels.cpp: the framing uc_immediate */ \
+  M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \
+  M(clearance_not_repeated, "a receiver says once that it is ready") \
+  M(slot_given_twice, "a slot is given away before what uses it is over") \
+  /* selective_repeat.cpp, irn.cpp, srnic.cpp */ \
+  M(ack_one_too_many, "a receiver acknowledges one packet more than it has") \
+  M(ends_before_last, "a send succeeds when all but one of its packets are acknowledged") \
+  M(timeout_not_armed, "a flow has no retransmission timer") \
+  M(sack_shifted, "a SACK's bits are those of the packets one further") \
+  /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
+  M(rc_gap_accepted, "a responder takes packets behind a gap") \
+  M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \
+  M(rc_timer_not_armed, "a requester has no retransmission timer") \
+  M(rc_goes_back_too_little, "a requester goes back to the packet behind the one that is missed") \
+  M(rc_duplicate_executed, "a responder executes a duplicate once more") \
+  M(rc_retries_unlimited, "a requester never gives up") \
+  /* dcqcn.cpp, swift.cpp: congestion control */ \
+  M(dcqcn_stops, "a rate is cut to a bit a second") \
+  M(swift_stops, "who may send less than a packet a round trip waits for thousands of them")
+// clang-format on
+
+#define SOFTROCE_MUTANT_NAME(name, description) name,
+enum class Mutant : int { SOFTROCE_EACH_MUTANT(SOFTROCE_MUTANT_NAME) };
+#undef SOFTROCE_MUTANT_NAME
+
+#ifdef SOFTROCE_MUTANTS
+extern Mutant chosen_mutant;
+inline bool mutated(Mutant mutant) { return chosen_mutant == mutant; }
+#else
+constexpr bool mutated(Mutant) { return false; }
+#endif
+
+}  // namespace softroce

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// All counters of an RNIC and its port at one moment, as words: what a host publishes while it
+// lives, and what a run directory keeps. softroce_lab/telemetry/counters_file.py reads it.
+//
+//     header     kHeaderWords words, below
+//     port       one word a name of the first line of names
+//     QPs        kQpWords words each, then one word a name of the second line
+//     names      two lines of text, names between blanks
+//
+// So a reader needs no other version's order of counters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../engine/rnic.hpp"
+
+namespace softroce {
+
+// What only the owner of a port knows.
+struct PortCounts {
+  std::uint64_t frames_sent = 0, frames_received = 0;
+  std::uint64_t octets_sent = 0, octets_received = 0;  // of the frames: Ethernet header to ICRC
+  std::uint64_t rx_dropped = 0, rx_ring_full = 0, rx_fill_ring_empty = 0;  // of the socket
+  std::uint64_t tx_invalid = 0, tx_ring_empty = 0;
+};
+
+namespace statistics {
+
+inline constexpr std::uint64_t kMagic = 0x315441545342414C;  // "LABSTAT1"
+inline constexpr std::size_t kMostQps = 256;
+
+enum Header : std::size_t {
+  kMagicAt,
+  kSequence,  // odd: being written
+  kPid,
+  kTakenNs,   // CLOCK_MONOTONIC
+  kQpsAlive,  // of them, so many follow:
+  kQpsHere,
+  kPortNames,
+  kQpNames,
+  kNamesAt,  // bytes from the beginning
+  kNamesBytes,
+  kHeaderWords,
+};
+
+enum Qp : std::size_t {
+  kNumber,
+  kType,        // enum QpType
+  kState,       // enum QpState
+  kRemote,      // number of the peer's QP, of connected services
+  kRemoteHigh,  // its GID
+  kRemoteLow,
+  kQpWords,
+};
+
+const std::string& names();
+std::size_t bytes();  // of the largest
+
+// All but kSequence and kPid. The engine's turn.
+void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
+          std::vector<std::uint64_t>& words);
+
+}  // namespace statistics
+
+// A file that holds them while its process lives, rewritten in place under a sequence lock. Its
+// writer holds a flock on it, so that whoever gets that lock knows the writer to be dead.
+class StatisticsFile {
+ public:
+  // Throws std::system_error. The file appears whole, in place of one of that name.
+  explicit StatisticsFile(const std::string& path);
+  ~StatisticsFile();  // removes it, unless another has taken its place
+  StatisticsFile(const StatisticsFile&) = delete;
+  StatisticsFile& operator=(const StatisticsFile&) = delete;
+
+  void publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns);
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::uint64_t* words_ = nullptr;
+  std::vector<std::uint64_t> scratch_;
+};
+
+}  // namespace softroce

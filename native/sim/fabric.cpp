@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "fabric.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "../engine/codec.hpp"
+
+namespace softroce::sim {
+namespace {
+
+constexpr std::uint8_t kUdp = 17;
+constexpr std::uint8_t kEcnMask = 3;
+constexpr std::size_t kFlightAhead = 20, kLinkAhead = 12, kTurnsAhead = 5;  // events
+constexpr std::uint32_t kLooks = 8;  // of lb: adaptive at queues, as LAB_LOOKS of xdp/fabric.c
+constexpr std::size_t kMostRecords = 1 << 20;    // 64 MiB of what rules did
+constexpr std::size_t kMostAddresses = 1 << 24;  // between the least and the greatest
+constexpr std::uint8_t kTrimTrafficClass = LAB_TRIM_DSCP << 2;
+
+// An IPv6 address of the lab ends in the IPv4 address.
+std::uint32_t number_of(const Gid& gid) { return static_cast<std::uint32_t>(gid.low); }
+
+// What is left without the data behind our header, the padding behind them, too.
+std::uint32_t trimmed_bytes(const Packet& packet, std::uint32_t length) {
+  if (!packet.has_lab_header || packet.lab.kind != LAB_KIND_DATA || packet.payload_bytes == 0)
+    return 0;
+  return length - (packet.payload_bytes + kMostPadBytes) / 4 * 4;
+}
+
+std::uint64_t flow_key(const Load& load) {
+  return lab_absorb(std::uint64_t{load.flow.src} << 32 | load.flow.dst, load.packet.destination_qp);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- building
+
+PortIndex Fabric::add_port(const PortConfig& config) {
+  const auto index = static_cast<PortIndex>(ports_.size());
+  const std::uint32_t address = number_of(config.messages.gid);
+  if (ports_.size() == 0) least_address_ = address;
+  if (address < least_address_) {
+    if (least_address_ - address > kMostAddresses)
+      throw std::invalid_argument("addresses lie apart");
+    port_of_address_.insert(port_of_address_.begin(), least_address_ - address, kNowhere);
+    least_address_ = address;
+  }
+  const std::size_t at = address - least_address_;
+  if (at >= kMostAddresses) throw std::invalid_argument("addresses lie apart");
+  if (at >= port_of_address_.size()) port_of_address_.resize(at + 1, kNowhere);
+  if (port_of_address_[at] != kNowhere) throw std::invalid_argument("an address of two ports");
+  ports_.emplace_back(*this, index, config);
+  port_of_address_[at] = index;
+  return index;
+}
+
+SwitchIndex Fabric::add_switch(std::uint64_t salt) {
+  switches_.emplace_back().salt = salt;
+  return static_cast<SwitchIndex>(switches_.size() - 1);
+}
+
+LinkIndex Fabric::add_link(End far, std::uint64_t near_mac, std::uint64_t far_mac) {
+  Link& link = links_.emplace_back();
+  link.near_mac = near_mac;
+  link.far_mac = far_mac;
+  ends_.push_back(far);
+  received_by_.push_back(0);
+  return static_cast<LinkIndex>(links_.size() - 1);
+}
+
+LinkIndex Fabric::add_link_to_port(PortIndex far, std::uint64_t near_mac, std::uint64_t far_mac) {
+  ports_.at(far);
+  return add_link({.to_host = 1, .index = far}, near_mac, far_mac);
+}
+
+LinkIndex Fabric::add_link_to_switch(SwitchIndex far, std::uint64_t near_mac,
+                                     std::uint64_t far_mac) {
+  switches_.at(far);
+  return add_link({.to_host = 0, .index = far}, near_mac, far_mac);
+}
+
+void Fabric::set_uplink(PortIndex port, LinkIndex link) {
+  links_.at(link);
+  ports_.at(port).uplink = link;
+  links_[link].lag(ports_[port].pipeline.latency());
+}
+
+void Fabric::set_routes(SwitchIndex at, const std::vector<std::vector<LinkIndex>>& groups,
+                        std::span<const std::uint32_t> group_of_port) {
+  if (group_of_port.size() != ports_.size()) throw std::invalid_argument("one group for each port");
+  if (groups.size() >= UINT16_MAX) throw std::invalid_argument("too many different routes");
+  Switch& table = switches_.at(at);
+  table.groups.clear();
+  table.links.clear();
+  for (const auto& group : groups) {
+    for (const LinkIndex link : group) links_.at(link);
+    table.groups.push_back(
+        {static_cast<std::uint32_t>(table.links.size()), static_cast<std::uint32_t>(group.size())});
+    table.links.insert(table.links.end(), group.begin(), group.end());
+  }
+  table.groups.push_back({});
+  table.group_of_port.clear();
+  ++routes_;
+  for (const std::uint32_t group : group_of_port) {
+    if (group != kNoGroup) groups.at(group);
+    const std::size_t number = group == kNoGroup ? groups.size() : group;
+    table.group_of_port.push_back(static_cast<std::uint16_t>(number));
+  }
+}
+
+void Fabric::shape(LinkIndex link, const lab_shape& shape) { links_.at(link).shape(shape); }
+
+void Fabric::set_rules(LinkIndex link, const lab_fault_set& set,
+                       std::span<const NamedPacket> named) {
+  auto rules = std::make_unique<Rules>();
+  rules->set = set;
+  for (const NamedPacket& each : named) {
+    const auto* tuple = std::find(set.tuple, set.tuple + set.tuples, each.tuple);
+    if (tuple == set.tuple + set.tuples) throw std::invalid_argument("a name of an unknown tuple");
+    rules->named[tuple - set.tuple][std::uint64_t{each.first} << 32 | each.second] = each.named;
+  }
+  const bool relative =
+      std::find(set.tuple, set.tuple + set.tuples, LAB_NAME_RELATIVE) != set.tuple + set.tuples;
+  learns_ = learns_ || relative || (set.needs & LAB_NEED_RELATIVE) != 0;
+  links_.at(link).set_rules(std::move(rules));
+}
+
+void Fabric::capture(std::vector<TappedLink> links, std::uint32_t snap_bytes,
+                     std::vector<RuleText> rules, Tap::Sink sink) {
+  for (const TappedLink& each : links) links_.at(each.link).watch();
+  tap_ = std::make_unique<Tap>(std::move(links), snap_bytes, std::move(rules), std::move(sink));
+}
+
+void Fabric::stall_timers(PortIndex port, Time begin, Time length) {
+  ports_.at(port).stalls_at = begin;
+  ports_.at(port).stalls_until = begin + length;
+}
+
+// ---------------------------------------------------------------- running
+
+bool Fabric::run(Time until, std::uint64_t most_events) {
+  attention_.clear();
+  serve_touched();
+  Event event;
+  std::uint64_t left = most_events;
+  while (attention_.empty() && left != 0 && wheel_.take(until, now_, event)) {
+    --left;
+    look_ahead();
+    switch (event.kind) {
+      case EventKind::arrival:
+        arrive(event.subject);
+        break;
+      case EventKind::wake:
+        if (Port& port = ports_[event.subject]; port.wake_at == now_) {
+          port.wake_at = kNever;
+          serve(port);
+        }
+        break;
+      case EventKind::step:
+        step(event.subject);
+        break;
+      case EventKind::enter:
+        come_out(event.subject, ports_[port_of(flights_.load(event.subject).flow.src)]);
+        break;
+      case EventKind::come:
+        deliver(event.subject, ports_[ends_[flights_[event.subject].link].index]);
+        break;
+    }
+  }
+  paused_ = attention_.empty() && left == 0;
+  if (attention_.empty() && !paused_ && until != kNever) now_ = std::max(now_, until);
+  return !attention_.empty();
+}
+
+// Fetches from memory what events need that come soon: each step what the one before has led to.
+void Fabric::look_ahead() {
+  if (const Event* event = wheel_.foresee(kFlightAhead)) {
+    if (event->kind == EventKind::arrival) flights_.prefetch(event->subject);
+    if (event->kind == EventKind::wake) ports_[event->subject].prefetch();
+  }
+  if (const Event* event = wheel_.foresee(kLinkAhead)) {
+    if (event->kind == EventKind::arrival) prefetch_next(event->subject);
+    if (event->kind == EventKind::wake) ports_[event->subject].prefetch_last();
+  }
+  if (const Event* event = wheel_.foresee(kTurnsAhead);
+      event && event->kind == EventKind::arrival) {
+    const Flight& flight = flights_[event->subject];
+    if (const LinkIndex next = flight.next(); next != kNowhere)
+      links_[next].prefetch_turns();
+    else if (flight.destination != kNowhere)
+      ports_[flight.destination].prefetch_last();
+  }
+}
+
+// Where a packet goes when it arrives: onto the next link, or, most likely, to its host.
+void Fabric::prefetch_next(FlightIndex index) const {
+  const Flight& flight = flights_[index];
+  if (const LinkIndex next = flight.next(); next != kNowhere) return links_[next].prefetch();
+  flights_.prefetch_load(index);
+  if (flight.destination != kNowhere) ports_[flight.destination].prefetch();
+}
+
+// Somebody acted on its RNIC.
+void Fabric::touch(Port& port) {
+  if (std::exchange(port.touched, true)) return;
+  touched_.push_back(port.index_);
+}
+
+void Fabric::serve_touched() {
+  std::ranges::sort(touched_);
+  for (const PortIndex index : touched_) {
+    ports_[index].touched = false;
+    serve(ports_[index]);
+  }
+  touched_.clear();
+}
+
+void Fabric::serve(Port& port) {
+  if (port.rnic().next_timeout() <= now_ && port.timers_run(now_) == now_)
+    port.rnic().handle_timeout(now_);
+  transmit(port);
+  note_attention(port);
+  wake_later(port);
+}
+
+void Fabric::note_attention(Port& port) {
+  const std::size_t pushed = port.rnic().completions_pushed();
+  if (port.rnic().messages().events().empty() && pushed == port.pushed_seen) return;
+  port.pushed_seen = pushed;
+  if (attention_.empty() || attention_.back() != port.index_) attention_.push_back(port.index_);
+}
+
+// The port sends when its link can take a packet, so that what is urgent overtakes in the RNIC.
+void Fabric::transmit(Port& port) {
+  Rnic& rnic = port.rnic();
+  while (may_send_at(port) <= now_ && rnic.has_packet()) {
+    const FlightIndex index = flights_.acquire();
+    Load& load = flights_.load(index);
+    if (!rnic.poll_packet(load.packet, now_)) return flights_.release(index);
+    Flight& flight = flights_[index];
+    prepare(flight, load);
+    rnic.packet_done(now_);
+    if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
+    if (learns_) learn(load);
+    const Time at = port.pipeline.transmit(load.packet.source_qp, now_);
+    ++port.totals.held;
+    if (at == now_)
+      come_out(index, port);
+    else
+      wheel_.add(at, {EventKind::enter, index});
+  }
+}
+
+// A packet leaves its RNIC.
+void Fabric::come_out(FlightIndex index, Port& port) {
+  --port.totals.held;
+  ++port.totals.sent;
+  enter(index, port.uplink);
+}
+
+// A packet is processed while the one before it is being sent.
+Time Fabric::may_send_at(const Port& port) const {
+  return std::max(links_[port.uplink].busy_until() - port.pipeline.ahead(),
+                  port.pipeline.transmit_free());
+}
+
+void Fabric::wake_later(Port& port) {
+  Time at = port.timers_run(std::max(port.rnic().next_timeout(), now_));
+  if (port.rnic().has_packet()) at = std::min(at, std::max(now_, may_send_at(port)));
+  if (at >= port.wake_at) return;
+  port.wake_at = at;
+  wheel_.add(port.wake_at, {EventKind::wake, port.index_});
+}
+
+std::uint32_t Fabric::port_of(std::uint32_t address) const {
+  const std::uint32_t at = address - least_address_;
+  return at < port_of_address_.size() ? port_of_address_[at] : kNowhere;
+}
+
+// What the fabric looks at, of a packet that an RNIC has just sent.
+void Fabric::prepare(Flight& flight, Load& load) {
+  Packet& packet = load.packet;
+  load.flow = {number_of(packet.source), number_of(packet.destination), packet.source_port,
+               LAB_ROCE_UDP_PORT, kUdp};
+  flight.destination = port_of(load.flow.dst);
+  flight.length = frame_bytes(packet);
+  load.trimmed_length = trimmed_bytes(packet, flight.length);
+  flight.ecn = packet.traffic_class & kEcnMask;
+  flight.hop_limit = packet.hop_limit;
+  flight.corrupted = false;
+  flight.planned_for = 0;
+  if (packet.payload != nullptr) {
+    load.bytes.assign(packet.payload, packet.payload + packet.payload_bytes);
+    packet.payload = load.bytes.data();
+  }
+}
+
+// Every switch chooses by the flow alone: so all packets of a flow go the way of its first one,
+// until routes change.
+void Fabric::plan(Port& port, Flight& flight, const lab_flow& flow) {
+  PlannedFlow& known = port.planned(flight.destination, flow.sport);
+  if (known.planned_for != routes_ || known.destination != flight.destination ||
+      known.source_port != flow.sport) {
+    known = {.planned_for = routes_, .destination = flight.destination, .source_port = flow.sport};
+    known.plan.fill(kNowhere);
+    End end = ends_[port.uplink];
+    for (LinkIndex& link : known.plan) {
+      if (end.to_host) break;
+      const Switch& at = switches_[end.index];
+      const Group& group = group_to(at, flight.destination);
+      if (group.ways == 0) break;
+      link = choose_for_flow(at, group, flow);
+      end = ends_[link];
+    }
+  }
+  flight.plan = known.plan;
+  flight.planned_for = routes_;
+  flight.planned_at = 0;
+}
+
+// ---------------------------------------------------------------- onto a link
+
+void Fabric::enter(FlightIndex index, LinkIndex onto) {
+  Link& link = links_[onto];
+  link.enter();
+  if (!link.is_straight()) return enter_crooked(index, onto);
+  const Flight& flight = flights_[index];
+  bool marked = false;
+  const Time arrival = link.pass_straight(flight.length, flight.ecn != 0, now_, marked);
+  fly(index, onto, arrival, marked);
+}
+
+void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
+  Link& link = links_[onto];
+  lab_leg leg{};
+  if (link.rules != nullptr) {
+    if (!meet_rules(index, link, onto, leg)) return discard(index);
+  } else if (tap_ != nullptr) [[unlikely]] {
+    tap_->see(flights_[index], flights_.load(index), onto, link, {}, now_);
+  }
+  if (leg.effects & LAB_EFFECT_DUPLICATE) {
+    const FlightIndex copy = flights_.acquire();
+    flights_[copy] = flights_[index];
+    Load& load = flights_.load(copy);
+    load = flights_.load(index);
+    if (load.packet.payload != nullptr) load.packet.payload = load.bytes.data();
+    ++link.rare.duplicated;
+    queue(index, onto, leg, false);
+    return queue(copy, onto, leg, true);
+  }
+  queue(index, onto, leg, false);
+}
+
+// False: a rule takes the packet.
+bool Fabric::meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg) {
+  Flight& flight = flights_[index];
+  Rules& rules = *link.rules;
+  const auto now_ns = static_cast<std::uint64_t>(now_ / kNanosecond);
+  const lab_packet packet = describe(flights_.load(index));
+  lab_verdict verdict{};
+  verdict.rule_id[LAB_SLOT_DROP] = LAB_FATE_PASSED;
+  if (!hits_name(rules, packet, now_ns, verdict))
+    lab_fault_decide(&rules.set, &rules.state, &packet, now_ns, &verdict);
+  if (tap_ != nullptr) [[unlikely]]
+    tap_->see(flight, flights_.load(index), number, link, verdict, now_);
+  leg = {verdict.effects, verdict.jitter};
+  if (verdict.effects == 0) return true;
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    const std::uint32_t effect =
+        verdict.effects & (slot != 0 ? 1U << slot : LAB_EFFECT_DROP | LAB_EFFECT_DOWN);
+    if (effect != 0) log(index, number, verdict.rule_id[slot], effect);
+  }
+  link.rare.corrupted += (verdict.effects & LAB_EFFECT_CORRUPT) != 0;
+  link.rare.reordered += (verdict.effects & LAB_EFFECT_REORDER) != 0;
+  flight.corrupted |= (verdict.effects & LAB_EFFECT_CORRUPT) != 0;
+  if ((verdict.effects & LAB_EFFECT_DROP) == 0) return true;
+  ++((verdict.effects & LAB_EFFECT_DOWN) != 0 ? link.rare.dropped_down : link.rare.dropped);
+  return false;
+}
+
+bool Fabric::hits_name(Rules& rules, const lab_packet& packet, std::uint64_t now_ns,
+                       lab_verdict& verdict) {
+  const lab_fault_set& set = rules.set;
+  if (set.needs & LAB_NEED_DOWN && lab_link_is_down(&set, now_ns, &verdict)) return false;
+  for (std::uint32_t each = 0; each < set.tuples; ++each) {
+    lab_name_key key{};
+    if (!lab_name_of(&packet, set.tuple[each], &key) || !lab_name_maybe(&set, &key)) continue;
+    const auto found =
+        rules.named[each].find(std::uint64_t{key.first} << 32 | std::uint64_t{key.second});
+    if (found == rules.named[each].end()) continue;
+    if (!lab_named_hits(&found->second, &packet, set.needs & LAB_NEED_TIME, now_ns)) continue;
+    verdict.effects = LAB_EFFECT_DROP;
+    verdict.rule_id[LAB_SLOT_DROP] = found->second.rule_id;
+    return true;
+  }
+  return false;
+}
+
+lab_packet Fabric::describe(const Load& load) const {
+  const Packet& packet = load.packet;
+  lab_packet told{};
+  told.id = {load.flow.src, load.flow.dst, 0, 0, 0, 0, LAB_KIND_NONE, 0, 0};
+  told.kind_bit = LAB_KIND_BIT_OTHER;
+  told.opcode = packet.opcode;
+  told.qpn = packet.destination_qp & kPsnMask;
+  told.psn = packet.psn & kPsnMask;
+  if (packet.has_lab_header) {
+    const LabHeader& lab = packet.lab;
+    told.id = {load.flow.src, load.flow.dst, lab.message, lab.index,       lab.operation,
+               lab.step,      lab.kind,      lab.attempt, std::uint16_t{0}};
+    told.kind_bit = 1U << (lab.kind & 3);
+    told.tail = lab.count - lab.index;
+  }
+  if (!learns_) return told;
+  if (const auto known = flows_.find(flow_key(load)); known != flows_.end()) {
+    told.relative_qpn = known->second.number;
+    told.relative_psn = ((told.psn - known->second.first_psn) & kPsnMask) + 1;
+  }
+  return told;
+}
+
+// As the host port's program does it: a connection has its number from its first packet on.
+void Fabric::learn(const Load& load) {
+  const auto [flow, fresh] = flows_.try_emplace(flow_key(load));
+  if (fresh) flow->second = {++spoken_to_[load.flow.src], load.packet.psn & kPsnMask};
+}
+
+void Fabric::log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect) {
+  if (drops_.size() >= kMostRecords) {
+    ++links_[link].rules->not_logged;
+    return;
+  }
+  const Load& load = flights_.load(index);
+  const lab_packet packet = describe(load);
+  drops_.push_back({.time_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
+                    .directed_link = link,
+                    .rule_id = rule,
+                    .src = packet.id.src,
+                    .dst = packet.id.dst,
+                    .message = packet.id.message,
+                    .index = packet.id.index,
+                    .operation = packet.id.operation,
+                    .step = packet.id.step,
+                    .kind = packet.id.kind,
+                    .attempt = packet.id.attempt,
+                    .sport = load.flow.sport,
+                    .psn = packet.psn,
+                    .qpn = packet.qpn,
+                    .length = flights_[index].length,
+                    .effect = effect});
+}
+
+void Fabric::queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy) {
+  Link& link = links_[onto];
+  if (link.stepwise) return queue_stepwise(index, onto, leg, copy);
+  const Flight& flight = flights_[index];
+  bool marked = false;
+  const Time arrival = link.pass(flight.length, flight.ecn != 0, leg, now_, marked);
+  fly(index, onto, arrival, marked);
+}
+
+// A link has taken the packet, or, if it never arrives, had no room for it.
+void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked) {
+  if (arrival == kNever) [[unlikely]] {
+    ++links_[onto].rare.dropped_limit;
+    return discard(index);
+  }
+  Flight& flight = flights_[index];
+  if (marked) [[unlikely]] {
+    flight.ecn = kEcnMask;
+    ++links_[onto].rare.marked;
+  }
+  flight.link = onto;
+  wheel_.add(arrival, {EventKind::arrival, index});
+}
+
+void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy) {
+  Link& link = links_[onto];
+  Flight& flight = flights_[index];
+  Load& load = flights_.load(index);
+  wire::Frame frame{.handle = index,
+                    .length = flight.length,
+                    .trimmed_length = load.trimmed_length,
+                    .ecn_capable = flight.ecn != 0,
+                    .roce = true,
+                    .copy = copy};
+  flight.link = onto;
+  const bool taken = link.stepwise->offer(frame, leg, now_, departures_) == wire::Offered::taken;
+  link.rare.most_waiting_packets =
+      std::max(link.rare.most_waiting_packets, link.stepwise->waiting_packets());
+  link.rare.most_waiting_bytes =
+      std::max(link.rare.most_waiting_bytes, link.stepwise->waiting_bytes());
+  if (taken) link.take(frame.length);
+  if (!taken) {
+    ++link.rare.dropped_limit;
+    discard(index);
+  } else if (frame.trimmed) {
+    ++link.rare.trimmed;
+    flight.length = frame.length;
+    load.trimmed_length = 0;
+    load.packet.lab.trimmed = true;
+    load.packet.payload_bytes = 0;
+    load.packet.traffic_class = kTrimTrafficClass | flight.ecn;
+  } else if (frame.marked) {
+    ++link.rare.marked;
+    flight.ecn = kEcnMask;
+  }
+  depart(onto);
+}
+
+// Whatever the link has let go since it was last asked.
+void Fabric::depart(LinkIndex from) {
+  Link& link = links_[from];
+  for (const wire::Departure& each : departures_) {
+    link.stepwise->released(each.frame, each.at, each.at);
+    wheel_.add(each.at + link.lag(), {EventKind::arrival, each.frame.handle});
+  }
+  departures_.clear();
+  const Time next = link.stepwise->next();
+  if (next == kNever || next == link.step_at) return;
+  link.step_at = next;
+  wheel_.add(next, {EventKind::step, from});
+}
+
+void Fabric::step(LinkIndex number) {
+  Link& link = links_[number];
+  if (link.step_at == now_) link.step_at = kNever;
+  link.stepwise->advance(now_, departures_);
+  depart(number);
+}
+
+// ---------------------------------------------------------------- at the far end
+
+void Fabric::arrive(FlightIndex index) {
+  Flight& flight = flights_[index];
+  ++hops_;
+  if (flight.planned_for == routes_ && flight.hop_limit > 1) [[likely]] {
+    if (const LinkIndex next = flight.next(); next != kNowhere) {
+      ++flight.planned_at;
+      --flight.hop_limit;
+      return enter(index, next);
+    }
+  }
+  const End end = ends_[flight.link];
+  if (end.to_host) return reach(index, ports_[end.index]);
+  forward(index, switches_[end.index]);
+}
+
+void Fabric::reach(FlightIndex index, Port& port) {
+  const Time processed = port.pipeline.receive(flights_.load(index).packet.destination_qp, now_);
+  const Time at = processed + port.pipeline.latency();
+  if (at == now_) return deliver(index, port);
+  wheel_.add(at, {EventKind::come, index});
+}
+
+void Fabric::deliver(FlightIndex index, Port& port) {
+  const Flight& flight = flights_[index];
+  Packet& packet = flights_.load(index).packet;
+  ++port.totals.received;
+  if (flight.corrupted) {
+    ++port.totals.corrupted;
+    port.rnic().counters().add(Counter::rx_wrong_icrc);
+    return discard(index);
+  }
+  packet.traffic_class = static_cast<std::uint8_t>((packet.traffic_class & ~kEcnMask) | flight.ecn);
+  packet.hop_limit = flight.hop_limit;
+  port.rnic().handle_packet(packet, now_);
+  discard(index);
+  serve(port);
+}
+
+// A switch that has to look where a packet goes.
+void Fabric::forward(FlightIndex index, Switch& at) {
+  Flight& flight = flights_[index];
+  const Group& group = group_to(at, flight.destination);
+  if (group.ways == 0) {
+    ++at.no_route;
+    return discard(index);
+  }
+  if (flight.hop_limit <= 1) {
+    ++at.ttl_exceeded;
+    return discard(index);
+  }
+  --flight.hop_limit;
+  enter(index, choose(at, group, index));
+}
+
+LinkIndex Fabric::choose_for_flow(const Switch& at, const Group& group, const lab_flow& flow) {
+  const LinkIndex* links = &at.links[group.first];
+  if (group.ways == 1) return links[0];
+  return links[lab_route_choose(lab_route_hash(at.salt, &flow), group.ways)];
+}
+
+LinkIndex Fabric::choose(const Switch& at, const Group& group, FlightIndex index) {
+  if (load_balancing_ == LoadBalancing::flow || group.ways == 1)
+    return choose_for_flow(at, group, flights_.load(index).flow);
+  const LinkIndex* links = &at.links[group.first];
+  const std::uint32_t hash = lab_spray_hash(at.salt, ++received_by_[flights_[index].link]);
+  const std::uint32_t way = lab_route_choose(hash, group.ways);
+  if (load_balancing_ == LoadBalancing::spray) return links[way];
+  LinkIndex best = links[way];
+  std::uint64_t least = links_[best].waiting_bytes(now_);
+  for (std::uint32_t each = 1; each < std::min(group.ways, kLooks); ++each) {
+    const LinkIndex other = links[(way + each) % group.ways];
+    const std::uint64_t bytes = links_[other].waiting_bytes(now_);
+    if (bytes >= least) continue;
+    best = other;
+    least = bytes;
+  }
+  return best;
+}
+
+// ---------------------------------------------------------------- what it came to
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Fabric::on_links() const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> found(links_.size());
+  flights_.for_each([&found](const Flight& flight) {
+    ++found[flight.link].first;
+    found[flight.link].second += flight.length;
+  });
+  return found;
+}
+
+// A switch has received what links to it have delivered.
+std::vector<SwitchTotals> Fabric::switch_totals() const {
+  std::vector<SwitchTotals> found;
+  found.reserve(switches_.size());
+  for (const Switch& each : switches_) found.push_back({0, each.no_route, each.ttl_exceeded});
+  const auto under_way = on_links();
+  for (std::size_t link = 0; link < ends_.size(); ++link)
+    if (!ends_[link].to_host)
+      found[ends_[link].index].received += links_[link].taken() - under_way[link].first;
+  return found;
+}
+
+}  // namespace softroce::sim

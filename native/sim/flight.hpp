@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A packet on its way through the simulated fabric: one cache line of what every link and switch
+// looks at, and apart from it what only hosts and rules need.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../../xdp/lab_route.h"
+#include "../engine/packet.hpp"
+#include "../engine/prefetch.hpp"
+#include "slab.hpp"
+
+namespace softroce::sim {
+
+using FlightIndex = std::uint32_t;
+using LinkIndex = std::uint32_t;  // directed, as the plan numbers them
+
+inline constexpr std::uint32_t kNowhere = UINT32_MAX;
+
+// The links that a flow's packets take from the first switch on, as long as routes are what they
+// are; kNowhere behind them, and where a switch has to look.
+inline constexpr std::size_t kPlannedLinks = 9;
+using Plan = std::array<LinkIndex, kPlannedLinks>;
+
+struct alignas(64) Flight {
+  std::uint32_t link = kNowhere;         // directed link that it is on
+  std::uint32_t length = 0;              // of the frame, from the Ethernet header on
+  std::uint32_t destination = kNowhere;  // the host port that has its address; kNowhere: none
+  std::uint32_t planned_for = 0;         // these routes; else `plan` is out of date
+  std::uint8_t ecn = 0;                  // as links marked it (RFC 3168)
+  std::uint8_t hop_limit = 0;            // less the switches passed
+  std::uint8_t planned_at = 0;           // in `plan`: where it goes from the next switch
+  bool corrupted = false;                // the ICRC will tell
+  Plan plan{};
+
+  // Where it goes from the next switch, if that is decided; else kNowhere.
+  LinkIndex next() const { return planned_at < kPlannedLinks ? plan[planned_at] : kNowhere; }
+};
+static_assert(sizeof(Flight) == 64);
+
+struct Load {
+  lab_flow flow{};                   // of its IP and UDP headers
+  std::uint32_t trimmed_length = 0;  // what trimming would leave; 0: it cannot be trimmed
+  Packet packet;
+  std::vector<std::uint8_t> bytes;  // its payload, if it carries any
+};
+
+// Packets in flight, in a pool that grows to their greatest number. They stay where they are.
+class Flights {
+ public:
+  FlightIndex acquire() {
+    if (free_.empty()) {
+      flights_.emplace_back();
+      loads_.emplace_back();
+      return static_cast<FlightIndex>(flights_.size() - 1);
+    }
+    const FlightIndex index = free_.back();
+    free_.pop_back();
+    return index;
+  }
+  void release(FlightIndex index) {
+    flights_[index].link = kNowhere;
+    free_.push_back(index);
+  }
+  Flight& operator[](FlightIndex index) { return flights_[index]; }
+  const Flight& operator[](FlightIndex index) const { return flights_[index]; }
+  Load& load(FlightIndex index) { return loads_[index]; }
+
+  void prefetch(FlightIndex index) const { __builtin_prefetch(&flights_[index], 1); }
+  void prefetch_load(FlightIndex index) const {
+    prefetch_lines(&loads_[index], &loads_[index] + 1);
+  }
+
+  template <typename F>
+  void for_each(F take) const {
+    for (std::size_t each = 0; each < flights_.size(); ++each)
+      if (flights_[each].link != kNowhere) take(flights_[each]);
+  }
+
+  std::size_t in_flight() const { return flights_.size() - free_.size(); }
+
+ private:
+  Slab<Flight> flights_;
+  Slab<Load> loads_;
+  std::vector<FlightIndex> free_;
+};
+
+}  // namespace softroce::sim

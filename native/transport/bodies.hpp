@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Control messages of packet-reactive transports: what travels in the body on the recovery QP. All
+// of it is this project's definition; integers are big-endian. Beside RNR, REFUSE and ACK, which
+// are those of the policies (softroce_lab/recovery/control.py), there are
+//
+//   PACKET_ACK   id, cumulative, echo stamp                 an in-order packet, or one again
+//   PACKET_NACK  id, cumulative, echo stamp, packet         an out-of-order packet: that one
+//   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  an out-of-order packet: bit i says that
+//                                                           packet base + i is here
+//   ASK          1 or 0, id, key                            receiver: is this still to come?
+//                                                           0: the id is not known
+//
+// Packets [0, cumulative) are here. The echo stamp is that of the packet that is answered.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "../engine/completion.hpp"
+
+namespace softroce {
+
+enum class BodyType : std::uint8_t {
+  ack = 3,  // ids; none: a sign of life
+  rnr = 5,
+  refuse = 6,
+  packet_ack = 16,
+  packet_nack = 17,
+  packet_sack = 18,
+  ask = 19,
+};
+
+struct Feedback {
+  BodyType type = BodyType::packet_ack;
+  std::uint32_t id = 0;
+  std::uint32_t cumulative = 0;
+  std::uint32_t echo_stamp_ns = 0;
+  std::uint32_t packet = 0;  // of a NACK: which arrived; of a SACK: the base, a multiple of 64
+  std::uint64_t bits = 0;    // of a SACK
+
+  // Highest packet that it says is here beside the cumulative ones.
+  std::uint32_t highest() const {
+    return type == BodyType::packet_sack
+               ? packet + 63 - static_cast<std::uint32_t>(__builtin_clzll(bits))
+               : packet;
+  }
+};
+
+// A message by name, in RNR, REFUSE and ASK.
+struct Naming {
+  std::uint32_t id = 0;
+  MessageKey key;
+  bool flag = false;        // REFUSE: by the receiver; ASK: the id is known
+  std::uint8_t status = 0;  // REFUSE
+};
+
+class SmallBody {
+ public:
+  explicit SmallBody(BodyType type) { put(static_cast<std::uint8_t>(type)); }
+  template <typename T>
+  SmallBody& put(T value) {
+    if constexpr (sizeof(T) == 2) value = __builtin_bswap16(value);
+    if constexpr (sizeof(T) == 4) value = __builtin_bswap32(value);
+    if constexpr (sizeof(T) == 8) value = __builtin_bswap64(value);
+    std::memcpy(&bytes_[size_], &value, sizeof(T));
+    size_ += sizeof(T);
+    return *this;
+  }
+  SmallBody& put_name(std::uint32_t id, const MessageKey& key) {
+    return put(id).put(key.operation).put(key.step).put(key.message);
+  }
+  std::span<const std::uint8_t> bytes() const { return {bytes_.data(), size_}; }
+
+ private:
+  std::array<std::uint8_t, 31> bytes_;
+  std::size_t size_ = 0;
+};
+
+class BodyReader {
+ public:
+  explicit BodyReader(std::span<const std::uint8_t> body) : at_(body.data()) {}
+  template <typename T>
+  T take() {
+    T value;
+    std::memcpy(&value, at_, sizeof(T));
+    at_ += sizeof(T);
+    if constexpr (sizeof(T) == 2) value = __builtin_bswap16(value);
+    if constexpr (sizeof(T) == 4) value = __builtin_bswap32(value);
+    if constexpr (sizeof(T) == 8) value = __builtin_bswap64(value);
+    return value;
+  }
+
+ private:
+  const std::uint8_t* at_;
+};
+
+inline SmallBody write(const Feedback& feedback) {
+  SmallBody body(feedback.type);
+  body.put(feedback.id).put(feedback.cumulative).put(feedback.echo_stamp_ns);
+  if (feedback.type != BodyType::packet_ack) body.put(feedback.packet);
+  if (feedback.type == BodyType::packet_sack) body.put(feedback.bits);
+  return body;
+}
+
+inline SmallBody write(BodyType type, const Naming& naming) {
+  SmallBody body(type);
+  if (type == BodyType::ask) body.put(static_cast<std::uint8_t>(naming.flag));
+  body.put_name(naming.id, naming.key);
+  if (type == BodyType::refuse) {
+    body.put(static_cast<std::uint8_t>(naming.flag)).put(naming.status);
+  }
+  return body;
+}
+
+// Nothing: not of such a form, or it contradicts itself.
+inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body) {
+  Feedback feedback{.type = static_cast<BodyType>(body[0])};
+  const bool nack = feedback.type == BodyType::packet_nack;
+  const bool sack = feedback.type == BodyType::packet_sack;
+  if (body.size() != (sack ? 25U : nack ? 17U : 13U)) return std::nullopt;
+  BodyReader reader(body.subspan(1));
+  feedback.id = reader.take<std::uint32_t>();
+  feedback.cumulative = reader.take<std::uint32_t>();
+  feedback.echo_stamp_ns = reader.take<std::uint32_t>();
+  if (!nack && !sack) return feedback;
+  feedback.packet = reader.take<std::uint32_t>();
+  if (sack) {
+    feedback.bits = reader.take<std::uint64_t>();
+    if (feedback.bits == 0 || feedback.packet % 64 != 0) return std::nullopt;
+  }
+  if (feedback.highest() <= feedback.cumulative) return std::nullopt;  // it would be in order
+  return feedback;
+}
+
+inline std::optional<Naming> read_naming(std::span<const std::uint8_t> body) {
+  const auto type = static_cast<BodyType>(body[0]);
+  const bool ask = type == BodyType::ask, refuse = type == BodyType::refuse;
+  if (body.size() != (refuse ? 15U : ask ? 14U : 13U)) return std::nullopt;
+  BodyReader reader(body.subspan(1));
+  Naming naming;
+  std::uint8_t flag = ask ? reader.take<std::uint8_t>() : 0;
+  naming.id = reader.take<std::uint32_t>();
+  naming.key.operation = reader.take<std::uint16_t>();
+  naming.key.step = reader.take<std::uint16_t>();
+  naming.key.message = reader.take<std::uint32_t>();
+  if (refuse) {
+    flag = reader.take<std::uint8_t>();
+    naming.status = reader.take<std::uint8_t>();
+  }
+  if (flag > 1) return std::nullopt;
+  naming.flag = flag == 1;
+  return naming;
+}
+
+}  // namespace softroce

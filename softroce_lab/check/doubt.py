@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Captures that do not prove what they seem to: why violations of some rules are undecided there.
+
+All the reasons are about the file, not about the hosts: headers that the snap length cut off,
+packets that whoever captured missed or took twice, and clocks that stood still or went back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.evidence import Evidence, Indices
+from softroce_lab.check.flows import Flow
+from softroce_lab.telemetry.packets import Has, Kind
+
+_Hosts = frozenset[bytes]
+_LEAST = 8  # packets of which it can be said that all are there twice
+_MOST_SINGLE = 0.05  # of them
+_SAME = ("opcode", "psn", "destination_qp", "source_qp", "msn", "syndrome", "payload_bytes",
+         "interface", "hop_limit", "icrc", "lab_attempt")  # fmt: skip
+
+
+def of_flow(evidence: Evidence, flow: Flow) -> str | None:
+    """Why nothing is proven of a flow; None: something may be."""
+    if frozenset((flow.source, flow.destination)) in _cut(evidence):
+        return "the snap length cut headers off"
+    if _is_twice(evidence):
+        return "nearly every packet is there twice, with the same hop limit"
+    return None
+
+
+def missed(evidence: Evidence) -> str | None:
+    """Why it does not mean much that a packet is not there."""
+    if any(each.dropped for each in evidence.capture.interfaces):
+        return "the capture missed packets (integrity.missed)"
+    return None
+
+
+def untimed(evidence: Evidence) -> str | None:
+    """Why times do not tell how long something took."""
+    packets = evidence.packets
+    times = evidence.times_ns(evidence.in_time)
+    if not np.all(packets["has"] & Has.STAMPED) or (len(times) > 1 and np.ptp(times) == 0):
+        return "the capture tells no times"
+    if np.any(np.diff(times) < 0):
+        return "the clock of the capture went back"
+    return None
+
+
+def _cut(evidence: Evidence) -> frozenset[_Hosts]:
+    """Hosts between which packets were cut in their headers.
+
+    Not only those flows: without requests of their own, answers seem to be another flow's.
+    """
+    if "cut" not in evidence.kept:
+        packets = evidence.packets
+        short = packets["kind"] == Kind.SHORT
+        ends = np.concatenate((packets["source"][short], packets["destination"][short]), axis=1)
+        evidence.kept["cut"] = frozenset(
+            frozenset((bytes(each[:16]), bytes(each[16:]))) for each in np.unique(ends, axis=0)
+        )
+    found: frozenset[_Hosts] = evidence.kept["cut"]
+    return found
+
+
+def _is_twice(evidence: Evidence) -> bool:
+    """As captures of all interfaces at once are, or two runs of one program."""
+    if "twice" not in evidence.kept:
+        rows = np.flatnonzero(evidence.is_roce)
+        _, counts = np.unique(_names(evidence, rows), return_counts=True)
+        single = np.count_nonzero(counts == 1)
+        evidence.kept["twice"] = len(rows) >= _LEAST and single <= _MOST_SINGLE * len(rows)
+    return bool(evidence.kept["twice"])
+
+
+def _names(evidence: Evidence, rows: Indices) -> npt.NDArray[np.uint64]:
+    """A number for each row that rows with the same headers share."""
+    packets = evidence.packets
+    name = np.zeros(len(rows), np.uint64)
+    for column in _SAME:
+        name = (name ^ packets[column][rows].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        name ^= name >> np.uint64(29)
+    return name

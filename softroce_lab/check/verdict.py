@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a checker says: for every rule a verdict, with the packets that prove it."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from softroce_lab.check.evidence import Evidence
+
+MOST_EXHIBITS = 10
+
+
+class Outcome(enum.StrEnum):
+    """Of a rule, in one capture."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    UNDECIDED = "undecided"  # there were occasions, and the capture does not tell (`note` says why)
+    SKIPPED = "skipped"  # the capture has nothing that the rule is about
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that must hold, by a name that stays."""
+
+    name: str  # "rc.nak-once-per-gap": what is before the point is the checker
+    says: str  # one line, for people
+    clause: str  # of the specification, or the section of ours, that demands it
+
+    @property
+    def checker(self) -> str:
+        """Whose rule it is."""
+        return self.name.partition(".")[0]
+
+    @property
+    def short(self) -> str:
+        """Its name among those of its checker."""
+        return self.name.partition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """Packets that prove a violation, by their frame numbers, as Wireshark counts."""
+
+    packets: tuple[int, ...]
+    text: str  # what they prove, one line
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a rule holds in a capture."""
+
+    checker: str
+    rule: str
+    outcome: Outcome
+    checked: int  # occasions that were decided, violations among them
+    violations: int
+    exhibits: tuple[Exhibit, ...]  # of the first violations
+    note: str  # what the capture does not tell, and what it was taken for
+    clause: str
+
+
+Checker: TypeAlias = Callable[["Evidence"], Iterable[Verdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A checker with its rules; `of` says which captures it is for (`--format`)."""
+
+    rules: tuple[Rule, ...]
+    check: Checker
+    of: str = "roce"  # or "lab": the lab's own transports
+
+
+class Tally:
+    """Counts the occasions of one rule, and keeps the first exhibits."""
+
+    __slots__ = ("checked", "exhibits", "notes", "rule", "undecided", "violations")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.checked = 0
+        self.violations = 0
+        self.exhibits: list[Exhibit] = []
+        self.undecided: collections.Counter[str] = collections.Counter()
+        self.notes: dict[str, None] = {}  # a set that keeps its order
+
+    def holds(self, occasions: int = 1) -> None:
+        """So many occasions on which the rule was kept."""
+        self.checked += occasions
+
+    def violated(self, packets: Sequence[int], text: str, occasions: int = 1) -> None:
+        """An occasion on which it was not: frame numbers, and what they prove."""
+        self.checked += occasions
+        self.violations += occasions
+        if len(self.exhibits) < MOST_EXHIBITS:
+            self.exhibits.append(Exhibit(tuple(int(each) for each in packets), text))
+
+    def doubts(self, reason: str, occasions: int = 1) -> None:
+        """Occasions that the capture does not decide, and why."""
+        if occasions:
+            self.undecided[reason] += occasions
+
+    def notes_that(self, text: str) -> None:
+        """Something to know about the verdict, said once."""
+        self.notes[text] = None
+
+    def add(self, other: Tally, doubt: str | None = None) -> None:
+        """Another tally of the rule; with a doubt, its violations are undecided for that reason."""
+        self.checked += other.checked - (other.violations if doubt else 0)
+        self.undecided.update(other.undecided)
+        self.notes.update(other.notes)
+        if doubt and other.violations:
+            self.doubts(doubt, other.violations)
+            return
+        self.violations += other.violations
+        self.exhibits += other.exhibits[: MOST_EXHIBITS - len(self.exhibits)]
+
+    @property
+    def outcome(self) -> Outcome:
+        """By what was counted: one violation outweighs all else, and doubts weigh least."""
+        if self.violations:
+            return Outcome.VIOLATED
+        if self.checked:
+            return Outcome.HOLDS
+        return Outcome.UNDECIDED if self.undecided else Outcome.SKIPPED
+
+    def verdict(self) -> Verdict:
+        """The sum of it."""
+        doubts = (f"{count} undecided: {reason}" for reason, count in self.undecided.items())
+        return Verdict(
+            checker=self.rule.checker,
+            rule=self.rule.name,
+            outcome=self.outcome,
+            checked=self.checked,
+            violations=self.violations,
+            exhibits=tuple(self.exhibits),
+            note="; ".join((*self.notes, *doubts)),
+            clause=self.rule.clause,
+        )
+
+
+def tallies(rules: Iterable[Rule]) -> dict[str, Tally]:
+    """An empty tally for each rule, by what is behind the point of its name."""
+    return {rule.short: Tally(rule) for rule in rules}

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`--capture [LINK]` of the verbs that run something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from softroce_lab.experiment.capturing import ENDS, Wanted
+from softroce_lab.telemetry.capture_figures import check_snap
+
+Captured = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--capture",
+        metavar="[LINK]",
+        help="Capture packets, of all links of the hosts or of LINK: a->b, a<->b, a node; globs; "
+        "may be repeated.",
+    ),
+]
+Snap = Annotated[
+    int, typer.Option(min=0, metavar="BYTES", help="Of each captured packet; 0: all of it.")
+]
+CaptureFile = Annotated[
+    Path, typer.Option("--capture-file", metavar="FILE", help="Where captured packets go.")
+]
+
+
+class WithCapture(TyperCommand):
+    """A command whose `--capture` needs no value where another option, or nothing, follows."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With the value that a bare `--capture` stands for."""
+        following = [*args, "--"][1:]
+        full = [
+            f"{word}={ENDS}" if word == "--capture" and after.startswith("-") else word
+            for word, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, full)
+
+
+def wanted(links: list[str] | None, snap: int, file: Path) -> Wanted:
+    """What the options say. UserError."""
+    return Wanted(tuple(links or ()), check_snap(snap), file)

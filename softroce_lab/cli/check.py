@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab check`: whether what was captured keeps the rules of RoCE, and of the lab's transports."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softroce_lab.check import junit, report, suites
+from softroce_lab.check.evidence import Options
+from softroce_lab.check.suites import Format
+from softroce_lab.cli.options import Json
+from softroce_lab.errors import ExitCode, UserError
+
+app = typer.Typer(add_completion=False)
+SCHEMA_VERSION = 1
+_MTUS = (256, 512, 1024, 2048, 4096)
+
+
+@app.command()
+def check(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="Run directory, pcapng or pcap.")
+    ] = None,
+    as_json: Json = False,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
+    ] = None,
+    of: Annotated[Format, typer.Option("--format", help="Whose traffic it is.")] = Format.AUTO,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Only this rule, checker or pattern; repeatable."),
+    ] = None,
+    show: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show N packets of the exhibits in full.")
+    ] = 0,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="The capture was taken at the host of this address; repeatable."
+        ),
+    ] = None,
+    retry_count: Annotated[
+        int, typer.Option(min=0, max=7, help="retry_cnt of the queue pairs.")
+    ] = 7,
+    path_mtu: Annotated[
+        int | None, typer.Option(help="Of the queue pairs; else it is inferred from packets.")
+    ] = None,
+    list_rules: Annotated[
+        bool, typer.Option("--list", help="List the rules and what demands them.")
+    ] = False,
+) -> None:
+    """Check captures: a verdict for every rule, and the packets that prove a violation.
+
+    Exit code 0: no rule is violated; 1: one is; 2: a file cannot be read or written.
+    """
+    wanted = suites.chosen(only or ())
+    if list_rules:
+        _list(wanted, as_json=as_json)
+        return
+    if not files:
+        raise UserError("no file", hint="name a run directory, a pcapng or a pcap file")
+    options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
+    checked, failures = [], []
+    for path in files:
+        try:
+            checked += _check(path, options, wanted, of)
+        except UserError as error:
+            failures.append(error)
+    if junit_file is not None:
+        try:
+            junit.write(junit_file, checked, failures)
+        except UserError as error:  # the verdicts are still worth printing
+            failures.append(error)
+    _report(checked, failures, show=show, as_json=as_json)
+    for failure in failures:
+        typer.echo(f"lab: {failure}", err=True)
+    if failures:
+        raise typer.Exit(ExitCode.USAGE)
+    if any(each.violated for each in checked):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _check(
+    path: Path, options: Options, wanted: frozenset[str], of: Format
+) -> list[report.Checked]:
+    """A capture, or all of a run directory."""
+    captures = suites.captures_of(path)
+    checked = []
+    for each in captures:
+        evidence = suites.evidence_of(each, options)
+        name = str(path if len(captures) == 1 else each)
+        verdicts = tuple(suites.check(evidence, wanted, of))
+        checked.append(report.Checked(name, evidence, verdicts))
+    return checked
+
+
+def _report(
+    checked: Sequence[report.Checked], failures: Sequence[UserError], *, show: int, as_json: bool
+) -> None:
+    if as_json:
+        files = [report.document(each) for each in checked]
+        found = {"files": files, "errors": [str(each) for each in failures]}
+        print(json.dumps({"schema_version": SCHEMA_VERSION, **found}, indent=1))
+        return
+    for each in checked:
+        for line in report.lines(each, show):
+            print(line)
+
+
+def _list(wanted: frozenset[str], *, as_json: bool) -> None:
+    rules = [rule for rule in suites.rules() if rule.name in wanted]
+    if as_json:
+        listed = [{"rule": each.name, "says": each.says, "clause": each.clause} for each in rules]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "rules": listed}, indent=1))
+        return
+    for rule in rules:
+        print(f"{rule.name}\n    {rule.says}\n    {rule.clause}")
+
+
+def _gid(text: str) -> bytes:
+    """The GID of an address: of IPv4 the mapped one."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise UserError(f"{text!r} is no address", hint="such as 10.0.0.1 or fd00::1") from None
+    if isinstance(address, ipaddress.IPv4Address):
+        return bytes(10) + b"\xff\xff" + address.packed
+    return address.packed
+
+
+def _path_mtu(value: int | None) -> int | None:
+    if value is not None and value not in _MTUS:
+        raise UserError(f"{value} is no path MTU", hint=f"one of {', '.join(map(str, _MTUS))}")
+    return value

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the verbs that run experiments have in common: options, and the list of ready ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", min=0, help="This seed alone; may be repeated.")
+]
+Transports = Annotated[
+    list[str] | None,
+    typer.Option("--transport", help="This transport alone; may be repeated."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Something else than the file says, such as workload.bytes=2MiB; may be repeated.",
+    ),
+]
+RunsUnder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Where run directories go.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check the file, say what it would do, and leave.")
+]
+
+
+def print_ready(found: Sequence[tuple[str, str]], *, as_json: bool) -> None:
+    """The ready files of a verb, by name and what they are about."""
+    if as_json:
+        print(json.dumps([{"name": name, "about": about} for name, about in found], indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, about in found:
+        table.add_row(name, about.partition(". ")[0].rstrip("."))
+    Console().print(table)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab fuzz`: seeds against the transports, on the virtual clock, until one of them breaks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from softroce_lab import units
+from softroce_lab.cli.experiment_options import Transports
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.errors import ExitCode
+from softroce_lab.experiment import code_version, fuzz_pool, spec
+from softroce_lab.experiment import fuzz as experiment_fuzz
+from softroce_lab.experiment.fuzz import Campaign, Violation
+from softroce_lab.topology import yaml_source
+from softroce_lab.topology.yaml_source import Source
+
+app = typer.Typer(add_completion=False)
+
+_SEEDS = 200
+_MOST_SHRUNK = 3
+_RARE = 0.05
+
+
+@app.command()
+def fuzz(
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"How many; by default {_SEEDS}, or as time allows.")
+    ] = None,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Stop after so many minutes.")
+    ] = None,
+    transport: Transports = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Processes; by default one a core.")
+    ] = None,
+    case: Annotated[
+        Path | None, typer.Option(help="Run this case, a file that an earlier failure left.")
+    ] = None,
+    keep: Annotated[Path, typer.Option(metavar="DIR", help="Where cases go that failed.")] = Path(
+        "fuzz-failures"
+    ),
+    shrink: Annotated[bool, typer.Option(help="Make a failing case small.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw fabrics, work and misfortune from seeds; run every transport; look at what it promised.
+
+    Exits with 1 if a promise was broken, and says the command that shows it again.
+    """
+    console = Console(stderr=True, quiet=quiet)
+    transports = experiment_fuzz.transports_of(transport)
+    if case is not None:
+        found = _one_case(case, transports)
+    else:
+        count = seeds if seeds is not None or minutes is not None else _SEEDS
+        numbers = itertools.count(first) if count is None else range(first, first + count)
+        found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, count, console)
+    files = [_kept(each, keep, shrink, console) for each in found.violations[:_MOST_SHRUNK]]
+    about = {"commit": code_version.commit(), "files": [str(file) for file in files]}
+    document = {**found.document(), **about}
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        _print(found, files, document)
+    if found.interrupted:
+        console.print(f"stopped; --from {first + found.seeds} goes on", highlight=False)
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if found.violations:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _many(
+    seeds: Iterable[int],
+    transports: tuple[str, ...],
+    jobs: int,
+    minutes: float | None,
+    count: int | None,
+    console: Console,
+) -> Campaign:
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
+        TimeRemainingColumn(), console=console, disable=not console.is_terminal or console.quiet,
+    )  # fmt: skip
+    with progress:
+        task = progress.add_task("fuzz", total=count)
+
+        def told(campaign: Campaign) -> None:
+            broken = len(campaign.violations)
+            progress.update(task, completed=campaign.seeds, description=f"fuzz, {broken} broken")
+
+        return experiment_fuzz.campaign(
+            fuzz_pool.run(seeds, transports, jobs), transports, told=told,
+            until=lambda: end is not None and time.monotonic() >= end,
+        )  # fmt: skip
+
+
+def _one_case(file: Path, transports: tuple[str, ...]) -> Campaign:
+    source = yaml_source.read(file)
+    experiment = spec.of(source)  # what is wrong is said with its place
+    _check_case(source)
+    campaign = Campaign(transports)
+    campaign.add(experiment_fuzz.run_case(source.data, experiment.seeds[0], transports))
+    return campaign
+
+
+def _check_case(source: Source) -> None:
+    """UserError for an experiment that is not written as seeds are drawn, and so cannot shrink."""
+    hint = "lab run runs experiments; a case has all keys of the files in fuzz-failures"
+    for key in ("lb", "depth", "faults"):
+        if key not in source.data:
+            raise source.error((), f"this is no case of lab fuzz: it has no {key!r}", hint=hint)
+    topology = source.data["topology"]
+    if not (isinstance(topology, dict) and "generator" in topology):
+        raise source.error(("topology",), "a case of lab fuzz has a generator", hint=hint)
+    for number, fault in enumerate(source.data["faults"]):
+        if isinstance(fault, str):
+            what = "a case of lab fuzz has its faults written out"
+            raise source.error(("faults", number), what, hint=hint)
+
+
+def _kept(violation: Violation, folder: Path, shrinks: bool, console: Console) -> Path:
+    """The file of its case, made small if wanted."""
+    say: Callable[[str], None] = lambda text: console.print(text, highlight=False)  # noqa: E731
+    tries = shrinks and violation.shrinks
+    small = experiment_fuzz.shrink(violation, say) if tries else violation
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"seed-{violation.seed}-{violation.transport}.yaml"
+    file.write_text(
+        f"# {small.what}\n# lab fuzz --transport {small.transport} --case {file}\n{small.case}"
+    )
+    return file
+
+
+def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None:
+    runs = units.format_count(found.runs, "run")
+    print(f"{units.format_count(found.seeds, 'seed')}, {runs}, {len(found.violations)} violations")
+    print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
+    for name, share in found.coverage.items():
+        print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
+    for violation in found.violations:
+        print(f"seed {violation.seed}, {violation.transport}: {violation.what}")
+        print(f"  again: {violation.replay}")
+    for file in files:
+        print(f"small case: {file}")

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab sweep`: an experiment over many parameters and seeds, in parallel, into one table."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from softroce_lab import units
+from softroce_lab.cli.experiment_options import DryRun, print_ready
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.experiment import memory, sweep_spec, sweep_table
+from softroce_lab.experiment import sweep as experiment_sweep
+from softroce_lab.experiment.sweep import Options, Outcome
+from softroce_lab.experiment.sweep_spec import Sweep, Task
+from softroce_lab.experiment.sweep_work import Row
+from softroce_lab.telemetry.rundir import give_to_user
+
+app = typer.Typer(add_completion=False)
+
+_MOST_LINES = 40  # of the table on the terminal
+_MOST_REASONS = 8
+_TOLD = 20  # times, where standard error is no terminal
+
+
+class Screen:
+    """Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = Console(stderr=True, quiet=quiet)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            console=self._console, disable=quiet or not self._console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task("sweep", total=None)
+        self._runs = self._done = self._bad = 0
+        self._every = 1
+
+    def __enter__(self) -> Screen:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def begin(self, runs: int) -> None:
+        """So many runs are to be done."""
+        self._runs, self._every = runs, math.ceil(runs / _TOLD) or 1
+        self._progress.update(self._task, total=max(runs, 1), completed=0 if runs else 1)
+
+    def done(self, task: Task, row: Row) -> None:
+        """One is over."""
+        self._done += 1
+        self._bad += row["verdict"] != "passed"
+        bad = f", {self._bad} not passed" if self._bad else ""
+        self._progress.update(self._task, completed=self._done, description=f"sweep{bad}")
+        told = self._done % self._every == 0 or self._done == self._runs
+        if told and not self._console.is_terminal:
+            self.say(f"{self._done} of {self._runs} runs{bad}{self._left()}")
+
+    def _left(self) -> str:
+        remaining = self._progress.tasks[0].time_remaining
+        return f", about {units.format_duration(remaining * 1e9)} left" if remaining else ""
+
+
+@app.command()
+def sweep(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="A file, or a ready one by name.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Let a Dask cluster do it: tcp://HOST:PORT."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="These runs alone, such as transport=csa_ud or seed=3; may be repeated.",
+        ),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a readable table, in Markdown.")
+    ] = None,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="Keep a run directory for every run.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Do all runs anew, those that are done, too.")
+    ] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where directories of sweeps go.")
+    ] = Path("sweeps"),
+    show: Annotated[bool, typer.Option("--list", help="List the ready sweeps.")] = False,
+    check: DryRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment with all combinations of parameters, transports and seeds.
+
+    The same command again goes on where it was interrupted.
+    """
+    if show:
+        print_ready(sweep_spec.shipped(), as_json=as_json)
+        return
+    if file is None:
+        raise UserError("which sweep?", hint="a file, or a name: lab sweep --list")
+    loaded = sweep_spec.load(file)
+    if check:
+        _describe(loaded, only or (), as_json=as_json)
+        return
+    options = Options(output, tuple(only or ()), jobs, scheduler, keep_runs, fresh)
+    with Screen(quiet=quiet) as screen:
+        try:
+            outcome = experiment_sweep.run(loaded, options, screen)
+        except KeyboardInterrupt:
+            screen.say(f"what is done is kept in {output / loaded.name}; "
+                       "the same command goes on from there")  # fmt: skip
+            raise
+    if table is not None:
+        _write(table, sweep_table.document(loaded, outcome.rows))
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print(outcome)
+    if not outcome.passed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _describe(sweep: Sweep, only: list[str] | tuple[str, ...], *, as_json: bool) -> None:
+    tasks = sweep_spec.only(sweep.tasks(""), sweep, only)
+    runs = (sweep_spec.alone(each.experiment) for each in sweep.combinations)
+    needed = max(map(memory.needed_bytes, runs))
+    axes = {axis.name: [point.label for point in axis.points] for axis in sweep.axes}
+    transports = list(dict.fromkeys(task.transport.label for task in tasks))
+    seeds = list(dict.fromkeys(task.seed for task in tasks))
+    if as_json:
+        document = {
+            "name": sweep.name, "axes": axes, "transports": transports, "seeds": seeds,
+            "runs": len(tasks), "memory_bytes": needed,
+        }  # fmt: skip
+        print(json.dumps(document, indent=1))
+        return
+    print(f"{sweep.name}: {units.format_count(len(tasks), 'run')}")
+    for axis, labels in axes.items():
+        print(f"  {axis}: {', '.join(labels)}")
+    print(f"  over {', '.join(transports)}; {units.format_count(len(seeds), 'seed')}")
+    print(f"  at most {units.format_bytes(needed)} of memory a run")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+        give_to_user(file)
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror}", hint="--table FILE") from None
+
+
+def _print(outcome: Outcome) -> None:
+    text = "\n".join(sweep_table.sections(outcome.sweep, outcome.rows))
+    lines = text.splitlines()
+    if len(lines) <= _MOST_LINES:
+        print(text)
+    bad = [row for row in outcome.rows if row["verdict"] != "passed"]
+    for row in bad[:_MOST_REASONS]:
+        where = f"run {row['run']}, {row['transport']}, seed {row['seed']}"
+        print(f"  {where}: {row['reasons'][0]}")
+    if len(bad) > _MOST_REASONS:
+        print(f"  and {len(bad) - _MOST_REASONS} more, all in the table")
+    passed, failed, error = map(outcome.count, ("passed", "failed", "error"))
+    runs = units.format_count(len(outcome.rows), "run")
+    print(f"{runs}: {passed} passed, {failed} failed, {error} without a result")
+    print(outcome.table)

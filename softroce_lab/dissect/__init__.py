@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""scapy layers for everything on a RoCEv2 wire, our own headers included (docs/dissectors.md).
+
+    from softroce_lab import dissect
+
+    dissect.bind()  # UDP port 4791 is ours from now on, also for sniff() and rdpcap()
+    dissect.parse(frame).show()  # or without binding anything
+
+Nothing else in the package imports scapy, which takes long to load: import this where it is needed.
+"""
+
+from softroce_lab.dissect.binding import bind, bound, is_bound, parse, unbind
+from softroce_lab.dissect.lab import (
+    Ack,
+    Answer,
+    Ask,
+    Bitmap,
+    Chunks,
+    Clear,
+    LabHeader,
+    Look,
+    PacketAck,
+    PacketNack,
+    PacketSack,
+    PacketSet,
+    Probe,
+    ReceiverReport,
+    Refuse,
+    Rnr,
+)
+from softroce_lab.dissect.mad import (
+    MAD,
+    CmDrep,
+    CmDreq,
+    CmMra,
+    CmRej,
+    CmRep,
+    CmReq,
+    CmRtu,
+    CmSidrRep,
+    CmSidrReq,
+)
+from softroce_lab.dissect.roce import (
+    AETH,
+    BTH,
+    DETH,
+    FETH,
+    IETH,
+    NOT_CAPTURED,
+    RDETH,
+    RETH,
+    XRCETH,
+    AtomicAckETH,
+    AtomicETH,
+    CNPReserved,
+    ImmDt,
+    Payload,
+    cnp,
+)
+
+__all__ = [
+    "AETH",
+    "BTH",
+    "DETH",
+    "FETH",
+    "IETH",
+    "MAD",
+    "NOT_CAPTURED",
+    "RDETH",
+    "RETH",
+    "XRCETH",
+    "Ack",
+    "Answer",
+    "Ask",
+    "AtomicAckETH",
+    "AtomicETH",
+    "Bitmap",
+    "CNPReserved",
+    "Chunks",
+    "Clear",
+    "CmDrep",
+    "CmDreq",
+    "CmMra",
+    "CmRej",
+    "CmRep",
+    "CmReq",
+    "CmRtu",
+    "CmSidrRep",
+    "CmSidrReq",
+    "ImmDt",
+    "LabHeader",
+    "Look",
+    "PacketAck",
+    "PacketNack",
+    "PacketSack",
+    "PacketSet",
+    "Payload",
+    "Probe",
+    "ReceiverReport",
+    "Refuse",
+    "Rnr",
+    "bind",
+    "bound",
+    "cnp",
+    "is_bound",
+    "parse",
+    "unbind",
+]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lab's own headers, described once: scapy's layers and Wireshark's dissector are made of this.
+
+`struct lab_hdr` is that of xdp/lab_wire.h, the bodies of control messages those of
+softroce_lab/recovery/control.py, native/transport/bodies.hpp and native/engine/clearance.hpp, the
+report that of native/engine/report.hpp. All is big-endian.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from softroce_lab.errors import ibv_wc_status
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """An unsigned number; `bits` not a multiple of 8: it shares its byte with its neighbours."""
+
+    name: str
+    bits: int
+    label: str
+    values: Mapping[int, str] | None = None
+    default: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """Entries of these fields; `count` names the field that counts them, None: up to the end."""
+
+    name: str
+    label: str
+    fields: tuple[Field, ...]
+    count: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MissingPackets:
+    """A packet set up to the end, or nothing: `PACKET_SET` and its bits."""
+
+    name: str
+    label: str
+
+
+Part: TypeAlias = Field | Repeated | MissingPackets
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A header or body, its fields named `softroce.ABBREVIATION.FIELD` in Wireshark."""
+
+    name: str
+    abbreviation: str
+    parts: tuple[Part, ...]
+
+    def full_name(self, part: Part) -> str:
+        """Wireshark's name of a field of this record."""
+        return ".".join(filter(None, (PREFIX, self.abbreviation, part.name)))
+
+
+PREFIX = "softroce"
+HEADER_VERSION = 1
+DATA, CONTROL, REPORT = range(3)
+KINDS = {DATA: "data", CONTROL: "control", REPORT: "report"}
+SPORT_BASE = 0xC000
+"""UDP source port of path 0."""
+
+HEADER = Record(
+    "softroce_lab header",
+    "",
+    (
+        Field("version", 4, "Version", default=HEADER_VERSION),
+        Field("kind", 4, "Kind", KINDS),
+        Field("reserved", 7, "Reserved"),
+        Field("trimmed", 1, "Trimmed on its way"),
+        Field("path", 8, "Path"),
+        Field("attempt", 8, "Attempt"),
+        Field("operation", 16, "Operation"),
+        Field("step", 16, "Step"),
+        Field("message", 32, "Message of the step"),
+        Field("message_id", 32, "Message id"),
+        Field("index", 32, "Packet index"),
+        Field("count", 32, "Packets of the message", default=1),
+        Field("length", 32, "Length in bytes"),
+        Field("stamp_ns", 32, "Sender's clock modulo 2^32 (ns)"),
+        Field("srtt_ns", 32, "Smoothed RTT (ns)"),
+        Field("rttvar_ns", 32, "RTT variation (ns)"),
+    ),
+)
+HEADER_BYTES = 40
+
+# ---------------------------------------------------------------- control messages
+
+LOOK, ANSWER, ACK, PROBE, RNR, REFUSE, BITMAP, CHUNKS, CLEAR = range(1, 10)
+PACKET_ACK, PACKET_NACK, PACKET_SACK, ASK = range(16, 20)
+TYPES = {
+    LOOK: "LOOK",
+    ANSWER: "ANSWER",
+    ACK: "ACK",
+    PROBE: "PROBE",
+    RNR: "RNR",
+    REFUSE: "REFUSE",
+    BITMAP: "BITMAP",
+    CHUNKS: "CHUNKS",
+    CLEAR: "CLEAR",
+    PACKET_ACK: "PACKET ACK",
+    PACKET_NACK: "PACKET NACK",
+    PACKET_SACK: "PACKET SACK",
+    ASK: "ASK",
+}
+VERDICTS = {0: "resent", 1: "on the way", 2: "not started"}
+STATUSES = {each.value: each.name for each in ibv_wc_status}
+FORMS = {0: "plain bits", 1: "run lengths"}
+PLAIN, RUNS = FORMS
+MOST_IN_SET = 1 << 20
+"""Packets of a set of run lengths; more is refused."""
+
+_ID = Field("id", 32, "Message id")
+_KEY = (
+    Field("operation", 16, "Operation"),
+    Field("step", 16, "Step"),
+    Field("message", 32, "Message of the step"),
+)
+_FEEDBACK = (
+    _ID,
+    Field("cumulative", 32, "Packets here from the first on"),
+    Field("echo_stamp_ns", 32, "Echo stamp (ns)"),
+)
+_MISSING = MissingPackets("missing", "Missing packets")
+
+
+def _control(number: int, *parts: Part) -> Record:
+    name = TYPES[number]
+    kind = Field("type", 8, "Type", TYPES, default=number)
+    return Record(name, name.lower().replace(" ", "_"), (kind, *parts))
+
+
+CONTROLS: dict[int, Record] = {
+    LOOK: _control(
+        LOOK,
+        _ID,
+        *_KEY,
+        Field("reserved", 5, "Reserved"),
+        Field("urgent", 1, "Urgent"),
+        Field("known_stamp", 1, "Echo stamp is known"),
+        Field("known_id", 1, "Message id is known"),
+        Field("round", 16, "Round"),
+        Field("echo_stamp_ns", 32, "Echo stamp (ns)"),
+        _MISSING,
+    ),
+    ANSWER: _control(
+        ANSWER,
+        _ID,
+        *_KEY,
+        Field("round", 16, "Round"),
+        Field("verdict", 8, "Verdict", VERDICTS),
+        Field("packets", 32, "Packets"),
+    ),
+    ACK: _control(ACK, Repeated("messages", "Messages", (_ID,))),
+    PROBE: _control(PROBE, Repeated("messages", "Messages", (_ID, *_KEY))),
+    RNR: _control(RNR, _ID, *_KEY),
+    REFUSE: _control(
+        REFUSE,
+        _ID,
+        *_KEY,
+        Field("by_receiver", 8, "By the receiver"),
+        Field("status", 8, "Status", STATUSES),
+    ),
+    BITMAP: _control(BITMAP, _ID, *_KEY, _MISSING),
+    CHUNKS: _control(CHUNKS, _ID, *_KEY, Field("packets", 16, "Packets of a chunk"), _MISSING),
+    CLEAR: _control(
+        CLEAR,
+        Field("generations", 8, "Generations"),
+        Field("paths", 16, "Channels of a generation"),
+        Field("first_qp", 32, "First channel's QP"),
+        Field("root_key", 32, "Root key"),
+        Field("slot_bytes", 64, "Bytes of a slot"),
+        Repeated("receives", "Receives", (_ID, *_KEY, Field("length", 32, "Length in bytes"))),
+    ),
+    PACKET_ACK: _control(PACKET_ACK, *_FEEDBACK),
+    PACKET_NACK: _control(PACKET_NACK, *_FEEDBACK, Field("packet", 32, "Packet that is here")),
+    PACKET_SACK: _control(
+        PACKET_SACK,
+        *_FEEDBACK,
+        Field("base", 32, "Packet of bit 0"),
+        Field("bits", 64, "Packets here, by bit"),
+    ),
+    ASK: _control(ASK, Field("known_id", 8, "Message id is known"), _ID, *_KEY),
+}
+
+PACKET_SET = Record(
+    "packet set",
+    "set",
+    (
+        Field("form", 8, "Form", FORMS),
+        Field("base", 32, "First packet"),
+        Field("count", 32, "Packets covered"),
+    ),
+)
+
+REPORT_BODY = Record(
+    "receiver report",
+    "report",
+    (
+        Field("echo_stamp_ns", 32, "Echo stamp (ns)"),
+        Field("echo_delay_ns", 32, "Delay of the echo (ns)"),
+        Field("credit_packets", 32, "Credit (packets)"),
+        Field("packets", 32, "Packets received"),
+        Field("ce_packets", 32, "Packets marked CE"),
+        Field("paths", 32, "Paths"),
+        Repeated(
+            "arrived",
+            "Arrived by path",
+            (Field("packets", 32, "Packets"), Field("bytes", 64, "Bytes")),
+            count="paths",
+        ),
+    ),
+)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lab's own headers as scapy layers, made from `description`.
+
+    Ether() / IP() / UDP() / BTH() / DETH() / LabHeader(message=1, path=3) / b"data"
+
+What UD SEND-only packets carry is a lab header if it looks like one and its path is that of the UDP
+source port: `LabHeader` builds it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    Field,
+    FieldLenField,
+    IntField,
+    LongField,
+    PacketListField,
+    ShortField,
+    StrField,
+)
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, bind_top_down
+
+from softroce_lab.dissect import description, packet_sets
+from softroce_lab.dissect.description import SPORT_BASE, MissingPackets, Record, Repeated
+from softroce_lab.dissect.opcodes import UD_SEND_ONLY
+from softroce_lab.dissect.roce import BTH, RECOGNISERS, Payload, bth_of
+
+_NUMBERS = {16: ShortField, 32: IntField, 64: LongField}
+
+
+def _number(field: description.Field, computed: bool = False) -> Any:
+    default: Any = None if computed else field.default
+    if field.values is not None:
+        return BitEnumField(field.name, default, field.bits, dict(field.values))
+    if field.bits in _NUMBERS:
+        return _NUMBERS[field.bits](field.name, default)
+    return BitField(field.name, default, field.bits)
+
+
+class _Entry(Packet):
+    """One of several in a row: what follows is the next one's."""
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        return b"", s
+
+
+def _fields(record: Record) -> list[Field[Any, Any]]:
+    """scapy's fields of a record, a repeated part as a list of layers of its own."""
+    counts = {part.count: part for part in record.parts if isinstance(part, Repeated)}
+    made: list[Field[Any, Any]] = []
+    for part in record.parts:
+        if isinstance(part, MissingPackets):
+            made.append(PacketListField(part.name, [], PacketSet, max_count=1))
+        elif isinstance(part, Repeated):
+            made.append(_list(record, part))
+        elif part.name in counts:
+            made.append(FieldLenField(part.name, None, count_of=counts[part.name].name, fmt="!I"))
+        else:
+            made.append(_number(part))
+    return made
+
+
+def _list(record: Record, part: Repeated) -> PacketListField:
+    layer = type(
+        f"{record.name} {part.name}",
+        (_Entry,),
+        {
+            "name": part.label,
+            "__module__": __name__,
+            "fields_desc": [_number(each) for each in part.fields],
+        },
+    )
+    count = part.count
+    if count is None:
+        return PacketListField(part.name, [], layer)
+    one = [layer()]  # none would be no report
+    return PacketListField(part.name, one, layer, count_from=lambda pkt: getattr(pkt, count))
+
+
+class _BitsField(StrField):
+    def i2repr(self, pkt: Packet | None, x: bytes) -> str:
+        return x.hex() + (f" [missing: {pkt.missing()}]" if isinstance(pkt, PacketSet) else "")
+
+
+class PacketSet(_Entry):
+    """Which packets of a message are missing."""
+
+    name = "packet set"
+    fields_desc: ClassVar[list[Any]] = [
+        *_fields(description.PACKET_SET),
+        _BitsField("bits", b""),
+    ]
+
+    @classmethod
+    def of(cls, missing: Iterable[int]) -> PacketSet:
+        """The set of these packets, at least one, as plain bits."""
+        packets = sorted(missing)
+        base, count = packets[0], packets[-1] - packets[0] + 1
+        return cls(base=base, count=count, bits=packet_sets.plain_bits(packets, base, count))
+
+    def ranges(self) -> list[packet_sets.Range]:
+        """First and last of each run of missing packets; ValueError if the bits are malformed."""
+        return packet_sets.ranges(self.form, self.base, self.count, self.bits)
+
+    def missing(self) -> str:
+        """The same in words, malformed or not."""
+        try:
+            return packet_sets.text(self.ranges())
+        except ValueError as error:
+            return f"malformed: {error}"
+
+
+class Body(Packet):
+    """Base of the bodies of control messages and reports."""
+
+    def mysummary(self) -> str:
+        """All it says, in a line."""
+        names = [each.name for each in self.fields_desc if each.name not in ("type", "reserved")]
+        return " ".join([str(self.name), *(f"{name} {self._told(name)}" for name in names)])
+
+    def _told(self, name: str) -> str:
+        value = self.getfieldval(name)
+        if not isinstance(value, list):
+            return str(self.get_field(name).i2repr(self, value))
+        return "[" + ", ".join(map(_told, value)) + "]"
+
+
+def _told(entry: Packet) -> str:
+    """An entry of a list, in short."""
+    if isinstance(entry, PacketSet):
+        return entry.missing()
+    return ".".join(str(entry.getfieldval(each.name)) for each in entry.fields_desc)
+
+
+def _body(record: Record) -> type[Packet]:
+    """The layer of a control message or report."""
+    return type(
+        record.name.title().replace(" ", ""),
+        (Body,),
+        {"name": record.name, "__module__": __name__, "fields_desc": _fields(record)},
+    )
+
+
+Look = _body(description.CONTROLS[description.LOOK])
+Answer = _body(description.CONTROLS[description.ANSWER])
+Ack = _body(description.CONTROLS[description.ACK])
+Probe = _body(description.CONTROLS[description.PROBE])
+Rnr = _body(description.CONTROLS[description.RNR])
+Refuse = _body(description.CONTROLS[description.REFUSE])
+Bitmap = _body(description.CONTROLS[description.BITMAP])
+Chunks = _body(description.CONTROLS[description.CHUNKS])
+Clear = _body(description.CONTROLS[description.CLEAR])
+PacketAck = _body(description.CONTROLS[description.PACKET_ACK])
+PacketNack = _body(description.CONTROLS[description.PACKET_NACK])
+PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
+Ask = _body(description.CONTROLS[description.ASK])
+ReceiverReport = _body(description.REPORT_BODY)
+
+CONTROLS = {
+    description.LOOK: Look,
+    description.ANSWER: Answer,
+    description.ACK: Ack,
+    description.PROBE: Probe,
+    description.RNR: Rnr,
+    description.REFUSE: Refuse,
+    description.BITMAP: Bitmap,
+    description.CHUNKS: Chunks,
+    description.CLEAR: Clear,
+    description.PACKET_ACK: PacketAck,
+    description.PACKET_NACK: PacketNack,
+    description.PACKET_SACK: PacketSack,
+    description.ASK: Ask,
+}
+
+
+class LabHeader(Packet):
+    """`struct lab_hdr`; None as `path`: the UDP source port's, as `length`: of what follows."""
+
+    name = "softroce_lab header"
+    fields_desc: ClassVar[list[Any]] = [
+        _number(part, computed=part.name in ("path", "length"))
+        for part in description.HEADER.parts
+        if isinstance(part, description.Field)
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        """The body of a control message or report."""
+        if self.kind == description.CONTROL:
+            return CONTROLS.get(payload[0], Payload)
+        return ReceiverReport if self.kind == description.REPORT else Payload
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fills in path and length."""
+        head = bytearray(pkt)
+        if self.path is None:
+            head[2] = self._path_of_port()
+        if self.length is None:
+            head[24:28] = len(pay).to_bytes(4, "big")
+        return bytes(head) + pay
+
+    def _path_of_port(self) -> int:
+        bth = bth_of(self)
+        udp = bth.underlayer if bth else None
+        return (udp.sport - SPORT_BASE) & 0xFF if isinstance(udp, UDP) else 0
+
+    def mysummary(self) -> str:
+        """Which packet it is."""
+        kind = description.KINDS.get(self.kind, f"kind {self.kind}")
+        if self.kind != description.DATA:
+            return f"{kind} {self.message}"
+        message = f"{self.operation}.{self.step}.{self.message} id {self.message_id}"
+        again = f" attempt {self.attempt}" * bool(self.attempt) + " trimmed" * bool(self.trimmed)
+        return f"{kind} {message} packet {self.index}/{self.count}{again}"
+
+
+def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:
+    """LabHeader, if the payload is one: what our engine would take for its own."""
+    if bth.opcode != UD_SEND_ONLY or len(payload) < description.HEADER_BYTES:
+        return None
+    version, kind = payload[0] >> 4, payload[0] & 0xF
+    if version != description.HEADER_VERSION or kind not in description.KINDS or payload[1] > 1:
+        return None
+    udp = bth.underlayer
+    on_path = not isinstance(udp, UDP) or udp.sport == SPORT_BASE + payload[2]
+    return LabHeader if on_path else None
+
+
+RECOGNISERS.append(recognise)
+for _layer in CONTROLS.values():
+    bind_top_down(LabHeader, _layer, kind=description.CONTROL)
+bind_top_down(LabHeader, ReceiverReport, kind=description.REPORT)

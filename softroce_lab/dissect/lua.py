@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Wireshark's dissector of the lab's own headers, as a Lua program made from `description`.
+
+The program is tables, generated, and `walker.lua`, which walks them. It finds our headers as a
+heuristic of InfiniBand payloads, before those that Wireshark brings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from softroce_lab.dissect import description, packet_sets
+from softroce_lab.dissect.description import Field, MissingPackets, Record, Repeated
+from softroce_lab.dissect.opcodes import UD_SEND_ONLY
+
+MARK = "-- softroce_lab: Wireshark's dissector of the lab's own headers"
+"""The first line: what tells our file from others'."""
+
+_WALKER = Path(__file__).with_name("walker.lua")
+
+
+def dissector(version: str) -> str:
+    """The whole program; `version` is said in it."""
+    made = _Fields()
+    tables = [
+        f"local HEADER = {made.record(description.HEADER)}",
+        f"local PACKET_SET = {made.packet_set()}",
+        f"local REPORT_BODY = {made.record(description.REPORT_BODY)}",
+        "local CONTROLS = {",
+        *(f"  [{each}] = {made.record(body)}," for each, body in description.CONTROLS.items()),
+        "}",
+    ]
+    return "\n".join(
+        [
+            MARK,
+            f"-- Made by `lab wireshark` of version {version}; with --install it renews this file.",
+            "-- SPDX-License-Identifier: GPL-2.0-or-later",
+            "",
+            'local softroce = Proto("softroce", "softroce_lab")',
+            *_constants(),
+            *(f"local {name} = {table}" for table, name in made.values.items()),
+            "",
+            "local fields = {",
+            *(f"  {each}," for each in made.definitions),
+            "}",
+            "softroce.fields = fields",
+            "",
+            *tables,
+            "",
+            _WALKER.read_text(),
+        ]
+    )
+
+
+def _constants() -> Iterator[str]:
+    numbers = {
+        "VERSION": description.HEADER_VERSION,
+        "DATA": description.DATA,
+        "REPORT": description.REPORT,
+        "SPORT_BASE": description.SPORT_BASE,
+        "UD_SEND_ONLY": UD_SEND_ONLY,
+        "PLAIN": description.PLAIN,
+        "RUNS": description.RUNS,
+        "MOST_IN_SET": description.MOST_IN_SET,
+        "MOST_SCALE": 1 << packet_sets.MOST_SHIFT,
+        "MOST_SHOWN": packet_sets.MOST_SHOWN,
+    }
+    yield from (f"local {name} = {value}" for name, value in numbers.items())
+    yield f"local KINDS = {_table(description.KINDS)}"
+
+
+def _table(values: Mapping[int, str]) -> str:
+    return "{ " + ", ".join(f"[{key}] = {json.dumps(each)}" for key, each in values.items()) + " }"
+
+
+class _Fields:
+    """Definitions of ProtoFields as they are used, each once."""
+
+    def __init__(self) -> None:
+        self.definitions: list[str] = []
+        self.values: dict[str, str] = {}  # a table of names for values -> the name of the table
+
+    def _define(self, kind: str, name: str, label: str, *rest: str) -> str:
+        arguments = ", ".join((json.dumps(name), json.dumps(label), *rest))
+        self.definitions.append(f"ProtoField.{kind}({arguments})")
+        return f"fields[{len(self.definitions)}]"
+
+    def _numbers(self, prefix: str, parts: tuple[Field, ...]) -> tuple[str, int]:
+        """A table of numbers, and the bytes that they take."""
+        lines, bit = [], 0
+        for part in parts:
+            lines.append(self._number(f"{prefix}.{part.name}", part, bit))
+            bit += part.bits
+        return "{\n    " + ",\n    ".join(lines) + ",\n  }", bit // 8
+
+    def _number(self, name: str, part: Field, bit: int) -> str:
+        width = max(part.bits, 8)
+        rest = ["base.DEC"]
+        if part.values or part.bits < 8:
+            rest.append(self._values(part.values))
+        if part.bits < 8:
+            rest.append(f"{(1 << part.bits) - 1 << 8 - bit % 8 - part.bits:#04x}")
+        field = self._define(f"uint{width}", name, part.label, *rest)
+        return f'{{ name = "{part.name}", at = {bit // 8}, bytes = {width // 8}, field = {field} }}'
+
+    def _values(self, values: Mapping[int, str] | None) -> str:
+        if values is None:
+            return "nil"
+        return self.values.setdefault(_table(values), f"values_{len(self.values) + 1}")
+
+    def record(self, record: Record) -> str:
+        """A record as a Lua table."""
+        prefix = ".".join(filter(None, (description.PREFIX, record.abbreviation)))
+        numbers, size = self._numbers(
+            prefix, tuple(part for part in record.parts if isinstance(part, Field))
+        )
+        members = [f"name = {json.dumps(record.name)}", f"bytes = {size}", f"numbers = {numbers}"]
+        if record.abbreviation:
+            members.append(f"field = {self._define('none', prefix, record.name)}")
+        for part in record.parts:
+            if isinstance(part, Repeated):
+                members.append(f"entries = {self._entries(prefix, part)}")
+            elif isinstance(part, MissingPackets):
+                field = self._define("none", f"{prefix}.{part.name}", part.label)
+                members.append(f"missing = {{ field = {field} }}")
+        return "{\n  " + ",\n  ".join(members) + ",\n}"
+
+    def _entries(self, prefix: str, part: Repeated) -> str:
+        name = f"{prefix}.{part.name}"
+        field = self._define("none", name, part.label)
+        numbers, size = self._numbers(name, part.fields)
+        count = json.dumps(part.count) if part.count else "nil"
+        return f"{{ field = {field}, bytes = {size}, count = {count}, numbers = {numbers} }}"
+
+    def packet_set(self) -> str:
+        """The table of a packet set: a record, its bits, and what they say."""
+        record = self.record(description.PACKET_SET)
+        prefix = f"{description.PREFIX}.{description.PACKET_SET.abbreviation}"
+        bits = self._define("bytes", f"{prefix}.bits", "Bits")
+        packets = self._define("string", f"{prefix}.packets", "Packets")
+        return record[: -len("}")] + f"  bits = {bits},\n  packets = {packets},\n}}"

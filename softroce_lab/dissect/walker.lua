@@ -1,0 +1,191 @@
+-- What follows is the same for any description; above are the tables it walks.
+-- Arithmetic alone in place of bit operations: Lua 5.2 and 5.4 spell them differently.
+
+local opcode_field = Field.new("infiniband.bth.opcode")
+local padding_field = Field.new("infiniband.bth.padcnt")
+local deth_field = Field.new("infiniband.deth")
+local port_field = Field.new("udp.srcport")
+local data_dissector = Dissector.get("data")
+
+-- The innermost one: there may be tunnels.
+local function last_value(field)
+  local found = { field() }
+  return #found > 0 and found[#found].value or nil
+end
+
+local function append_range(ranges, first, last)
+  if #ranges > 0 and ranges[#ranges][2] + 1 == first then
+    ranges[#ranges][2] = last
+  else
+    ranges[#ranges + 1] = { first, last }
+  end
+end
+
+local function plain_ranges(base, count, bits)
+  local ranges = {}
+  if bits:len() ~= math.floor((count + 7) / 8) then
+    return nil, "plain bits of another length than announced"
+  end
+  for index = 0, count - 1 do
+    local byte = bits(math.floor(index / 8), 1):uint()
+    for _ = 1, index % 8 do byte = math.floor(byte / 2) end
+    if byte % 2 == 1 then append_range(ranges, base + index, base + index) end
+  end
+  return ranges
+end
+
+local function run_ranges(base, count, bits)
+  local ranges, at, missing, value, scale = {}, 0, true, 0, 1
+  for offset = 0, bits:len() - 1 do
+    local byte = bits(offset, 1):uint()
+    value = value + byte % 128 * scale
+    scale = scale * 128
+    if byte >= 128 then
+      if scale > MOST_SCALE then return nil, "run length too long" end
+    else
+      if at + value > count then return nil, "runs longer than announced" end
+      if missing and value > 0 then append_range(ranges, base + at, base + at + value - 1) end
+      at, missing, value, scale = at + value, not missing, 0, 1
+    end
+  end
+  if scale ~= 1 then return nil, "a run length is cut" end
+  if at ~= count then return nil, "runs shorter than announced" end
+  return ranges
+end
+
+local function ranges_of(form, base, count, bits)
+  if form == PLAIN then return plain_ranges(base, count, bits) end
+  if form ~= RUNS or count > MOST_IN_SET then
+    return nil, "unknown form of a packet set, or absurdly many packets"
+  end
+  return run_ranges(base, count, bits)
+end
+
+local function text_of(ranges, problem)
+  if ranges == nil then return "malformed: " .. problem end
+  local shown = {}
+  for number, range in ipairs(ranges) do
+    if number > MOST_SHOWN then
+      shown[number] = "..."
+      break
+    end
+    local form = range[1] == range[2] and "%d" or "%d-%d"
+    shown[number] = string.format(form, range[1], range[2])
+  end
+  return #shown > 0 and table.concat(shown, ", ") or "none"
+end
+
+-- Adds the numbers of a record that begins at `at`. Returns their values by name; nil: they are not
+-- all there.
+local function add_numbers(tree, body, numbers, at)
+  local values = {}
+  for _, number in ipairs(numbers) do
+    if at + number.at + number.bytes > body:len() then return nil end
+    local range = body(at + number.at, number.bytes)
+    tree:add(number.field, range)
+    if number.bytes <= 4 then values[number.name] = range:uint() end
+  end
+  return values
+end
+
+local function add_missing(tree, body, part, at)
+  if body:len() == at then return "all" end
+  local set = tree:add(part.field, body(at))
+  local values = add_numbers(set, body, PACKET_SET.numbers, at)
+  if values == nil then return "malformed: cut" end
+  local bits = at + PACKET_SET.bytes < body:len() and body(at + PACKET_SET.bytes):tvb()
+    or ByteArray.new():tvb("no bits")
+  local text = text_of(ranges_of(values.form, values.base, values.count, bits))
+  if bits:len() > 0 then set:add(PACKET_SET.bits, body(at + PACKET_SET.bytes)) end
+  set:add(PACKET_SET.packets, body(at), text):set_generated()
+  set:append_text(": " .. text)
+  return text
+end
+
+local function add_entries(tree, body, part, at, count)
+  local found = 0
+  while (count == nil or found < count) and at + part.bytes <= body:len() do
+    local entry = tree:add(part.field, body(at, part.bytes))
+    add_numbers(entry, body, part.numbers, at)
+    found, at = found + 1, at + part.bytes
+  end
+  return found
+end
+
+-- Adds a body under `tree`; returns what is to be said of it in the info column.
+local function add_record(tree, body, record)
+  local item = tree:add(record.field, body())
+  local values = add_numbers(item, body, record.numbers, 0)
+  if values == nil then return record.name .. " (cut)" end
+  if record.missing then
+    return record.name .. ", missing: " .. add_missing(item, body, record.missing, record.bytes)
+  elseif record.entries then
+    local count = record.entries.count and values[record.entries.count]
+    add_entries(item, body, record.entries, record.bytes, count)
+  end
+  return record.name
+end
+
+local function add_body(tree, body, kind)
+  if kind == REPORT then return add_record(tree, body, REPORT_BODY) end
+  local record = CONTROLS[body(0, 1):uint()]
+  return record and add_record(tree, body, record) or "unknown"
+end
+
+-- Ours, if our engine would take it for its own.
+local function is_ours(payload)
+  if last_value(opcode_field) ~= UD_SEND_ONLY or payload:len() < HEADER.bytes then return false end
+  local first = payload(0, 1):uint()
+  return math.floor(first / 16) == VERSION and KINDS[first % 16] ~= nil
+    and payload(1, 1):uint() <= 1 and last_value(port_field) == SPORT_BASE + payload(2, 1):uint()
+end
+
+local function info_of(values, kind, told)
+  if kind ~= DATA then return string.format("%s %d: %s", KINDS[kind], values.message, told) end
+  return string.format("data %d.%d.%d id %d packet %d/%d", values.operation, values.step,
+    values.message, values.message_id, values.index, values.count)
+    .. (values.attempt > 0 and string.format(" attempt %d", values.attempt) or "")
+end
+
+-- The number of bytes behind our header; of a snapped packet, as far as they were captured.
+local function length_of(payload, values, snapped)
+  local length = payload:len() - HEADER.bytes
+  if not snapped then return length - (last_value(padding_field) or 0) end
+  return math.min(length, values.length)
+end
+
+local function dissect(payload, pinfo, tree, snapped)
+  if not is_ours(payload) then return false end
+  local kind = payload(0, 1):uint() % 16
+  local header = tree:add(softroce, payload(0, HEADER.bytes))
+  local values = add_numbers(header, payload, HEADER.numbers, 0)
+  local length = length_of(payload, values, snapped)
+  local told = ""
+  if length > 0 then
+    local body = payload(HEADER.bytes, length):tvb()
+    if kind == DATA then
+      data_dissector:call(body, pinfo, tree)
+    else
+      told = add_body(tree, body, kind)
+    end
+  end
+  pinfo.cols.protocol = "softroce"
+  pinfo.cols.info:clear_fence() -- around Wireshark's complaint about a snapped packet
+  pinfo.cols.info = info_of(values, kind, told)
+  return true
+end
+
+softroce:register_heuristic("infiniband.payload", function(payload, pinfo, tree)
+  return dissect(payload, pinfo, tree, false)
+end)
+
+-- Wireshark asks no heuristic about a packet that was not captured to its end: those come here.
+function softroce.dissector(frame, pinfo, tree)
+  if frame:len() >= frame:reported_len() then return end
+  local deth = { deth_field() }
+  if #deth == 0 then return end
+  local at = deth[#deth].offset + deth[#deth].len
+  if at < frame:len() then dissect(frame(at):tvb(), pinfo, tree, true) end
+end
+
+register_postdissector(softroce)

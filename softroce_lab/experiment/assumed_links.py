@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the virtual clock takes links for where nothing shapes any: else no time would pass."""
+
+from __future__ import annotations
+
+from softroce_lab.faults.model import FaultRule
+from softroce_lab.faults.resolve import FaultRules, arm
+from softroce_lab.topology.plan import Plan
+
+RATE, DELAY = "10Gbit", "5us"
+"""Of every link."""
+
+_RULE = FaultRule.model_validate(
+    {"name": "assumed-links", "links": "*<->*", "rate": RATE, "delay": DELAY}
+)
+
+
+def shaped(plan: Plan) -> Plan:
+    """The plan itself if any link has a rate or a delay, at any time; else all have these."""
+    if any(fault.word in ("rate", "delay") for fault in plan.faults):
+        return plan
+    return arm(plan, FaultRules((_RULE,)))
+
+
+def assumed(plan: Plan) -> bool:
+    """Whether that was done to the plan."""
+    return any(fault.rule == _RULE.name for fault in plan.faults)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Captures beside a run: `--capture [LINK]`, `--snap BYTES`, and where they go."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.faults import resolve
+from softroce_lab.telemetry.capture_figures import (
+    SNAP_BYTES,
+    Figures,
+    InterfaceFigures,
+    check_snap,
+)
+from softroce_lab.telemetry.rundir import give_to_user
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Plan
+
+if TYPE_CHECKING:
+    from softroce_lab.fabric.lab import Lab
+    from softroce_lab.sim.fabric import SimFabric
+
+ENDS = "ends"  # stands for all links of the hosts that take part, both ways
+FILE = "trace.pcapng"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user wants to see of a run."""
+
+    patterns: Sequence[str]  # as `lab fault` takes them, or ENDS; (): nothing
+    snap_bytes: int = SNAP_BYTES  # of each packet; 0: all
+    path: Path = Path(FILE)
+
+    def links(self, plan: Plan, hosts: Iterable[str]) -> dict[int, str]:
+        """Number and name of each directed link, in the order of the plan. UserError."""
+        check_snap(self.snap_bytes)
+        named = [each for each in self.patterns if each != ENDS]
+        patterns = named if len(named) == len(self.patterns) else [*named, *hosts]
+        return links_of(plan, patterns)
+
+
+def links_of(plan: Plan, patterns: Iterable[str]) -> dict[int, str]:
+    """Number and name of each directed link that a pattern chooses. UserError."""
+    names = locate.arrows(plan)
+    chosen = {number for pattern in patterns for number in resolve.links_of(plan, pattern)}
+    return {number: names[number] for number in sorted(chosen)}
+
+
+NOTHING = Wanted(())
+
+
+@dataclasses.dataclass(slots=True)
+class RunCapture:
+    """The capture of a run, and how it ended."""
+
+    wanted: Wanted
+    figures: Figures = dataclasses.field(default_factory=lambda: Figures(()))
+
+    def document(self) -> dict[str, Any]:
+        """For manifests and `--json`."""
+        kept = {"file": str(self.wanted.path), "snap_bytes": self.wanted.snap_bytes}
+        return kept | self.figures.document()
+
+    def summary(self) -> str:
+        """A line for the user."""
+        return summary(self.document())
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """`1,234 packets captured, 5 missed`, why it ended if it had to, and the file if known."""
+    why = f"; it ended early: {document['error']}" if document["error"] else ""
+    where = f": {document['file']}" if "file" in document else ""
+    return f"{document['captured']:,} packets captured, {document['missed']:,} missed{why}{where}"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor of the empty file `path`, which belongs to the user. UserError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o644)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="-w FILE") from error
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):  # not /dev/null
+            give_to_user(fd)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def capturing(lab: Lab, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
+    """What is wanted is captured while this is open; its figures are there afterwards.
+
+    None: nothing is. UserError, EnvironmentLackError without ring buffers, RunError if the monitor
+    died. If the run fails, what was captured until then is in the file.
+    """
+    if not wanted.patterns:
+        yield None
+        return
+    links = wanted.links(lab.plan, hosts)
+    with opened(wanted.path) as fd:
+        from softroce_lab.fabric.capture import Capture  # of the real clock alone
+
+        capture = Capture(lab.directory, links, fd, snap_bytes=wanted.snap_bytes)
+    with capture:
+        found = RunCapture(wanted)
+        yield found
+        found.figures = capture.end()
+
+
+@contextlib.contextmanager
+def capturing_virtually(
+    fabric: SimFabric, wanted: Wanted, hosts: Iterable[str]
+) -> Iterator[RunCapture | None]:
+    """The same on the virtual clock, which misses nothing. RunError if the file takes no more."""
+    if not wanted.patterns:
+        yield None
+        return
+    links = wanted.links(fabric.plan, hosts)
+    found = RunCapture(wanted)
+    with opened(wanted.path) as fd:
+        fabric.capture(links, wanted.snap_bytes, lambda blocks: _write(fd, blocks, wanted.path))
+        try:
+            yield found
+        finally:
+            seen = fabric.end_capture()
+    each = (InterfaceFigures(*row, 0) for row in zip(links.values(), seen, strict=True))
+    found.figures = Figures(tuple(each))
+
+
+def _write(fd: int, blocks: bytes, path: Path) -> None:
+    left = memoryview(blocks)
+    try:
+        while left:
+            left = left[os.write(fd, left) :]
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from error

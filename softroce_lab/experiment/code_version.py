@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which code makes a result: a commit to be named, and a fingerprint that no change escapes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import softroce_lab
+from softroce_lab.paths import PROJECT_ROOT
+
+_PACKAGE = Path(softroce_lab.__file__).parent
+_GIT_S = 10.0
+
+
+def commit() -> str | None:
+    """Of the checkout, `-dirty` behind it if files differ; None in an installed wheel."""
+    argv = ["git", "-C", str(PROJECT_ROOT), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_GIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+@functools.cache
+def python_fingerprint() -> str:
+    """SHA-256, hex, over every module of the package in Python: names and texts."""
+    found = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        name = file.relative_to(_PACKAGE).as_posix()
+        found.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+@functools.cache
+def fingerprint() -> str:
+    """The same, and over the native module: two equal ones give equal results on the virtual clock.
+
+    A native module that was built twice of one source may have two fingerprints.
+    """
+    native = importlib.util.find_spec("softroce_lab._native")
+    found = hashlib.sha256(python_fingerprint().encode())
+    if native is not None and native.origin:
+        found.update(Path(native.origin).read_bytes())
+    return found.hexdigest()

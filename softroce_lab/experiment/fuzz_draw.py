@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Draws an experiment from a seed: a fabric, work, and misfortune of every kind.
+
+A case is an experiment file as a mapping, so that what fails can be written down, read, shrunk and
+run by `lab run`. It is said for `csa_ud`, and every other transport is to survive it too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from softroce_lab.faults.effects import stream_key
+from softroce_lab.workloads.streams import Stream
+
+Case = dict[str, Any]
+T = TypeVar("T")
+
+DEADLINE = "20s"  # the slowest seed known takes 5.7 s
+_EVERYWHERE = ("*<->*", "*->*", "leaf*->*")
+_LINKS = (*_EVERYWHERE, "leaf1<->spine1", "leaf*->spine*", "h1->*", "*->h2", "h2<->*")
+_FLAPPING = ("leaf1<->spine1", "leaf2->spine*", "h1->*", "*->h2", "h3<->*")
+
+
+class Dice:
+    """What the drawing draws from."""
+
+    def __init__(self, seed: int) -> None:
+        self._stream = Stream(stream_key(seed, "fuzz"))
+
+    def below(self, bound: int) -> int:
+        """0 to bound - 1."""
+        return self._stream.below(bound)
+
+    def between(self, low: int, high: int) -> int:
+        """Low to high, both included."""
+        return low + self.below(high - low + 1)
+
+    def one(self, choices: Sequence[T]) -> T:
+        """One of them."""
+        return choices[self.below(len(choices))]
+
+    def chance(self, percent: int) -> bool:
+        """True so often."""
+        return self.below(100) < percent
+
+
+def draw(seed: int) -> Case:
+    """The case of this seed."""
+    dice = Dice(seed)
+    final = dice.chance(_FINAL_PERCENT)
+    # Who is gone is given up after the longest blackout, or 236 RTTs: the sooner, the cheaper.
+    rtt_us = dice.one((8, 20, 100) if final else (2, 4, 8, 20, 100))
+    case: Case = {
+        "name": f"fuzz-{seed}",
+        "topology": {"generator": _shape(dice, rtt_us)},
+        "lb": "flow",
+        "mtu": dice.one((1124, 2200, 4300)),
+        "transports": ["csa_ud"],
+        "seeds": [seed],
+        "payload": "verify",
+        "depth": dice.between(1, 4),
+        "workload": _workload(dice),
+        "faults": [],
+        "deadline": DEADLINE,
+        "blackout": dice.one(("30ms", "100ms")),
+    }
+    if chosen := _chosen(dice):
+        case["transports"] = [{"name": "csa_ud", **chosen}]
+    if case["topology"]["generator"]["spines"] > 1:  # there is something to choose
+        case["lb"] = dice.one(("flow", "spray", "flow", "adaptive"))
+    if dice.chance(40):
+        _use_slots_again(case, dice)
+    case["faults"] = _faults(dice, rtt_us, final)
+    if dice.chance(20):
+        stalls = [_stall(dice, rtt_us) for _ in range(dice.between(1, 2))]
+        case["stalls"] = list({stall["host"]: stall for stall in stalls}.values())
+    return case
+
+
+def _use_slots_again(case: Case, dice: Dice) -> None:
+    """Few slots, many messages: what comes late is of an earlier use."""
+    slots = dice.one((1, 1, 2, 4))
+    case |= {"message_slots": slots, "depth": min(case["depth"], slots)}
+    work = case["workload"]
+    if work["kind"] in _FLOWS:
+        work |= {"bytes": f"{dice.one((4096, 12_000))}B", "message": dice.one(("1KiB", "4KiB"))}
+        work["repeat"] = dice.between(2, 4)
+
+
+def _chosen(dice: Dice) -> dict[str, str]:
+    """What transports are to do otherwise than they would by themselves; each as far as it can."""
+    found = {}
+    for percent, key, choices in (
+        (60, "congestion_control", ("bdp", "dcqcn", "swift")),
+        (30, "framing", ("ud", "uc_immediate")),
+        (30, "interval", ("fixed", "linear", "exponential", "sync-aware")),
+    ):
+        if dice.chance(percent):
+            found[key] = dice.one(choices)
+    return found
+
+
+def _shape(dice: Dice, rtt_us: int) -> dict[str, Any]:
+    """Four to a dozen hosts, links with queues: seven of ten fabrics have eight hosts or more."""
+    rate = dice.one(("10Gbit", "25Gbit", "100Gbit", "400Gbit"))
+    limit = dice.one((4, 8, 16, 64, 1000))
+    beyond = dice.one(("", " trim", f" ecn {max(1, limit // 8)}", " trim"))
+    wire: dict[str, Any] = {
+        "rate": f"{rate} limit {limit}{beyond}", "delay": f"{rtt_us * 1000 // 8}ns"
+    }  # fmt: skip
+    core = dict(wire)
+    if dice.chance(25):
+        spread_ns = max(1, rtt_us * dice.one((100, 500, 2000)) // 8)
+        order = dice.one(("allow", "preserve"))
+        core["delay"] = f"{rtt_us * 125}ns {spread_ns}ns reorder {order}"
+    leaves = dice.between(2, 3)
+    return {
+        "kind": "leaf-spine",
+        "leaves": leaves,
+        "spines": dice.between(1, 4),
+        "hosts_per_leaf": dice.between(3, 4) if dice.chance(70) or leaves == 3 else 2,
+        "access": wire,
+        "core": core,
+    }
+
+
+_FLOWS = ("point-to-point", "permutation", "incast", "point-to-point", "incast")
+_ALL_TO_ALL, _RING = "all-to-all", "ring-all-reduce"
+
+
+def _workload(dice: Dice) -> dict[str, Any]:
+    """A thousand packets at most, or so: what many of them would find, many seeds find sooner."""
+    kind = dice.one((*_FLOWS, _ALL_TO_ALL, _RING, *_FLOWS))
+    size = dice.one((0, 100, 4096, 12_000, 20_000, 40_000))
+    work: dict[str, Any] = {"kind": kind, "bytes": f"{size}B", "message": "16KiB"}
+    if dice.chance(50):
+        work["message"] = dice.one(("1KiB", "4KiB", "12KiB"))
+    if kind == _RING:
+        work |= {"bytes": f"{dice.one((4096, 30_000))}B", "message": "16KiB",
+                 "dtype": dice.one(("float32", "int32"))}  # fmt: skip
+    elif kind == _ALL_TO_ALL:
+        work["bytes"] = f"{min(size, 4096)}B"
+    elif kind == "point-to-point" and dice.chance(50):  # bitmaps of several words
+        work |= {"bytes": f"{dice.one((100_000, 300_000))}B", "message": "1MiB"}
+    if dice.chance(50):
+        most = 2 if kind in (_ALL_TO_ALL, _RING) else 3 if size > 4096 else 6
+        work["repeat"] = dice.between(2, most)
+        if dice.chance(50):
+            work["every"] = f"{dice.one((1, 20, 200))}us"
+    return work
+
+
+# --- Misfortune ------------------------------------------------------------------------------
+
+_FINAL_PERCENT = 19
+
+
+def _faults(dice: Dice, rtt_us: int, final: bool) -> list[dict[str, Any]]:
+    """Faults, each named for its kind. `final`: somebody is not to be reached for good."""
+    if not final and dice.chance(8):
+        return []
+    drawn = [dice.one((_death, _nothing_passes))] if final else []
+    if drawn != [_nothing_passes] and dice.chance(70):  # a link has one loss
+        drawn.append(dice.one(_LOSSES))
+    drawn += [dice.one(group) for group in _OTHERS if dice.chance(25)]
+    if _death not in drawn and dice.chance(12):
+        drawn.append(_flap)
+    found = []
+    for kind in drawn or [_random]:
+        links = dice.one(_LINKS)
+        hard = links not in _EVERYWHERE
+        found.append({"name": _name(kind), "links": links, **kind(dice, Pain(rtt_us, hard))})
+    return found
+
+
+class Pain(NamedTuple):
+    """What faults go by. A packet meets up to eight directed links, there and back."""
+
+    rtt_us: int
+    hard: bool  # a fifth of all packets, or a half for a while: not everywhere
+
+
+def _percent(dice: Dice, pain: Pain) -> str:
+    return dice.one(("0.1%", "1%", "5%", "20%") if pain.hard else ("0.1%", "1%", "1%", "3%"))
+
+
+def _keyed(dice: Dice, fault: dict[str, Any]) -> dict[str, Any]:
+    return fault | {"key": dice.one(("identity", "index"))}
+
+
+def _random(dice: Dice, pain: Pain) -> dict[str, Any]:
+    fault: dict[str, Any] = {"loss": f"random {_percent(dice, pain)}"}
+    if dice.chance(30):
+        fault["only"] = dice.one(("data", "control"))
+    return _keyed(dice, fault)
+
+
+def _gemodel(dice: Dice, pain: Pain) -> dict[str, Any]:
+    p, r = (("0.1%", "1%", "5%"), ("5%", "25%", "50%")) if pain.hard else (("0.1%", "1%"), ("25%",))
+    return {"loss": f"gemodel {dice.one(p)} {dice.one(r)}", "key": "index"}
+
+
+def _burst(dice: Dice, pain: Pain) -> dict[str, Any]:
+    begin, most = (dice.one(("2%", "5%")), 20) if pain.hard else ("2%", 4)
+    return {"loss": f"burst {begin} {dice.between(2, most)}", "key": "index"}
+
+
+def _periodic(dice: Dice, pain: Pain) -> dict[str, Any]:
+    every = dice.between(3 if pain.hard else 24, 50)
+    length = dice.between(1, max(1, every // 4)) if pain.hard else 1
+    return {"loss": f"periodic {every} {length}", "key": "index"}
+
+
+def _tail(dice: Dice, _: Pain) -> dict[str, Any]:
+    return {"drop": {"tail": dice.between(1, 2), "iter": 1}, "links": "*->*"}
+
+
+def _named(dice: Dice, _: Pain) -> dict[str, Any]:
+    return {"drop": {"message": dice.below(2), "packet": dice.below(2), "iter": [1, 2]},
+            "links": dice.one(("*->*", "leaf*->*"))}  # fmt: skip
+
+
+def _corrupt(dice: Dice, pain: Pain) -> dict[str, Any]:
+    return _keyed(dice, {"corrupt": _percent(dice, pain)})
+
+
+def _duplicate(dice: Dice, pain: Pain) -> dict[str, Any]:
+    share = dice.one(("1%", "10%", "50%")) if pain.hard else dice.one(("1%", "5%"))
+    return _keyed(dice, {"duplicate": share})
+
+
+def _reorder(dice: Dice, pain: Pain) -> dict[str, Any]:
+    by = f" by {dice.between(1, 12 * pain.rtt_us)}us"
+    share = dice.one(("0.1%", "1%", "5%", "20%"))
+    return _keyed(dice, {"reorder": f"{share}{by if dice.chance(70) else ''}"})
+
+
+def _flap(dice: Dice, pain: Pain) -> dict[str, Any]:
+    """Routes follow, 1.5 ms later: to the same state of the link, or to another one."""
+    length = dice.between(1, 20) * pain.rtt_us
+    return {"down": True, "links": dice.one(_FLAPPING), "at": f"{dice.between(0, 5)}us",
+            "for": f"{length}us", "every": f"{4 * length + dice.between(10, 2000)}us"}  # fmt: skip
+
+
+def _blackout(dice: Dice, pain: Pain) -> dict[str, Any]:
+    return {"loss": "blackout", "at": f"{dice.between(0, 5) * pain.rtt_us}us",
+            "for": f"{dice.between(1, 60) * pain.rtt_us}us"}  # fmt: skip
+
+
+def _death(dice: Dice, pain: Pain) -> dict[str, Any]:
+    """A host's link dies, and with it the host: for good."""
+    return {"down": True, "links": "h2<->*", "at": f"{dice.between(0, 2) * pain.rtt_us}us"}
+
+
+def _nothing_passes(dice: Dice, _: Pain) -> dict[str, Any]:
+    return {"loss": "random 100%", "links": dice.one(("h2->*", "*->h2", "h2<->*"))}
+
+
+_Kind = Callable[[Dice, Pain], dict[str, Any]]
+_LOSSES: tuple[_Kind, ...] = (_random, _gemodel, _burst, _periodic, _blackout)
+_ENDS_OF_LINKS: tuple[_Kind, ...] = (_flap, _death, _nothing_passes)
+_OTHERS: tuple[tuple[_Kind, ...], ...] = (
+    (_tail, _named, _named),
+    (_corrupt,),
+    (_duplicate,),
+    (_reorder,),
+)
+
+
+def _name(kind: _Kind) -> str:
+    return kind.__name__.strip("_").replace("_", "-")
+
+
+FAULTS = tuple(
+    _name(kind) for kind in dict.fromkeys((*_LOSSES, *itertools.chain(*_OTHERS), *_ENDS_OF_LINKS))
+)
+"""What faults are called in a case: the kinds there are."""
+
+
+def _stall(dice: Dice, rtt_us: int) -> dict[str, Any]:
+    return {"host": f"h{dice.between(1, 4)}", "at": f"{dice.between(0, 8) * rtt_us}us",
+            "for": f"{dice.between(1, 100) * rtt_us}us"}  # fmt: skip
+
+
+def may_fail(case: Case) -> bool:
+    """Whether messages may end in an error: somebody is not to be reached for good, or for long."""
+    return any(_is_final(fault) for fault in case["faults"])
+
+
+def _is_final(fault: dict[str, Any]) -> bool:
+    dead = bool(fault.get("down")) and "for" not in fault
+    return dead or fault.get("loss") == "random 100%"

@@ -1,0 +1,482 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One host's end of a transport: messages posted, messages done; the same on either clock.
+
+A messenger is made of an endpoint, whoever drives that: the engine's thread over AF_XDP, a
+simulated fabric, or a pair on an imagined cable. Peers are called by their host's index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab import _native
+from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.api import Key, Policy
+from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
+from softroce_lab.rnic.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_QPS_INIT,
+    IBV_QPS_RTR,
+    IBV_QPS_RTS,
+    IBV_QPT_RC,
+    IBV_SEND_SIGNALED,
+    IBV_WR_SEND_WITH_IMM,
+)
+from softroce_lab.rnic.qp import transition_mask
+
+if TYPE_CHECKING:
+    from softroce_lab._native import CompletionQueue, Endpoint, WorkCompletion
+
+Memory: TypeAlias = npt.NDArray[np.uint8]
+Kind: TypeAlias = Literal["send", "receive"]
+
+NO_FD = -1
+_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+_MANY = 1 << 12  # completions taken at once
+
+
+class Done(NamedTuple):
+    """A post that is over. Times are nanoseconds since the run began."""
+
+    kind: Kind
+    peer: int  # index of the other host
+    key: Key
+    status: int  # an ibv_wc_status
+    bytes: int
+    packets: int  # that carry the message
+    resent: int  # packets sent again; 0 of a receive
+    duplicates: int  # packets that were there already; 0 of a send
+    posted_ns: int
+    first_ns: int  # when the first packet was sent, or had arrived; 0: none was
+    completed_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """What a peer has to know to reach a messenger: whole numbers, which JSON can carry."""
+
+    ip: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
+    qp: int
+    recovery_qp: int = 0  # of striped messages
+    qkey: int = 0
+    psn: int = 0  # of RC, the first that is sent
+
+
+class Messenger(Protocol):
+    """A host's end of a transport."""
+
+    @property
+    def fd(self) -> int:
+        """Readable while completions may wait; NO_FD on a clock moved by hand."""
+
+    def address(self, peer: int) -> Address:
+        """Where this peer reaches us."""
+
+    def connect(self, peer: int, address: Address) -> None:
+        """Make a peer known, by the address that it has for us."""
+
+    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Send bytes of the memory. To one peer, in the order in which it posts the receives."""
+
+    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Receive a message into the memory."""
+
+    def step(self) -> int:
+        """Let the recovery policy, if there is one, decide on what happened; how many events."""
+
+    def completions(self) -> list[Done]:
+        """All posts that are over and were not told of."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the recovery policy has to say in the end."""
+
+    def close(self) -> None:
+        """End everything; nothing touches the memory any more."""
+
+
+class _Region:
+    """Memory that messages come from and go to, registered; None: packets carry no bytes."""
+
+    def __init__(self, endpoint: Endpoint, memory: Memory | None) -> None:
+        self._endpoint = endpoint
+        self._memory = memory  # lives as long as the engine may touch it
+        self.address = self.key = 0
+        if memory is not None:
+            self.address = memory.ctypes.data
+            self.key = endpoint.register_memory(
+                self.address, memory.nbytes, int(IBV_ACCESS_LOCAL_WRITE)
+            )
+
+    def close(self) -> None:
+        """From now on the memory is its owner's."""
+        if self._memory is not None:
+            self._endpoint.deregister_memory(self.key)
+            self._memory = None
+
+
+class StripedMessenger:
+    """Over striped messages: datagrams, and recovery by a Python policy or by the engine itself."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        memory: Memory | None = None,
+        policy: Policy | None = None,
+        next_hop_mac: int = 0,
+        qkey: int = 0,
+        recorder: Recorder | None = None,
+        lateness: LatenessRecorder | None = None,
+    ) -> None:
+        """`next_hop_mac`: of the gateway; `qkey`: the same at all hosts of a run."""
+        self._endpoint = endpoint
+        self._policy = policy
+        self._runner: PolicyRunner | None = None
+        if policy is not None:
+            self._runner = PolicyRunner(endpoint, policy, recorder, lateness)
+        self._region = _Region(endpoint, memory)
+        self._mac = next_hop_mac
+        self._qkey = qkey
+        self._peers: dict[int, int] = {}  # host's index -> engine's
+        self._hosts: list[int] = []  # and back
+        self.fd: int = getattr(endpoint, "completion_fd", NO_FD)
+        endpoint.set_qkey(qkey)
+
+    def address(self, peer: int) -> Address:
+        """Where this peer reaches us."""
+        endpoint = self._endpoint
+        return Address(endpoint.address, endpoint.data_qp, endpoint.recovery_qp, self._qkey)
+
+    def connect(self, peer: int, address: Address) -> None:
+        """Make a peer known."""
+        index = self._endpoint.connect(
+            ip=address.ip,
+            mac=self._mac,
+            data_qp=address.qp,
+            recovery_qp=address.recovery_qp,
+            qkey=address.qkey,
+        )
+        if index != len(self._hosts):
+            raise RunError(f"the endpoint has peers that are not of this run, host {peer} is known")
+        self._peers[peer] = index
+        self._hosts.append(peer)
+
+    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Send bytes of the memory."""
+        self._endpoint.post_send(self._peers[peer], key, self._region.key, offset, length, 0)
+
+    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Receive a message into the memory."""
+        self._endpoint.post_receive(self._peers[peer], key, self._region.key, offset, length, 0)
+
+    def step(self) -> int:
+        """Let the policy decide on what happened."""
+        return self._runner.step() if self._runner is not None else 0
+
+    def completions(self) -> list[Done]:
+        """All posts that are over and were not told of."""
+        if self.fd != NO_FD:
+            _clear(self.fd)
+        return [self._done(each) for each in _poll(self._endpoint)]
+
+    def _done(self, completion: WorkCompletion) -> Done:
+        return Done(
+            "send" if completion.opcode == 0 else "receive",
+            self._hosts[completion.peer],
+            completion.key,
+            completion.status,
+            completion.byte_len,
+            completion.packets,
+            completion.resent,
+            completion.duplicates,
+            completion.posted_ns,
+            completion.first_ns,
+            completion.completed_ns,
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """What the policy says."""
+        return self._policy.summary() if self._policy is not None else {}
+
+    def close(self) -> None:
+        """Flush all posts, then let the memory go."""
+        self._endpoint.flush_messages()
+        self._region.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RcSettings:
+    """What RC queue pairs are told of time and patience, in the encodings of verbs."""
+
+    timeout: int = 14  # of 4.096 us * 2**timeout: 67 ms, which perftest takes too
+    retry_count: int = 7  # the most; the peer is dead after eight timeouts in a row
+    rnr_retry: int = 7  # without end
+    min_rnr_timer: int = 12  # 0.64 ms; a peer is hardly ever not ready: it posts receives ahead
+
+    @classmethod
+    def for_rtt(cls, base_rtt_ns: int) -> RcSettings:
+        """For a network whose empty round trip lasts that long.
+
+        The least timeout of 320 us or more, which IRN gives RoCE as well (Mittal et al., SIGCOMM
+        2018, section 4.1), and not below four round trips. A peer that is not ready is asked again
+        after 10 us.
+        """
+        least_ns = max(320_000, 4 * base_rtt_ns)
+        timeout = next(code for code in range(1, 32) if 4096 << code >= least_ns)
+        return cls(timeout=timeout, min_rnr_timer=1)
+
+    @classmethod
+    def on_machine(cls, fabric_rtt_ns: int) -> RcSettings:
+        """For an emulator, on a fabric with this base RTT of its own: the longer timeout."""
+        own = cls()
+        timeout = max(own.timeout, cls.for_rtt(fabric_rtt_ns).timeout)
+        return dataclasses.replace(own, timeout=timeout)
+
+
+class _Posted(NamedTuple):
+    """A work request of an RC queue pair."""
+
+    kind: Kind
+    peer: int
+    key: Key
+    posted_ns: int
+
+
+class RcMessenger:
+    """Over reliable connections: a queue pair to each peer, recovery by its go-back-N.
+
+    A message is one SEND_WITH_IMM. A WRITE would cost the same packets, and a receive at the
+    other end as well, to learn that it came; but its sender had to know where the receiver wants
+    it, which may be a place of the moment (what is to be added arrives beside the buffer). A queue
+    pair keeps the order, so sends and receives meet by it; the immediate, the low halves of step
+    and message, says whether they did.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        memory: Memory | None = None,
+        settings: RcSettings | None = None,
+        next_hop_mac: int = 0,
+        salt: int = 0,
+    ) -> None:
+        """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
+        self._endpoint = endpoint
+        self._region = _Region(endpoint, memory)
+        self._settings = settings or RcSettings()
+        self._mac = next_hop_mac
+        self._salt = salt
+        self._mtu = endpoint.path_mtu
+        self._cq: CompletionQueue = endpoint.create_cq()
+        self._qps: dict[int, int] = {}  # host's index -> number
+        self._posted: dict[int, _Posted] = {}  # by wr_id
+        self._next_id = 0
+        self._channel = None
+        self.fd = NO_FD
+        if hasattr(endpoint, "completion_fd"):  # it goes on by itself: somebody has to wake us
+            self._channel = endpoint.CompletionChannel.create()
+            self.fd = self._channel.fd
+            self._cq.ring(self._channel, 0)
+            self._cq.arm(False)
+
+    def address(self, peer: int) -> Address:
+        """Where this peer reaches us: a queue pair of its own."""
+        qp = self._qp(peer)
+        return Address(self._endpoint.address, qp, psn=self._first_psn(qp))
+
+    def _first_psn(self, qp: int) -> int:
+        return (self._salt * 40503 + qp * 2654435761) & 0xFFFFFF  # Knuth's multipliers
+
+    def _qp(self, peer: int) -> int:
+        if peer not in self._qps:
+            most: int = self._endpoint.limits()["max_qp_wr"]
+            cap = (most, most, 1, 1, 0)
+            error, number, _ = self._endpoint.create_qp(
+                int(IBV_QPT_RC), self._cq, self._cq, 0, cap, 0, False
+            )
+            _check(error, "create a queue pair")
+            self._qps[peer] = number
+        return self._qps[peer]
+
+    def connect(self, peer: int, address: Address) -> None:
+        """Connect the queue pair that this peer has here."""
+        qp = self._qp(peer)
+        attr = self._attributes(address)
+        attr.sq_psn = self._first_psn(qp)
+        error, _ = self._endpoint.bring_qp(qp, attr, _masks())
+        _check(error, f"connect a queue pair with host {peer}")
+
+    def _attributes(self, address: Address) -> Any:
+        attr = _native.QpAttr()
+        attr.address = _native.AddressVector()
+        attr.address.destination, attr.address.mac = address.ip, self._mac
+        attr.dest_qp_num, attr.rq_psn = address.qp, address.psn
+        attr.path_mtu_bytes = self._mtu
+        attr.port_num = 1
+        attr.timeout, attr.retry_cnt = self._settings.timeout, self._settings.retry_count
+        attr.rnr_retry = self._settings.rnr_retry
+        attr.min_rnr_timer = self._settings.min_rnr_timer
+        return attr
+
+    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Send bytes of the memory."""
+        request = _native.SendRequest()
+        request.opcode, request.send_flags = int(IBV_WR_SEND_WITH_IMM), int(IBV_SEND_SIGNALED)
+        request.imm_data = _immediate(key)
+        request.sources = self._place(offset, length)
+        request.wr_id = self._note("send", peer, key)
+        error, _ = self._endpoint.post_sends(self._qps[peer], [request])
+        _check(error, f"post a send to host {peer}")
+
+    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Receive a message into the memory."""
+        request = _native.ReceiveRequest()
+        request.targets = self._place(offset, length)
+        request.wr_id = self._note("receive", peer, key)
+        error, _ = self._endpoint.post_receives(self._qps[peer], [request])
+        _check(error, f"post a receive from host {peer}")
+
+    def _place(self, offset: int, length: int) -> list[Any]:
+        region = self._region
+        return [_native.ScatterGather(region.address + offset, length, region.key)]
+
+    def _note(self, kind: Kind, peer: int, key: Key) -> int:
+        self._next_id += 1
+        self._posted[self._next_id] = _Posted(kind, peer, key, self._endpoint.now_ns)
+        return self._next_id
+
+    def step(self) -> int:
+        """Nothing: recovery is the queue pair's."""
+        return 0
+
+    def completions(self) -> list[Done]:
+        """All posts that are over and were not told of."""
+        if self._channel is not None:
+            while self._channel.take() is not None:
+                pass
+            self._cq.arm(False)  # before polling: what comes from now on wakes us again
+        return [self._done(each) for each in _poll(self._cq)]
+
+    def _done(self, completion: WorkCompletion) -> Done:
+        posted = self._posted.pop(completion.wr_id)
+        status, length = completion.status, completion.byte_len
+        if status == _SUCCESS and posted.kind == "receive":
+            _check_name(posted, completion.immediate)
+        return Done(
+            posted.kind,
+            posted.peer,
+            posted.key,
+            status,
+            length,
+            max(1, -(-length // self._mtu)),  # also of one that failed before it was cut
+            completion.resent,
+            completion.duplicates,
+            completion.posted_ns or posted.posted_ns,
+            completion.first_ns,
+            completion.completed_ns,
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Nothing: all that queue pairs know is counted."""
+        return {}
+
+    def close(self) -> None:
+        """Destroy the queue pairs, then let the memory go."""
+        for number in self._qps.values():
+            self._endpoint.destroy_qp(number)
+        self._qps.clear()
+        self._posted.clear()
+        self._region.close()
+
+
+def _immediate(key: Key) -> int:
+    return (key[1] & 0xFFFF) << 16 | key[2] & 0xFFFF
+
+
+def _check_name(posted: _Posted, immediate: int) -> None:
+    if immediate != _immediate(posted.key):
+        raise RunError(
+            f"host {posted.peer} sent another message than {posted.key}: sends and receives "
+            "were posted in different orders"
+        )
+
+
+def _check(error: int, what: str) -> None:
+    if error:
+        raise RunError(f"cannot {what}: {os.strerror(error)}")
+
+
+@functools.cache
+def _masks() -> list[int]:
+    """What brings a queue pair to INIT, RTR and RTS."""
+    states = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
+    return [transition_mask(int(IBV_QPT_RC), state) for state in states]
+
+
+def _poll(queue: Endpoint | CompletionQueue) -> list[WorkCompletion]:
+    """All that wait."""
+    taken = batch = queue.poll_completions(_MANY)
+    while len(batch) == _MANY:
+        batch = queue.poll_completions(_MANY)
+        taken = taken + batch
+    return taken
+
+
+def _clear(fd: int) -> None:
+    """Take what made an eventfd readable."""
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 8)
+
+
+def open_messenger(
+    transport: str,
+    endpoint: Endpoint,
+    *,
+    memory: Memory | None = None,
+    timing: Timing = DEFAULT_TIMING,
+    interval: str | None = None,
+    rc: RcSettings | None = None,
+    next_hop_mac: int = 0,
+    qkey: int = 0,
+    recorder: Recorder | None = None,
+    lateness: LatenessRecorder | None = None,
+) -> Messenger:
+    """The messenger of a transport, by its name; UserError for one that is not known.
+
+    `memory`: what offsets of posts count in, None if packets carry no bytes. `interval`: how
+    `csa_ud` looks (recovery/intervals.py), None by its default. `recorder` and `lateness` hear of
+    what a Python policy decides, and how late.
+    """
+    if transport == registry.RC:
+        return RcMessenger(
+            endpoint, memory=memory, settings=rc, next_hop_mac=next_hop_mac, salt=qkey
+        )
+    native = transport in registry.NATIVE
+    return StripedMessenger(
+        endpoint,
+        memory=memory,
+        policy=None if native else registry.make(transport, endpoint, timing, interval),
+        next_hop_mac=next_hop_mac,
+        qkey=qkey,
+        recorder=recorder,
+        lateness=lateness,
+    )
+
+
+def connect_all(messengers: Mapping[int, Messenger], pairs: Iterable[tuple[int, int]]) -> None:
+    """Let hosts that are in one process know each other: every pair (lower, higher) that talks."""
+    for low, high in sorted(set(pairs)):
+        addresses = messengers[low].address(high), messengers[high].address(low)
+        messengers[low].connect(high, addresses[1])
+        messengers[high].connect(low, addresses[0])

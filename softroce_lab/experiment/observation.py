@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a lab's own parts saw of a run on the real clock, and whether the run can be trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.experiment.accounting import Accounts, Counts
+from softroce_lab.fabric import lacks, monitor
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.faults.effects import Fault
+from softroce_lab.telemetry.drops import DROP, KIND_NONE, Drops, read_drops
+from softroce_lab.telemetry.fidelity import Fidelity, judge
+from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
+from softroce_lab.telemetry.stolen import StolenTime
+
+_SYNC_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen from the beginning of an observation to its end."""
+
+    epoch_ns: int  # CLOCK_MONOTONIC at its beginning
+    end_ns: int
+    recorded: bool  # whether there were ring buffers for what follows
+    injections: Drops  # all that faults did to packets of the lab's RNICs
+    links: list[LinkFigures]
+    ports: list[PortFigures]
+    stage: StageFigures
+    idle_rules: list[str]  # that did nothing to any packet
+    faults: list[Fault]  # set when it began, or when it ended
+    fidelity: Fidelity
+
+
+class Observation:
+    """Begins when it is made, ends with `end`. EnvironmentLackError without AF_XDP."""
+
+    def __init__(self, lab: Lab) -> None:
+        lacks.need(lacks.AF_XDP)
+        self._lab = lab
+        self._before = Counts.of(lab)
+        self._written = lab.drained(_SYNC_S)
+        self._stolen = StolenTime()
+        self.epoch_ns = time.monotonic_ns()
+
+    def end(self, said: Mapping[str, dict[str, Any]], *, striped: bool = True) -> Observed:
+        """`said`: figures of each host process, by its name; they are over.
+
+        `striped`: only what was done to packets with the lab's header is of this run.
+        """
+        lab = self._lab
+        drained = lab.drained(_SYNC_S)
+        end_ns = time.monotonic_ns()
+        plan = lab.present_plan()  # others may have changed faults meanwhile
+        met = {fault.rule_id: fault for fault in (*lab.plan.faults, *plan.faults)}
+        accounts = Accounts(lab.plan, Counts.of(lab) - self._before, said, met.values())
+        links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
+        unwritten = drained.drops_lost - self._written.drops_lost
+        stolen = self._stolen.share()
+        injections = self._recorded(end_ns)
+        ours = _of_run(injections, self._addresses(said), striped=striped)
+        return Observed(
+            epoch_ns=self.epoch_ns,
+            end_ns=end_ns,
+            recorded=lacks.RING_BUFFERS not in lab.lacks,
+            injections=injections[ours],
+            links=links,
+            ports=ports,
+            stage=stage,
+            idle_rules=_idle_rules(lab, links),
+            faults=list(met.values()),
+            fidelity=judge(links, ports, said, stage, unwritten=unwritten, stolen=stolen),
+        )
+
+    def _recorded(self, until_ns: int) -> Drops:
+        if lacks.RING_BUFFERS in self._lab.lacks:
+            return np.empty(0, DROP)
+        path = self._lab.directory / monitor.DROPS
+        return read_drops(path, since_ns=self.epoch_ns, until_ns=until_ns)
+
+    def _addresses(self, names: Iterable[str]) -> list[int]:
+        nodes = map(self._lab.plan.node, names)
+        return [int(ipaddress.IPv4Address(node.address or 0)) for node in nodes]
+
+
+def _of_run(drops: Drops, addresses: list[int], *, striped: bool) -> npt.NDArray[np.bool_]:
+    """Which drops are of packets between these addresses, not of other traffic in the lab."""
+    ours: npt.NDArray[np.bool_] = np.isin(drops["src"], addresses) & np.isin(
+        drops["dst"], addresses
+    )
+    return ours & (drops["kind"] != KIND_NONE) if striped else ours
+
+
+def _idle_rules(lab: Lab, links: list[LinkFigures]) -> list[str]:
+    """The plan's rules that hit no packet, and shaped no link that one took."""
+    acted = {hit.rule_id for found in lab.xdp.hits().values() for hit in found if hit.hits}
+    for fault in lab.plan.faults:
+        if fault.shapes and links[fault.directed_link].wire is not None:
+            acted.add(fault.rule_id)
+    busy = {fault.rule for fault in lab.plan.faults if fault.rule_id in acted}
+    return [rule for rule in dict.fromkeys(f.rule for f in lab.plan.faults) if rule not in busy]

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An experiment's run on the real clock: a process for every host, in a lab that is up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import select
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.experiment import base_rtt, hosts, record
+from softroce_lab.experiment.hosts import HostHandle
+from softroce_lab.experiment.messenger import Done
+from softroce_lab.experiment.observation import Observation, Observed
+from softroce_lab.experiment.settings import (
+    RECEIVE_FRAMES,
+    WINDOW_PACKETS,
+    WorkloadSettings,
+    packed,
+    path_mtu_bytes,
+)
+from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
+from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.recovery import congestion, defaults
+from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
+from softroce_lab.workloads.work import Workload
+
+Progress = Callable[[int], None]
+
+START_NS = 20_000_000  # from the word to begin to the beginning, so that all hear it before
+_QKEY = 0x1EE80000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
+_FILLED_BYTES_PER_S = 20e6  # a tenth of what one CPU does
+_QUIET_S = 1.0  # longer than any timer of recovery: what failed leaves others waiting for ever
+
+
+def run(
+    experiment: Experiment, transport: Transport, seed: int, progress: Progress, lab: Lab
+) -> WorkloadRun:
+    """One transport with one seed; `progress` is told how many messages have arrived.
+
+    EnvironmentLackError without AF_XDP; RunError when a host's process fails. Hosts are gone
+    afterwards. A run that ends badly is a verdict.
+    """
+    workload = experiment.workload(seed)
+    observation = Observation(lab)
+    with contextlib.ExitStack() as stack:
+        crew = _crew(lab, workload, transport, seed, observation.epoch_ns, stack)
+        hosts.start(crew.values())
+        text = packed(workload)
+        tasks = {
+            index: ("workload", WorkloadSettings(index, text, seed, experiment.depth))
+            for index in crew
+        }
+        patience_s = _patience_s(workload)
+        hosts.prepare(crew, tasks, patience_s)
+        lab.faults.restart(time.monotonic_ns())
+        begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS
+        hosts.begin(crew.values(), begun_ns)
+        problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
+        end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
+        time.sleep(SETTLE_S)
+        finished = {index: host.finish(patience_s) for index, host in crew.items()}
+    names = tuple(node.name for node in lab.plan.plain_hosts)
+    said = {names[index]: figures for index, (figures, _) in finished.items()}
+    journals = {index: journal for index, (_, journal) in finished.items()}
+    acts = {names[index]: journal["events"] for index, journal in journals.items()}
+    observed = observation.end(said, striped=transport.shows_messages)
+    wrong = [figures.pop("wrong") for figures in said.values()]
+    verified = None if None in wrong else not any(wrong)
+    return WorkloadRun(
+        transport=transport.label,
+        congestion_control=_control(transport, lab),
+        seed=seed,
+        clock="real",
+        hosts=names,
+        messages=_messages(workload, journals, begun_ns),
+        end_ns=end_ns,
+        links=[dataclasses.asdict(link) for link in observed.links],
+        counters={name: figures["counters"] for name, figures in said.items()},
+        stats={name: figures.pop("stats") for name, figures in said.items()},
+        events=_events(observed, acts, begun_ns),
+        policies={name: summary for name, each in said.items() if (summary := each["policy"])},
+        verified=verified,
+        problems=problems or [line for lines in wrong for line in lines or ()],
+        fidelity=observed.fidelity.document(),
+        facts=_facts(observed, said) | {"timing": _timing(lab)},
+    )
+
+
+# ---------------------------------------------------------------- before
+
+
+def _crew(
+    lab: Lab,
+    workload: Workload,
+    transport: Transport,
+    seed: int,
+    epoch_ns: int,
+    stack: contextlib.ExitStack,
+) -> dict[int, HostHandle]:
+    """A process for every host that takes part, by its index."""
+    nodes = lab.plan.plain_hosts
+    path_mtu = path_mtu_bytes(lab.plan.mtu, 4)
+    product = base_rtt.of(lab.plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
+    window = min(product, _most_window_packets(workload))
+    return {
+        index: stack.enter_context(
+            HostHandle(
+                lab,
+                nodes[index],
+                transport.name,
+                epoch_ns,
+                _QKEY | seed & 0xFFFF,
+                congestion_control=_control(transport, lab),
+                framing=transport.frames,
+                interval=transport.interval,
+                window_packets=window,
+            )
+        )
+        for index in workload.ranks
+    }
+
+
+def _control(transport: Transport, lab: Lab) -> str:
+    return transport.congestion_control or congestion.for_plan(lab.plan)
+
+
+def _most_window_packets(workload: Workload) -> int:
+    """To a peer; so many that all who send to one host fill half of its ring at most."""
+    senders: dict[int, set[int]] = {}
+    for message in workload.messages():
+        senders.setdefault(message.destination, set()).add(message.source)
+    most = max((len(each) for each in senders.values()), default=1)
+    return min(WINDOW_PACKETS, RECEIVE_FRAMES // (2 * most))
+
+
+def _patience_s(workload: Workload) -> float:
+    """How long hosts may take to fill their buffers, or to find out what must be in them.
+
+    All of them share the CPUs; in a ring, each adds up what all have.
+    """
+    held_bytes = sum(workload.buffer_bytes_of(host) for host in workload.ranks)
+    return hosts.START_S + workload.hosts * held_bytes / _FILLED_BYTES_PER_S
+
+
+# ---------------------------------------------------------------- meanwhile
+
+
+class _Watch:
+    """Waits for hosts, and ends what will not end by itself."""
+
+    def __init__(
+        self, crew: Mapping[int, HostHandle], deadline_ns: int, progress: Progress
+    ) -> None:
+        self._waiting = set(crew.values())
+        self._deadline_ns = deadline_ns
+        self._begun = self._moved = time.monotonic()
+        self._progress = progress
+        self._said: dict[HostHandle, dict[str, Any]] = {}  # the newest of each
+
+    def until_over(self) -> list[str]:
+        """Returns why it was ended, in words; [] if it ended."""
+        why = None
+        while self._waiting and why is None:
+            self._listen()
+            why = self._why_to_stop()
+        if why is None:
+            return []
+        for host in self._waiting:
+            host.tell("stop", {})
+        for host in self._waiting:
+            host.expect("done")
+        return [why]
+
+    def _listen(self) -> None:
+        ready, _, _ = select.select(list(self._waiting), [], [], 0.2)
+        for host in ready:
+            for document in host.documents():
+                if "done" in document:
+                    self._waiting.discard(host)
+                    self._moved = time.monotonic()
+                if "progress" in document:
+                    self._hear(host, document)
+
+    def _hear(self, host: HostHandle, document: dict[str, Any]) -> None:
+        before = self._said.get(host, {}).get("progress", 0)
+        self._said[host] = document
+        if document["progress"] > before:
+            self._moved = time.monotonic()
+            self._progress(sum(each["messages"] for each in self._said.values()))
+
+    def _why_to_stop(self) -> str | None:
+        now = time.monotonic()
+        if now - self._begun > self._deadline_ns / 1e9:
+            deadline = units.format_duration(self._deadline_ns)
+            return f"the deadline of {deadline} came, {len(self._waiting)} hosts were not done"
+        waiting = [self._said.get(host, {}) for host in self._waiting]
+        if any(said.get("due") for said in waiting):
+            self._moved = now  # somebody waits for the clock, not for others
+        still_s = now - self._moved
+        failed = any(said.get("failed") for said in self._said.values())
+        if failed and still_s > _QUIET_S and all(said.get("quiet") for said in waiting):
+            return f"{len(self._waiting)} hosts wait for what failed elsewhere"
+        if still_s > STALL_S:
+            return f"nothing moved for {STALL_S:g} s"
+        return None
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) -> Any:
+    """The table of all messages, in times since the beginning."""
+    log = MessageLog(workload.messages())
+    for index, journal in journals.items():
+        for row in journal["completions"].tolist():
+            done = _done(row, begun_ns)
+            tell = log.received if done.kind == "receive" else log.sent
+            tell(index, done)
+    return log.table()
+
+
+def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
+    """A row of a journal (`journal.COMPLETION`) as a messenger told it."""
+    peer, operation, step, message, received, *figures = row
+    status, length, packets, resent, duplicates, posted_ns, first_ns, completed_ns = figures
+    return Done(
+        "receive" if received else "send",
+        peer,
+        (operation, step, message),
+        status,
+        length,
+        packets,
+        resent,
+        duplicates,
+        posted_ns - begun_ns,
+        first_ns - begun_ns if first_ns else NEVER_NS,
+        completed_ns - begun_ns,
+    )
+
+
+def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
+    tables = [record.injected(observed), *(record.acted(*each) for each in acts.items())]
+    joined = record.joined_columns(tables)
+    return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
+
+
+def _timing(lab: Lab) -> dict[str, int]:
+    """As the hosts' processes derive it."""
+    rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, 4)).rtt_ns
+    return defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns))
+
+
+def _facts(observed: Observed, said: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "begun_monotonic_ns": observed.epoch_ns,
+        "processes": {
+            name: {
+                key: value for key, value in figures.items() if key not in ("counters", "policy")
+            }
+            for name, figures in said.items()
+        },
+        "ports": [dataclasses.asdict(port) for port in observed.ports],
+        "stage": dataclasses.asdict(observed.stage),
+        "idle_rules": observed.idle_rules,
+        "live_rules": sorted({f.rule for f in observed.faults if f.rule.startswith("live")}),
+    }
+
+
+def _without(figures: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if name not in names}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs an experiment: every transport with every seed, on one clock, into one run directory.
+
+Either clock's runner is imported when it is needed: the virtual one works on machines that have
+nothing of what the real one takes, root included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import resource
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from softroce_lab.errors import EnvironmentLackError, RunError
+from softroce_lab.experiment import assumed_links, blind_rules, memory, workload_record
+from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
+from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.workload_run import WorkloadRun
+from softroce_lab.faults.text import documents as fault_documents
+from softroce_lab.sim import presets
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
+
+Progress: TypeAlias = Callable[[int], None]  # messages delivered so far
+OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
+XdpMode: TypeAlias = Literal["auto", "native", "generic"]
+
+
+class Reporter(Protocol):
+    """Hears how an experiment gets on."""
+
+    def say(self, text: str) -> None:
+        """A step begins."""
+
+    def run(self, name: str, messages: int) -> Progress:
+        """A run begins; what is returned is told how many messages were delivered so far."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the experiment found."""
+
+    experiment: Experiment
+    directory: Path
+    runs: list[WorkloadRun]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every run did."""
+        return all(run.verdict == "passed" for run in self.runs)
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_dir": str(self.directory),
+            "name": self.experiment.name,
+            "clock": self.experiment.clock,
+            "verdict": "passed" if self.passed else "failed",
+            "notes": blind_rules.notes(self.experiment),
+            "runs": [run.summary() for run in self.runs],
+        }
+
+
+def run(
+    experiment: Experiment,
+    reporter: Reporter,
+    *,
+    under: Path = Path("runs"),
+    mode: XdpMode = "auto",
+    capture: Wanted = NOTHING,
+) -> Outcome:
+    """Do all runs and write them down. UserError, EnvironmentLackError, RunError.
+
+    What is captured lies in the run directory, a file a run. A run that ends badly is a verdict,
+    not an exception.
+    """
+    if experiment.clock == "real":
+        refuse_what_is_simulated(experiment)
+    capture.links(experiment.plan(experiment.seeds[0]), _hosts(experiment, experiment.seeds[0]))
+    memory.check_fits(experiment)
+    if experiment.clock == "real" and os.geteuid() != 0:
+        hint = "run it as root, or with sudo; --clock virtual needs neither"
+        raise EnvironmentLackError("the rights of root", hint=hint)
+    directory = RunDirectory.create(experiment.name, under=under)
+    about = environment() | {"file": experiment.file}
+    directory.manifest(state="running", **_facts(experiment), environment=about)
+    if assumed_links.assumed(experiment.plan(experiment.seeds[0])):
+        links = f"{assumed_links.RATE} and {assumed_links.DELAY}"
+        reporter.say(f"no link has a rate or a delay: all are taken to have {links}")
+    runs: list[WorkloadRun] = []
+    try:
+        for done in _all_runs(experiment, reporter, _Clock(directory.path, mode, capture)):
+            runs.append(done)
+        _write(directory, runs, about)
+    except BaseException as error:
+        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        with contextlib.suppress(RunError):  # where there is no room for what was found
+            directory.manifest(state=state, error=str(error) or type(error).__name__)
+            if runs:
+                _write(directory, runs, about)
+                count = len(experiment.seeds) * len(experiment.transports)
+                reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
+        raise
+    outcome = Outcome(experiment, directory.path, runs)
+    directory.manifest(state="done", verdict="passed" if outcome.passed else "failed")
+    return outcome
+
+
+def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:
+    workload_record.write(directory, runs)
+    costs = {run.name: dict(run.cost) for run in runs}
+    figures = [_figures(run) for run in runs]
+    directory.manifest(runs=figures, environment=about | {"costs": costs})
+
+
+def refuse_what_is_simulated(experiment: Experiment) -> None:
+    """UserError for what a file asks for and the real clock has not."""
+    raw = experiment.raw
+    asked = {
+        "rnic": (raw.rnic or presets.IDEAL) != presets.IDEAL,
+        "stalls": bool(raw.stalls),
+        "message_slots": raw.message_slots is not None,
+    }
+    for key, wanted in asked.items():
+        if wanted:
+            raise experiment.source.error(
+                (key,), f"{key}: the virtual clock alone has that", hint="leave it out", at_key=True
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Clock:
+    """What a clock is told besides."""
+
+    directory: Path
+    mode: XdpMode  # of the real one
+    capture: Wanted
+
+    def wanted(self, experiment: Experiment, transport: Transport, seed: int) -> Wanted:
+        """What is to be captured of this run, and into which file."""
+        name = FILE
+        if len(experiment.seeds) * len(experiment.transports) > 1:
+            name = f"trace-{urllib.parse.quote(transport.label, safe='+')}-{seed}.pcapng"
+        return dataclasses.replace(self.capture, path=self.directory / name)
+
+
+def _all_runs(experiment: Experiment, reporter: Reporter, clock: _Clock) -> Iterator[WorkloadRun]:
+    """Seed by seed, so that a lab that has to come up for a seed serves all transports."""
+    for seed in experiment.seeds:
+        total = experiment.workload(seed).message_count
+        with _runner(experiment, seed, reporter, clock) as one_run:
+            for transport in experiment.transports:
+                progress = reporter.run(_title(experiment, transport, seed), total)
+                before = _cpu_s()
+                wanted = clock.wanted(experiment, transport, seed)
+                found = one_run(experiment, transport, seed, progress, wanted)
+                cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
+                progress(total)
+                if capture := found.facts.get("capture"):
+                    reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
+                facts = {"protocol": transport.name, "framing": transport.frames, **found.facts}
+                yield dataclasses.replace(found, cost=cost, facts=facts)
+
+
+def _title(experiment: Experiment, transport: Transport, seed: int) -> str:
+    return transport.label if len(experiment.seeds) == 1 else f"{transport.label}, seed {seed}"
+
+
+def _cpu_s() -> float:
+    """User and system time of this process and of its children that are over."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+@contextlib.contextmanager
+def _runner(
+    experiment: Experiment, seed: int, reporter: Reporter, clock: _Clock
+) -> Iterator[OneRun]:
+    """What runs on the experiment's clock."""
+    if experiment.clock == "virtual":
+        from softroce_lab.experiment import virtual
+
+        yield virtual.run
+        return
+    from softroce_lab.experiment import real
+    from softroce_lab.fabric import lab as fabric
+
+    def one_run(
+        experiment: Experiment, transport: Transport, seed: int, progress: Progress, wanted: Wanted
+    ) -> WorkloadRun:
+        with capturing(lab, wanted, _hosts(experiment, seed)) as capture:
+            found = real.run(experiment, transport, seed, progress, lab)
+        return found if capture is None else found.with_capture(capture)
+
+    with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:
+        yield one_run
+
+
+def _hosts(experiment: Experiment, seed: int) -> list[str]:
+    """Those that take part."""
+    hosts = experiment.plan(seed).plain_hosts
+    return [hosts[rank].name for rank in experiment.workload(seed).ranks]
+
+
+def _facts(experiment: Experiment) -> dict[str, Any]:
+    plan = experiment.plan(experiment.seeds[0])
+    keyed = "identity" if all(fault.key == "identity" for fault in plan.faults) else "index"
+    return {
+        "name": experiment.name,
+        "clock": experiment.clock,
+        "grade": "virtual" if experiment.clock == "virtual" else keyed,
+        "seeds": list(experiment.seeds),
+        "topology": experiment.topology,
+        "topology_hash": plan.digest,
+        "faults": fault_documents(plan),
+        "hosts": [host.name for host in plan.plain_hosts],
+        "notes": blind_rules.notes(experiment),
+        "experiment": experiment.document(),
+    }
+
+
+def _figures(run: WorkloadRun) -> dict[str, Any]:
+    return {
+        **run.summary(),
+        "run": run.name,
+        "counters": {host: dict(counters) for host, counters in run.counters.items()},
+        "policies": dict(run.policies),
+        **run.facts,
+    }

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Experiments: a YAML file in, an `Experiment` out that makes a plan and a workload for each seed.
+
+Nothing here needs root, or knows a clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import _native, paths, units
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import assumed_links
+from softroce_lab.experiment.settings import path_mtu_bytes
+from softroce_lab.experiment.spec_model import (
+    AllToAllSpec,
+    AnyWorkload,
+    Clock,
+    ExperimentFile,
+    IncastSpec,
+    Payload,
+    PermutationSpec,
+    PointToPointSpec,
+    RingAllGatherSpec,
+    RingAllReduceSpec,
+    RingReduceScatterSpec,
+    TransportSpec,
+)
+from softroce_lab.faults import profile
+from softroce_lab.faults.effects import stream_key
+from softroce_lab.faults.model import FaultRule
+from softroce_lab.faults.resolve import FaultRules, arm
+from softroce_lab.recovery import registry
+from softroce_lab.sim.presets import RNICS
+from softroce_lab.topology import resolve, routing, yaml_source
+from softroce_lab.topology.model import Graph, TopologyFile
+from softroce_lab.topology.plan import Plan
+from softroce_lab.topology.ready import find
+from softroce_lab.topology.validation import did_you_mean, validate
+from softroce_lab.topology.yaml_source import Data, Place, Source
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
+from softroce_lab.workloads.operations import Operations, Timeline
+from softroce_lab.workloads.ring import AllGather, ReduceScatter, Ring, RingAllReduce
+from softroce_lab.workloads.streams import Stream
+from softroce_lab.workloads.work import FLOAT32, INT32, Sized, Workload
+
+MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
+MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/framing.md)
+
+Overrides = Sequence[tuple[str, Data]]
+"""Keys with dots, such as `workload.bytes`, and what they are to be instead."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transport:
+    """A transport as the experiment has it. None: its own default."""
+
+    name: str
+    label: str  # what runs and columns are called: unique in the experiment
+    congestion_control: str | None = None
+    interval: str | None = None  # csa_ud's: fixed, linear, exponential or sync-aware
+    framing: str | None = None  # of striped messages
+
+    @property
+    def frames(self) -> str:
+        """The framing of its striped messages: what the experiment says, or its own."""
+        return self.framing or registry.framing(self.name)
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether its data packets tell switches what they carry, by the lab's own header."""
+        return registry.shows_messages(self.name, self.framing)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """An experiment whose parts are known to fit each other."""
+
+    name: str
+    file: str
+    transports: tuple[Transport, ...]
+    seeds: tuple[int, ...]
+    clock: Clock
+    payload: Payload
+    rnic: str | None  # limits of the RNIC by name; None: none
+    depth: int  # sends outstanding from a host to a peer, at most
+    deadline_ns: int  # of a run, on its clock
+    topology: str  # its name, or "inline"
+    raw: ExperimentFile = dataclasses.field(repr=False)
+    source: Source = dataclasses.field(repr=False)
+
+    def plan(self, seed: int) -> Plan:
+        """The fabric, its faults armed with this seed. UserError."""
+        return _plan(self, seed)
+
+    def workload(self, seed: int) -> Workload:
+        """What hosts do; hosts are counted as in `plan(seed).plain_hosts`. UserError."""
+        return _operations(self, seed)
+
+    def stalls(self, seed: int) -> list[tuple[int, int, int]]:
+        """(host, when, for how long) timers stand still; nanoseconds. UserError."""
+        names = [host.name for host in self.plan(seed).plain_hosts]
+        return [
+            (_index(each.host, names, self.source, ("stalls", n, "host")), each.at, each.for_)
+            for n, each in enumerate(self.raw.stalls)
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """For the manifest: the experiment as it was run, defaults filled in."""
+        written = self.raw.model_dump(
+            mode="json", by_alias=True, exclude={"topology", "faults", "transports"}
+        )
+        return written | {
+            "topology": self.topology,
+            "faults": [each if isinstance(each, str) else each.name for each in self.raw.faults],
+            "transports": [dataclasses.asdict(transport) for transport in self.transports],
+        }
+
+
+def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment:
+    """Read an experiment by path, or a ready one by name; then what is to be otherwise.
+
+    UserError with file, line and column if the file is wrong, with the key if an override is.
+    """
+    source = yaml_source.read(find(where, paths.WORKLOADS, "experiment"))
+    if "topology" in source.data and not {"workload", "transports"} & source.data.keys():
+        raise source.error((), "this is a topology, not an experiment", hint="lab up brings it up")
+    if not overrides:
+        return of(source)
+    changed = with_overrides(source, overrides)
+    try:
+        return of(changed)
+    except UserError as error:
+        of(source)  # the file's own mistakes come first, with their place
+        given = ", ".join(key for key, _ in overrides)
+        raise UserError(f"{given}: {error.what}", hint=error.hint) from None
+
+
+def of(source: Source) -> Experiment:
+    """The experiment that a source holds. UserError."""
+    raw = validate(ExperimentFile, source)
+    experiment = Experiment(
+        name=raw.name,
+        file=source.file or "",
+        transports=_transports(raw.transports, source),
+        seeds=tuple(raw.seeds),
+        clock=raw.clock,
+        payload=raw.payload,
+        rnic=_rnic(raw.rnic, source),
+        depth=raw.depth,
+        deadline_ns=raw.deadline,
+        topology=raw.topology if isinstance(raw.topology, str) else "inline",
+        raw=raw,
+        source=source,
+    )
+    experiment.workload(raw.seeds[0])  # whatever does not fit is said now
+    experiment.stalls(raw.seeds[0])
+    _check_lengths(experiment)
+    return experiment
+
+
+def _check_lengths(experiment: Experiment) -> None:
+    """UserError for messages longer than a transport can number the bytes or packets of."""
+    spec = experiment.raw.workload
+    seed = experiment.seeds[0]
+    chunks = experiment.workload(seed).hosts if issubclass(_KINDS[type(spec)], Ring) else 1
+    longest = min(spec.message, -(-spec.bytes // chunks))
+    path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
+    for transport in experiment.transports:
+        most = MAX_RC_MESSAGE_BYTES
+        if transport.name != registry.RC:
+            most = MAX_UC_PACKETS * path_mtu if transport.frames == "uc_immediate" else longest
+        if longest > most:
+            what = f"messages of {transport.label} have {units.format_bytes(most)} at most"
+            raise experiment.source.error(("workload", "message"), what, hint="smaller messages")
+
+
+def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    """The experiment with these transports alone: the file's of that label or name, or plain ones.
+
+    UserError if there is no such transport.
+    """
+    found: list[Transport] = []
+    for name in names:
+        own = [each for each in experiment.transports if name in (each.label, each.name)]
+        if not own and name not in registry.transports():
+            known = [*(each.label for each in experiment.transports), *registry.transports()]
+            hint = did_you_mean(name, dict.fromkeys(known))
+            raise UserError(f"unknown transport {name!r}", hint=hint)
+        found += [each for each in own or [Transport(name, name)] if each not in found]
+    chosen = dataclasses.replace(experiment, transports=tuple(found))
+    _check_lengths(chosen)
+    return chosen
+
+
+def shipped() -> list[tuple[str, str]]:
+    """(name, what it is about) of every experiment that comes with the lab."""
+    files = sorted(paths.WORKLOADS.glob("*.yaml"))
+    return [(file.stem, _about(file)) for file in files]
+
+
+def _about(file: Path) -> str:
+    """The comment that a file begins with, up to its first full stop."""
+    lines = file.read_text().splitlines()
+    comment = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        comment.append(line.lstrip("# "))
+    return " ".join(comment).partition(". ")[0].rstrip(".")
+
+
+# --- Overrides -------------------------------------------------------------------------------
+
+
+def parse_override(text: str) -> tuple[str, Data]:
+    """`workload.bytes=2MiB` -> its key and value, which is read as YAML. UserError."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise UserError(f"{text!r} sets nothing", hint="such as workload.bytes=2MiB")
+    return key.strip(), yaml_source.parse(f"value: {value}").data["value"]
+
+
+def with_overrides(source: Source, overrides: Overrides) -> Source:
+    """The same file, saying something else at these keys. UserError for a key that is nowhere."""
+    data = copy.deepcopy(source.data)
+    for key, value in overrides:
+        _set(data, key, value)
+    return dataclasses.replace(source, data=data)
+
+
+def _set(data: dict[str, Data], key: str, value: Data) -> None:
+    at: Any = data
+    *above, last = key.split(".")
+    for part in above:
+        at = at.setdefault(part, {}) if isinstance(at, dict) else _item(at, part, key)
+    if isinstance(at, dict):
+        at[last] = value
+    else:
+        _item(at, last, key)
+        at[int(last)] = value
+
+
+def _item(entries: object, part: str, key: str) -> Any:
+    if not isinstance(entries, list):
+        raise UserError(f"{key!r} names nothing in the experiment: {part!r} is below a value")
+    if not (part.isdecimal() and int(part) < len(entries)):
+        what = f"{key!r} names nothing in the experiment: {part!r} of a list of {len(entries)}"
+        raise UserError(what, hint="entries are counted from 0")
+    return entries[int(part)]
+
+
+# --- Transports ------------------------------------------------------------------------------
+
+
+def _rnic(name: str | None, source: Source) -> str | None:
+    if name is not None and name not in RNICS:
+        near = did_you_mean(name, RNICS)
+        raise source.error(("rnic",), f"no RNIC model is called {name!r}", hint=near)
+    return name
+
+
+def _transports(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:
+    found: dict[str, Transport] = {}
+    for index, spec in enumerate(specs):
+        place: Place = ("transports", index)
+        if spec.name not in registry.transports():
+            near = did_you_mean(spec.name, registry.transports())
+            raise source.error((*place, "name"), f"unknown transport {spec.name!r}", hint=near)
+        control = spec.congestion_control
+        if control is not None and control not in (known := _native.congestion_control_names()):
+            what = f"unknown congestion control {control!r}"
+            where = (*place, "congestion_control")
+            raise source.error(where, what, hint=did_you_mean(control, known))
+        framing = spec.framing
+        if framing is not None and framing not in (known := _native.framing_names()):
+            what = f"unknown framing {framing!r}"
+            raise source.error((*place, "framing"), what, hint=did_you_mean(framing, known))
+        if framing is not None and spec.name not in registry.names():
+            what = f"{spec.name} has its own packets, and no framing to choose"
+            raise source.error((*place, "framing"), what, hint="leave it out")
+        parts = (spec.name, control, framing, spec.interval)
+        label = spec.label or "+".join(part for part in parts if part is not None)
+        if label in found:
+            hint = "give each a label of its own"
+            raise source.error(place, f"two transports are called {label!r}", hint=hint)
+        found[label] = Transport(spec.name, label, control, spec.interval, framing)
+    return tuple(found.values())
+
+
+# --- The fabric ------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4)
+def _plan(experiment: Experiment, seed: int) -> Plan:
+    raw, source = experiment.raw, experiment.source
+    if isinstance(raw.topology, Graph):
+        file = TopologyFile(name=raw.name, topology=raw.topology, faults=[])
+        where = source
+    else:
+        where = _named_topology(raw.topology, source)
+        file = validate(TopologyFile, where)
+    given = {key: value for key in ("lb", "mtu") if (value := getattr(raw, key)) is not None}
+    plan = resolve.resolve(
+        file.model_copy(update=given), where, name=raw.name, seed=seed,
+        with_routes=experiment.clock == "real",
+    )  # fmt: skip
+    plan = arm(plan, *_faults(raw.faults, source))
+    return plan if experiment.clock == "real" else assumed_links.shaped(plan)
+
+
+def _named_topology(name: str, source: Source) -> Source:
+    beside = Path(source.file or "").parent / name
+    try:
+        path = beside if Path(name).suffix and not Path(name).exists() and beside.exists() else name
+        return yaml_source.read(find(path, paths.TOPOLOGIES, "topology"))
+    except UserError as error:
+        if error.line is not None:
+            raise
+        raise source.error(("topology",), str(error.what), hint=error.hint) from None
+
+
+def _faults(faults: Sequence[str | FaultRule], source: Source) -> Iterable[FaultRules]:
+    for index, each in enumerate(faults):
+        if isinstance(each, FaultRule):
+            yield FaultRules((each,), source, first=index)
+            continue
+        try:
+            yield profile.load(each)
+        except UserError as error:
+            if error.line is not None:
+                raise
+            raise source.error(("faults", index), error.what, hint=error.hint) from None
+
+
+# --- The workload ----------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _operations(experiment: Experiment, seed: int) -> Operations:
+    spec = experiment.raw.workload
+    timeline = Timeline(spec.every or 0, spec.skew or 0, seed)
+    return Operations(_workload(experiment, _ranks(experiment, seed), seed), spec.repeat, timeline)
+
+
+def _ranks(experiment: Experiment, seed: int) -> tuple[int, ...]:
+    """The hosts that take part, in the order of their ranks."""
+    plan, spec, source = experiment.plan(seed), experiment.raw.workload, experiment.source
+    names = [host.name for host in plan.plain_hosts]
+    if len(names) < 2:
+        what = f"the topology has {len(names)} hosts for soft RNICs, a workload needs two"
+        raise source.error(("topology",), what)
+    if isinstance(spec, PointToPointSpec):
+        return _ends(spec, plan, names, source)
+    chosen = _chosen(spec, names, source)
+    if isinstance(spec, IncastSpec) and spec.to is not None:
+        sink = _index(spec.to, names, source, ("workload", "to"))
+        chosen = [sink, *(host for host in chosen if host != sink)]
+    if spec.placement == "random":
+        order = Stream(stream_key(seed, "placement")).permutation(len(chosen))
+        chosen = [chosen[place] for place in order]
+    return tuple(chosen)
+
+
+def _chosen(spec: AnyWorkload, names: Sequence[str], source: Source) -> list[int]:
+    place: Place = ("workload", "hosts")
+    if isinstance(spec.hosts, list):
+        return [_index(each, names, source, (*place, n)) for n, each in enumerate(spec.hosts)]
+    count = spec.hosts or len(names)
+    if count > len(names):
+        raise source.error(place, f"{count} hosts, and the topology has {len(names)}")
+    return list(range(count))
+
+
+def _index(name: str, names: Sequence[str], source: Source, place: Place) -> int:
+    if name not in names:
+        what = f"the topology has no host {name!r}"
+        raise source.error(place, what, hint=did_you_mean(name, names))
+    return names.index(name)
+
+
+def _ends(
+    spec: PointToPointSpec, plan: Plan, names: Sequence[str], source: Source
+) -> tuple[int, int]:
+    """As chosen; else the first host, and the first of those farthest from it."""
+    for key, name in (("from", spec.from_), ("to", spec.to)):
+        if name is not None:
+            _index(name, names, source, ("workload", key))
+    begin = spec.from_ or next(name for name in names if name != spec.to)
+    hops = routing.distances([begin], routing.neighbours((n.name for n in plan.nodes), plan.links))
+    end = spec.to or max((name for name in names if name != begin), key=lambda name: hops[name])
+    if begin == end:
+        raise source.error(("workload", "to"), f"{begin} would send to itself")
+    return names.index(begin), names.index(end)
+
+
+_KINDS: Mapping[type, type[Sized]] = {
+    PointToPointSpec: PointToPoint,
+    PermutationSpec: Permutation,
+    IncastSpec: Incast,
+    AllToAllSpec: AllToAll,
+    RingAllReduceSpec: RingAllReduce,
+    RingReduceScatterSpec: ReduceScatter,
+    RingAllGatherSpec: AllGather,
+}
+_DTYPES = {"float32": FLOAT32, "int32": INT32}
+
+
+def _workload(experiment: Experiment, ranks: tuple[int, ...], seed: int) -> Sized:
+    spec, source = experiment.raw.workload, experiment.source
+    kind = _KINDS[type(spec)]
+    more: dict[str, Any] = {"seed": seed} if kind is Permutation else {}
+    if issubclass(kind, Ring):
+        more["dtype"] = _DTYPES[spec.dtype]  # type: ignore[union-attr]
+        if spec.bytes < 4 * len(ranks):
+            what = f"{spec.bytes} bytes hold fewer elements than there are hosts, {len(ranks)}"
+            raise source.error(("workload", "bytes"), what)
+    return kind(ranks, spec.bytes, spec.message, **more)

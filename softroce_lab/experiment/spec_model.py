@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The experiment file as it is written; docs/experiments.md is its reference.
+
+It is a topology file with more keys: `topology`, `lb`, `mtu` and `faults` mean what they mean
+there, and the topology, as well as faults, may be named instead of written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.faults.model import FaultRule, name_schema
+from softroce_lab.faults.words import Filled, Length, Time
+from softroce_lab.recovery.defaults import BLACKOUT_NS
+from softroce_lab.topology.model import (
+    MAX_LAB_NAME,
+    MTU_MAX_BYTES,
+    MTU_MIN_BYTES,
+    SEED_MAX,
+    Graph,
+    NodeName,
+    check_lab_name,
+)
+from softroce_lab.topology.plan import LoadBalancing
+from softroce_lab.topology.validation import KeyedError, editor_schema
+from softroce_lab.workloads.work import MAX_MESSAGE_BYTES, MAX_OPERATIONS
+
+MAX_BYTES = 1 << 44
+MAX_SEEDS = 1 << 20
+MAX_DEPTH = 256
+MAX_SLOTS = 1 << 16
+DEADLINE_NS = 10 * 10**9
+DEFAULT_MESSAGE_BYTES = 1 << 20
+
+Clock: TypeAlias = Literal["virtual", "real"]
+Payload: TypeAlias = Literal["none", "verify"]
+Interval: TypeAlias = Literal["fixed", "linear", "exponential", "sync-aware"]
+
+# --- Quantities ------------------------------------------------------------------------------
+
+
+def _sized(low: int, high: int) -> PlainValidator:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise UserError("expected a size", hint="such as 1MiB")
+        size = units.parse_bytes(str(value))
+        if not low <= size <= high:
+            bounds = f"between {units.format_bytes(low)} and {units.format_bytes(high)}"
+            raise UserError(f"size {value!r} is not {bounds}")
+        return size
+
+    return PlainValidator(parse)
+
+
+_SIZE_SCHEMA = WithJsonSchema({"type": "string", "pattern": "^[0-9.]+ *[kKMGT]?i?B$"})
+Bytes = Annotated[int, _sized(0, MAX_BYTES), _SIZE_SCHEMA]
+MessageBytes = Annotated[int, _sized(1, MAX_MESSAGE_BYTES), _SIZE_SCHEMA]
+
+
+def _seeds(value: object) -> object:
+    """A number of seeds, counted from 1, or the seeds themselves."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MAX_SEEDS:
+            raise UserError(f"{value} seeds", hint=f"1 to {MAX_SEEDS}, or a list of seeds")
+        return list(range(1, value + 1))
+    if not isinstance(value, list):
+        raise UserError("expected how many seeds, or a list of them", hint="seeds: [1, 2]")
+    if len({str(each) for each in value}) < len(value):
+        raise UserError("a seed stands twice")
+    return value
+
+
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0, le=SEED_MAX)]],
+    BeforeValidator(_seeds, json_schema_input_type=int | list[int]),
+    Field(min_length=1, max_length=MAX_SEEDS),
+]
+
+
+def _hosts(value: object) -> object:
+    """A number of hosts, the first ones, or their names."""
+    if not isinstance(value, int | list) or isinstance(value, bool):
+        raise UserError("expected how many hosts, or a list of them", hint="hosts: [h1, h3]")
+    if (value if isinstance(value, int) else len(value)) < 2:
+        raise UserError("a workload has two hosts at least")
+    return value
+
+
+Hosts = Annotated[
+    Annotated[int, Tag("counted")] | Annotated[list[NodeName], Tag("named")],
+    Discriminator(lambda value: "counted" if isinstance(value, int) else "named"),
+    BeforeValidator(_hosts, json_schema_input_type=int | list[str]),
+]
+
+# --- Workloads -------------------------------------------------------------------------------
+
+
+class WorkloadSpec(Filled):
+    """What all workloads have."""
+
+    bytes: Bytes
+    message: MessageBytes = DEFAULT_MESSAGE_BYTES
+    hosts: Hosts | None = None
+    placement: Literal["in-order", "random"] = "in-order"
+    repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+    every: Length | None = None
+    skew: Time | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> WorkloadSpec:
+        if self.every is not None and self.repeat == 1:
+            raise KeyedError("every", "'every' without a repeat", "repeat: 10 beside it")
+        if isinstance(self.hosts, list) and len(set(self.hosts)) < len(self.hosts):
+            raise KeyedError("hosts", "a host stands twice")
+        return self
+
+
+class PointToPointSpec(WorkloadSpec):
+    """One host to another."""
+
+    elsewhere: ClassVar = dict.fromkeys(("hosts", "placement"), "from: h1, and to: h2")
+
+    kind: Literal["point-to-point"]
+    from_: Annotated[NodeName | None, Field(alias="from")] = None
+    to: NodeName | None = None
+
+
+class PermutationSpec(WorkloadSpec):
+    """Every host to one other."""
+
+    kind: Literal["permutation"]
+
+
+class IncastSpec(WorkloadSpec):
+    """All to one."""
+
+    kind: Literal["incast"]
+    to: NodeName | None = None
+
+
+class AllToAllSpec(WorkloadSpec):
+    """All to all others."""
+
+    kind: Literal["all-to-all"]
+
+
+class _RingSpec(WorkloadSpec):
+    dtype: Literal["float32", "int32"] = "float32"
+
+    @model_validator(mode="after")
+    def _whole_elements(self) -> _RingSpec:
+        if self.bytes % 4:
+            raise KeyedError("bytes", f"{self.bytes} bytes are no whole elements of {self.dtype}")
+        if self.message < 4:
+            raise KeyedError("message", f"a message holds an element of {self.dtype} at least")
+        return self
+
+
+class RingAllReduceSpec(_RingSpec):
+    """The sum, for everybody."""
+
+    kind: Literal["ring-all-reduce"]
+
+
+class RingReduceScatterSpec(_RingSpec):
+    """A part of the sum each."""
+
+    kind: Literal["ring-reduce-scatter"]
+
+
+class RingAllGatherSpec(_RingSpec):
+    """Everybody's part, for everybody."""
+
+    kind: Literal["ring-all-gather"]
+
+
+AnyWorkload: TypeAlias = Annotated[
+    PointToPointSpec
+    | PermutationSpec
+    | IncastSpec
+    | AllToAllSpec
+    | RingAllReduceSpec
+    | RingReduceScatterSpec
+    | RingAllGatherSpec,
+    Field(discriminator="kind"),
+]
+
+# --- Transports ------------------------------------------------------------------------------
+
+
+class TransportSpec(Filled):
+    """A transport, with what it is to do differently from its defaults."""
+
+    name: str
+    label: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    congestion_control: str | None = None
+    framing: str | None = None
+    interval: Interval | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, data: object) -> object:
+        return {"name": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _fits(self) -> TransportSpec:
+        if self.interval is not None and self.name != "csa_ud":
+            raise KeyedError("interval", f"{self.name} has no interval", "csa_ud has")
+        return self
+
+
+# --- Hosts -----------------------------------------------------------------------------------
+
+
+class StallSpec(Filled):
+    """A host whose timers stand still for a while: virtual clock only."""
+
+    host: NodeName
+    at: Time
+    for_: Annotated[Length, Field(alias="for")]
+
+
+# --- The file --------------------------------------------------------------------------------
+
+
+def _named_or_written(value: object) -> str:
+    return "named" if isinstance(value, str) else "written"
+
+
+TopologyField: TypeAlias = Annotated[
+    Annotated[str, Tag("named")] | Annotated[Graph, Tag("written")],
+    Discriminator(_named_or_written),
+]
+FaultField: TypeAlias = Annotated[
+    Annotated[str, Tag("named")] | Annotated[FaultRule, Tag("written")],
+    Discriminator(_named_or_written),
+]
+
+
+class ExperimentFile(Filled):
+    """The whole file."""
+
+    elsewhere: ClassVar = {"seed": "seeds: [1], or how many", "transport": "transports: [csa_ud]"}
+
+    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
+    topology: TopologyField
+    lb: LoadBalancing | None = None
+    mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] | None = None
+    transports: Annotated[list[TransportSpec], Field(min_length=1)]
+    workload: AnyWorkload
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] = 4
+    faults: Annotated[list[FaultField], Field(default_factory=list)]
+    seeds: Seeds = [1]  # noqa: RUF012 - pydantic copies it
+    clock: Clock = "virtual"
+    payload: Payload = "none"
+    rnic: str | None = None
+    message_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = None
+    stalls: Annotated[list[StallSpec], Field(default_factory=list)]
+    deadline: Length = DEADLINE_NS
+    blackout: Length = BLACKOUT_NS
+
+    @model_validator(mode="after")
+    def _slots_are_a_power_of_two(self) -> ExperimentFile:
+        if self.message_slots is not None and self.message_slots.bit_count() != 1:
+            raise KeyedError("message_slots", f"{self.message_slots} is no power of two")
+        return self
+
+
+def json_schema() -> dict[str, Any]:
+    """Describe the file as JSON Schema, for editors."""
+    return editor_schema(ExperimentFile, "softroce_lab experiment")

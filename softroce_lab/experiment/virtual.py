@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An experiment's run on the virtual clock: every host in this process, on a simulated fabric."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.experiment import base_rtt
+from softroce_lab.experiment.buffers import HostBuffer
+from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
+from softroce_lab.experiment.messenger import Messenger, RcSettings, connect_all, open_messenger
+from softroce_lab.experiment.settings import path_mtu_bytes
+from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.workload_run import Done, MessageLog, WorkloadRun
+from softroce_lab.recovery import congestion, defaults, registry
+from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.recovery.defaults import EngineTiming, Timing
+from softroce_lab.sim import presets
+from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS
+from softroce_lab.topology.plan import Plan
+from softroce_lab.workloads.progress import HostWork, Posts
+from softroce_lab.workloads.work import Message, Workload, by_host, mismatches
+
+Progress = Callable[[int], None]
+
+QKEY = 0x11111111
+_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+_TOLD_EVERY = 256  # completions
+
+
+def run(
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    progress: Progress,
+    wanted: Wanted = NOTHING,
+) -> WorkloadRun:
+    """One transport with one seed; `progress` is told how many messages are done.
+
+    UserError for a plan that needs a machine, and for a capture of no links; RunError if that
+    cannot be written. A run that ends badly is a verdict.
+    """
+    run = VirtualRun(experiment, transport, seed, progress)
+    with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
+        found = run.go()
+    return found if capture is None else found.with_capture(capture)
+
+
+class _Host:
+    """A host that takes part."""
+
+    def __init__(self, index: int, messenger: Messenger, work: HostWork) -> None:
+        self.index = index
+        self.messenger = messenger
+        self.work = work
+        self.buffer: HostBuffer | None = None
+        self.receives: dict[tuple[int, Key], Message] = {}
+
+
+class VirtualRun:
+    """A run while it goes on; `fabric` and `hosts` stay there for those who look behind it."""
+
+    def __init__(
+        self, experiment: Experiment, transport: Transport, seed: int, progress: Progress
+    ) -> None:
+        self.experiment, self.transport, self.seed = experiment, transport, seed
+        self.progress = progress
+        self.plan: Plan = experiment.plan(seed)
+        self.workload: Workload = experiment.workload(seed)
+        self.carries = experiment.payload == "verify"
+        self.path_mtu = path_mtu_bytes(self.plan.mtu, 4)
+        self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
+        self.empty = base_rtt.of(self.plan, self.path_mtu, self.rnic.round_trip_ns)
+        self.control = transport.congestion_control or congestion.for_plan(self.plan)
+        self.fabric = SimFabric(self.plan, self._model())
+        for stall in experiment.stalls(seed):
+            self.fabric.stall(*stall)
+        self.log = MessageLog(self.workload.messages())
+        self.hosts: dict[int, _Host] = {}
+        self.unfinished = 0
+        self.done = 0
+        self.failed = False
+        self.problems: list[str] = []
+        self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
+        self._open_hosts()
+
+    def _model(self) -> HostModel:
+        timing = EngineTiming.for_rtt(self.empty.rtt_ns)
+        fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
+        return HostModel(
+            path_mtu=self.path_mtu,
+            window_packets=self.empty.window_packets(self.path_mtu),
+            congestion_control=self.control,
+            framing=self.transport.frames,
+            transport=registry.engine_transport(self.transport.name),
+            payload=self.carries,
+            message_slots=self.experiment.raw.message_slots,
+            rnic=self.rnic,
+            **dataclasses.asdict(timing),
+            **dataclasses.asdict(fabric),
+        )
+
+    def host_names(self) -> list[str]:
+        """Of the hosts that take part."""
+        return [self.plan.plain_hosts[index].name for index in self.hosts]
+
+    # ---------------------------------------------------------------- before
+
+    def _open_hosts(self) -> None:
+        blackout_ns = self.experiment.raw.blackout
+        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=blackout_ns)
+        for index, (sends, receives) in by_host(self.workload).items():
+            buffer = self._buffer(index, receives)
+            messenger = open_messenger(
+                self.transport.name,
+                self.fabric.endpoints[index],
+                memory=None if buffer is None else buffer.memory,
+                timing=timing,
+                interval=self.transport.interval,
+                rc=RcSettings.for_rtt(self.empty.rtt_ns),
+                next_hop_mac=self.fabric.next_hop_mac(index),
+                qkey=QKEY,
+            )
+            host = _Host(index, messenger, HostWork(sends, receives, self.experiment.depth))
+            host.buffer = buffer
+            host.receives = {(message.source, message.key): message for message in receives}
+            self.hosts[index] = host
+            self.unfinished += not host.work.finished
+        connect_all(
+            {index: host.messenger for index, host in self.hosts.items()},
+            {
+                (min(each.source, each.destination), max(each.source, each.destination))
+                for each in self.workload.messages()
+            },
+        )
+
+    def _buffer(self, host: int, receives: list[Message]) -> HostBuffer | None:
+        if not self.carries:
+            return None
+        buffer = HostBuffer(self.workload, host, self.seed, receives)
+        peers = len({message.source for message in receives})
+        buffer.reserve(2 * self.experiment.depth * peers)
+        return buffer
+
+    # ---------------------------------------------------------------- the run
+
+    def go(self) -> WorkloadRun:
+        """Until all is done, or the deadline has come."""
+        posts = {index: host.work.begin() for index, host in self.hosts.items()}
+        for index, each in posts.items():
+            self._post(self.hosts[index], Posts(each.receives, []))
+        for index, each in posts.items():
+            self._post(self.hosts[index], Posts([], each.sends))
+        while self.unfinished and not self.problems and not self._stopped():
+            self._go_on()
+        return self._result()
+
+    def _stopped(self) -> bool:
+        """Whether nothing will complete any more: what failed holds up the rest."""
+        if not self.failed:
+            return False
+        return all(host.work.quiet for host in self.hosts.values())
+
+    def _go_on(self) -> None:
+        deadline_ns = self.experiment.deadline_ns
+        until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
+        for index in self.fabric.run(until_ns):
+            host = self.hosts.get(index)
+            if host is None:
+                raise RunError(f"host {index} takes no part, and something came there")
+            host.messenger.step()
+            for done in host.messenger.completions():
+                self._complete(host, done)
+        now_ns = self.fabric.now_ns
+        while self._times and self._times[0][0] <= now_ns:
+            host = self.hosts[heapq.heappop(self._times)[1]]
+            self._post(host, host.work.on_time(now_ns))
+        if now_ns >= deadline_ns:
+            left = sum(host.work.left for host in self.hosts.values())
+            self.problems.append(
+                f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
+            )
+
+    def _post(self, host: _Host, posts: Posts) -> None:
+        for message in posts.receives:
+            at = message.destination_offset if host.buffer is None else host.buffer.place(message)
+            host.messenger.post_receive(message.source, message.key, at, message.length_bytes)
+        for message in posts.sends:
+            host.messenger.post_send(
+                message.destination, message.key, message.source_offset, message.length_bytes
+            )
+        if host.work.next_at_ns != NEVER_NS:
+            heapq.heappush(self._times, (host.work.next_at_ns, host.index))
+
+    def _complete(self, host: _Host, done: Done) -> None:
+        was_finished = host.work.finished
+        if done.kind == "send":
+            self.log.sent(host.index, done)
+            self._sent(host, done)
+        else:
+            self.log.received(host.index, done)
+            self._received(host, done)
+        self.unfinished -= host.work.finished and not was_finished
+
+    def _sent(self, host: _Host, done: Done) -> None:
+        if done.status != _SUCCESS:
+            self.failed = True
+            host.work.on_send_failed(done.peer, done.key)
+            return
+        self._post(host, host.work.on_sent(done.peer, done.key))
+        self.done += 1
+        if self.done % _TOLD_EVERY == 0:
+            self.progress(self.done)
+
+    def _received(self, host: _Host, done: Done) -> None:
+        if done.status != _SUCCESS:
+            self.failed = True
+            host.work.on_receive_failed(done.peer, done.key)
+            return
+        if host.buffer is not None:
+            host.buffer.received(host.receives[done.peer, done.key])
+        self._post(host, host.work.on_received(done.peer, done.key))
+
+    # ---------------------------------------------------------------- afterwards
+
+    def _result(self) -> WorkloadRun:
+        names = tuple(node.name for node in self.plan.plain_hosts)
+        counters = {
+            name: self.fabric.endpoints[index].counters(zeros=False)
+            for index, name in enumerate(names)
+        }
+        return WorkloadRun(
+            transport=self.transport.label,
+            congestion_control=self.control,
+            seed=self.seed,
+            clock="virtual",
+            hosts=names,
+            messages=self.log.table(),
+            end_ns=self.fabric.now_ns,
+            links=list(self._links()),
+            counters=counters,
+            events=self._events(),
+            policies={
+                names[i]: summary
+                for i, h in self.hosts.items()
+                if (summary := h.messenger.summary())
+            },
+            verified=self._verified(),
+            problems=self.problems,
+            facts={
+                "base_rtt_ns": self.empty.rtt_ns,
+                "timing": defaults.document(
+                    Timing.for_rtt(self.empty.rtt_ns), EngineTiming.for_rtt(self.empty.rtt_ns)
+                ),
+                "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
+                "path_mtu": self.path_mtu,
+                "message_slots": self._model().config(0).message_slots,
+                "window_packets": self._model().window_packets,
+                "hops": self.fabric.native.hops,
+                "switches": self.fabric.switches(),
+            },
+        )
+
+    def _verified(self) -> bool | None:
+        if not self.carries:
+            return None
+        buffers = [(i, h.buffer.buffer) for i, h in self.hosts.items() if h.buffer is not None]
+        wrong = mismatches(self.workload, buffers, self.seed)
+        self.problems += [] if self.problems else wrong
+        return not wrong
+
+    def _links(self) -> Any:
+        """As the real clock writes them; the machine loses nothing here."""
+        for link in self.fabric.links():
+            injected = link["dropped"] + link["dropped_down"] + link["dropped_limit"]
+            yield {
+                "directed_link": link["directed_link"],
+                "name": link["name"],
+                "sent": link["entered"] + link["duplicated"] - injected,
+                "injected_drops": injected,
+                "received": link["delivered"],
+                "on_its_way": link["on_its_way"],
+                "bytes": link["delivered_bytes"],
+                "corrupted": link["corrupted"],
+                "emulator_drops": 0,
+                "records_lost": link["records_lost"],
+                "wire": {
+                    "released": link["delivered"],
+                    "dropped_by_queue": link["dropped_limit"],
+                    "duplicated": link["duplicated"],
+                    "marked": link["marked"],
+                    "trimmed": link["trimmed"],
+                    "reordered": link["reordered"],
+                    "most_waiting_packets": link["most_waiting_packets"],
+                    "most_waiting_bytes": link["most_waiting_bytes"],
+                },
+            }
+
+    def _events(self) -> dict[str, Any]:
+        """What faults did to packets, as columns; a word that is told often is held once."""
+        found = self.fabric.injections()
+        effects = [EFFECTS[effect & ~EFFECT_DOWN] for effect in found["effect"].tolist()]
+        rules = {fault.rule_id: fault.rule for fault in self.plan.faults}
+        names = np.array(list(self.fabric.link_names.values()), dtype=object)
+        kinds = np.array(["data", "control", "report", "other"], dtype=object)
+        return {
+            "time_ns": found["time_ns"].astype(np.int64),
+            "source": np.full(len(found), "injector", dtype=object),
+            "event": np.array(effects, dtype=object),
+            "link": names[found["directed_link"]],
+            "rule": np.array([rules.get(n, "") for n in found["rule_id"].tolist()], dtype=object),
+            "packet_kind": kinds[np.minimum(found["kind"], 3)],
+            **{
+                name: found[name] for name in ("message", "index", "attempt", "sport", "psn", "qpn")
+            },
+            "packets": np.ones(len(found), dtype=np.uint32),
+        }

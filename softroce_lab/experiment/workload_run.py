@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run of a workload came to: one transport, one seed; the same on both clocks."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment.messenger import Done
+from softroce_lab.recovery.api import Key
+from softroce_lab.workloads.work import Message
+
+if TYPE_CHECKING:
+    from softroce_lab.experiment.capturing import RunCapture
+
+NOT_DONE = -1  # the status of a message that was still outstanding in the end, or never posted
+NEVER_NS = -1  # the time of what did not happen, or is not known
+
+MESSAGE = np.dtype(
+    [
+        ("source", "u4"),  # hosts by their index among the plan's plain hosts
+        ("destination", "u4"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("message", "u4"),
+        ("bytes", "u8"),
+        ("packets", "u4"),
+        ("resent", "u4"),
+        ("duplicates", "u4"),
+        ("status", "i2"),  # an ibv_wc_status, or NOT_DONE
+        ("posted_ns", "i8"),
+        ("first_sent_ns", "i8"),
+        ("first_received_ns", "i8"),
+        ("received_ns", "i8"),
+        ("completed_ns", "i8"),
+    ]
+)
+Messages: TypeAlias = npt.NDArray[np.void]
+Verdict: TypeAlias = Literal["passed", "failed"]
+
+_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+_FLUSHED = int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)
+_MOST_REASONS = 8
+
+PACKETS = ("tx_data", "tx_connected")
+RESENT = ("tx_resent", "tx_connected_resent")
+SPURIOUS = ("rx_duplicate", "duplicate_request")
+CONTROL = (
+    "tx_control", "tx_report", "tx_ack", "tx_nak_sequence", "tx_rnr_nak", "tx_cnp", "np_cnp_sent",
+)  # fmt: skip
+
+
+class MessageLog:
+    """Becomes the table of messages, as completions of both ends come in."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._rows: dict[tuple[int, int, Key], list[int]] = {
+            (message.source, message.destination, message.key): [
+                message.source, message.destination, *message.key, message.length_bytes,
+                0, 0, 0, NOT_DONE, *[NEVER_NS] * 5,
+            ]
+            for message in messages
+        }  # fmt: skip
+
+    def sent(self, source: int, done: Done) -> None:
+        """A send of host `source` is over."""
+        row = self._rows[source, done.peer, done.key]
+        row[6], row[7], row[9] = done.packets, done.resent, done.status
+        row[10], row[11], row[14] = done.posted_ns, _first_ns(done), done.completed_ns
+
+    def received(self, destination: int, done: Done) -> None:
+        """A receive of host `destination` is over."""
+        row = self._rows[done.peer, destination, done.key]
+        row[8] = done.duplicates
+        if done.status == _SUCCESS:
+            row[12], row[13] = _first_ns(done), done.completed_ns
+        elif row[9] == NOT_DONE:
+            row[9] = done.status
+
+    def table(self) -> Messages:
+        """All messages, in the workload's order."""
+        return np.array([tuple(row) for row in self._rows.values()], dtype=MESSAGE)
+
+
+def _first_ns(done: Done) -> int:
+    """When the first packet was on its way; of what failed, 0 means that none was."""
+    least_ns = 0 if done.status == _SUCCESS else 1
+    return done.first_ns if done.first_ns >= least_ns else NEVER_NS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkloadRun:
+    """One transport's run with one seed, complete."""
+
+    transport: str  # its label in the experiment
+    congestion_control: str
+    seed: int
+    clock: str
+    hosts: tuple[str, ...]  # names, by index
+    messages: Messages  # of dtype MESSAGE
+    end_ns: int  # when it was over, on its clock, since it began
+    links: Sequence[Mapping[str, Any]] = ()  # as `telemetry.links.LinkFigures`, as dicts
+    counters: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)  # by host
+    stats: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by host, for stats.json
+    events: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)  # columns
+    policies: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # summaries, by host
+    verified: bool | None = None  # whether every byte was right in the end; None: not looked at
+    problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
+    fidelity: Mapping[str, Any] | None = None  # of the real clock
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest
+    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # CPU time and the like
+
+    @property
+    def name(self) -> str:
+        """What it is called in the run directory."""
+        return f"{self.transport}/{self.seed}"
+
+    def with_capture(self, capture: RunCapture) -> WorkloadRun:
+        """The same, and what was captured of it, in the run directory."""
+        figures = capture.document() | {"file": capture.wanted.path.name}
+        return dataclasses.replace(self, facts={**self.facts, "capture": figures})
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it failed; [] if it passed."""
+        found = [*self.problems, *_statuses(self)]
+        if self.verified is False and not self.problems:
+            found.append("buffers differ from what they must be")
+        return found
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether every message was delivered, and every byte that was checked was right."""
+        return "failed" if self.reasons else "passed"
+
+    @property
+    def done(self) -> Messages:
+        """The messages that were delivered, and their senders know."""
+        delivered: Messages = self.messages[self.messages["status"] == _SUCCESS]
+        return delivered
+
+    def completion_times_ns(self) -> npt.NDArray[np.int64]:
+        """Per delivered message, from the post of the send to its completion at the sender."""
+        times: npt.NDArray[np.int64] = self.done["completed_ns"] - self.done["posted_ns"]
+        return times
+
+    def operation_times_ns(self) -> npt.NDArray[np.int64]:
+        """Per operation that is whole, from its first post to its last completion."""
+        times = []
+        operations = self.messages["operation"]
+        for operation in np.unique(operations):
+            rows = self.messages[operations == operation]
+            if (rows["status"] == _SUCCESS).all():
+                times.append(int(rows["completed_ns"].max() - rows["posted_ns"].min()))
+        return np.array(times, dtype=np.int64)
+
+    @property
+    def makespan_ns(self) -> int:
+        """From the first post to the last completion."""
+        done = self.done
+        return int(done["completed_ns"].max() - done["posted_ns"].min()) if len(done) else 0
+
+    @property
+    def goodput_bps(self) -> int:
+        """Of all hosts together, over the makespan."""
+        span_ns = self.makespan_ns
+        return int(self.done["bytes"].sum()) * 8 * 10**9 // span_ns if span_ns else 0
+
+    def count(self, names: Iterable[str]) -> int:
+        """Sum of counters over all hosts."""
+        return sum(each.get(name, 0) for each in self.counters.values() for name in names)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the tables, of the manifest and of `--json`. Absent ones are None."""
+        times, operations = self.completion_times_ns(), self.operation_times_ns()
+        return {
+            "transport": self.transport,
+            "congestion_control": self.congestion_control,
+            "seed": self.seed,
+            "clock": self.clock,
+            "verdict": self.verdict,
+            "reasons": self.reasons[:_MOST_REASONS],
+            "verified": self.verified,
+            "messages": len(self.messages),
+            "delivered": len(self.done),
+            "bytes": int(self.done["bytes"].sum()),
+            "makespan_ns": self.makespan_ns,
+            "goodput_bps": self.goodput_bps,
+            "operation_p50_ns": quantile(operations, 500),
+            "operation_p99_ns": quantile(operations, 990),
+            "fct_p50_ns": quantile(times, 500),
+            "fct_p99_ns": quantile(times, 990),
+            "fct_p999_ns": quantile(times, 999),
+            "packets_sent": self.count(PACKETS),
+            "resent": self.count(RESENT),
+            "spurious_resent": self.count(SPURIOUS),
+            "control_packets": self.count(CONTROL),
+            **_on_links(self.links),
+            "end_ns": self.end_ns,
+            "fidelity": self.fidelity,
+        }
+
+
+def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:
+    """The smallest value that so many of a thousand do not exceed: one that was measured."""
+    if not len(times):
+        return None
+    rank = max(1, -(-len(times) * per_mille // 1000))
+    return int(np.partition(times, rank - 1)[rank - 1])
+
+
+def _statuses(run: WorkloadRun) -> list[str]:
+    """One line for every way in which messages ended badly, causes before what came of them."""
+    found = run.messages[run.messages["status"] != _SUCCESS]
+    by_status: dict[int, list[int]] = collections.defaultdict(list)
+    for row, status in enumerate(found["status"].tolist()):
+        by_status[status].append(row)
+    return [
+        f"{len(rows)} of {len(run.messages)} messages: {_status_name(status)}, "
+        f"the first {_named(run, found[rows[0]])}"
+        for status, rows in sorted(by_status.items(), key=_cause_first)
+    ]
+
+
+def _cause_first(item: tuple[int, list[int]]) -> tuple[bool, int]:
+    """What failed by itself comes before what was flushed with it, or never posted."""
+    return item[0] in (NOT_DONE, _FLUSHED), item[0]
+
+
+def _status_name(status: int) -> str:
+    return "not delivered" if status == NOT_DONE else ibv_wc_status(status).name
+
+
+def _named(run: WorkloadRun, row: Any) -> str:
+    key = "/".join(str(row[field]) for field in ("operation", "step", "message"))
+    return f"{key} from {run.hosts[row['source']]} to {run.hosts[row['destination']]}"
+
+
+def _on_links(links: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    wires = [link["wire"] for link in links if link.get("wire")]
+    return {
+        "injected_drops": sum(link["injected_drops"] for link in links),
+        "queue_drops": sum(wire["dropped_by_queue"] for wire in wires),
+        "marked": sum(wire["marked"] for wire in wires),
+        "trimmed": sum(wire["trimmed"] for wire in wires),
+        "emulator_drops": sum(link["emulator_drops"] for link in links),
+    }

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where the processes that own a lab's ports publish their counters (telemetry/counters_file.py).
+
+A file is its process's: the process removes it when it ends. One that was killed leaves it behind,
+until another process opens the port, or the lab goes down.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from softroce_lab.errors import LabError
+from softroce_lab.telemetry import counters_file
+from softroce_lab.topology.plan import Port
+
+
+def path_for(lab_directory: Path, port: Port) -> str:
+    """Where the owner of `port` publishes; "" in a lab that came up without a place for it."""
+    directory = lab_directory / counters_file.DIRECTORY
+    return str(directory / str(port)) if directory.is_dir() else ""
+
+
+def remove(directory: Path) -> None:
+    """Remove the directory. LabError if something else lies in it."""
+    if not directory.is_dir():
+        return
+    for path in directory.glob("*:*"):
+        path.unlink(missing_ok=True)
+    strangers = sorted(path.name for path in directory.iterdir())
+    if strangers:
+        raise LabError(
+            f"{directory} holds what the lab did not make: {', '.join(strangers)}",
+            hint="remove that, then run: lab gc",
+        )
+    directory.rmdir()

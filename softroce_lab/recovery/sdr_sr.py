@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""SDR-RDMA's selective repeat (arXiv 2505.05366): a timer per chunk at the sender.
+
+The paper states: the receiver's bitmap has a bit a chunk, N packets, 64 KiB unless told otherwise;
+the receiver sends (cumulative chunk, fragment of the bitmap); a chunk that is not acknowledged
+RTO = RTT + alpha*RTT after it was sent is sent again. It evaluates "SR RTO" with 3 RTT (`sdr_sr`)
+and "SR NACK" with 1 RTT (`sdr_sr_nack`).
+
+This project's definition is the rest: how often the receiver tells (`telling`), that a timer is no
+shorter than T_min and backs off when it brings nothing, that "SR NACK" takes a chunk for lost when
+a later one is there an RTT after it was sent, and all of `datagram`: acknowledgements of whole
+messages, signs of life, bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import (
+    Action,
+    Actions,
+    Event,
+    LookAt,
+    ReceiveState,
+    Resend,
+    SendState,
+    missing_chunks,
+    missing_packets,
+)
+from softroce_lab.recovery.control import Bitmap, Chunks
+from softroce_lab.recovery.telling import TellingPolicy
+from softroce_lab.recovery.work import PeerWork, Receiving, Sending
+
+CHUNK_BYTES = 64 << 10
+
+
+class SdrSr(TellingPolicy):
+    """Selective repeat of chunks by timers: "SR RTO"."""
+
+    name = "sdr_sr"
+    framing = "uc_immediate"
+    tells = Chunks
+    alpha = 2
+    """RTO = RTT + alpha*RTT."""
+
+    @property
+    def chunk_packets(self) -> int:
+        """N: packets of a chunk."""
+        return max(CHUNK_BYTES // self.view.chunk_bytes, 1)
+
+    def telling(  # noqa: D102
+        self, receive: Receiving, id_: int, state: ReceiveState | None
+    ) -> control.Message:
+        if state is None:
+            return Chunks(id_, receive.key, self.chunk_packets, None)
+        missing = missing_chunks(missing_packets(state), self.chunk_packets)
+        cumulative = int(missing.argmax())  # there is one, or the message were over
+        rest = control.PacketSet(cumulative, missing[cumulative:])
+        return Chunks(id_, receive.key, self.chunk_packets, rest)
+
+    # ---------------------------------------------------------------- sender: times out
+
+    def rto_ns(self, work: PeerWork, send: Sending) -> int:
+        """RTT + alpha*RTT, at least T_min; doubling, to T_max, when it brings nothing."""
+        srtt, _ = self.rtt_ns(work.index)
+        rto_ns = max(srtt + self.alpha * srtt, self.timing.t_min_ns)
+        return self.backed_off(rto_ns, send.barren)
+
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        yield from super().on_send_posted(event, now_ns)
+        work = self.work_with(event.peer)
+        yield LookAt(event.handle, now_ns + self.rto_ns(work, work.sends[event.id]))
+
+    def on_timeout(  # noqa: D102
+        self, work: PeerWork, send: Sending, state: SendState, now_ns: int
+    ) -> Iterator[Action]:
+        rto_ns = self.rto_ns(work, send)
+        missing, sent_ns = self._outstanding(send, state)
+        if state.paused or not missing.any():
+            send.barren += 1  # there is nothing to send again: what is missed is a word
+            yield LookAt(send.handle, now_ns + rto_ns)
+            yield self.ask_if_ready(send)
+            return
+        due = missing & (sent_ns <= now_ns - rto_ns)
+        waiting = sent_ns[missing & ~due]
+        yield LookAt(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
+        if due.any() and not state.resend_pending:
+            yield from self._repeat(work, send, state, due)
+
+    def _outstanding(
+        self, send: Sending, state: SendState
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Which chunks were sent and are missed, and when the last packet of each was sent."""
+        starts = np.arange(0, state.count, self.chunk_packets)
+        sent = np.minimum(starts + self.chunk_packets, state.count) <= state.sent
+        known = send.missing_chunks
+        return sent if known is None else sent & known, np.maximum.reduceat(state.sent_ns, starts)
+
+    def _repeat(
+        self, work: PeerWork, send: Sending, state: SendState, chunks: npt.NDArray[np.bool_]
+    ) -> Iterator[Action]:
+        packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
+        attempts = int(state.attempts[packets].max())
+        # A queue shorter than a chunk drops the end of it each time: begin elsewhere each time.
+        packets = np.roll(packets, -(attempts - 1) * (5 * len(packets) // 8))
+        action = Resend(send.handle, packets.astype(np.uint32))
+        send.barren += attempts > 1  # many chunks lost once, each with its timer, bring something
+        yield from self.resend(work, send, action, attempts)
+
+    def learn(self, send: Sending, message: Bitmap | Chunks) -> bool:  # noqa: D102
+        if not isinstance(message, Chunks) or message.packets != self.chunk_packets:
+            return False
+        told, known = message.missing, send.missing_chunks
+        if known is None:
+            known = send.missing_chunks = np.ones(-(-send.count // message.packets), np.bool_)
+        if told is None:
+            return True
+        before, end = known.sum(), told.base + len(told.bits)
+        if end > len(known):
+            return False
+        known[: told.base] = False
+        known[told.base : end] &= told.bits
+        if known.sum() < before:
+            send.barren = 0
+        return True
+
+
+class SdrSrNack(SdrSr):
+    """A chunk that is missed before one that is there is sent again after an RTT: "SR NACK"."""
+
+    name = "sdr_sr_nack"
+
+    def on_told(  # noqa: D102
+        self, work: PeerWork, send: Sending, state: SendState, now_ns: int
+    ) -> Actions:
+        known = send.missing_chunks
+        if known is None or known.all() or state.resend_pending:
+            return
+        srtt, _ = self.rtt_ns(work.index)
+        missing, sent_ns = self._outstanding(send, state)
+        missing[int(np.flatnonzero(~known)[-1]) :] = False
+        lost = missing & (sent_ns <= now_ns - srtt)
+        if lost.any():
+            yield from self._repeat(work, send, state, lost)

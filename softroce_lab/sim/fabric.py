@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A plan as a simulated fabric: the same routes, faults, queues and delays, on a virtual clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import _native
+from softroce_lab.errors import UserError
+from softroce_lab.faults.effects import Down, Fault
+from softroce_lab.faults.layout import Hits, LinkRules, link_rules, named_hits, rule_hits
+from softroce_lab.faults.shape_layout import shape
+from softroce_lab.faults.text import comments
+from softroce_lab.sim import routes
+from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
+from softroce_lab.telemetry.drops import DROP, Drops
+from softroce_lab.topology import locate, routing
+from softroce_lab.topology.plan import Plan, Port
+
+_laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
+
+REROUTE_NS = 1_500_000  # after a link went down or came up, as on the real clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostModel:
+    """What every host's message engine is told; `None` leaves the engine's own default."""
+
+    path_mtu: int = 4096
+    paths: int = 8
+    window_packets: int = 1024
+    receive_ring_packets: int = 1 << 16
+    congestion_control: str = "bdp"
+    framing: str = "ud"
+    transport: str = "policy"
+    payload: bool = False
+    message_slots: int | None = None
+    initial_rtt_ns: int | None = None
+    report_least_interval_ns: int | None = None
+    persist_least_ns: int | None = None
+    rnic: RnicModel = RNICS[IDEAL]
+    base_rtt_ns: int | None = None
+    line_rate_bps: int | None = None
+    cnp_interval_ns: int | None = None
+
+    def config(self, address: int) -> Any:
+        """The engine's configuration for the port that has this address."""
+        config = _native.MessageConfig()
+        config.address = address
+        config.carries_payload = self.payload
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("payload", "rnic") and value is not None:
+                setattr(config, field.name, value)
+        return config
+
+
+class SimFabric:
+    """The fabric of a plan; the hosts' first rails are `endpoints`, in the order of the hosts."""
+
+    def __init__(self, plan: Plan, host: HostModel | None = None) -> None:
+        """UserError for a plan with kernel hosts, which need a machine."""
+        if plan.kernel_hosts:
+            raise UserError(
+                f"{plan.kernel_hosts[0].name} is a kernel host, which the virtual clock has not",
+                hint="run it on the real clock: --clock real",
+            )
+        self.plan = plan
+        self.link_names = locate.arrows(plan)
+        self.host = host or HostModel()
+        self.native = _native.Fabric(plan.load_balancing)
+        self.ports = [port for node in plan.hosts for port in node.ports]
+        self._number_of = {port: number for number, port in enumerate(self.ports)}
+        self._switch_of: dict[str, int] = {}
+        self._next_hop_macs: dict[int, int] = {}
+        self._laid: dict[int, LinkRules] = {}
+        self._add_nodes()
+        self._add_links()
+        self._downs = [fault for fault in plan.faults if isinstance(fault.effect, Down)]
+        self._down: frozenset[int] = frozenset()
+        self._found: dict[frozenset[int], dict[str, routes.Groups]] = {}  # by the links down
+        self._route()
+        self._arm()
+        self._reroutes = self._moments_of_reroutes()
+        first = [self._number_of[node.ports[0]] for node in plan.hosts]
+        self.endpoints = [self.native.endpoint(number) for number in first]
+        self._host_of = {number: host for host, number in enumerate(first)}
+
+    def _add_nodes(self) -> None:
+        config, rnic = self.host.config(0), self.host.rnic.native()
+        for port in self.ports:
+            config.address = int(ipaddress.IPv4Address(str(port.address)))
+            self.native.add_port(config, _mac(port.mac), rnic)
+        for node in self.plan.nodes:
+            if node.kind == "switch":
+                salt = routing.salt(self.plan.seed, node.name)
+                self._switch_of[node.name] = self.native.add_switch(salt)
+
+    def _add_links(self) -> None:
+        for number, near, far in self.plan.halves:
+            macs = {"near_mac": _mac(near.mac), "far_mac": _mac(far.mac)}
+            if far.node in self._switch_of:
+                made = self.native.add_link_to_switch(self._switch_of[far.node], **macs)
+            else:
+                made = self.native.add_link_to_port(self._number_of[far], **macs)
+            assert made == number, "directed links are numbered in the plan's order"  # noqa: S101
+            if near in self._number_of:
+                self.native.set_uplink(self._number_of[near], number)
+                self._next_hop_macs[self._number_of[near]] = macs["far_mac"]
+
+    def _route(self) -> None:
+        found = self._found.get(self._down)
+        if found is None:  # a link that flaps is down again and again
+            found = self._found[self._down] = routes.groups(self.plan, self._number_of, self._down)
+        for name, (sets, of) in found.items():
+            self.native.set_routes(self._switch_of[name], sets, of)
+
+    def _arm(self) -> None:
+        of_link: dict[int, list[Fault]] = {}
+        for fault in self.plan.faults:
+            of_link.setdefault(fault.directed_link, []).append(fault)
+        for link, faults in of_link.items():
+            if any(fault.shapes for fault in faults):
+                self.native.shape(link, shape(faults))
+            rules = _laid_out(tuple(faults))
+            if not rules.empty:
+                self._laid[link] = rules
+                named = [(*name, value) for name, value in rules.names.items()]
+                self.native.set_rules(link, rules.value, named)
+
+    def stall(self, host: int, at_ns: int, for_ns: int) -> None:
+        """Let a host's timers stand still for a while, as when its processor was taken away."""
+        for port in self.plan.hosts[host].ports:
+            self.native.stall_timers(self._number_of[port], at_ns, for_ns)
+
+    def capture(
+        self, links: Mapping[int, str], snap_bytes: int, write: Callable[[bytes], object]
+    ) -> None:
+        """From now on see the packets of directed links, given by number and name.
+
+        `write` takes a pcapng file, part by part (docs/captures.md); what it raises ends `run`.
+        `snap_bytes` of each packet; 0: all.
+        """
+        texts = {fault.rule_id: comments(fault) for fault in self.plan.faults}
+        rules = [(rule, said[0], said[-1]) for rule, said in texts.items()]
+        self.native.capture(list(links.items()), snap_bytes, rules, write)
+
+    def end_capture(self) -> list[int]:
+        """End that file; how many packets each link had, in the order in which they were given."""
+        return list(self.native.end_capture())
+
+    # ---------------------------------------------------------------- links that go down
+
+    def _moments_of_reroutes(self) -> list[int]:
+        """A heap, as a sorted list is."""
+        return sorted({fault.window.begin_ns + REROUTE_NS for fault in self._downs})
+
+    def _reroute(self, now_ns: int) -> None:
+        """Lead routes around the links that were down a moment ago, and look again later."""
+        seen_ns = now_ns - REROUTE_NS
+        downs = self._downs
+        down = frozenset(f.directed_link // 2 for f in downs if f.window.acts(seen_ns))
+        later = [t for f in downs if (t := f.window.next_change_ns(seen_ns)) is not None]
+        if later:
+            heapq.heappush(self._reroutes, min(later) + REROUTE_NS)
+        if down != self._down:
+            self._down = down
+            self._route()
+
+    # ---------------------------------------------------------------- time
+
+    @property
+    def now_ns(self) -> int:
+        """The virtual time, whole nanoseconds since the beginning."""
+        return int(self.native.now_ns)
+
+    def run(self, until_ns: int) -> list[int]:
+        """Go on until hosts have events or completions, and return their indices, or until then."""
+        while True:
+            next_ns = self._reroutes[0] if self._reroutes else until_ns
+            found = self.native.run(min(until_ns, next_ns))
+            if found:
+                return [self._host_of[number] for number in found]
+            if next_ns >= until_ns:
+                return []
+            moment = heapq.heappop(self._reroutes)
+            while self._reroutes and self._reroutes[0] == moment:
+                heapq.heappop(self._reroutes)
+            self._reroute(moment)
+
+    # ---------------------------------------------------------------- what it came to
+
+    def next_hop_mac(self, host: int) -> int:
+        """Of the switch's port at the other end of a host's first link."""
+        return self._next_hop_macs[self._number_of[self.plan.hosts[host].ports[0]]]
+
+    def links(self) -> Iterator[dict[str, Any]]:
+        """What each directed link did, in the order of their numbers."""
+        all_totals = self.native.link_totals()
+        for (number, name), totals in zip(self.link_names.items(), all_totals, strict=True):
+            yield {"directed_link": number, "name": name, **totals}
+
+    def switches(self) -> dict[str, dict[str, int]]:
+        """What each switch did."""
+        return dict(zip(self._switch_of, self.native.switch_totals(), strict=True))
+
+    def port_totals(self) -> Iterator[tuple[Port, dict[str, int]]]:
+        """What each host port sent and received."""
+        for port, number in self._number_of.items():
+            yield port, self.native.port_totals(number)
+
+    def hits(self) -> dict[int, list[Hits]]:
+        """What each rule did, by directed link."""
+        found = {}
+        for link, rules in self._laid.items():
+            state, named = self.native.rules_state(link)
+            found[link] = rule_hits(state, rules.rule_ids) + [named_hits(each) for each in named]
+        return found
+
+    def injections(self) -> Drops:
+        """All that rules did to packets, in the order of time."""
+        return np.frombuffer(self.native.drops, DROP)
+
+
+def _mac(text: str) -> int:
+    return int(text.replace(":", ""), 16)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What simulated RNICs cannot do at once, by name.
+
+How many contexts an RNIC keeps is not published. 512 to 10000 of them and 500 ns a miss, which is
+about a PCIe round trip, are inferred from published measurements, in which the throughput of RNICs
+of ConnectX's class halves by about 5000 active reliable connections. Here a miss holds up the
+packets behind it; how many fetches a real RNIC overlaps is not published either.
+Host latency: 0.5 us, as simulators of data-centre transports have it. Packets a second: 215
+million, what ConnectX-6's user manual says of messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from softroce_lab import _native
+from softroce_lab.errors import UserError
+
+SECOND_PS = 10**12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RnicModel:
+    """Limits of an RNIC; what is 0 is no limit. Latencies are paid by each packet, each way."""
+
+    cached_contexts: int = 0  # of queue pairs; the one used longest ago makes room
+    miss_ns: int = 0  # until a context that is not cached is there; both directions wait
+    host_latency_ns: int = 0  # of software and doorbells
+    pcie_latency_ns: int = 0  # of a packet's transfer over the bus
+    packets_per_second: int = 0  # in each direction
+
+    def native(self) -> Any:
+        """The same for the simulated fabric."""
+        model = _native.RnicModel()
+        model.cached_contexts = self.cached_contexts
+        model.miss_ps = self.miss_ns * 1000
+        model.host_latency_ps = self.host_latency_ns * 1000
+        model.pcie_latency_ps = self.pcie_latency_ns * 1000
+        if self.packets_per_second:
+            model.packet_time_ps = SECOND_PS // self.packets_per_second
+        return model
+
+    @property
+    def round_trip_ns(self) -> int:
+        """What the latencies at both ends add to a round trip."""
+        return 4 * (self.host_latency_ns + self.pcie_latency_ns)
+
+
+HOST_LATENCY_NS = 500
+MISS_NS = 500
+PACKETS_PER_SECOND = 215_000_000
+
+
+def _lru(contexts: int) -> RnicModel:
+    return RnicModel(contexts, MISS_NS, HOST_LATENCY_NS, 0, PACKETS_PER_SECOND)
+
+
+IDEAL = "ideal"
+
+RNICS = {
+    IDEAL: RnicModel(),
+    "all-contexts": _lru(0),
+    "lru-512": _lru(512),
+    "lru-1024": _lru(1024),
+    "lru-4096": _lru(4096),
+    "lru-10000": _lru(10_000),
+}
+
+
+def rnic(name: str) -> RnicModel:
+    """The model of this name, or UserError."""
+    try:
+        return RNICS[name]
+    except KeyError:
+        known = ", ".join(RNICS)
+        raise UserError(f"no RNIC model is called {name!r}", hint=f"known are {known}") from None

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The event log: what queue pairs did, a JSON object a line (docs/telemetry.md).
+
+The engine's thread puts records into a ring, a native thread formats and writes them
+(native/live/event_log.hpp). Several RNICs may append to one file; the lines of each are in the
+order of time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softroce_lab import _native
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.telemetry.rundir import give_to_user
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint
+
+SCHEMA_VERSION = 1
+VARIABLE = "SOFTROCE_EVENT_LOG"
+"""Environment: the file that every `Context` of an endpoint logs to which is told no other."""
+
+_TAIL_BYTES = 1 << 16
+_MESSAGE = frozenset({"peer", "operation", "step", "message"})
+_PSNS = frozenset({"psn", "last_psn"})
+
+COMMON = frozenset({"time_ns", "event"})
+"""Members of every line; beside them `host`, and `run` where a file holds several."""
+
+EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "log_opened": (frozenset({"schema_version", "wall_ns", "pid"}),),
+    "log_closed": (frozenset({"records", "lost"}),),
+    "lost": (frozenset({"records"}),),
+    "state": (frozenset({"qp", "from", "to"}),),
+    "post_send": (
+        frozenset({"qp", "wr_id", "opcode", "bytes"}),
+        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
+    ),
+    "post_recv": (
+        frozenset({"qp", "wr_id", "bytes"}),
+        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
+    ),
+    "sent": (
+        frozenset({"qp", "wr_id", "bytes"}) | _PSNS,
+        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
+    ),
+    "resend": (
+        frozenset({"qp", "reason"}) | _PSNS,
+        frozenset({"qp", "reason", "packets", "index", "last_index"}) | _MESSAGE,
+    ),
+    "timeout": (frozenset({"qp", "psn"}),),
+    "ack_received": (frozenset({"qp", "psn"}),),
+    "ack_sent": (frozenset({"qp", "psn"}),),
+    "nak_received": (frozenset({"qp", "psn", "nak"}),),
+    "nak_sent": (frozenset({"qp", "psn", "nak"}),),
+    "rnr_nak_received": (frozenset({"qp", "psn", "timer_ns"}),),
+    "rnr_nak_sent": (frozenset({"qp", "psn", "timer_ns"}),),
+    "response_sent": (frozenset({"qp"}) | _PSNS,),
+    "out_of_sequence": (frozenset({"qp", "psn", "expected_psn"}),),
+    "duplicate_request": (frozenset({"qp", "psn", "expected_psn"}),),
+    "dropped": (frozenset({"qp", "psn", "reason"}),),
+    "completion": (
+        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}),
+        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}) | _MESSAGE,
+    ),
+    "first_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "tail_seen": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "receive_complete": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "look": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "no_receive": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "too_long": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "late_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "peer_look": (frozenset({"qp", "peer"}),),
+    "control_received": (frozenset({"qp", "peer", "bytes"}),),
+    "control_sent": (frozenset({"qp", "peer", "bytes"}),),
+    "policy": (frozenset({"act", "message", "packets"}),),
+}
+"""Members of each event's lines beside the common ones; two sets: of a QP, of a striped message."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Totals:
+    """What became of the records of a log."""
+
+    records: int
+    lost: int
+
+    def __str__(self) -> str:
+        lost = f", {self.lost:,} more were lost" if self.lost else ""
+        return f"{self.records:,} events{lost}"
+
+
+def create(path: Path) -> Path:
+    """An empty file for logs to append to, the user's behind sudo; its absolute path. UserError."""
+    try:
+        path.write_bytes(b"")
+        give_to_user(path)
+    except OSError as error:
+        raise UserError(f"cannot write the event log {path}: {error.strerror}") from error
+    return path.resolve()
+
+
+class EventLog:
+    """Logs what an endpoint's queue pairs do, from now on; an endpoint has one log at a time."""
+
+    def __init__(self, endpoint: Endpoint, path: Path | str, **names: str) -> None:
+        """`names` begin every line, such as host="h1". RunError if the file cannot be opened."""
+        self.path = Path(path)
+        self._endpoint = endpoint
+        self._names = names
+        head = "".join(f"{json.dumps(key)}:{json.dumps(value)}," for key, value in names.items())
+        try:
+            self._native = _native.open_event_log(endpoint, os.fspath(path), head)
+        except OSError as error:
+            raise RunError(f"cannot write the event log {path}: {error}") from error
+        self._open = True
+
+    def close(self, acts: Iterable[Mapping[str, Any]] = ()) -> Totals:
+        """Write the rest, and what the recovery policy did; what came of it all."""
+        if self._open:
+            self._open = False
+            _native.close_event_log(self._endpoint, self._native)
+            self._append(acts)
+        return Totals(self._native.written, self._native.lost)
+
+    @property
+    def failure(self) -> str | None:
+        """Why it stopped writing, if it did."""
+        number = self._native.error
+        return os.strerror(number) if number else None
+
+    def _append(self, acts: Iterable[Mapping[str, Any]]) -> None:
+        lines = [
+            json.dumps({"time_ns": act["time_ns"], **self._names, **act}, separators=(",", ":"))
+            for act in acts
+        ]
+        if lines and not self.failure:
+            with self.path.open("ab", buffering=0) as file:
+                file.write(("\n".join(lines) + "\n").encode())
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log as they stand in the file.
+
+    A last one that is torn, because its writer was killed, is left out. ValueError for others that
+    are no JSON.
+    """
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def totals(path: Path) -> Totals:
+    """Of all logs that were closed last in a file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        tail = file.read().split(b"\n")[:-1]
+    closed = [json.loads(line) for line in tail if b'"event":"log_closed"' in line]
+    return Totals(sum(c["records"] for c in closed), sum(c["lost"] for c in closed))
+
+
+def misfit(line: Mapping[str, Any]) -> str | None:
+    """What is wrong with a line, by the schema; None: nothing."""
+    members = frozenset(line) - COMMON - {"host", "run"}
+    if not frozenset(line) >= COMMON:
+        return f"without {sorted(COMMON - frozenset(line))}"
+    known = EVENTS.get(line["event"])
+    if known is None:
+        return f"no event is called {line['event']!r}"
+    return None if members in known else f"{line['event']} with {sorted(members)}"

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Captures to plant faults in: frames are deleted, doubled, moved and altered, and written again.
+
+    tape = Tape.of("rxe_verbs_loss")
+    tape.alter(tape.find(syndrome=0x60)[0], psn=5)
+    verdicts = tape.check(tmp_path)
+
+An altered frame gets a right ICRC, but where `icrc` is what is altered. Frame numbers count from 1.
+`Talk` makes the frames of a reliable connection, where no recorded one does what a test needs.
+"""
+
+import dataclasses
+import struct
+
+from softroce_lab import _native
+from softroce_lab.check import suites
+from softroce_lab.check.evidence import Options
+from softroce_lab.check.verdict import Outcome
+from tests.native.frames import CAPTURES, ICRC
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+_HEADERS = {
+    "bth": ("opcode", "psn"),
+    "deth": ("q_key", "srcqp"),
+    "reth": ("va", "r_key", "dmalen"),
+    "aeth": ("syndrome", "msn"),
+    "atomiceth": ("swapdt", "cmpdt"),
+    "atomicacketh": ("origremdt",),
+}
+# psn -> infiniband.bth.psn and so on: the last parts of Wireshark's names.
+NAMES = {
+    name: f"infiniband.{header}.{name}" for header, names in _HEADERS.items() for name in names
+} | {
+    "asks": "infiniband.bth.a",
+    "qp": "infiniband.bth.destqp",
+    "immdt": "infiniband.immdt",
+    "ttl": "ip.ttl",
+}
+
+
+@dataclasses.dataclass
+class Frame:
+    time_ns: int
+    data: bytes
+    interface: int = 0
+    comment: str | None = None
+    length: int | None = None  # on the wire; None: as long as the data
+
+
+class Tape:
+    """Frames in the order of the file, and the interfaces that they came by."""
+
+    def __init__(self, frames=(), interfaces=(None,)):
+        self.frames = list(frames)
+        self.interfaces = list(interfaces)
+        self.statistics = {}  # interface -> (received, dropped)
+
+    @classmethod
+    def of(cls, name):
+        """One of tests/captures."""
+        from scapy.utils import RawPcapReader
+
+        with RawPcapReader(str(CAPTURES / f"{name}.pcap")) as reader:
+            return cls(Frame(meta.sec * S + meta.usec * US, bytes(data)) for data, meta in reader)
+
+    def __len__(self):
+        return len(self.frames)
+
+    def frame(self, number):
+        return self.frames[number - 1]
+
+    def fields(self, number):
+        """What a frame says, by NAMES, where it is RoCE; and its payload."""
+        decoded = _native.decode_frame(self.frame(number).data)
+        if isinstance(decoded, str):
+            return {}
+        found = {short: decoded[name] for short, name in NAMES.items() if name in decoded}
+        return found | {"payload": decoded["payload"], "source": decoded.get("ip.src")}
+
+    def find(self, **fields):
+        """Numbers of the frames with these fields."""
+        return [
+            number
+            for number in range(1, len(self) + 1)
+            if (said := self.fields(number)).items() >= fields.items()
+            or all(value(said.get(name)) if callable(value) else said.get(name) == value
+                   for name, value in fields.items())
+        ]  # fmt: skip
+
+    def alter(self, number, *, icrc=None, **fields):
+        """Other fields in a frame, and a right ICRC; or a wrong one."""
+        frame = self.frame(number)
+        decoded = dict(_native.decode_frame(frame.data))
+        changed = {NAMES.get(name, name): value for name, value in fields.items()}
+        frame.data = bytes(_native.encode_frame(decoded | changed))
+        if icrc is not None:
+            frame.data = frame.data[:-ICRC] + icrc.to_bytes(ICRC, "little")
+
+    def delete(self, *numbers):
+        for number in sorted(numbers, reverse=True):
+            del self.frames[number - 1]
+
+    def insert(self, before, frame):
+        """A frame ahead of the one with this number, and its time, if it has none."""
+        self.frames.insert(before - 1, frame)
+
+    def copy(self, number, *, before, time_ns=None):
+        """A frame once more, ahead of another one, at the time of that one."""
+        when = self.frame(min(before, len(self))).time_ns if time_ns is None else time_ns
+        self.insert(before, dataclasses.replace(self.frame(number), time_ns=when))
+        return before
+
+    def move(self, number, *, before):
+        """A frame to another place, and time."""
+        frame = self.frames.pop(number - 1)
+        at = before - 1 if before <= number else before - 2
+        frame.time_ns = self.frames[min(at, len(self.frames) - 1)].time_ns
+        self.frames.insert(at, frame)
+
+    def write(self, path):
+        """As pcapng."""
+        blocks = [_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
+        blocks += [_interface(name) for name in self.interfaces]
+        blocks += [_packet(frame) for frame in self.frames]
+        blocks += [_statistics(which, *counts) for which, counts in self.statistics.items()]
+        path.write_bytes(b"".join(blocks))
+        return path
+
+    def check(self, folder, *, of=suites.Format.ROCE, **options):
+        """Verdicts by rule."""
+        path = self.write(folder / "planted.pcapng")
+        return check(path, of=of, **options)
+
+
+def check(path, *, of=suites.Format.ROCE, **options):
+    """Verdicts on a file, by rule."""
+    (path,) = suites.captures_of(path)
+    evidence = suites.evidence_of(path, Options(**options))
+    return {each.rule: each for each in suites.check(evidence, suites.chosen(()), of)}
+
+
+def violated(verdicts):
+    """The rules that are."""
+    return {rule for rule, each in verdicts.items() if each.outcome is Outcome.VIOLATED}
+
+
+def shown(verdict):
+    """Frame numbers of all exhibits."""
+    return {number for exhibit in verdict.exhibits for number in exhibit.packets}
+
+
+# ---------------------------------------------------------------- pcapng
+
+
+def _block(kind, body):
+    length = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + length + body + length
+
+
+def _options(**options):
+    codes = {"comment": 1, "name": 2, "resolution": 9, "received": 4, "dropped": 5}
+    said = b"".join(
+        struct.pack("<HH", codes[name], len(value)) + value + bytes(-len(value) % 4)
+        for name, value in options.items()
+        if value is not None
+    )
+    return said + bytes(4) if said else b""
+
+
+def _interface(name):
+    ethernet, no_limit, nanoseconds = 1, 0, b"\x09"
+    options = _options(name=name and name.encode(), resolution=nanoseconds)
+    return _block(1, struct.pack("<HHI", ethernet, 0, no_limit) + options)
+
+
+def _packet(frame):
+    size = len(frame.data)
+    head = struct.pack(
+        "<IIIII", frame.interface, *divmod(frame.time_ns, 1 << 32), size, frame.length or size
+    )
+    options = _options(comment=frame.comment and frame.comment.encode())
+    return _block(6, head + frame.data + bytes(-size % 4) + options)
+
+
+def _statistics(interface, received, dropped):
+    options = _options(received=struct.pack("<Q", received), dropped=struct.pack("<Q", dropped))
+    return _block(5, struct.pack("<III", interface, 0, 0) + options)
+
+
+# ---------------------------------------------------------------- a connection of our own
+
+REQUESTER, RESPONDER = 0x0A000001, 0x0A000002
+AT_REQUESTER = (bytes(10) + b"\xff\xff" + REQUESTER.to_bytes(4, "big"),)
+AT_RESPONDER = (bytes(10) + b"\xff\xff" + RESPONDER.to_bytes(4, "big"),)
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY, WRITE_ONLY, READ, ACKNOWLEDGE = (
+    0, 1, 2, 4, 10, 12, 17,
+)  # fmt: skip
+ACK, NAK_SEQUENCE, RNR_NAK = 0x1F, 0x60, 0x20
+
+
+class Talk(Tape):
+    """Frames of one connection, as they are said; times go on by themselves."""
+
+    def __init__(self, interfaces=(None,)):
+        super().__init__(interfaces=interfaces)
+        self.now_ns = 1_700_000_000 * S
+
+    def wait(self, time_ns):
+        self.now_ns += time_ns
+
+    def ask(self, psn, opcode=SEND_ONLY, payload=b"said", **fields):
+        """A request; its number."""
+        return self._say(REQUESTER, RESPONDER, 0x22, psn, opcode, payload, fields)
+
+    def ack(self, psn, msn, syndrome=ACK, opcode=ACKNOWLEDGE, payload=b"", **fields):
+        """An answer."""
+        fields |= {"syndrome": syndrome, "msn": msn}
+        return self._say(RESPONDER, REQUESTER, 0x11, psn, opcode, payload, fields)
+
+    def _say(self, source, destination, qp, psn, opcode, payload, fields):
+        self.now_ns += 10 * US
+        said = {"ip.src": source, "ip.dst": destination, "payload": payload} | {
+            NAMES[name]: value
+            for name, value in {"opcode": opcode, "psn": psn, "qp": qp, **fields}.items()
+        }
+        if opcode < ACKNOWLEDGE:
+            said.setdefault(NAMES["asks"], True)
+        self.frames.append(Frame(self.now_ns, bytes(_native.encode_frame(said))))
+        return len(self.frames)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Misfortune that `lab fuzz` draws, captured and checked: no rule is violated."""
+
+import pytest
+
+from softroce_lab.check import suites
+from softroce_lab.experiment import fuzz, fuzz_draw, spec
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.recovery import registry
+from softroce_lab.topology import yaml_source
+from tests.check.plant import check, violated
+from tests.check.test_uc_striped import Silent
+
+FULL_SEEDS = 2000
+SHORT_SEEDS = 14
+LINKS = (("*",), ("ends",), ("h1", "h2"), ("h2",))
+SNAPS_BYTES = (0, 256, 128)
+
+
+def checked(folder, seed):
+    """The rules violated by a seed over one transport, some links captured."""
+    names = registry.transports()
+    text = fuzz.text(fuzz_draw.draw(seed), names[seed % len(names)])
+    experiment = spec.of(yaml_source.parse(text))
+    wanted = Wanted(LINKS[seed // 7 % len(LINKS)], SNAPS_BYTES[seed // 28 % len(SNAPS_BYTES)])
+    outcome = experiment_run.run(experiment, Silent(), under=folder, capture=wanted)
+    found = violated(check(outcome.directory, of=suites.Format.AUTO))
+    return found if outcome.passed else found - {"once.verified"}
+
+
+@pytest.mark.full("checked-seeds")
+def test_no_drawn_misfortune_looks_like_a_violation(tmp_path, full):
+    """Check 2,000 drawn misfortunes, each over one transport; half an hour."""
+    found = {}
+    for seed in range(FULL_SEEDS if full else SHORT_SEEDS):
+        if rules := checked(tmp_path / str(seed), seed):
+            found[seed] = sorted(rules)
+    assert found == {}

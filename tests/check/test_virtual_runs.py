@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs of the virtual clock that went well, by their captures and run directories."""
+
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.check import suites
+from softroce_lab.check.verdict import Outcome
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.topology import yaml_source
+from tests.check.plant import check, violated
+from tests.check.test_uc_striped import Silent
+
+LINE = """\
+name: line
+topology:
+  nodes: {h1: {kind: host}, s1: {kind: switch}, s2: {kind: switch}, h2: {kind: host}}
+  links:
+    - {endpoints: ["h1:eth1", "s1:h1"], rate: 10Gbit, delay: 2us}
+    - {endpoints: ["s1:s2", "s2:s1"], rate: 10Gbit, delay: 2us}
+    - {endpoints: ["s2:h2", "h2:eth1"], rate: 10Gbit, delay: 2us}
+workload: {kind: point-to-point, bytes: 400kB, message: 40kB}
+deadline: 1s
+"""
+CORRUPTS = """
+faults: [{name: flips, links: "s1<->s2", corrupt: 5%}]
+"""
+TRIMS = """\
+name: incast
+topology:
+  generator: {kind: star, hosts: 3, access: {rate: 1Gbit limit 10 trim, delay: 1us}}
+workload: {kind: incast, to: h1, bytes: 256KiB, message: 16KiB}
+faults: [{name: copies, links: "*->h1", duplicate: 20%}]
+deadline: 1s
+"""
+
+
+def checked(tmp_path, text, transport, links, snap):
+    experiment = spec.of(yaml_source.parse(f"{text}transports: [{transport}]\n"))
+    outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=Wanted(links, snap))
+    assert outcome.passed
+    return check(outcome.directory, of=suites.Format.AUTO)
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "sdr_sr"])
+@pytest.mark.parametrize("links", [("h2",), ("*",)])
+def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):
+    """Captured on the link with the rule it is known as lost, else nothing is said of it."""
+    verdicts = checked(tmp_path, LINE + CORRUPTS, transport, links, 256)
+    assert violated(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.UNDECIDED
+    whole = checked(tmp_path / "whole", LINE + CORRUPTS, transport, links, 0)
+    assert violated(whole) == set()
+    assert whole["once.counted"].outcome == Outcome.HOLDS
+    if links == ("*",):
+        repaired = [each["sr.repaired"].checked for each in (verdicts, whole)]
+        assert repaired[0] == repaired[1] > 10
+
+
+RING = """\
+name: ring
+topology: {generator: {kind: star, hosts: 3, access: {rate: 10Gbit, delay: 1us}}}
+workload: {kind: ring-all-reduce, bytes: 64KiB, message: 8KiB, repeat: 4}
+faults: [{name: loss, links: "*->*", loss: random 16%}]
+payload: verify
+deadline: 1s
+"""
+
+
+def test_what_a_ring_sends_again_is_other_bytes_when_it_had_arrived(tmp_path):
+    """Whether it had is known at the receiver; captured are the links of h2 alone."""
+    at_both = checked(tmp_path / "both", RING, "sdr_sr", ("*",), 0)
+    assert violated(at_both) == set()
+    assert "resent with other bytes when they had arrived" in at_both["once.bytes"].note
+    alone = checked(tmp_path / "alone", RING, "sdr_sr", ("h2",), 0)
+    assert violated(alone) == set()
+    assert "was not captured" in alone["once.bytes"].note
+
+
+SPRAYED = """\
+name: sprayed
+topology:
+  generator:
+    kind: leaf-spine
+    leaves: 2
+    spines: 4
+    hosts_per_leaf: 4
+    access: {rate: 400Gbit, delay: 500ns}
+    core: {rate: 400Gbit, delay: 500ns 200ns reorder preserve}
+lb: spray
+depth: 2
+workload: {kind: all-to-all, bytes: 4096B, message: 1KiB}
+deadline: 1s
+"""
+
+
+def test_answers_that_took_several_ways_overtake_each_other(tmp_path):
+    verdicts = checked(tmp_path, SPRAYED, "rc", ("h1",), 128)
+    assert violated(verdicts) == set()
+    assert verdicts["rc.msn-monotonic"].note
+
+
+CROWD = """\
+name: crowd
+topology:
+  generator: {kind: star, hosts: 10, access: {rate: 100Gbit limit 6, delay: 1us}}
+workload: {kind: all-to-all, bytes: 16KiB, message: 2KiB}
+faults: [{name: bursts, links: "h2<->*", loss: burst 2% 2}]
+deadline: 1s
+"""
+
+
+@pytest.mark.parametrize("transport", ["irn", "srnic"])
+def test_answers_that_the_queue_of_the_senders_link_drops(tmp_path, transport):
+    """Captured where that link begins, they did not reach the sender: it may send again."""
+    verdicts = checked(tmp_path, CROWD, transport, ("*",), 128)
+    assert violated(verdicts) == set()
+    assert "behind the capture, dropped packets" in verdicts["sr.only-holes"].note
+
+
+def test_what_came_twice_to_a_host_that_was_not_captured(tmp_path):
+    text = TRIMS.replace("kind: incast, to: h1", "kind: all-to-all").replace("*->h1", "*->h3")
+    text = text.replace(" limit 10 trim", " limit 1000")
+    verdicts = checked(tmp_path, text, "csa_ud", ("s1->h2",), 256)
+    assert violated(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.HOLDS
+    assert checked(tmp_path / "all", text, "csa_ud", ("*",), 256)["once.counted"].checked == 1
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "sdr_sr"])
+def test_no_message_is_sent_under_two_ids(tmp_path, transport):
+    experiment = spec.of(yaml_source.parse(f"{LINE}transports: [{transport}]\n"))
+    wanted = Wanted(("*",), 256)
+    folder = experiment_run.run(experiment, Silent(), under=tmp_path, capture=wanted).directory
+    assert violated(check(folder, of=suites.Format.AUTO)) == set()
+    messages = pq.read_table(folder / "messages.parquet")
+    pq.write_table(messages.slice(1), folder / "messages.parquet")
+    verdicts = check(folder, of=suites.Format.AUTO)
+    assert violated(verdicts) == {"once.id"}
+    count = len(messages)
+    said = f"{count} message ids were sent, and the run had {count - 1} messages"
+    assert verdicts["once.id"].exhibits[0].text == said
+
+
+def test_an_acknowledgement_of_a_refusal_is_none_of_the_message(tmp_path):
+    """Nothing reaches h1, so it gives up what it sent, and h2 says that it heard so."""
+    faults = (
+        'faults: [{name: deaf, links: "*->h1", loss: random 100%}, '
+        '{name: holes, links: "h1->*", loss: random 20%}]\nblackout: 30ms\n'
+    )
+    both_ways = LINE.replace("point-to-point", "all-to-all")  # the last to fail ends the run
+    source = yaml_source.parse(f"{both_ways}{faults}transports: [csa_ud]\n")
+    wanted = Wanted(("*",), 256)
+    outcome = experiment_run.run(spec.of(source), Silent(), under=tmp_path, capture=wanted)
+    assert not outcome.passed
+    assert violated(check(outcome.directory, of=suites.Format.AUTO)) == {"once.verified"}
+
+
+def test_attempts_at_uc_packets_that_were_not_seen(tmp_path):
+    """At the receiver alone: the attempt between two on one path was lost on its way."""
+    faults = 'faults: [{name: often, links: "s1->s2", loss: periodic 27 5}]\n'
+    verdicts = checked(tmp_path, LINE + faults, "sdr_sr", ("h2",), 0)
+    assert violated(verdicts) == set()
+    assert verdicts["sr.other-path"].outcome == Outcome.UNDECIDED
+    at_both = checked(tmp_path / "both", LINE + faults, "sdr_sr", ("h1", "h2"), 0)
+    assert violated(at_both) == set()
+    assert at_both["sr.other-path"].outcome == Outcome.HOLDS
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "srnic"])
+def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
+    verdicts = checked(tmp_path, TRIMS, transport, ("*",), 256)
+    assert violated(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.HOLDS

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab check`: verdicts in text, JSON and JUnit XML, and its exit codes."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.check import suites
+from softroce_lab.cli.app import app
+from tests.check.plant import Tape
+from tests.native.frames import CAPTURES
+
+FINE = CAPTURES / "rxe_verbs_nak.pcap"
+
+
+def lab(*arguments):
+    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    """A capture with two violations."""
+    tape = Tape.of("rxe_verbs_nak")
+    tape.alter(5, icrc=1)
+    return tape.write(tmp_path / "wrong.pcapng")
+
+
+def test_verdicts_are_a_table():
+    done = lab(FINE)
+    assert done.exit_code == 0
+    assert f"{FINE}: 77 packets, 1 interface" in done.output
+    assert "holds      icrc.right" in done.output
+    assert "0 violated" not in done.output
+
+
+def test_violations_are_shown_with_their_packets(wrong):
+    done = lab(wrong)
+    assert done.exit_code == 1
+    assert "VIOLATED   icrc.right" in done.output
+    assert "frame 5: 10.0.0." in done.output
+    assert "wrong ICRC" in done.output
+
+
+def test_packets_are_shown_in_full(wrong):
+    done = lab(wrong, "--show", "1")
+    assert "frame 5" in done.output
+    assert "Transport Header" in done.output
+
+
+def test_one_rule_alone(wrong):
+    done = lab(wrong, "--only", "rc.length", "--only", "uc")
+    assert done.exit_code == 0
+    assert "rc.length" in done.output
+    assert "icrc.right" not in done.output
+
+
+def test_json(wrong):
+    done = lab(wrong, FINE, "--json")
+    assert done.exit_code == 1
+    files = json.loads(done.output)["files"]
+    assert [each["packets"] for each in files] == [77, 77]
+    verdicts = {each["rule"]: each for each in files[0]["verdicts"]}
+    assert verdicts["icrc.right"]["outcome"] == "violated"
+    assert verdicts["icrc.right"]["exhibits"][0]["packets"] == [5]
+
+
+def test_junit(wrong, tmp_path):
+    done = lab(wrong, FINE, "--junit", tmp_path / "verdicts.xml")
+    assert done.exit_code == 1
+    root = ET.parse(tmp_path / "verdicts.xml").getroot()  # noqa: S314 - ours
+    first, second = root.findall("testsuite")
+    assert int(first.get("failures")) >= 1
+    assert second.get("failures") == "0"
+    failed = {case.get("name") for case in first if case.find("failure") is not None}
+    assert "icrc.right" in failed
+    assert first.find("testcase[@name='icrc.right']/failure").text.startswith("frames 5:")
+    assert int(first.get("tests")) == len(first.findall("testcase"))
+    assert not any("time" in element.attrib for element in root.iter())
+
+
+def test_junit_that_cannot_be_written_is_a_wrong_use(tmp_path):
+    done = lab(FINE, "--junit", tmp_path / "nowhere" / "verdicts.xml")
+    assert done.exit_code == 2
+    assert "cannot write" in done.output
+    assert "holds      icrc.right" in done.output
+
+
+def test_a_file_that_is_no_capture_is_said_and_the_others_are_checked(tmp_path):
+    (tmp_path / "none.pcap").write_bytes(b"nothing of the kind")
+    done = lab(tmp_path / "none.pcap", FINE)
+    assert done.exit_code == 2
+    assert "none.pcap" in done.output
+    assert "77 packets" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("missing.pcap",), (FINE, "--only", "rc.nothing"), (FINE, "--at", "here"),
+     (FINE, "--path-mtu", "1000"), (CAPTURES,)],
+)  # fmt: skip
+def test_mistakes_are_told(arguments):
+    done = lab(*arguments)
+    assert done.exit_code == 2
+    assert done.output.startswith("lab: ") or "Usage" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_every_rule_is_listed_with_what_demands_it():
+    done = lab("--list")
+    assert done.exit_code == 0
+    for rule in suites.rules():
+        assert f"{rule.name}\n    {rule.says}\n    {rule.clause}\n" in done.output
+    assert len(json.loads(lab("--list", "--json").output)["rules"]) == len(suites.rules())
+
+
+def test_every_rule_is_documented():
+    pages = (CAPTURES.parents[1] / "docs").glob("checks*.md")
+    text = "".join(page.read_text() for page in pages)
+    assert [rule.name for rule in suites.rules() if f"`{rule.name}`" not in text] == []
+
+
+def test_junit_tells_of_files_that_cannot_be_read(tmp_path):
+    broken, out = tmp_path / "broken.pcap", tmp_path / "verdicts.xml"
+    broken.write_bytes(b"no capture")
+    assert lab(FINE, broken, "--junit", out).exit_code == 2
+    read, unread = ET.parse(out).getroot().findall("testsuite")  # noqa: S314 - ours
+    assert (read.get("errors"), unread.get("errors")) == ("0", "1")
+    assert "header of a capture" in unread.find("testcase/error").get("message")

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab fuzz`: what it is given instead of a case."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.experiment import fuzz, fuzz_draw
+
+PLAIN = """\
+name: mine
+topology: {generator: {kind: star, hosts: 2}}
+transports: [rc]
+workload: {kind: point-to-point, bytes: 1KiB}
+seeds: 3
+"""
+
+
+def given(tmp_path, text):
+    file = tmp_path / "case.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(app, ["fuzz", "--case", str(file), "--transport", "rc", "--json"])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (PLAIN, "this is no case of lab fuzz: it has no 'lb'"),
+        (PLAIN + "lb: flow\ndepth: 2\n", "it has no 'faults'"),
+        (
+            PLAIN + "lb: flow\ndepth: 2\nfaults: [lost-tail]\n",
+            "case.yaml:8:10: a case of lab fuzz has its faults written out",
+        ),
+        (PLAIN + "foo: 1\n", "case.yaml:6:1: unknown key 'foo'"),
+        ("", "case.yaml: is empty"),
+    ],
+)
+def test_a_file_that_is_no_case(tmp_path, text, complaint):
+    result = given(tmp_path, text)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+
+
+def test_a_case_of_several_seeds_runs_with_the_first(tmp_path):
+    case = fuzz_draw.draw(7) | {"seeds": 2}
+    result = given(tmp_path, fuzz.text(case, "rc"))
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["seeds"], document["violations"]) == (0, 1, [])

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab run`: the command line, on the virtual clock."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+
+FILE = """\
+name: mine
+topology: {generator: {kind: star, hosts: 2, access: {delay: 1us}}}
+transports: [csa_ud, {name: csa_ud, interval: fixed}]
+workload: {kind: point-to-point, bytes: 256KiB}
+"""
+
+
+@pytest.fixture
+def line(tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, ["run", *arguments])
+
+
+def test_a_run(line, tmp_path):
+    result = line("mine", "--seed", "3", "--seed", "9", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    text = result.stdout.splitlines()
+    assert text[0].split() == ["transport", "csa_ud", "csa_ud+fixed"]
+    assert text[1].split() == ["verdict", "passed", "passed"]
+    assert text[-1].startswith("out/")
+    assert (tmp_path / "out" / "latest" / "manifest.json").is_file()
+    assert "lab: csa_ud+fixed, seed 9: 1 message" in result.stderr
+
+
+def test_json(line):
+    result = line("mine", "--json", "--quiet", "--transport", "rc", "--payload", "verify")
+    document = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert (document["verdict"], document["clock"]) == ("passed", "virtual")
+    assert [(run["transport"], run["verified"]) for run in document["runs"]] == [("rc", True)]
+
+
+def test_a_failed_verdict_is_the_exit_code(line):
+    result = line("mine", "--deadline", "1us", "-q")
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+    assert "deadline of 1 us" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "which experiment?\n  hint: a file, or a name: lab run --list"),
+        (("nine",), "no experiment called 'nine'"),
+        (("mine", "--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
+        (("mine", "--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),
+        (("mine", "--deadline", "soon"), "deadline: 'soon' is not a time"),
+        (("mine", "--set", "faults=[x]"), "faults: no fault profile called 'x'"),
+        (("mine", "--capture", "h1->h2"), "'h1->h2' matches no link"),
+        (("mine", "--capture", "--snap", "4097"), "a snap length of 4097"),
+        (("missing.yaml",), "missing.yaml: cannot be read"),
+    ],
+)
+def test_wrong_input(line, arguments, complaint):
+    result = line(*arguments)
+    assert result.exit_code == 2
+    assert f"lab: {complaint}" in result.stderr
+
+
+def test_a_dry_run_says_what_it_would_do(line, tmp_path):
+    result = line("mine", "--dry-run", "--set", "workload.message=64KiB")
+    assert result.stdout.startswith("mine: point-to-point, 4 messages\n")
+    document = json.loads(line("mine", "--dry-run", "--json").stdout)
+    assert (document["messages"], document["runs"], document["hosts"]) == (1, 2, 2)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_ready_ones_are_listed(line):
+    assert "incast" in line("--list").stdout
+    listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}
+    assert listed["long-haul"].startswith("Two data centres")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The one description of the lab's headers beside their definitions: C header, policies, engine."""
+
+import pathlib
+import re
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import UDP
+from scapy.packet import Raw
+
+from softroce_lab import _native
+from softroce_lab.dissect import (
+    BTH,
+    DETH,
+    LabHeader,
+    PacketSet,
+    ReceiverReport,
+    description,
+    packet_sets,
+    parse,
+)
+from softroce_lab.dissect.lab import CONTROLS, Body
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.paths import XDP
+from softroce_lab.recovery import control
+from tests.dissect import readers
+from tests.dissect.test_roce import OVER_IP, forget
+from tests.dissect.test_transports import check_message, packets_of
+from tests.native import frames
+from tests.recovery.test_control import MESSAGES, SETS
+
+BODIES = pathlib.Path(__file__).parents[2] / "native" / "transport" / "bodies.hpp"
+WIRE_H = (XDP / "lab_wire.h").read_text()
+C_BITS = {"char": 8, "short": 16, "int": 32}
+
+
+def defined(name):
+    """The number that xdp/lab_wire.h gives a name."""
+    return int(re.search(rf"\b{name}\s*=?\s*(0x[0-9A-Fa-f]+|\d+)", WIRE_H)[1], 0)
+
+
+# ---------------------------------------------------------------- struct lab_hdr
+
+
+def test_the_header_is_the_c_struct():
+    body = re.search(r"struct lab_hdr \{(.*?)\};", WIRE_H, re.DOTALL)[1]
+    in_c = [(name, C_BITS[kind]) for kind, name in re.findall(r"unsigned (\w+) (\w+);", body)]
+    described = [(part.name, part.bits) for part in description.HEADER.parts]
+    split = {"version_kind": ["version", "kind"], "flags": ["reserved", "trimmed"]}
+    bits = dict(described)
+    assert [name for name, _ in described] == [
+        part for name, _ in in_c for part in split.get(name, [name])
+    ]
+    assert [sum(bits[part] for part in split.get(name, [name])) for name, _ in in_c] == [
+        size for _, size in in_c
+    ]
+
+
+def test_constants_are_those_of_the_c_header():
+    assert defined("LAB_HDR_VERSION") == description.HEADER_VERSION
+    assert description.HEADER_BYTES == defined("LAB_HDR_BYTES") == len(LabHeader())
+    assert defined("LAB_UDP_SPORT_BASE") == description.SPORT_BASE
+    assert {
+        defined(f"LAB_KIND_{name.upper()}"): name for name in description.KINDS.values()
+    } == description.KINDS
+    assert defined("LAB_HDR_TRIMMED") == 1
+
+
+def test_names_of_values_are_those_of_the_policies():
+    names = ("LOOK", "ANSWER", "ACK", "PROBE", "RNR", "REFUSE", "BITMAP", "CHUNKS", "CLEAR")
+    policies = {getattr(control, name): name for name in names}
+    assert set(policies) == set(control._MESSAGES)
+    engines = {
+        int(number): name.upper().replace("_", " ")
+        for name, number in re.findall(r"^  (\w+) = (\d+),", BODIES.read_text(), re.MULTILINE)
+    }
+    assert policies | engines == description.TYPES
+    assert {each.value: each.name.lower().replace("_", " ") for each in control.Verdict} == (
+        description.VERDICTS
+    )
+    assert {each.value: each.name for each in ibv_wc_status} == description.STATUSES
+    assert (control._PLAIN, control._RUNS) == (description.PLAIN, description.RUNS)
+    assert description.MOST_IN_SET == control.MOST_IN_SET
+
+
+LABS = st.builds(
+    frames.Lab,
+    kind=st.integers(0, 2),
+    flags=st.integers(0, 1),
+    **{name: st.integers(0, 255) for name in ("path", "attempt")},
+    **{name: st.integers(0, 2**16 - 1) for name in ("operation", "step")},
+    **{
+        name: st.integers(0, 2**32 - 1)
+        for name in ("message", "message_id", "index", "count", "length", "stamp_ns", "srtt_ns",
+                     "rttvar_ns")
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(LABS, st.binary(max_size=40))
+def test_any_header_is_told_as_the_codec_tells_it(lab, payload):
+    frame = frames.Frame(lab=lab, payload=payload).encode()
+    packet = parse(frame)
+    readers.same(readers.by_scapy(packet), _native.decode_frame(frame, True), repr(lab))
+    assert bytes(forget(packet)) == frame
+
+
+@pytest.mark.parametrize(
+    "changes", [{"version": 2}, {"version": 0}, {"kind": 3}, {"kind": 15}, {"flags": 2}]
+)
+def test_what_our_engine_would_not_take_is_a_payload(changes):
+    frame = frames.Frame(lab=frames.Lab(**changes), payload=b"12345678").encode()
+    packet = parse(frame)
+    assert LabHeader not in packet
+    assert len(packet[Raw].load) == 48
+
+
+def test_a_header_on_another_path_s_port_is_a_payload():
+    frame = frames.Frame(lab=frames.Lab(path=3), source_port=0xC004).encode()
+    assert LabHeader not in parse(frame)
+    assert parse(frames.Frame(lab=frames.Lab(path=3)).encode())[LabHeader].path == 3
+
+
+def test_defaults_build_what_the_engine_takes():
+    packet = OVER_IP["ipv4"] / UDP(sport=0xC003) / BTH(destqp=0x11) / DETH(srcqp=0x11) / LabHeader()
+    told = _native.decode_frame(bytes(packet / b"seven.."), True)
+    assert (told["path"], told["count"], told["length"]) == (3, 1, 7)
+    for number, layer in CONTROLS.items():
+        told = _native.decode_frame(bytes(packet / layer()), True)
+        assert (told["kind"], told["length"]) == (description.CONTROL, len(layer()))
+        assert number >= description.PACKET_ACK or control.decode(told["payload"])
+        assert told["payload"][0] == number
+    told = _native.decode_frame(bytes(packet / ReceiverReport()), True)
+    assert (told["kind"], told["length"]) == (description.REPORT, 36)
+
+
+# ---------------------------------------------------------------- bodies
+
+
+@settings(max_examples=150)
+@given(MESSAGES, st.sampled_from([216, 472, 2008]))
+def test_control_messages_are_read_as_policies_read_them(message, room):
+    body = control.encode(message, room)
+    layer = CONTROLS[body[0]](body)
+    check_message(layer, control.decode(body))
+    assert bytes(forget(layer)) == body
+    assert layer.mysummary().startswith(layer.name)
+
+
+def test_a_look_can_be_built_by_hand():
+    layer = CONTROLS[description.LOOK](
+        id=9, operation=1, step=2, message=3, known_id=1, round=4, missing=[PacketSet.of([5, 7])]
+    )
+    look = control.decode(bytes(layer))
+    assert (look.id, look.key, look.round) == (9, (1, 2, 3), 4)
+    assert look.missing.indices().tolist() == [5, 7]
+
+
+def test_reports_are_as_the_engine_writes_them():
+    """native/engine/report.hpp: six words, then packets and bytes of every path."""
+    body = struct.pack(">IIIIII", 1, 2, 3, 4, 5, 2) + struct.pack(">IQIQ", 6, 7, 8, 2**64 - 1)
+    report = ReceiverReport(body)
+    names = ("echo_stamp_ns", "echo_delay_ns", "credit_packets", "packets", "ce_packets", "paths")
+    assert [report.getfieldval(name) for name in names] == [1, 2, 3, 4, 5, 2]
+    assert [(each.packets, each.bytes) for each in report.arrived] == [(6, 7), (8, 2**64 - 1)]
+    assert bytes(forget(report)) == body
+
+
+@given(st.binary(max_size=80))
+def test_any_body_is_parsed_and_built_again(data):
+    for kind in (description.CONTROL, description.REPORT):
+        frame = frames.Frame(lab=frames.Lab(kind=kind), payload=data).encode()
+        packet = parse(frame)
+        assert bytes(packet) == frame
+        assert isinstance(packet[LabHeader].payload.mysummary(), str | tuple)
+        packet.show(dump=True)
+
+
+# ---------------------------------------------------------------- packet sets
+
+
+@given(SETS, st.sampled_from([30, 200, 2000]))
+def test_ranges_are_the_packets_of_the_set(packets, room):
+    data = control._encode_set(packets, room)
+    found = PacketSet(data)
+    decoded = control._decode_set(data)
+    assert packets_of(found) == decoded.indices().astype(int).tolist()
+
+
+@given(st.integers(0, 2), st.integers(0, 2**32 - 1), st.integers(0, 40), st.binary(max_size=9))
+def test_sets_are_refused_where_the_policies_refuse_them(form, base, count, bits):
+    data = struct.pack(">BII", form, base, count) + bits
+    try:
+        control._decode_set(data)
+    except control.ControlError:
+        assert PacketSet(data).missing().startswith("malformed")
+    else:
+        assert not PacketSet(data).missing().startswith("malformed")
+
+
+def test_ranges_are_told_in_short():
+    assert packet_sets.text([]) == "none"
+    assert packet_sets.text([(3, 3), (7, 9)]) == "3, 7-9"
+    many = [(each, each) for each in range(0, 40, 2)]
+    assert packet_sets.text(many) == "0, 2, 4, 6, 8, 10, 12, 14, ..."
+
+
+def test_bodies_know_themselves():
+    assert all(issubclass(each, Body) for each in CONTROLS.values())
+    assert [each.__name__ for each in CONTROLS.values()] == [
+        "Look", "Answer", "Ack", "Probe", "Rnr", "Refuse", "Bitmap", "Chunks", "Clear",
+        "PacketAck", "PacketNack", "PacketSack", "Ask",
+    ]  # fmt: skip

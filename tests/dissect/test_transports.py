@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every packet that any transport of ours sends: tshark, our layers and our codec tell the same."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from softroce_lab.dissect import (
+    AETH,
+    BTH,
+    RETH,
+    ImmDt,
+    LabHeader,
+    PacketSet,
+    ReceiverReport,
+    description,
+    syndrome,
+)
+from softroce_lab.dissect.lab import CONTROLS, Body, Clear
+from softroce_lab.recovery import control, registry
+from tests.dissect import readers, transports
+from tests.native.opcodes import OPCODES
+
+TELLS = {"csa_ud": {description.LOOK, description.ANSWER}, "ud_rto": {description.BITMAP}}
+OF_ENGINE = {
+    description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK, description.ASK,
+}  # fmt: skip
+SENT_BY_NONE = {0x81}  # CNP: known to the codec, and sent by nothing yet
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What each transport sends, as layers, after all readers have told the same of it."""
+    homes = {name: tmp_path_factory.mktemp("home") for name in transports.ALL}
+    return {
+        name: readers.check_all(frames(), homes[name]) for name, frames in transports.ALL.items()
+    }
+
+
+def test_all_readers_tell_the_same_of_all_that_we_send(told):
+    assert set(registry.names()) <= set(told)
+    assert all(len(packets) > 5 for packets in told.values())
+    seen = {packet[BTH].opcode for packets in told.values() for packet in packets}
+    assert seen == set(OPCODES) - SENT_BY_NONE
+
+
+def test_all_kinds_of_striped_packets_are_among_them(told):
+    for name in registry.names():
+        bodies = Counter(type(packet[LabHeader].payload) for packet in told[name])
+        tells = TELLS.get(name, {description.CHUNKS})
+        of_some = {description.CLEAR, description.CHUNKS, *OF_ENGINE}.union(*TELLS.values())
+        wanted = {CONTROLS[each] for each in (CONTROLS.keys() - of_some) | tells}
+        assert wanted | {ReceiverReport} <= set(bodies), bodies
+        assert any(packet[LabHeader].attempt for packet in told[name])
+
+
+def test_all_that_native_transports_say_is_among_them(told):
+    other = {"irn": description.PACKET_SACK, "srnic": description.PACKET_NACK}
+    both = {description.ACK, description.RNR, description.REFUSE}
+    for name in registry.NATIVE:
+        bodies = {type(packet[LabHeader].payload) for packet in told[name]}
+        wanted = {CONTROLS[each] for each in (both | OF_ENGINE) - {other[name]}}
+        assert wanted == {each for each in bodies if issubclass(each, Body)} - {ReceiverReport}
+
+
+def test_what_uc_frames_carry_is_told(told):
+    """UC WRITE ONLY with immediate; slot, packet and address agree (docs/framing.md)."""
+    for name in ("sdr_sr over UC", "sdr_sr over UC and IPv6"):
+        data = [packet for packet in told[name] if RETH in packet]
+        assert len(data) > 200
+        for packet in data:
+            slot, offset = packet[ImmDt].immdt >> 22, packet[ImmDt].immdt >> 4 & 0x3FFFF
+            assert packet[BTH].opcode == 0x2B
+            assert packet[RETH].va == (slot << 18 | offset) * 1024
+            assert packet[RETH].dmalen == len(readers.payload_of(packet))
+        clears = [packet[Clear] for packet in told[name] if Clear in packet]
+        assert {each.root_key for each in clears} >= {packet[RETH].r_key for packet in data}
+
+
+def test_all_kinds_of_acknowledgements_are_among_them(told):
+    syndromes = {packet[AETH].syndrome for packet in told["RC"] if AETH in packet}
+    assert {syndrome.kind(each) for each in syndromes} == {
+        syndrome.ACK, syndrome.RNR_NAK, syndrome.NAK,
+    }  # fmt: skip
+    codes = {syndrome.value(each) for each in syndromes if syndrome.kind(each) == syndrome.NAK}
+    assert codes == {0, 2}  # out of sequence, remote access
+
+
+def test_control_messages_say_what_was_meant(told):
+    """Our layers beside the decoder of the policies."""
+    bodies = [packet[LabHeader].payload for packet in told["control messages"]]
+    assert len(bodies) == len(transports.CONTROLS)
+    for body, meant in zip(bodies, transports.CONTROLS, strict=True):
+        assert isinstance(body, Body)
+        decoded = control.decode(bytes(body))
+        check_message(body, decoded)
+        assert type(decoded) is type(meant)
+
+
+def check_message(body, decoded):
+    """The layer's fields are those of the decoded message."""
+    said = {field.name: getattr(decoded, field.name) for field in dataclasses.fields(decoded)}
+    missing = said.pop("missing", None)
+    assert [packets_of(each) for each in getattr(body, "missing", [])] == (
+        [] if missing is None else [missing.indices().tolist()]
+    )
+    key = said.pop("key", None)
+    assert key is None or (body.operation, body.step, body.message) == key
+    if isinstance(decoded, control.Look):
+        assert (bool(body.known_id), bool(body.known_stamp)) == (
+            said["id"] is not None, said["echo_stamp_ns"] is not None,
+        )  # fmt: skip
+    for name, value in said.items():
+        assert values_of(body, name) == (value or 0 if not isinstance(value, tuple) else value)
+
+
+def values_of(body, name):
+    if name == "ids":
+        return tuple(each.id for each in body.messages)
+    if name == "messages":
+        return tuple((each.id, (each.operation, each.step, each.message)) for each in body.messages)
+    if name == "receives":
+        return tuple(
+            (each.id, (each.operation, each.step, each.message), each.length)
+            for each in body.receives
+        )
+    return body.getfieldval(name)
+
+
+def packets_of(packet_set):
+    assert isinstance(packet_set, PacketSet)
+    ranges = packet_set.ranges()
+    return [each % 2**32 for first, last in ranges for each in range(first, last + 1)]

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Wireshark's dissector: where it lies, whose files it leaves, and what it makes of anything."""
+
+import os
+import random
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, wireshark
+from softroce_lab.dissect.lab import CONTROLS
+from softroce_lab.dissect.wireshark import State
+from softroce_lab.errors import EnvironmentLackError, UserError
+from tests.conftest import NOBODY
+from tests.dissect import readers, transports, tshark
+from tests.native import frames
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+# ---------------------------------------------------------------- installed, renewed, removed
+
+
+@pytest.fixture
+def place(tmp_path):
+    return wireshark.named(tmp_path / "a/b/plugins")
+
+
+def test_it_comes_and_goes(place):
+    assert wireshark.inspect(place).state is State.ABSENT
+    assert not wireshark.uninstall(place)
+    wireshark.install(place)
+    found = wireshark.inspect(place)
+    assert (found.state, found.path) == (State.CURRENT, place.folder / "softroce.lua")
+    assert found.path.read_text() == wireshark.program()
+    assert found.path.stat().st_mode & 0o777 == 0o644
+    assert wireshark.uninstall(place)
+    assert list(place.folder.iterdir()) == []
+
+
+def test_one_of_another_version_is_renewed(place):
+    wireshark.install(place)
+    path = wireshark.inspect(place).path
+    path.write_text(lua.dissector("0.0.0"))
+    assert wireshark.inspect(place).state is State.OUTDATED
+    wireshark.install(place)
+    assert wireshark.inspect(place).state is State.CURRENT
+
+
+@pytest.mark.parametrize("text", ["", "-- my own\n", " " + lua.MARK])
+def test_somebody_else_s_file_is_left_alone(place, text):
+    place.folder.mkdir(parents=True)
+    path = place.folder / "softroce.lua"
+    path.write_text(text)
+    for act in (wireshark.install, wireshark.uninstall):
+        with pytest.raises(UserError, match=r"softroce\.lua is not of softroce_lab"):
+            act(place)
+    assert path.read_text() == text
+    assert list(place.folder.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Not a directory"):
+        wireshark.install(wireshark.named(tmp_path / "file/plugins"))
+
+
+def test_the_own_folder_is_the_one_that_wireshark_names(tmp_path, monkeypatch):
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = wireshark.personal()
+    assert named.folder == tmp_path / tshark.PLUGINS
+    monkeypatch.setattr(wireshark, "_READERS", ("no-such-program",))
+    assert wireshark.personal() == named
+    with pytest.raises(EnvironmentLackError, match="--dir"):
+        wireshark.everyones()
+
+
+def test_the_folder_for_all_is_wireshark_s(tmp_path):
+    folder = wireshark.everyones().folder
+    assert folder.name == "plugins"
+    assert folder.parent.name == "wireshark"
+    assert str(folder) in tshark.run(tmp_path, "-G", "folders")
+
+
+@ROOT_ONLY
+def test_under_sudo_it_is_the_user_s_own(monkeypatch):
+    """Written with the user's rights: a link leads no further than the user may go."""
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    user = wireshark.personal().owner
+    assert user.uid == NOBODY
+    with tempfile.TemporaryDirectory() as top:
+        home, roots = Path(top) / "home", Path(top) / "roots"
+        Path(top).chmod(0o711)
+        for folder in (home, roots):
+            folder.mkdir(mode=0o755)
+        os.chown(home, NOBODY, user.gid)
+        wireshark.install(wireshark.Place(home / "plugins", user))
+        for path in (home / "plugins", home / "plugins/softroce.lua"):
+            assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, user.gid)
+        assert os.geteuid() == 0
+        (home / "link").symlink_to(roots)
+        with pytest.raises(UserError, match="Permission denied"):
+            wireshark.install(wireshark.Place(home / "link", user))
+        assert list(roots.iterdir()) == []
+
+
+def test_an_unknown_user_behind_sudo_is_told(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "3999999999")
+    with pytest.raises(UserError, match="no user 3999999999"):
+        wireshark.personal()
+
+
+# ---------------------------------------------------------------- what it makes of anything
+
+INFO = ("_ws.col.Protocol", "_ws.col.Info", "_ws.malformed", "_ws.lua.text", "softroce.kind")
+
+
+@pytest.fixture(scope="module")
+def striped():
+    return transports.striped("csa_ud", ipv6=False)
+
+
+def test_it_comes_before_wireshark_s_own_guesses(striped, tmp_path):
+    """With every heuristic of Wireshark's on, as users have them."""
+    capture = tshark.write_pcap(tmp_path / "x.pcap", striped)
+    told = tshark.run(tmp_path, "-r", str(capture), "-Y", "softroce", guesses=True)
+    assert len(told.splitlines()) == len(striped)
+
+
+def test_its_lines_say_what_packets_are(striped, tmp_path):
+    capture = tshark.write_pcap(tmp_path / "x.pcap", striped)
+    lines = tshark.fields(tmp_path, capture, INFO)
+    infos = [line["_ws.col.Info"][0] for line in lines]
+    assert {line["_ws.col.Protocol"][0] for line in lines} == {"softroce"}
+    data = [text for text in infos if text.startswith("data ")]
+    assert data[0] == "data 7.0.1 id 0 packet 0/1"
+    assert any("LOOK, missing: " in text for text in infos)
+    assert any(text.endswith("receiver report") for text in infos)
+    assert any(text.endswith("attempt 1") for text in data)
+
+
+@pytest.mark.parametrize("snap", [64, 90, 100, 120, 128])
+def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
+    capture = tshark.write_pcap(tmp_path / "x.pcap", striped, snap)
+    lines = tshark.fields(tmp_path, capture, INFO)
+    headers = frames.V4.lab_at + description.HEADER_BYTES
+    ours = [n for n, frame in enumerate(striped) if min(len(frame) - 4, snap) >= headers]
+    assert [n for n, line in enumerate(lines) if "softroce.kind" in line] == ours
+    assert len(lines) == len(striped)
+    assert not any("_ws.lua.text" in line for line in lines)
+    infos = [line["_ws.col.Info"][0] for line in lines if "softroce.kind" in line]
+    assert all(text.startswith(("data ", "control ", "report ")) for text in infos)
+
+
+def test_malformed_bodies_are_told_as_our_layers_tell_them(tmp_path):
+    """Random ones, and packet sets with random forms, counts and bits; seeded."""
+    made = list(_malformed(random.Random(5)))
+    capture = tshark.write_pcap(tmp_path / "x.pcap", made)
+    lines = tshark.fields(tmp_path, capture, [*INFO, readers.SET_TEXT])
+    assert len(lines) == len(made)
+    texts = 0
+    for frame, line in zip(made, lines, strict=True):
+        assert "softroce.kind" in line
+        assert "_ws.lua.text" not in line
+        body = parse(frame)[LabHeader].payload
+        sets = [each for each in getattr(body, "missing", []) if isinstance(each, PacketSet)]
+        if readers.SET_TEXT in line and sets:
+            assert line[readers.SET_TEXT] == [sets[0].missing()]
+            texts += 1
+    assert texts > 100
+
+
+def _malformed(draw: random.Random):
+    look = bytes(CONTROLS[description.LOOK](known_id=1))
+    for _ in range(150):
+        count = draw.choice((0, 1, 7, 8, 9, 40, 2**20, 2**20 + 1, 2**32 - 1))
+        head = struct.pack(">BII", draw.randrange(3), draw.getrandbits(32), count)
+        bits = draw.randbytes(draw.choice((0, 1, 1, 2, 5, 6)))
+        yield _frame(description.CONTROL, look + head + bits)
+    for _ in range(150):
+        kind = draw.choice((description.CONTROL, description.REPORT))
+        first = bytes([draw.randrange(10)])
+        yield _frame(kind, (first + draw.randbytes(draw.randrange(60)))[: draw.randrange(60)])
+
+
+def _frame(kind, body):
+    return frames.Frame(lab=frames.Lab(kind=kind, length=len(body)), payload=body).encode()
+
+
+def test_the_program_names_the_version_and_its_license():
+    lines = wireshark.program().splitlines()
+    assert lines[0] == lua.MARK
+    assert "SPDX-License-Identifier: GPL-2.0-or-later" in lines[2]
+    assert Path(lua.__file__).with_name("walker.lua").read_text() in wireshark.program()

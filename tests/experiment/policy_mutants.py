@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Mistakes made on purpose in the recovery policies, to see whether `lab fuzz` notices them.
+
+A mistake is a function that is given a method and returns what stands in its place.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softroce_lab.recovery.api import LookAt
+from softroce_lab.recovery.control import Ack, PacketSet
+from softroce_lab.recovery.csa_ud import CsaUd
+from softroce_lab.recovery.datagram import DatagramPolicy
+from softroce_lab.recovery.sdr_sr import SdrSr
+from softroce_lab.recovery.ud_rto import UdRto
+from softroce_lab.recovery.work import PeerWork
+
+MUTANTS = {}  # by name
+
+
+class Mutant(NamedTuple):
+    """A mistake in a method of a class, and where it shows."""
+
+    owner: type
+    method: str
+    mistake: Callable[[Any], Any]
+    transport: str
+    seed: int  # the first that notices it
+
+
+def mutant(owner, method, transport, seed):
+    """Register a mistake."""
+
+    def register(mistake):
+        MUTANTS[mistake.__name__] = Mutant(owner, method, mistake, transport, seed)
+        return mistake
+
+    return register
+
+
+def without_looks(actions):
+    """The same actions, but no timer is set."""
+    return [action for action in actions if not isinstance(action, LookAt)]
+
+
+# --- All datagram policies -------------------------------------------------------------------
+
+
+@mutant(DatagramPolicy, "_flush_acks", "csa_ud", 0)
+def an_acknowledgement_too_many(original):
+    """The message after the newest is acknowledged, too."""
+
+    def flush(self, work):
+        work.acks[max(work.acks) + 1] = None
+        return original(self, work)
+
+    return flush
+
+
+@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 21)
+def acknowledgement_of_any_generation(original):
+    """An acknowledgement ends whatever uses the slot now."""
+
+    def acknowledged(self, work, message, now_ns):
+        slots = {id_ % work.slots for id_ in message.ids}
+        ids = tuple(id_ for id_ in work.sends if id_ % work.slots in slots)
+        return original(self, work, Ack(ids), now_ns)
+
+    return acknowledged
+
+
+@mutant(PeerWork, "outcome", "csa_ud", 6)
+def outcome_of_any_generation(original):
+    """What became of a message is what became of its slot's newest."""
+
+    def outcome(self, id_):
+        newest = self.outcomes.get(id_ % self.slots)
+        return None if newest is None else newest[1]
+
+    return outcome
+
+
+@mutant(DatagramPolicy, "_check_alive", "csa_ud", 14)
+def the_dead_are_never_given_up(original):
+    """Unanswered questions are not counted."""
+
+    def check_alive(self, work, now_ns):
+        work.fruitless = 0
+        return original(self, work, now_ns)
+
+    return check_alive
+
+
+@mutant(DatagramPolicy, "_check_alive", "ud_rto", 37)
+def the_living_are_given_up(original):
+    """The first unanswered question ends everything."""
+
+    def check_alive(self, work, now_ns):
+        self.timing = dataclasses.replace(self.timing, fruitless_rounds=1)
+        return original(self, work, now_ns)
+
+    return check_alive
+
+
+@mutant(DatagramPolicy, "resend", "csa_ud", 16)
+def the_third_attempt_is_the_last(original):
+    """A message fails when one of its packets was sent twice."""
+
+    def resend(self, work, send, action, attempts_most):
+        most = self.timing.most_attempts if attempts_most >= 2 else attempts_most
+        return original(self, work, send, action, most)
+
+    return resend
+
+
+@mutant(DatagramPolicy, "_probed", "csa_ud", 6)
+def questions_unanswered(original):
+    """A probe for a message is not answered."""
+
+    def probed(self, work, message, now_ns):
+        return () if message.messages else original(self, work, message, now_ns)
+
+    return probed
+
+
+# --- csa_ud ----------------------------------------------------------------------------------
+
+
+@mutant(CsaUd, "_request", "csa_ud", 2)
+def look_skips_a_bit(original):
+    """The first packet is never asked for."""
+
+    def request(self, work, receive, missing, now_ns):
+        missing[0] = False
+        return original(self, work, receive, missing, now_ns) if missing.any() else []
+
+    return request
+
+
+@mutant(CsaUd, "_is_lost", "csa_ud", 2)
+def nothing_is_lost(original):
+    """A sender takes everything that is missed for late."""
+
+    def is_lost(self, work, look, sent_ns, now_ns):
+        return np.zeros(len(sent_ns), dtype=np.bool_)
+
+    return is_lost
+
+
+@mutant(CsaUd, "look_at_send", "csa_ud", 6)
+def asks_once(original):
+    """A sender without a word asks once."""
+
+    def ask(self, work, send, now_ns):
+        return without_looks(original(self, work, send, now_ns))
+
+    return ask
+
+
+@mutant(CsaUd, "_settled", "csa_ud", 2)
+def never_settled(original):
+    """No hole is ever old enough to be asked for."""
+
+    def settled(self, work, receive, state, now_ns):
+        return 0
+
+    return settled
+
+
+# --- ud_rto ----------------------------------------------------------------------------------
+
+
+@mutant(UdRto, "on_sent", "ud_rto", 2)
+def timer_not_armed(original):
+    """A sender whose packets are out sets no timer."""
+
+    def on_sent(self, event, now_ns):
+        return without_looks(original(self, event, now_ns))
+
+    return on_sent
+
+
+@mutant(UdRto, "_believed_missing", "ud_rto", 2)
+def always_the_first_packet(original):
+    """Whatever is missing, packet 0 is sent again."""
+    return staticmethod(lambda send: np.array([0], dtype=np.uint32))
+
+
+@mutant(UdRto, "learn", "ud_rto", 2)
+def bitmap_upside_down(original):
+    """What is here is taken for missing, and what is missing for here."""
+
+    def learn(self, send, message):
+        missing = message.missing
+        if missing is not None:
+            missing = PacketSet(missing.base, ~missing.bits)
+        return original(self, send, dataclasses.replace(message, missing=missing))
+
+    return learn
+
+
+# --- sdr_sr ----------------------------------------------------------------------------------
+
+
+@mutant(SdrSr, "on_timeout", "sdr_sr", 2)
+def chunk_timer_not_armed_again(original):
+    """A chunk's timer runs once."""
+
+    def on_timeout(self, work, send, state, now_ns):
+        return without_looks(original(self, work, send, state, now_ns))
+
+    return on_timeout
+
+
+@mutant(SdrSr, "telling", "sdr_sr", 10)
+def cumulative_chunk_too_far(original):
+    """The first chunk that is missed is told to be here."""
+
+    def telling(self, receive, id_, state):
+        told = original(self, receive, id_, state)
+        if told.missing is None or len(told.missing.bits) < 2:
+            return told
+        missing = PacketSet(told.missing.base + 1, told.missing.bits[1:])
+        return dataclasses.replace(told, missing=missing)
+
+    return telling
+
+
+@mutant(SdrSr, "_repeat", "sdr_sr", 2)
+def chunk_without_its_last_packet(original):
+    """The last packet of what is to be sent again is left out."""
+
+    def repeat(self, work, send, state, chunks):
+        for action in original(self, work, send, state, chunks):
+            if hasattr(action, "indices"):
+                action.indices = action.indices[:-1]
+            yield action
+
+    return repeat

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `--capture` means; tests/cli/test_capture.py and test_demo.py take captures."""
+
+import os
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from softroce_lab import _native, topology
+from softroce_lab.cli.capture_options import Captured, WithCapture
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import capturing
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.recovery import control
+from softroce_lab.recovery.control import Look, PacketSet
+from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
+
+PLAN = topology.load("leaf-spine")
+IPV6_BYTES = 20  # by which its header is longer than IPv4's
+ENDS = ["h1->leaf1", "leaf1->h1", "h3->leaf2", "leaf2->h3"]
+
+
+def names(*patterns):
+    return list(Wanted(patterns).links(PLAN, ("h1", "h3")).values())
+
+
+def test_ends_are_the_links_of_both_hosts():
+    assert sorted(names("ends")) == sorted(ENDS)
+
+
+def test_patterns_are_those_of_faults():
+    assert names("leaf1->spine1") == ["leaf1->spine1"]
+    assert names("leaf1<->spine*", "leaf1->spine1") == [
+        "leaf1->spine1", "spine1->leaf1", "leaf1->spine2", "spine2->leaf1",
+    ]  # fmt: skip
+    assert sorted(names("leaf1->spine1", "ends")) == sorted(["leaf1->spine1", *ENDS])
+
+
+def test_what_is_no_link_or_no_snap_length():
+    with pytest.raises(UserError, match="matches no link"):
+        names("h1->h3")
+    with pytest.raises(UserError, match="snap length of 4097"):
+        Wanted(("h1",), 4097).links(PLAN, ())
+
+
+def test_a_summary():
+    figures = Figures((InterfaceFigures("a->b", 3000, 5), InterfaceFigures("b->a", 2, 0)))
+    assert capturing.summary(figures.document()) == "2,997 packets captured, 5 missed"
+    ended = Figures((InterfaceFigures("a->b", 7, 5),), 28)
+    why = "; it ended early: No space left on device"
+    assert capturing.summary(ended.document()) == f"2 packets captured, 5 missed{why}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "links"),
+    [
+        ([], None),
+        (["--capture"], ["ends"]),
+        (["--capture", "--other"], ["ends"]),
+        (["--capture", "h1", "--capture"], ["h1", "ends"]),
+        (["--capture=a->b"], ["a->b"]),
+        (["word", "--capture", "--capture", "h2"], ["ends", "h2"]),
+    ],
+)
+def test_the_option_needs_no_value(arguments, links):
+    app = typer.Typer()
+    seen = []
+
+    @app.command(cls=WithCapture)
+    def run(word: str = typer.Argument(""), capture: Captured = None, other: bool = False) -> None:
+        seen.append(capture)
+
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert seen == [links]
+
+
+def test_a_device_stays_whose_it_is(monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    with capturing.opened(capturing.Path(os.devnull)):
+        pass
+    assert os.stat(os.devnull).st_uid == 0
+
+
+def test_runs_capture_whole_requests_for_packets():
+    """Of a message as long as the demo's, whatever it lost: `lab check` decides what was asked."""
+    half = PacketSet(0, np.arange(512) % 2 == 0)
+    look = control.encode(Look(1, (0, 0, 0), 1, 5, half), 1 << 10)
+    frame = _native.encode_frame({"infiniband.bth.opcode": 0x64, "kind": 1, "payload": look})
+    assert 128 < len(frame) + IPV6_BYTES <= Wanted(()).snap_bytes

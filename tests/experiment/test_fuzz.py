@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Deterministic simulation testing: seeds hold, what is broken is found, and made small."""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import fuzz, fuzz_draw, fuzz_pool, spec
+from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.recovery import registry
+from softroce_lab.topology import yaml_source
+
+CASES = PROJECT_ROOT / "tests" / "experiment" / "cases"  # that failed once, and why
+FULL_SEEDS = 100_000
+SHORT_SEEDS = 20  # the same ones every time
+COMMAND = [sys.executable, "-m", "softroce_lab.cli.app", "fuzz", "--quiet"]
+RARELY = 0.05
+THREE = ("csa_ud", "irn", "rc")
+
+
+@pytest.mark.full("fuzz-seeds")
+def test_no_seed_breaks_a_promise(full):
+    """Run 100,000 seeds over every transport; hours."""
+    transports = fuzz.transports_of(None)
+    seeds = range(FULL_SEEDS if full else SHORT_SEEDS)
+    seen = fuzz_pool.run(seeds, transports, os.cpu_count() or 1) if full else None
+    found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
+    document = found.document()
+    print(json.dumps({**document, "violations": len(found.violations)}, indent=1))
+    assert [(v.replay, v.what) for v in found.violations] == []
+    assert found.median_hosts >= 8
+    if full:
+        assert min(document["coverage"].values()) >= RARELY
+
+
+@pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda case: case.stem)
+def test_what_broke_a_promise_once_keeps_it(case):
+    source = yaml_source.read(case)
+    experiment = spec.of(source)
+    transports = [each.name for each in experiment.transports]
+    assert fuzz.run_case(source.data, experiment.seeds[0], transports).violations == ()
+
+
+def test_whatever_can_be_drawn_is_drawn_often():
+    cases = [fuzz_draw.draw(seed) for seed in range(400)]
+    drawn = collections.Counter(fault["name"] for case in cases for fault in case["faults"])
+    least = 1.2 * RARELY * len(cases)  # some hit nothing
+    assert drawn.keys() == set(fuzz_draw.FAULTS)
+    assert min(drawn.values()) >= least, drawn
+    assert sum("stalls" in case for case in cases) >= least
+    sizes = sorted(_hosts(case["topology"]["generator"]) for case in cases)
+    assert sizes[len(sizes) // 2] >= 8
+
+
+def _hosts(shape):
+    return shape["leaves"] * shape["hosts_per_leaf"]
+
+
+def test_what_is_drawn_is_met():
+    """By one transport of each kind, which is enough for all of them."""
+    found = fuzz.campaign(fuzz.in_process(range(1000, 1000 + 40), THREE), THREE)
+    others = set(registry.transports()) - set(THREE)
+    missing = set(fuzz.expected_features()) - found.features.keys() - others
+    assert not missing
+
+
+def test_a_case_is_a_function_of_its_seed_and_an_experiment():
+    for seed in range(40):
+        case = fuzz_draw.draw(seed)
+        assert case == fuzz_draw.draw(seed)
+        assert yaml_source.parse(fuzz.text(case)).data == case
+    assert len({fuzz.text(fuzz_draw.draw(seed)) for seed in range(40)}) == 40
+
+
+class Forgetful(registry.find("csa_ud")):
+    """Takes every packet that is missed for late."""
+
+    name = "forgetful"
+
+    def _is_lost(self, work, look, sent_ns, now_ns):
+        return np.zeros(len(sent_ns), dtype=np.bool_)
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    monkeypatch.setitem(registry._policies, "forgetful", Forgetful)
+
+
+def test_what_is_broken_is_found_and_made_small(forgetful):
+    found = fuzz.campaign(fuzz.in_process(range(10), ("forgetful",)), ("forgetful",))
+    first = found.violations[0]
+    assert first.what.startswith("hangs:")
+    assert first.replay == f"lab fuzz --from {first.seed} --seeds 1 --transport forgetful"
+    small = fuzz.shrink(first)
+    assert small.manner == first.manner
+    assert len(small.case) < len(first.case)
+    case = yaml_source.parse(small.case).data
+    again = fuzz.run_case(case, first.seed, ["forgetful"])
+    assert [each.what for each in again.violations] == [small.what]
+
+
+# --- Processes -------------------------------------------------------------------------------
+
+
+def test_processes_come_to_the_same_as_one():
+    transports = ("rc", "srnic")
+    alone = fuzz.campaign(fuzz.in_process(range(20), transports), transports)
+    together = fuzz.campaign(fuzz_pool.run(range(20), transports, 2), transports)
+    assert together.document() == alone.document()
+
+
+class Killed(fuzz_pool._Worker):
+    """Its process is gone as soon as it is to run seed 3."""
+
+    def give(self, place, seed):
+        super().give(place, seed)
+        if seed == 3:
+            self.process.kill()
+
+
+def test_a_process_that_dies_is_a_finding(monkeypatch):
+    monkeypatch.setattr(fuzz_pool, "_Worker", Killed)
+    found = fuzz.campaign(fuzz_pool.run(range(3, 5), ("rc",), 1), ("rc",))
+    assert found.seeds == 2
+    assert [(each.seed, each.what) for each in found.violations] == [
+        (3, "dies: the process ended with signal 9")
+    ]
+
+
+def test_a_process_that_loops_is_a_finding(monkeypatch):
+    monkeypatch.setattr(fuzz_pool, "SEED_CPU_S", 0)  # starting takes longer
+    monkeypatch.setattr(fuzz_pool, "_LOOK_S", 0.05)
+    [seen] = fuzz_pool.run([5], ("rc",), 1)
+    assert [each.what for each in seen.violations] == ["loops: no end within 0 s of processor time"]
+
+
+def test_ctrl_c_keeps_what_was_found():
+    def seeds():
+        yield fuzz.run_seed(0, ("rc",))
+        raise KeyboardInterrupt
+
+    found = fuzz.campaign(seeds(), ("rc",))
+    assert (found.seeds, found.interrupted) == (1, True)
+
+
+# --- The command -----------------------------------------------------------------------------
+
+
+def test_from_the_command_line(tmp_path):
+    argv = [*COMMAND, "--seeds", "3", "--from", "7", "--transport", "csa_ud", "-j", "1", "--json"]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=120, cwd=tmp_path,
+        env={"PYTHONPATH": str(PROJECT_ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["seeds"], document["violations"]) == (3, [])
+    assert document["transports"] == ["csa_ud"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_transport_that_there_is_not():
+    with pytest.raises(UserError, match="unknown transport 'tcp'"):
+        fuzz.transports_of(["tcp"])

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Workloads on the real clock: sums to the bit under loss, and bad ends that are verdicts."""
+
+import os
+import secrets
+import signal
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.experiment import real, spec
+from softroce_lab.experiment.settings import RECEIVE_FRAMES, WINDOW_PACKETS
+from softroce_lab.experiment.spec import Transport
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric import ledger
+from softroce_lab.fabric.process import recorded
+from softroce_lab.recovery import registry
+from softroce_lab.workloads.flows import Incast, PointToPoint
+
+LEAVES = """
+name: {name}
+topology:
+  generator: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2}}
+transports: [csa_ud, rc]
+workload: {workload}
+faults: [{{name: loss, links: "{lossy}", loss: {loss}}}]
+deadline: {deadline}
+clock: real
+"""
+LONG = "{kind: ring-all-reduce, bytes: 16KiB, repeat: 100, every: 200ms}"
+RING = "{kind: ring-all-reduce, bytes: 256KiB, message: 16KiB}"
+
+
+def experiment(
+    folder, *, name="t", workload=RING, lossy="leaf*<->spine*", loss="1%", deadline="10s"
+):
+    path = folder / "experiment.yaml"
+    path.write_text(
+        LEAVES.format(name=name, workload=workload, lossy=lossy, loss=loss, deadline=deadline)
+    )
+    return spec.load(path)
+
+
+def up(wanted):
+    return fabric.up(wanted.plan(1), ephemeral=True)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Two leaves, two spines, four hosts; 1 % lost between leaves and spines, either way."""
+    made = up(experiment(tmp_path_factory.mktemp("lab"), name=f"t{secrets.token_hex(3)}"))
+    yield made
+    made.down()
+
+
+def run(wanted, lab, transport, progress=lambda messages: None, control=None):
+    return real.run(wanted, Transport(transport, transport, control), 1, progress, lab)
+
+
+@pytest.mark.parametrize(
+    ("transport", "control"),
+    [*((name, None) for name in registry.transports()), ("irn", "swift"), ("csa_ud", "dcqcn")],
+)
+def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
+    told = []
+    found = run(experiment(tmp_path), lab, transport, told.append, control)
+    assert found.congestion_control == (control or "bdp")
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    assert len(found.messages) == len(found.done) == 4 * 6 * 4  # hosts, steps, of 64 KiB a chunk
+    times = found.messages
+    assert (times["posted_ns"] >= 0).all()
+    assert (times["posted_ns"] <= times["first_sent_ns"]).all()
+    assert (times["first_sent_ns"] < times["completed_ns"]).all()
+    assert (times["first_received_ns"] <= times["received_ns"]).all()
+    assert (times["first_received_ns"] > 0).all()
+    summary = found.summary()
+    assert summary["injected_drops"] > 0
+    assert summary["resent"] >= int(times["resent"].sum()) > 0
+    assert (found.events["event"] == "drop").sum() == summary["injected_drops"]
+    assert set(found.counters) == {"h1", "h2", "h3", "h4"}
+    assert told == sorted(told)
+    assert all(0 < messages <= len(times) for messages in told)
+
+
+def test_the_deadline_ends_a_run(lab, tmp_path):
+    """And says what was not delivered."""
+    found = run(experiment(tmp_path, workload=LONG, deadline="1.1s"), lab, "csa_ud")
+    assert found.verdict == "failed"
+    assert found.reasons[0] == "the deadline of 1.1 s came, 4 hosts were not done"
+    assert "of 2400 messages: not delivered, the first " in found.reasons[1]
+    assert found.verified is None
+    assert 0 < len(found.done) < 2400
+    begun_ns = found.done["operation"].astype(np.int64) * 200_000_000
+    assert (found.done["posted_ns"] >= begun_ns).all()
+
+
+def test_a_host_that_dies_ends_the_run(lab, tmp_path):
+    """Its process, unasked: not a verdict, as nothing can be said of what it did."""
+    victims = []
+
+    def kill(_):
+        if not victims:
+            victims.append(process_of(lab, "h3"))
+            os.kill(victims[0], signal.SIGKILL)
+
+    with pytest.raises(RunError, match="the host h3 ended with status"):
+        run(experiment(tmp_path, workload=LONG), lab, "csa_ud", kill)
+
+
+def process_of(lab, name):
+    """Process id of the host that is running now."""
+    entries = ledger.read(lab.directory).of_kind("process")
+    return recorded(next(e for e in entries if e.facts["role"] == f"host {name}")).pid
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "irn", "srnic"])
+def test_what_cannot_arrive_is_a_verdict(tmp_path, transport):
+    """Before the deadline, which is soon: h1 hears nothing from h4, and what failed is said."""
+    wanted = experiment(
+        tmp_path,
+        name=f"t{secrets.token_hex(3)}",
+        workload="{kind: incast, bytes: 100kB, to: h1}",
+        lossy="h4->leaf2",
+        loss="100%",
+        deadline="10s",
+    )
+    lab = up(wanted)
+    try:
+        found = run(wanted, lab, transport)
+    finally:
+        lab.down()
+    assert found.verdict == "failed"
+    assert not any("deadline" in reason for reason in found.reasons)
+    by_source = {3: set(), 1: set(), 2: set()}
+    for message in found.messages:
+        by_source[int(message["source"])].add(int(message["status"]))
+    assert by_source == {1: {0}, 2: {0}, 3: {int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)}}
+    assert np.isin(found.done["source"], (1, 2)).all()
+
+
+@pytest.mark.parametrize(("senders", "window"), [(1, WINDOW_PACKETS), (8, RECEIVE_FRAMES // 16)])
+def test_all_senders_of_a_host_fit_into_its_ring(senders, window):
+    flows = Incast(tuple(range(senders + 1)), 1000, 1000) if senders > 1 else None
+    assert real._most_window_packets(flows or PointToPoint((0, 1), 1000, 1000)) == window

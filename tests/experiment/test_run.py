@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Experiments on the virtual clock, from the file to the run directory."""
+
+import gc
+import json
+import os
+import signal
+
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.errors import EnvironmentLackError, RunError, UserError
+from softroce_lab.experiment import assumed_links, spec
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.recovery import registry
+from softroce_lab.telemetry.rundir import RunDirectory
+from softroce_lab.topology import yaml_source
+
+SMALL = """\
+name: small
+topology:
+  generator: {kind: star, hosts: 4, access: {rate: 10Gbit, delay: 2us, limit: 256KiB}}
+transports: [csa_ud, rc]
+workload: {kind: ring-all-reduce, bytes: 64KiB, message: 8KiB, repeat: 2, skew: 5us}
+faults: [{name: loss, links: "*->s1", loss: random 2%}]
+payload: verify
+deadline: 1s
+"""
+TIMES = ("posted", "first_sent", "first_received", "received", "completed")
+
+
+class Silent:
+    def __init__(self):
+        self.heard = []
+
+    def say(self, text):
+        self.heard.append(text)
+
+    def run(self, name, messages):
+        self.heard.append((name, messages))
+        return self.heard.append
+
+
+def of(text=SMALL, *changes):
+    loaded = spec.of(yaml_source.parse(text, "small.yaml"))
+    if not changes:
+        return loaded
+    overrides = [spec.parse_override(change) for change in changes]
+    return spec.of(spec.with_overrides(loaded.source, overrides))
+
+
+def outcome(tmp_path, *changes, text=SMALL):
+    return experiment_run.run(of(text, *changes), Silent(), under=tmp_path)
+
+
+def test_every_run_is_written_down(tmp_path):
+    found = outcome(tmp_path, "seeds=2")
+    assert found.passed
+    manifest = json.loads((found.directory / "manifest.json").read_text())
+    assert (manifest["state"], manifest["verdict"]) == ("done", "passed")
+    assert (manifest["clock"], manifest["grade"], manifest["seeds"]) == (
+        "virtual",
+        "virtual",
+        [1, 2],
+    )
+    assert manifest["experiment"]["workload"]["repeat"] == 2
+    runs = [(run["run"], run["verified"]) for run in manifest["runs"]]
+    assert runs == [("csa_ud/1", True), ("rc/1", True), ("csa_ud/2", True), ("rc/2", True)]
+    messages = pq.read_table(found.directory / "messages.parquet").to_pydict()
+    assert len(messages["seed"]) == 4 * of().workload(1).message_count
+    assert set(messages["status"]) == {0}
+    times = (messages[f"{time}_ns"] for time in TIMES)
+    for in_order in zip(*times, strict=True):
+        known = [time for time in in_order if time >= 0]  # RC does not tell the first packet
+        assert known == sorted(known)
+        assert len(known) in (3, 5)
+    links = json.loads((found.directory / "links.json").read_text())["runs"]
+    events = pq.read_table(found.directory / "events.parquet").to_pydict()
+    dropped = sum(link["injected_drops"] for each in links.values() for link in each)
+    assert events["event"].count("drop") == dropped > 0
+    assert set(events["rule"]) == {"loss"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["point-to-point", "permutation", "incast", "all-to-all", "ring-reduce-scatter",
+     "ring-all-gather", "ring-all-reduce"],
+)  # fmt: skip
+def test_every_workload_arrives_to_the_byte(tmp_path, kind):
+    found = outcome(tmp_path, f"workload.kind={kind}", "workload.bytes=100kB")
+    assert [run.reasons for run in found.runs] == [[], []]
+    assert [run.verified for run in found.runs] == [True, True]
+
+
+def test_what_was_expected_is_looked_for(tmp_path, monkeypatch):
+    from softroce_lab.workloads.ring import RingAllReduce
+
+    right = RingAllReduce.expected
+
+    def wrong(self, host, seed):
+        buffer = right(self, host, seed)
+        buffer[7] += 1
+        return buffer
+
+    monkeypatch.setattr(RingAllReduce, "expected", wrong)
+    found = outcome(tmp_path, "transports=[csa_ud]")
+    assert not found.passed
+    assert "bytes are wrong" in found.runs[0].reasons[0]
+
+
+def test_a_run_that_takes_too_long_fails(tmp_path):
+    found = outcome(tmp_path, "deadline=50us")
+    assert not found.passed
+    for run in found.runs:
+        assert run.end_ns <= 50_000
+        assert "deadline" in run.reasons[0]
+        assert len(run.done) < len(run.messages)
+    assert found.document()["verdict"] == "failed"
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "rc"])
+def test_a_dead_host_fails_its_pairs_and_no_others(tmp_path, transport):
+    dead = "faults=[{name: dead, nodes: h2, loss: blackout}]"
+    found = outcome(
+        tmp_path,
+        dead,
+        f"transports=[{transport}]",
+        "workload.kind=all-to-all",
+        "deadline=30s",
+        "workload.repeat=1",
+        "workload.hosts=3",
+    )
+    run = found.runs[0]
+    assert not found.passed
+    first = run.messages[run.messages["operation"] == 0]
+    touched = (first["source"] == 1) | (first["destination"] == 1)
+    assert (first["status"][~touched] == 0).all()
+    assert (first["status"][touched] != 0).all()
+    assert any("IBV_WC_RETRY_EXC_ERR" in reason for reason in run.reasons)
+
+
+def test_progress_is_told(tmp_path):
+    silent = Silent()
+    experiment_run.run(of(SMALL, "transports=[csa_ud]"), silent, under=tmp_path)
+    total = of().workload(1).message_count
+    assert silent.heard[0] == ("csa_ud", total)
+    assert silent.heard[-1] == total
+
+
+def test_links_that_nothing_shapes_are_taken_for_something(tmp_path):
+    """And that is said. Where one link has a rate or a delay, all are as they are."""
+    silent = Silent()
+    bare = of(SMALL, "topology={generator: {kind: star, hosts: 4}}")
+    found = experiment_run.run(bare, silent, under=tmp_path)
+    assert silent.heard[0] == (
+        "no link has a rate or a delay: all are taken to have 10Gbit and 5us"
+    )
+    manifest = json.loads((found.directory / "manifest.json").read_text())
+    assert {fault["rule"] for fault in manifest["faults"]} == {"loss", "assumed-links"}
+    assert all(0 < run.goodput_bps < 40e9 for run in found.runs)
+    on_machine = of(SMALL, "topology={generator: {kind: star, hosts: 4}}", "clock=real")
+    assert not any(assumed_links.assumed(each.plan(1)) for each in (of(), on_machine))
+
+
+def test_the_real_clock_needs_root(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EnvironmentLackError, match=r"rights of root\n  hint: .*--clock virtual"):
+        outcome(tmp_path, "clock=real")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_begins_nothing(tmp_path):
+    with pytest.raises(UserError, match="would need"):
+        outcome(tmp_path, "workload.bytes=4TB", "workload.message=1GiB")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_down_is_no_run_that_goes_on(tmp_path, monkeypatch):
+    def full(self, name, columns):
+        raise RunError("cannot write messages.parquet: No space left on device")
+
+    monkeypatch.setattr(RunDirectory, "table", full)
+    with pytest.raises(RunError, match="No space left"):
+        outcome(tmp_path, "transports=[rc]")
+    manifest = json.loads((tmp_path / "latest" / "manifest.json").read_text())
+    assert manifest["state"] == "failed"
+    assert "No space left" in manifest["error"]
+
+
+def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
+    class Impatient(Silent):
+        def run(self, name, messages):
+            if len(self.heard) == 1:
+                raise KeyboardInterrupt
+            self.heard.append(name)
+            return lambda _: None
+
+    reporter = Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        experiment_run.run(of(SMALL), reporter, under=tmp_path)
+    [folder] = (each for each in tmp_path.iterdir() if not each.is_symlink())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["state"] == "interrupted"
+    assert "verdict" not in manifest
+    assert [run["transport"] for run in manifest["runs"]] == ["csa_ud"]
+    table = pq.read_table(folder / "messages.parquet")
+    assert set(table["transport"].to_pylist()) == {"csa_ud"}
+    assert reporter.heard[-1] == f"1 of 2 runs are done, and kept in {folder}"
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_a_run_is_no_garbage_that_waits_for_the_collector(transport):
+    """A campaign of seeds would hold hundreds of megabytes of fabrics that are over."""
+    experiment = spec.with_transports(of(SMALL), [transport])
+    experiment.workload(1)  # is kept
+    gc.collect()
+    gc.disable()
+    try:
+        VirtualRun(experiment, experiment.transports[0], 1, lambda _: None).go()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+LONG = """\
+name: long
+topology: {generator: {kind: star, hosts: 2, access: {rate: 100Gbit, delay: 1us}}}
+transports: [rc]
+workload: {kind: point-to-point, bytes: 2GiB, message: 2GiB}
+"""
+
+
+def test_an_interrupt_is_heard_while_no_host_has_anything_to_say():
+    """One message of 172 ms: the native clock would go on to its completion, seconds away."""
+    experiment = of(LONG)
+    made = VirtualRun(experiment, experiment.transports[0], 1, lambda _: None)
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            made.go()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert 0 < made.fabric.now_ns < 150_000_000

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ranges of a sweep: what lies in them, exactly, and what is no range."""
+
+from fractions import Fraction
+
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.sweep_values import RangeSpec, quantity
+from softroce_lab.topology import yaml_source
+from softroce_lab.topology.validation import validate
+
+
+def spans(text):
+    return validate(RangeSpec, yaml_source.parse(text, "s.yaml")).values()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("{from: 1, to: 4, step: 1}", [1, 2, 3, 4]),
+        ("{from: 1, to: 4, step: 2}", [1, 3]),
+        ("{from: 4, to: 4, step: 2}", [4]),
+        ("{from: 64KiB, to: 1MiB, times: 4}", ["64KiB", "256KiB", "1024KiB"]),
+        ("{from: 1us, to: 1ms, times: 10}", ["1us", "10us", "100us", "1000us"]),
+        ("{from: 0%, to: 0.3%, step: 0.1%}", ["0%", "0.1%", "0.2%", "0.3%"]),
+        ("{from: 10Gbit, to: 40Gbit, times: 2}", ["10Gbit", "20Gbit", "40Gbit"]),
+        ("{from: 1us, to: 3us, step: 500ns}", ["1us", "1.5us", "2us", "2.5us", "3us"]),
+        ("{from: 1, to: 2, step: 0.5}", [1, 1.5, 2]),
+    ],
+)
+def test_what_lies_in_a_range(text, values):
+    assert spans(text) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{from: 1, to: 4}", "s.yaml:1:2: a range takes either a 'step' or a factor, 'times'"),
+        ("{from: 1, to: 4, step: 1, times: 2}", "s.yaml:1:2: a range takes either"),
+        ("{from: 1us, to: 4KiB, times: 2}", "s.yaml:1:13: 4KiB and 1us are not of one kind"),
+        ("{from: 1%, to: 4, step: 1%}", "s.yaml:1:12: 4 and 1% are not of one kind"),
+        ("{from: 1, to: 4, times: 1}", "s.yaml:1:18: a factor is above 1"),
+        ("{from: 0us, to: 1s, times: 10}", "s.yaml:1:21: a factor is above 1, and the first"),
+        ("{from: 1, to: 4, step: 0}", "s.yaml:1:18: a step is above 0"),
+        ("{from: 4, to: 1, step: 1}", "s.yaml:1:11: 1 is below 4"),
+        ("{from: soon, to: 1s, step: 1s}", "s.yaml:1:8: expected a number, or a quantity"),
+        ("{from: 1s, to: 2s, step: }", "s.yaml:1:20: 'step' has no value"),
+        ("{from: 1, to: 9, steps: 1}", "s.yaml:1:18: unknown key 'steps'"),
+        ("{from: 1, to: 100000, step: 1}", "more than 10000 values"),
+    ],
+)
+def test_what_is_no_range(text, complaint):
+    with pytest.raises(UserError, match="^" + complaint.replace(".", r"\.").replace("(", r"\(")):
+        spans(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (3, (3, "", "")),
+        ("64KiB", (65536, "B", "KiB")),
+        ("1.5 us", (1500, "ns", "us")),
+        ("100Gbit", (10**11, "bit/s", "Gbit")),
+        ("0.1 %", (Fraction(1, 1000), "", "%")),
+        (True, None),
+        ("random 1%", None),
+        ("virtual", None),
+        ("7 apples", None),
+        ([1], None),
+    ],
+)
+def test_quantities(data, found):
+    assert quantity(data) == found

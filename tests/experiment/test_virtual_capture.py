@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Captures on the virtual clock: what is in them, and that they account for every packet."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.dissect import parse
+from softroce_lab.errors import RunError
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.telemetry import capture_file
+from softroce_lab.telemetry.packets import Has
+from softroce_lab.topology import yaml_source
+
+TEXT = """\
+name: captured
+topology:
+  nodes: {h1: {kind: host}, s1: {kind: switch}, s2: {kind: switch}, h2: {kind: host}}
+  links:
+    - {endpoints: ["h1:eth1", "s1:h1"], rate: 10Gbit, delay: 2us}
+    - {endpoints: ["s1:s2", "s2:s1"], rate: 10Gbit, delay: 2us}
+    - {endpoints: ["s2:h2", "h2:eth1"], rate: 10Gbit, delay: 2us}
+transports: [csa_ud]
+workload: {kind: point-to-point, bytes: 200kB, message: 40kB}
+faults: [{name: loss, links: "s1<->s2", loss: random 5%}]
+deadline: 1s
+"""
+PACKETS = 5 * 20  # of all messages
+FRAME_BYTES = 14 + 20 + 8 + 12 + 8 + 2048 + 4  # of a full one
+
+
+class Silent:
+    def say(self, _text):
+        pass
+
+    def run(self, _name, _messages):
+        return lambda _done: None
+
+
+def of(*changes):
+    source = yaml_source.parse(TEXT, "captured.yaml")
+    return spec.of(spec.with_overrides(source, [spec.parse_override(each) for each in changes]))
+
+
+def captured(tmp_path, *changes, links=("*->*",), snap=0):
+    wanted = Wanted(links, snap)
+    return experiment_run.run(of(*changes), Silent(), under=tmp_path, capture=wanted).directory
+
+
+def events_of(directory):
+    return pq.read_table(directory / "events.parquet").to_pylist()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return captured(tmp_path_factory.mktemp("runs"), "payload=verify")
+
+
+def test_every_packet_of_every_link_is_there(directory):
+    capture = capture_file.read(directory / "trace.pcapng")
+    links = json.loads((directory / "links.json").read_text())["runs"]["csa_ud/1"]
+    entered = {
+        link["name"]: link["sent"] + link["injected_drops"] - link["wire"]["duplicated"]
+        for link in links
+    }
+    counts = np.bincount(capture.packets["interface"], minlength=len(capture.interfaces))
+    named = {each.name: int(counts[n]) for n, each in enumerate(capture.interfaces)}
+    assert named == entered
+    assert [each.received for each in capture.interfaces] == list(counts)
+    assert {each.dropped for each in capture.interfaces} == {0}
+    (run,) = json.loads((directory / "manifest.json").read_text())["runs"]
+    assert (run["capture"]["file"], run["capture"]["snap_bytes"]) == ("trace.pcapng", 0)
+    assert run["capture"]["captured"] == len(capture.packets)
+    assert run["capture"]["missed"] == 0
+    assert not capture.notes
+
+
+def test_comments_are_the_events_at_the_nanosecond(directory):
+    capture = capture_file.read(directory / "trace.pcapng")
+    packets = capture.packets
+    told = packets["comment"] >= 0
+    assert set(capture.comments) == {"dropped: random 5%, rule loss"}
+    names = [each.name for each in capture.interfaces]
+    seen = [
+        (int(row["time_ns"]), names[row["interface"]], int(row["psn"]), int(row["destination_qp"]))
+        for row in packets[told]
+    ]
+    drops = [(e["time_ns"], e["link"], e["psn"], e["qpn"]) for e in events_of(directory)]
+    assert seen == drops
+    assert len(drops) > 5
+
+
+def test_frames_are_whole_and_carry_the_bytes_that_were_sent(directory):
+    packets = capture_file.read(directory / "trace.pcapng").packets
+    assert (packets["has"] & Has.ICRC_GOOD).all()
+    assert len(np.unique(packets["payload_hash"][packets["lab_kind"] == 0])) == PACKETS
+    assert (packets["length"] == packets["captured"]).all()
+
+
+def test_bytes_that_are_not_carried_are_zeros(tmp_path):
+    capture = capture_file.read(captured(tmp_path, links=("h1->s1",)) / "trace.pcapng")
+    data = np.flatnonzero(capture.packets["lab_kind"] == 0)
+    assert len(data) >= PACKETS
+    assert (capture.packets["has"] & Has.ICRC_GOOD).all()
+    for number in capture.packets["number"][data].tolist():
+        assert not any(capture.payload(number))
+
+
+def test_addresses_are_those_of_the_link(directory):
+    plan = of().plan(1)
+    capture = capture_file.read(directory / "trace.pcapng")
+    ends = {f"{near.node}->{far.node}": (near.mac, far.mac) for _, near, far in plan.halves}
+    hops = {"h1->s1": 64, "s1->s2": 63, "s2->h2": 62, "h2->s2": 64, "s2->s1": 63, "s1->h1": 62}
+    for number, interface in enumerate(capture.interfaces):
+        mine = np.flatnonzero(capture.packets["interface"] == number)
+        frame = parse(capture.frame(int(capture.packets["number"][mine[0]])))
+        assert (frame.src, frame.dst) == ends[interface.name]
+        assert set(capture.packets["hop_limit"][mine].tolist()) == {hops[interface.name]}
+
+
+def test_a_capture_changes_nothing_but_itself(tmp_path, directory):
+    plain = experiment_run.run(of("payload=verify"), Silent(), under=tmp_path).directory
+    for name in ("messages.parquet", "events.parquet", "links.json", "stats.json"):
+        assert (plain / name).read_bytes() == (directory / name).read_bytes()
+
+
+def test_behind_a_flipped_bit_the_icrc_is_wrong(tmp_path):
+    noise = "faults=[{name: noise, links: s1->s2, corrupt: 10%}]"
+    capture = capture_file.read(captured(tmp_path, noise) / "trace.pcapng")
+    packets = capture.packets
+    names = np.array([each.name for each in capture.interfaces])[packets["interface"]]
+    good = packets["has"] & Has.ICRC_GOOD != 0
+    told = packets["comment"] >= 0
+    assert set(capture.comments) == {"corrupted: 10%, rule noise"}
+    assert good[names != "s2->h2"].all()
+    assert (~good).sum() == told.sum() > 3
+    assert set(names[told]) == {"s1->s2"}
+
+
+def test_marks_and_trims_are_in_the_frames(tmp_path):
+    slow = "topology.links.1.rate=1Gbit limit 10 ecn 3 trim"
+    found = captured(tmp_path, slow, "faults=[]", links=("s2->h2",))
+    packets = capture_file.read(found / "trace.pcapng").packets
+    (link,) = [
+        link
+        for link in json.loads((found / "links.json").read_text())["runs"]["csa_ud/1"]
+        if link["name"] == "s1->s2"
+    ]
+    trimmed = packets["has"] & Has.TRIMMED != 0
+    assert trimmed.sum() == link["wire"]["trimmed"] > 10
+    assert set(packets["length"][trimmed].tolist()) == {FRAME_BYTES - 2008}
+    marked = packets["traffic_class"] & 3 == 3
+    assert marked.sum() == link["wire"]["marked"] > 3
+    assert (packets["has"] & Has.ICRC_GOOD).all()
+
+
+def test_the_snap_length_keeps_the_length(tmp_path):
+    capture = capture_file.read(captured(tmp_path, links=("h1->s1",), snap=128) / "trace.pcapng")
+    assert capture.packets["captured"].max() == 128
+    assert capture.packets["length"].max() == FRAME_BYTES
+
+
+def test_a_file_for_each_run(tmp_path):
+    two = "transports=[rc, {name: csa_ud, interval: fixed, label: 'fixed looks'}]"
+    found = captured(tmp_path, two, "seeds=2", links=("h1->s1",))
+    files = {path.name for path in found.glob("*.pcapng")}
+    assert files == {
+        f"trace-{label}-{seed}.pcapng" for label in ("rc", "fixed%20looks") for seed in (1, 2)
+    }
+    runs = json.loads((found / "manifest.json").read_text())["runs"]
+    assert {run["capture"]["file"] for run in runs} == files
+
+
+def test_a_full_disk_is_said():
+    wanted = Wanted(("h1->s1",), 0, Path("/dev/full"))
+    experiment = of()
+    with pytest.raises(RunError, match="cannot write /dev/full: No space left on device"):
+        virtual.run(experiment, experiment.transports[0], 1, lambda _done: None, wanted)

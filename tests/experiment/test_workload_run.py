@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run came to: the table of messages, the verdict, the figures, the files."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment import workload_record, workload_table
+from softroce_lab.experiment.messenger import Done
+from softroce_lab.experiment.workload_run import (
+    NEVER_NS,
+    NOT_DONE,
+    MessageLog,
+    WorkloadRun,
+    quantile,
+)
+from softroce_lab.telemetry.rundir import RunDirectory
+from softroce_lab.workloads.flows import Incast
+from softroce_lab.workloads.operations import Operations
+
+DEAD = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+
+
+def done(kind, peer, key, *times, status=0, **more):
+    fields = dict.fromkeys(("bytes", "packets", "resent", "duplicates"), 0) | more
+    posted, first, completed = times
+    return Done(
+        kind, peer, key, status, posted_ns=posted, first_ns=first, completed_ns=completed, **fields
+    )
+
+
+def logged(rounds=2):
+    """Incasts of 1000 bytes from hosts 1 and 2 to host 0, all well."""
+    work = Operations(Incast((0, 1, 2), 1000, 1000), rounds)
+    log = MessageLog(work.messages())
+    for message in work.messages():
+        begin = message.key[0] * 1000
+        end = begin + 100 * message.source
+        sent = done("send", 0, message.key, begin, begin + 1, end, packets=2, resent=1)
+        log.sent(message.source, sent)
+        arrived = done("receive", message.source, message.key, 0, begin + 50, end - 5, duplicates=3)
+        log.received(0, arrived)
+    return log
+
+
+def of(log, **more):
+    links = [
+        {
+            "name": "s1->h1",
+            "injected_drops": 3,
+            "emulator_drops": 0,
+            "wire": {"dropped_by_queue": 2, "marked": 1, "trimmed": 0},
+        },
+        {"name": "h1->s1", "injected_drops": 1, "emulator_drops": 0, "wire": None},
+    ]
+    fields = {
+        "transport": "rc",
+        "congestion_control": "bdp",
+        "seed": 4,
+        "clock": "virtual",
+        "hosts": ("h1", "h2", "h3"),
+        "messages": log.table(),
+        "end_ns": 5000,
+        "links": links,
+        "counters": {"h1": {"rx_duplicate": 5}, "h2": {"tx_data": 7, "tx_resent": 1}},
+    }
+    return WorkloadRun(**fields | more)
+
+
+def test_a_run_that_went_well():
+    row = of(logged()).summary()
+    expected = {
+        "verdict": "passed", "reasons": [], "messages": 4, "delivered": 4, "bytes": 4000,
+        "makespan_ns": 1200, "goodput_bps": 4000 * 8 * 10**9 // 1200, "fct_p50_ns": 100,
+        "fct_p99_ns": 200, "operation_p50_ns": 200, "packets_sent": 7, "resent": 1,
+        "spurious_resent": 5, "injected_drops": 4, "queue_drops": 2, "marked": 1,
+    }  # fmt: skip
+    assert {key: row[key] for key in expected} == expected
+    json.dumps(row)
+
+
+def test_the_table_of_messages():
+    row = logged(1).table()[1]
+    assert row["source"] == 2
+    assert row["destination"] == 0
+    fields = ("bytes", "packets", "resent", "duplicates", "status")
+    assert [int(row[field]) for field in fields] == [1000, 2, 1, 3, 0]
+    times = ("posted", "first_sent", "first_received", "received", "completed")
+    assert [int(row[f"{time}_ns"]) for time in times] == [0, 1, 50, 195, 200]
+
+
+def test_what_never_happened():
+    log = MessageLog(Incast((0, 1, 2), 1000, 600).messages())
+    log.sent(1, done("send", 0, (0, 0, 0), 5, 6, 9, status=DEAD))
+    log.received(0, done("receive", 2, (0, 0, 1), 5, 0, 9, status=DEAD))
+    found = log.table()
+    assert found["status"].tolist() == [DEAD, NOT_DONE, NOT_DONE, DEAD]
+    assert found["received_ns"].tolist() == [NEVER_NS] * 4
+    run = of(log)
+    assert run.verdict == "failed"
+    assert run.reasons == [
+        "2 of 4 messages: IBV_WC_RETRY_EXC_ERR, the first 0/0/0 from h2 to h1",
+        "2 of 4 messages: not delivered, the first 0/0/1 from h2 to h1",
+    ]
+    row = run.summary()
+    assert (row["makespan_ns"], row["goodput_bps"], row["fct_p50_ns"]) == (0, 0, None)
+    assert row["operation_p50_ns"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"problems": ["the deadline of 1 s passed"]}, "the deadline of 1 s passed"),
+        ({"verified": False}, "buffers differ from what they must be"),
+        ({"verified": False, "problems": ["host 1: 3 bytes"]}, "host 1: 3 bytes"),
+    ],
+)
+def test_other_ways_to_fail(more, reason):
+    run = of(logged(), **more)
+    assert run.reasons == [reason]
+    assert run.verdict == "failed"
+    assert of(logged(), verified=True).verdict == "passed"
+
+
+def test_quantiles_are_values_that_were_measured():
+    times = np.arange(1, 1001)
+    assert [quantile(times, q) for q in (500, 990, 999, 1000)] == [500, 990, 999, 1000]
+    assert quantile(times[:0], 500) is None
+
+
+def test_the_run_directory(tmp_path):
+    events = {"time_ns": np.array([9, 3]), "event": np.array(["drop", "look"])}
+    runs = [of(logged()), of(logged(), seed=5, transport="csa_ud", events=events)]
+    directory = RunDirectory.create("x", under=tmp_path)
+    workload_record.write(directory, runs)
+    messages = pq.read_table(directory.path / "messages.parquet").to_pydict()
+    assert messages["transport"] == ["rc"] * 4 + ["csa_ud"] * 4
+    assert messages["seed"] == [4] * 4 + [5] * 4
+    assert messages["source"][:2] == ["h2", "h3"]
+    assert messages["operation"][:4] == [0, 0, 1, 1]
+    told = pq.read_table(directory.path / "events.parquet").to_pydict()
+    assert told["event"] == ["look", "drop"]
+    assert told["seed"] == [5, 5]
+    assert told["link"] == ["", ""]
+    links = json.loads((directory.path / "links.json").read_text())["runs"]
+    assert list(links) == ["rc/4", "csa_ud/5"]
+    stats = json.loads((directory.path / "stats.json").read_text())["runs"]
+    assert stats["rc/4"]["h2"]["counters"]["tx_data"] == 7
+
+
+# --- The table -------------------------------------------------------------------------------
+
+
+def cells(rows):
+    names, lines = workload_table.lines(rows)
+    return names, {line.title: line.cells for line in lines}
+
+
+def test_one_seed_is_shown_as_it_is():
+    names, found = cells([of(logged()).summary(), of(logged(), transport="csa_ud").summary()])
+    assert names == ["rc", "csa_ud"]
+    assert found["makespan"] == ["1.2 us", "1.2 us"]
+    assert found["p50 operation"] == ["200 ns", "200 ns"]
+    assert found["of these, full queues"] == ["2", "2"]
+    assert found["verdict"] == ["passed", "passed"]
+    assert not {"trimmed", "verified, every byte", "fidelity"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("width", "blocks"), [(80, [4, 2]), (200, [6]), (50, [2, 2, 2]), (1, [1] * 6)]
+)
+def test_columns_that_do_not_fit_stand_below(width, blocks):
+    rows = [of(logged(), transport=f"transport{n}").summary() for n in range(6)]
+    names, lines = workload_table.lines(rows)
+    found = list(workload_table.beside(names, lines, width))
+    assert [len(each) for each in found] == blocks
+    assert [at for each in found for at in each] == list(range(6))
+
+
+def test_several_seeds_are_taken_together():
+    row = of(logged()).summary()
+    rows = [row | {"seed": n, "makespan_ns": 1000 * n, "verified": True} for n in (1, 2, 3)]
+    rows[1] |= {"verdict": "failed", "delivered": 3, "verified": False}
+    _, found = cells(rows)
+    assert found["makespan"] == ["2 us [1 us, 3 us]"]
+    assert found["resent"] == ["3"]
+    assert found["verdict"] == ["FAILED 1 of 3"]
+    assert found["messages delivered"] == ["11 of 12"]
+    assert found["verified, every byte"] == ["NO"]
+    assert cells(rows[1:2])[1]["verdict"] == ["FAILED"]
+
+
+def test_what_is_not_known():
+    row = of(logged()).summary() | {"fct_p50_ns": None}
+    unfaithful = row | {"fidelity": {"verdict": "not faithful"}}
+    _, found = cells([row, unfaithful | {"transport": "b"}])
+    assert found["p50 message completion"] == ["-", "-"]
+    assert found["fidelity"] == ["", "not faithful"]

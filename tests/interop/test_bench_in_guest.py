@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench verbs --in-guest`, its part in the guest in a short form."""
+
+from softroce_lab.experiment import bench_in_guest
+
+
+def test_both_move_bytes_over_one_veth_pair():
+    said = []
+    found = bench_in_guest.run(1, 2, "interop-veth", said.append)
+    assert len(found.ours) == len(found.rxe) == 1
+    assert found.ours[0] > 1e6
+    assert found.rxe[0] > 1e6
+    assert found.ratio.median == found.ours[0] / found.rxe[0]
+    assert set(found.rates_bps()) == {"ours in guest", "rxe in guest"}
+    assert "round 1 of 1 in the guest" in said

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab perf` and `lab pingpong` where an end is a kernel host: unmodified programs in the guest."""
+
+import contextlib
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab import topology
+from softroce_lab.cli.app import app
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import pingpong
+from softroce_lab.experiment.perf_figures import Bandwidth
+from softroce_lab.experiment.perf_kernel import measures
+from softroce_lab.experiment.perf_lab import GID_INDEX
+from softroce_lab.experiment.perf_options import Options, PerfTest
+from softroce_lab.experiment.settings import path_mtu_bytes
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric.guest import GuestDeadError
+
+PORT = 18515
+ROUNDS = 50
+
+
+@pytest.fixture(scope="module")
+def lab():
+    up = fabric.up(topology.load("kernel-peer", name="interop-perf"), ephemeral=True)
+    yield up
+    up.down()
+
+
+def run(lab, client, server, test, gid_index=GID_INDEX, **values):
+    plan = lab.plan
+    options = Options(test, **({"iterations": ROUNDS, "bytes": 1000} | values))
+    made = PerfTest.of(options, path_mtu_bytes(plan.mtu, 4))
+    with measures(lab, plan.node(client), plan.node(server), port=PORT,
+                  gid_index=gid_index) as measure:  # fmt: skip
+        return measure(made, made.sizes[0])
+
+
+@pytest.mark.parametrize(("index", "says"), [(0, "fe80::"), (9, "empty"), (9999, "empty")])
+def test_a_gid_that_no_soft_host_reaches_is_refused(lab, index, says):
+    with pytest.raises(UserError, match=f"GID {index} of k1 is {says}"):
+        run(lab, "h1", "k1", "send_bw", gid_index=index)
+
+
+def check(found, *, rounds=ROUNDS):
+    assert found.iterations == rounds
+    if isinstance(found, Bandwidth):
+        assert found.average > 0
+        assert found.messages_per_second > 0
+    else:
+        assert 0 < found.least <= found.median <= found.p99 <= found.most
+
+
+BOTH = [("h1", "k1"), ("k1", "h1")]
+TESTS = ["write_bw", "write_lat", "send_bw", "send_lat", "read_bw", "read_lat"]
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+@pytest.mark.parametrize("test", TESTS)
+def test_perftest_of_linux_and_ours(lab, client, server, test):
+    check(run(lab, client, server, test))
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+@pytest.mark.parametrize("test", ["atomic_bw", "atomic_lat"])
+def test_atomics(lab, client, server, test):
+    check(run(lab, client, server, test, bytes=8))
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+@pytest.mark.parametrize("service", ["UC", "UD"])
+def test_services_without_answers(lab, client, server, service):
+    check(run(lab, client, server, "send_lat", service=service, bytes=64))
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+def test_both_directions_and_queue_pairs(lab, client, server):
+    check(run(lab, client, server, "write_bw", qps=2), rounds=2 * ROUNDS)
+    check(run(lab, client, server, "write_bw", bidirectional=True))
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+@pytest.mark.parametrize("test", ["write_bw", "send_bw", "read_lat", "send_lat", "write_lat"])
+def test_for_a_while(lab, client, server, test):
+    found = run(lab, client, server, test, iterations=None, duration_s=2.0)
+    assert found.iterations > 10
+
+
+@pytest.mark.parametrize(("client", "server"), BOTH)
+@pytest.mark.parametrize("kind", ["rc", "uc", "ud"])
+def test_pingpong(lab, client, server, kind):
+    plan = lab.plan
+    options = pingpong.Options(kind, 1000, iterations=ROUNDS)
+    found = pingpong.run(lab, plan.node(client), plan.node(server), options)
+    assert (found.bytes, found.iterations) == (2 * 1000 * ROUNDS, ROUNDS)
+    assert found.usec_per_iteration > 0
+
+
+def kernel_counts(lab):
+    done = CliRunner().invoke(app, ["stats", lab.plan.name, "k1", "--json"])
+    assert done.exit_code == 0, done.output
+    (host,) = json.loads(done.stdout)["kernel_hosts"]
+    assert (host["host"], host["device"]) == ("k1", "rxe0")
+    return host["hw_counters"]
+
+
+def test_stats_of_the_kernel_host(lab):
+    before = kernel_counts(lab)
+    check(run(lab, "h1", "k1", "send_lat"))
+    after = kernel_counts(lab)
+    for name in ("sent_pkts", "rcvd_pkts"):
+        assert after[name] >= before[name] + ROUNDS
+
+
+@pytest.mark.parametrize("ends", BOTH)
+def test_a_kernel_that_panics_meanwhile_is_blamed(lab, ends):
+    guest = lab.guest("k1")
+    panics = ["sh", "-c", "sleep 2; echo c > /proc/sysrq-trigger"]
+    with guest.start(panics), pytest.raises(GuestDeadError) as raised:
+        run(lab, *ends, "send_lat", iterations=None, duration_s=60.0)
+    assert raised.value.panic.verdict == "sysrq triggered crash"
+
+
+def test_between_two_programs():
+    up = fabric.up(topology.load("kernel-two", name="interop-two"), ephemeral=True)
+    with contextlib.ExitStack() as stack:
+        stack.callback(up.down)
+        client, server = up.plan.kernel_hosts
+        check(run(up, client.name, server.name, "write_bw"))
+        found = pingpong.run(up, client, server, pingpong.Options("rc", 100, iterations=ROUNDS))
+        assert found.iterations == ROUNDS

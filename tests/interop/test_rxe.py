@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The soft RNIC against the kernel's rxe, as requester and as responder."""
+
+import itertools
+import random
+
+import pytest
+
+from tests.interop import rxe
+
+PAIRWISE_SEED = 20261121
+
+
+def pairwise(cells, most):
+    """Few cells in which every pair of values of two columns that there is occurs."""
+    columns = ("requester", "service", "opcode", "size", "mtu", "loss_percent")
+
+    def pairs(cell):
+        values = [(name, getattr(cell, name)) for name in columns]
+        return set(itertools.combinations(values, 2))
+
+    cells = list(cells)
+    random.Random(PAIRWISE_SEED).shuffle(cells)
+    missing = set().union(*map(pairs, cells))
+    chosen = []
+    while missing and len(chosen) < most:
+        best = max(cells, key=lambda cell: len(pairs(cell) & missing))
+        chosen.append(best)
+        missing -= pairs(best)
+    return chosen
+
+
+CELLS = list(rxe.matrix())
+SOME = pairwise([c for c in CELLS if c.size < 4 << 20], 60)
+
+
+@pytest.mark.parametrize("cell", SOME, ids=str)
+def test_linux_cannot_tell_the_difference(conversation, cell):
+    conversation.run(cell, seed=SOME.index(cell) + 1)
+
+
+@pytest.mark.full("rxe-matrix")
+def test_the_whole_matrix(conversation, full):
+    """Every operation, size, path MTU and loss against Linux's rxe, both ways."""
+    cells = CELLS if full else CELLS[:1]
+    failures = []
+    for seed, cell in enumerate(cells, start=1):
+        try:
+            conversation.run(cell, seed)
+        except AssertionError as error:
+            failures.append(f"{cell} (seed {seed}): {error}")
+    assert not failures, "\n".join(failures)

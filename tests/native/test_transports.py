@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Packet-reactive transports on the pair: whatever happens, work ends, once, and nothing lies."""
+
+import random
+
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.recovery import registry
+from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, ByHand
+from tests.recovery.pair_rig import (
+    ADDRESSES,
+    CONTROL,
+    DATA,
+    MILLISECOND_NS,
+    SECOND_NS,
+    PairRig,
+    config,
+    noise,
+    threshold,
+)
+
+KEY = (1, 2, 3)
+RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
+SUCCESS = ibv_wc_status.IBV_WC_SUCCESS
+LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
+
+
+@pytest.fixture(params=registry.NATIVE)
+def transport(request):
+    return request.param
+
+
+def rig_of(transport, **settings):
+    rig = PairRig(transport, **{"path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, **settings})
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = 10_000, 100
+    return rig
+
+
+def drop(rig, side, **fields):
+    rule = _native.DropRule()
+    for name, value in fields.items():
+        setattr(rule, name, value)
+    rig.cables[side].rules = [*rig.cables[side].rules, rule]
+
+
+def test_the_registry_names_them_all():
+    assert sorted(registry.NATIVE) == sorted(_native.packet_transport_names())
+    assert set(registry.NATIVE) < set(registry.transports())
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match="unknown transport 'tcp'; known: policy, irn, srnic"):
+        _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
+
+
+def test_uc_frames_carry_no_such_transport(transport):
+    settings = {"transport": transport, "framing": "uc_immediate"}
+    with pytest.raises(ValueError, match=f"transport {transport} needs the framing ud"):
+        _native.Pair(*(config(each, **settings) for each in ADDRESSES), 1)
+
+
+# ---------------------------------------------------------------- exactly once
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_all_arrives_exactly_once_whatever_the_network_does(transport, block):
+    for seed in range(12 * block, 12 * block + 12):
+        rng = random.Random(seed)
+        rig = rig_of(
+            transport,
+            seed=seed,
+            window_packets=rng.choice((1, 2, 7, 64)),
+            message_slots=rng.choice((8, 64)),
+            paths=rng.randint(1, 8),
+            spray=rng.random() < 0.5,
+            first_message_id=rng.choice((0, 2**32 - 2, 2**31 - 2)),
+        )
+        for cable in rig.cables:
+            cable.loss = threshold(rng.choice((0, 0.01, 0.1, 0.3)))
+            cable.duplicate = threshold(rng.choice((0, 0.05, 0.5)))
+            cable.corrupt = threshold(rng.choice((0, 0, 0.05)))
+            cable.jitter_ns = rng.choice((0, 5_000, 100_000))
+        for number in range(rng.randint(1, 6)):
+            length = rng.choice((0, 1, CHUNK - 1, CHUNK, 70 * CHUNK + 3, rng.randrange(40_000)))
+            rig.transfer((1, 2, number), length, sender=rng.randrange(2))
+        try:
+            rig.finish()
+            rig.check()
+            rig.quiesce()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_without_loss_nothing_is_resent_and_every_packet_is_answered(transport):
+    rig = rig_of(transport)
+    rig.transfer(KEY, 100 * CHUNK)
+    rig.finish()
+    rig.check()
+    assert rig.counters(0)["tx_data"] == rig.counters(1)["tx_control"] == 100
+    assert rig.counters(0)["tx_resent"] == 0
+
+
+def test_the_network_is_used_well_under_a_little_loss(transport):
+    """Of 1000 packets 1 % are lost; at most that much again is resent in vain."""
+    rig = rig_of(transport, seed=3, window_packets=256)
+    rig.cables[0].loss = threshold(0.01)
+    rig.transfer(KEY, 1000 * CHUNK)
+    rig.finish()
+    rig.check()
+    assert 1 <= rig.pair.totals(0)["lost"] <= rig.counters(0)["tx_resent"] <= 30
+
+
+@pytest.mark.parametrize("kind", [DATA, CONTROL])
+def test_the_loss_of_the_tail_or_of_its_answer_is_found(transport, kind):
+    rig = rig_of(transport)
+    tail = {"index_first": 9} if kind == DATA else {}
+    drop(rig, 0 if kind == DATA else 1, kind=kind, limit=1 if kind == DATA else 10, **tail)
+    rig.transfer(KEY, 10 * CHUNK)
+    rig.finish()
+    rig.check()
+    assert rig.counters(0)["tx_resent"] >= 1
+    assert rig.now_ns < 2 * MILLISECOND_NS
+
+
+def test_a_link_may_be_down_for_a_tenth_of_a_second(transport):
+    rig = rig_of(transport)
+    for number in range(3):
+        rig.transfer((1, 2, number), number * 40 * CHUNK)
+    rig.step_until(20_000)
+    for cable in rig.cables:
+        cable.down = True
+    rig.step_until(100 * MILLISECOND_NS)
+    for cable in rig.cables:
+        cable.down = False
+    rig.finish()
+    rig.check()
+
+
+# ---------------------------------------------------------------- work that fails
+
+
+@pytest.mark.parametrize("down", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("after_ns", [0, 12_000])
+def test_when_nothing_passes_both_sides_fail_in_time(transport, down, after_ns):
+    rig = rig_of(transport)
+    rig.transfer(KEY, 200 * CHUNK)
+    rig.step_until(after_ns)
+    for side in down:
+        rig.cables[side].down = True
+    rig.finish(within_ns=LONGEST_LIFE_NS)
+    assert rig.sides[0].statuses() == [RETRY]
+    # Only who hears all of it may think that all is well.
+    assert rig.sides[1].statuses() == [RETRY if 0 in down else SUCCESS]
+    sent = rig.packets()
+    rig.quiesce()
+    assert rig.packets() - sent <= 200  # the refusal is repeated, not for ever
+
+
+def test_waits_are_bounded_where_a_round_trip_is_long(transport):
+    """Forty of 16 * 27 ms would be 15 s; a cable that is cut for a second costs nothing."""
+    rig = rig_of(transport, initial_rtt_ns=2 * MILLISECOND_NS)
+    rig.cables[0].down = True
+    rig.transfer(KEY, 200 * CHUNK)
+    rig.step_until(SECOND_NS)
+    assert rig.sides[0].statuses() == []
+    rig.finish(within_ns=SECOND_NS)
+    assert [side.statuses() for side in rig.sides] == [[RETRY], [RETRY]]
+
+
+def test_both_sides_fail_though_all_else_passes(transport):
+    rig = rig_of(transport, retry_limit=5)
+    drop(rig, 0, kind=DATA, message=7)
+    rig.transfer((1, 2, 7), 20 * CHUNK)
+    rig.transfer((1, 2, 8), 20 * CHUNK)
+    rig.finish(within_ns=LONGEST_LIFE_NS)
+    for side in rig.sides:
+        ended = {each.key[2]: ibv_wc_status(each.status) for each in side.completions}
+        assert ended == {7: RETRY, 8: SUCCESS}
+    rig.quiesce()
+    rig.transfer((1, 2, 7), 0)  # the key is free again
+    rig.cables[0].rules = []
+    rig.finish()
+    assert rig.sides[1].statuses()[-1] == SUCCESS
+
+
+def test_a_receive_that_began_ends_though_its_sender_forgot_it(transport):
+    """The sender's flush tells nobody; the receiver asks."""
+    rig = rig_of(transport)
+    rig.transfer(KEY, 200 * CHUNK)
+    rig.step_until(14_000)
+    rig.sides[0].endpoint.flush_messages()
+    rig.finish(within_ns=LONGEST_LIFE_NS)
+    assert rig.sides[1].statuses() == [RETRY]
+
+
+def test_a_receive_waits_for_a_sender_that_takes_its_time(transport):
+    rig = rig_of(transport)
+    data = noise(1, 3 * CHUNK)
+    rig.sides[1].expect(rig.sides[1].receive(KEY, data.size), data)
+    rig.step_until(SECOND_NS)
+    asked = rig.packets()
+    assert asked < 500  # about one question and one answer each 5 ms
+    rig.sides[0].send(KEY, data)
+    rig.finish()
+    rig.check()
+
+
+@pytest.mark.parametrize("late_ns", [50_000, 50 * MILLISECOND_NS])
+def test_a_send_waits_for_its_receive(transport, late_ns):
+    rig = rig_of(transport)
+    data = noise(1, 50 * CHUNK)
+    rig.sides[0].send(KEY, data)
+    rig.step_until(late_ns)
+    rig.sides[1].expect(rig.sides[1].receive(KEY, data.size), data)
+    rig.finish()
+    rig.check()
+    assert rig.now_ns - late_ns < 6 * MILLISECOND_NS
+    assert rig.counters(1)["rx_no_recv"] <= 100  # one more try at a time
+
+
+@pytest.mark.parametrize("rnr_retry", [0, 1, 6])
+def test_it_waits_so_often_and_no_more(transport, rnr_retry):
+    rig = rig_of(transport, rnr_retry=rnr_retry, window_packets=1)
+    rig.sides[0].send(KEY, noise(1, 5 * CHUNK))
+    rig.step_until(LONGEST_LIFE_NS)
+    assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR]
+    assert rig.counters(0)["tx_data"] == 1 + rnr_retry
+
+
+def test_a_message_larger_than_its_receive_is_refused(transport):
+    rig = rig_of(transport)
+    rig.sides[1].receive(KEY, 2 * CHUNK)
+    rig.sides[0].send(KEY, noise(1, 3 * CHUNK))
+    rig.step_until(MILLISECOND_NS)
+    assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_REM_INV_REQ_ERR]
+    assert rig.sides[1].completions == []
+
+
+# ---------------------------------------------------------------- hostile control messages
+
+
+def packet_ack(id_=0, cumulative=0, stamp=1, *more):
+    """A well-formed acknowledgement; `more`: (bytes, value) of each field behind."""
+    kind = {0: 16, 1: 17, 2: 18}[len(more)]
+    fields = [(4, id_), (4, cumulative), (4, stamp), *more]
+    return bytes([kind]) + b"".join(value.to_bytes(size, "big") for size, value in fields)
+
+
+REFUSED_BODIES = {
+    "empty": b"",
+    "unknown type": b"\x63",
+    "a policy's LOOK": b"\x01" + bytes(40),
+    "short": packet_ack()[:-1],
+    "long": packet_ack() + b"\0",
+    "more than was sent": packet_ack(0, 11),
+    "a stamp of the future": packet_ack(0, 1, 2**30),
+    "a NACK of a packet never sent": packet_ack(0, 0, 1, (4, 10)),
+    "a NACK of a packet in order": packet_ack(0, 5, 1, (4, 4)),
+    "a NACK of packet 2^32 - 1": packet_ack(0, 0, 1, (4, 2**32 - 1)),
+    "a SACK of nothing": packet_ack(0, 0, 1, (4, 0), (8, 0)),
+    "a SACK with an odd base": packet_ack(0, 0, 1, (4, 1), (8, 4)),
+    "a SACK beyond the end": packet_ack(0, 0, 1, (4, 0), (8, 1 << 10)),
+    "a SACK at 2^32 - 64": packet_ack(0, 0, 1, (4, 2**32 - 64), (8, 1 << 63)),
+    "a REFUSE with success": b"\x06" + bytes(14),
+    "a REFUSE by nobody": b"\x06" + bytes(12) + b"\x02\x0c",
+    "an ACK of many": b"\x03" + bytes(8),
+    "an ASK with another flag": b"\x13\x02" + bytes(12),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BODIES)
+def test_what_makes_no_sense_is_refused(transport, name):
+    talk = ByHand(transport, 10)
+    talk.post()
+    assert len(talk.data_out()) == 10
+    talk.receiver.control(0, REFUSED_BODIES[name])
+    answers = talk.deliver(talk.sender, *talk.out(talk.receiver))
+    assert answers == []
+    counters = talk.sender.counters()
+    assert (counters["rx_bad_control"], counters["rx_control"]) == (1, 0)
+    assert talk.statuses() == ([], [])
+
+
+def test_random_bodies_do_no_harm_that_lies_cannot_do(transport):
+    """Whatever a peer says: all ends, in silence, after few packets; other memory stays."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        rig = rig_of(transport, seed=seed, retry_limit=5)
+        rig.transfer(KEY, 100 * CHUNK)
+        rig.transfer((1, 2, 4), 30 * CHUNK, sender=1)
+        for _ in range(60):
+            rig.step_until(rig.now_ns + 1_000)
+            kind = rng.choice((3, 5, 6, 16, 17, 18, 19, rng.randrange(256)))
+            size = {3: 4, 5: 12, 6: 14, 16: 12, 17: 16, 18: 24, 19: 13}.get(kind, rng.randrange(40))
+            body = bytes(rng.choice((0, 0, 0, 1, rng.randrange(256))) for _ in range(size))
+            side = rig.sides[rng.randrange(2)].endpoint
+            side.control(0, bytes([kind]) + body)
+        rig.finish(within_ns=LONGEST_LIFE_NS)
+        rig.quiesce()
+        for side in rig.sides:
+            assert len(side.completions) == len(side.posted)
+            for each in side.completions:  # guard zones and what is not received stay as they were
+                posted = side.posted[each.wr_id]
+                span = slice(posted.offset, posted.offset + posted.length)
+                side.expected[span] = side.arena[span]
+            assert (side.arena == side.expected).all()
+        assert rig.packets() < 5_000

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A small simulated fabric, a transport's messengers on its hosts, and messages between them."""
+
+import itertools
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from softroce_lab import topology
+from softroce_lab.experiment.messenger import RcSettings, connect_all, open_messenger
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.defaults import EngineTiming, Timing
+from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.sim.presets import RnicModel
+
+IDEAL = RnicModel()
+FOREVER_NS = 60_000_000_000
+
+
+def load(graph, **more):
+    """The plan of a topology that is written as YAML would be."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "topology.yaml"
+        path.write_text(json.dumps({"name": "theory", "topology": graph, **more}))
+        return topology.load(path)
+
+
+def line(switches, rate="100Gbit", delay="1us", **more):
+    """h1, so many switches in a row, and h2."""
+    nodes = ["h1", *(f"s{n}" for n in range(1, switches + 1)), "h2"]
+    kinds = {node: {"kind": "host" if node[0] == "h" else "switch"} for node in nodes}
+    links = [
+        {"endpoints": [f"{near}:right", f"{far}:left"], "rate": rate, "delay": delay}
+        for near, far in itertools.pairwise(nodes)
+    ]
+    return load({"nodes": kinds, "links": links}, **more)
+
+
+class Rig:
+    """Messages of one transport over a plan's fabric; packets carry no bytes."""
+
+    def __init__(
+        self, plan, transport, base_rtt_ns, *, path_mtu=4096, window=1024, rc=None, rnic=IDEAL
+    ):
+        engine = EngineTiming.for_rtt(base_rtt_ns)
+        host = HostModel(
+            path_mtu=path_mtu,
+            window_packets=window,
+            initial_rtt_ns=engine.initial_rtt_ns,
+            report_least_interval_ns=engine.report_least_interval_ns,
+            persist_least_ns=engine.persist_least_ns,
+            framing=registry.framing(transport),
+            transport=registry.engine_transport(transport),
+            rnic=rnic,
+        )
+        self.fabric = SimFabric(plan, host)
+        self.messengers = {
+            index: open_messenger(
+                transport,
+                endpoint,
+                timing=Timing.for_rtt(base_rtt_ns),
+                rc=rc or RcSettings.for_rtt(base_rtt_ns),
+                next_hop_mac=self.fabric.next_hop_mac(index),
+            )
+            for index, endpoint in enumerate(self.fabric.endpoints)
+        }
+        self.received = {}  # by key
+        self.sent = {}
+        self._numbers = defaultdict(int)
+        self._open = 0
+
+    def connect(self, *pairs):
+        """Let hosts know each other."""
+        connect_all(self.messengers, pairs)
+
+    def post(self, source, destination, length):
+        """Have a message sent and received; returns its key."""
+        number = self._numbers[source, destination]
+        self._numbers[source, destination] += 1
+        key = (source, destination, number)
+        self.messengers[destination].post_receive(source, key, 0, length)
+        self.messengers[source].post_send(destination, key, 0, length)
+        self._open += 2
+        return key
+
+    def run(self, until_ns=FOREVER_NS):
+        """Go on until all messages are over, or until then."""
+        while self._open:
+            hosts = self.fabric.run(until_ns)
+            if not hosts:
+                break
+            for host in hosts:
+                self._serve(self.messengers[host])
+        return self._open == 0
+
+    def _serve(self, messenger):
+        messenger.step()
+        for done in messenger.completions():
+            self._open -= 1
+            (self.sent if done.kind == "send" else self.received)[done.key] = done
+
+    def counter(self, host, name):
+        """One of an RNIC's counters."""
+        return self.fabric.endpoints[host].counters()[name]

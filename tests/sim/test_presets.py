@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The RNIC's limits as a model: its cache of contexts, its rate, its latency."""
+
+import itertools
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.errors import UserError
+from softroce_lab.sim.presets import RNICS, RnicModel, rnic
+from tests.sim import theory
+from tests.sim.rig import Rig, line, load
+
+MISS_PS = 500_000
+
+
+def pipeline(**limits):
+    return _native.RnicPipeline(RnicModel(**limits).native())
+
+
+def misses(pipe, qps):
+    """Which of these uses in a row are misses."""
+    before = [pipe.misses]
+    for qp in qps:
+        pipe.transmit_ps(qp, 0)
+        before.append(pipe.misses)
+    return [bool(b - a) for a, b in itertools.pairwise(before)]
+
+
+def test_nothing_is_limited_by_default():
+    pipe = pipeline()
+    assert [pipe.transmit_ps(qp, qp) for qp in range(100)] == list(range(100))
+    assert [pipe.receive_ps(qp, qp) for qp in range(100)] == list(range(100))
+    assert (pipe.latency_ps, pipe.misses, pipe.uses) == (0, 0, 200)
+
+
+def test_the_context_used_longest_ago_makes_room():
+    pipe = pipeline(cached_contexts=2, miss_ns=500)
+    assert misses(pipe, [7, 8, 7, 9, 7, 8]) == [True, True, False, True, False, True]
+
+
+@pytest.mark.parametrize("contexts", [1, 2, 7, 64])
+def test_the_cache_is_what_a_dictionary_in_order_of_use_would_be(contexts):
+    qps = np.random.default_rng(contexts).integers(0, 2 * contexts + 1, 5000).tolist()
+    cached, expected = OrderedDict(), []
+    for qp in qps:
+        expected.append(qp not in cached)
+        cached[qp] = None
+        cached.move_to_end(qp)
+        if len(cached) > contexts:
+            cached.popitem(last=False)
+    assert misses(pipeline(cached_contexts=contexts), qps) == expected
+    assert 0.2 < sum(expected) / len(expected) < 0.9
+
+
+def test_a_miss_holds_up_what_comes_behind_it():
+    pipe = pipeline(cached_contexts=2, miss_ns=500)
+    at = [pipe.transmit_ps(qp, 0) for qp in (1, 1, 2, 2, 1)]
+    assert at == [MISS_PS, MISS_PS, 2 * MISS_PS, 2 * MISS_PS, 2 * MISS_PS]
+
+
+def test_both_directions_use_one_context_and_wait_for_themselves():
+    pipe = pipeline(cached_contexts=1, miss_ns=500)
+    assert pipe.transmit_ps(1, 0) == MISS_PS
+    assert pipe.receive_ps(1, 100) == 100  # the context is there by now, says the model
+    assert pipe.receive_ps(2, 100) == 100 + MISS_PS
+    assert pipe.transmit_ps(1, MISS_PS) == 2 * MISS_PS
+    assert (pipe.uses, pipe.misses) == (4, 3)
+
+
+def test_packets_are_processed_one_after_the_other():
+    pipe = pipeline(packets_per_second=200_000_000)
+    assert [pipe.receive_ps(1, now) for now in (0, 0, 1000, 20_000)] == [
+        5_000,
+        10_000,
+        15_000,
+        25_000,
+    ]
+
+
+def test_nothing_overtakes():
+    pipe = pipeline(cached_contexts=8, miss_ns=500, packets_per_second=10_000_000)
+    rng = np.random.default_rng(3)
+    times = np.cumsum(rng.integers(0, 200_000, 2000)).tolist()
+    left = [pipe.transmit_ps(int(rng.integers(20)), now) for now in times]
+    assert left == sorted(left)
+    assert all(at >= now + 100_000 for at, now in zip(left, times, strict=True))
+
+
+def test_latencies_add_up():
+    model = RnicModel(host_latency_ns=500, pcie_latency_ns=300)
+    assert _native.RnicPipeline(model.native()).latency_ps == 800_000
+    assert model.round_trip_ns == 3200
+
+
+def test_a_full_mesh_beyond_the_cache_halves_the_rate():
+    """4 KiB packets of 100 Gb/s links last 328 ns; with every context missing, 828 ns or so."""
+    packet_ps = 4096 * 8 * 10
+    times = {}
+    for active in (1000, 5000):
+        pipe = _native.RnicPipeline(rnic("lru-4096").native())
+        for n in range(4 * active):
+            times[active] = pipe.transmit_ps(n % active, n * packet_ps)
+        times[active] /= 4 * active * packet_ps
+    assert times[1000] == pytest.approx(1, abs=0.2)
+    assert 1.5 < times[5000] < 2
+
+
+def test_presets_are_known_by_name():
+    assert rnic("ideal") == RnicModel()
+    assert [rnic(name).cached_contexts for name in RNICS if "lru" in name] == [
+        512,
+        1024,
+        4096,
+        10_000,
+    ]
+    with pytest.raises(UserError, match=r"lru-512, lru-1024"):
+        rnic("lru")
+
+
+# ---------------------------------------------------------------- in the simulated fabric
+
+LINK = (100 * 10**9, 1_000_000)
+
+
+@pytest.mark.parametrize("transport", ["rc", "csa_ud"])
+def test_a_message_pays_its_hosts_latency_once_at_each_end(transport):
+    model = rnic("all-contexts")
+    rig = Rig(line(1), transport, 12_000, rnic=model)
+    rig.connect((0, 1))
+    key = rig.post(0, 1, 100_000)
+    assert rig.run()
+    frames = theory.rc_frames if transport == "rc" else theory.striped_frames
+    processing_ps = 2 * (10**12 // model.packets_per_second)  # of the first out and the last in
+    expected_ps = theory.unloaded_ps(frames(100_000, 4096), [LINK] * 2) + processing_ps
+    assert rig.received[key].completed_ns == expected_ps // 1000 + 2 * model.host_latency_ns
+
+
+def test_a_slow_rnic_sets_the_pace():
+    rig = Rig(line(1), "rc", 20_000, rnic=RnicModel(packets_per_second=10**6))
+    rig.connect((0, 1))
+    key = rig.post(0, 1, 64 * 4096)
+    assert rig.run()
+    last_ps = theory.unloaded_ps(theory.rc_frames(4096, 4096), [LINK] * 2)
+    assert rig.received[key].completed_ns == 65 * 1000 + last_ps // 1000
+
+
+def star(hosts):
+    names = [f"h{n}" for n in range(1, hosts + 1)]
+    kinds = {"s1": {"kind": "switch"}} | {name: {"kind": "host"} for name in names}
+    links = [
+        {"endpoints": [f"{name}:up", f"s1:{name}"], "rate": "100Gbit", "delay": "1us"}
+        for name in names
+    ]
+    return load({"nodes": kinds, "links": links})
+
+
+def to_all_at_once(transport, contexts):
+    """Time until host 0 has sent 100 packets to each of four others, and its contexts missed."""
+    model = RnicModel(cached_contexts=contexts, miss_ns=500)
+    rig = Rig(star(5), transport, 12_000, rnic=model)
+    rig.connect(*((0, peer) for peer in range(1, 5)))
+    keys = [rig.post(0, peer, 100 * 4000) for peer in range(1, 5)]
+    assert rig.run()
+    missed = rig.fabric.native.port_totals(0)["contexts_missed"]
+    return max(rig.received[key].completed_ns for key in keys), missed
+
+
+def test_queue_pairs_that_do_not_fit_cost_rate_and_datagrams_fit():
+    packet_ns = 4096 * 8 / 100
+    fits_ns, first_uses = to_all_at_once("rc", 4)
+    misses_ns, missed = to_all_at_once("rc", 3)
+    assert first_uses == 4
+    assert fits_ns == pytest.approx(400 * packet_ns, rel=0.1)
+    assert missed >= 390  # they take turns, so that each finds the others in its place
+    assert misses_ns == pytest.approx(400 * 500, rel=0.1)
+    assert to_all_at_once("csa_ud", 2)[1] == 2  # for data and for recovery

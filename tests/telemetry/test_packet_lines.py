@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A capture as lines of text; tests/cli/test_capture.py takes them from a real lab."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP, Ether
+
+from softroce_lab import _native
+from softroce_lab.telemetry.packet_lines import Lines
+
+WALL_NS = 1_700_000_000_123_456_789
+
+
+def block(kind, body):
+    size = struct.pack("=I", len(body) + 12)
+    return struct.pack("=I", kind) + size + body + size
+
+
+def padded(data):
+    return data + bytes(-len(data) % 4)
+
+
+def option(code, value):
+    return struct.pack("=HH", code, len(value)) + padded(value)
+
+
+def stream(*packets):
+    """Section, two interfaces, packets (interface, frame, comment), statistics."""
+    yield block(0x0A0D0D0A, struct.pack("=IHHq", 0x1A2B3C4D, 1, 0, -1))
+    for name in (b"h1->s1", b"s1->h1"):
+        yield block(1, struct.pack("=HHI", 1, 0, 0) + option(9, b"\x09") + option(2, name))
+    for interface, frame, comment in packets:
+        head = struct.pack("=IIIII", interface, *divmod(WALL_NS, 2**32), len(frame), 2000)
+        said = option(1, comment) + bytes(4) if comment else b""
+        yield block(6, head + padded(frame) + said)
+    yield block(5, struct.pack("=III", 0, 0, 0))
+
+
+def lines(*packets):
+    return list(Lines().of(b"".join(stream(*packets))))
+
+
+CLOCK = f"{time.strftime('%H:%M:%S', time.localtime(WALL_NS // 10**9))}.{WALL_NS % 10**9}"
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_a_stream_in_pieces_of_any_length(size):
+    ping = bytes(OTHERS[0][0])
+    packets = [(1, ping, b""), (0, roce(0x04), b"dropped: gemodel bad, rule x"), (1, ping, b"")]
+    data, taken = b"".join(stream(*packets)), Lines()
+    found = [each for at in range(0, len(data), size) for each in taken.of(data[at : at + size])]
+    told = f"{CLOCK} s1->h1 10.0.0.1 > 10.0.0.2: ICMP, 2000 bytes"
+    assert found[::2] == [told, told]
+    assert found[1].startswith(f"{CLOCK} h1->s1 ")
+    assert found[1].endswith(" psn 77, 2000 bytes  [dropped: gemodel bad, rule x]")
+    assert found == lines(*packets)
+
+
+def roce(opcode, payload=b"", **fields):
+    names = {"udp.srcport": 0xC001}
+    wanted = {"infiniband.bth.opcode": opcode, "infiniband.bth.destqp": 0x11,
+              "infiniband.bth.psn": 77, "payload": payload}  # fmt: skip
+    return _native.encode_frame(names | wanted | fields)
+
+
+def words(frame):
+    (line,) = lines((0, frame, b""))
+    return line.removeprefix(f"{CLOCK} h1->s1 ").removesuffix(", 2000 bytes")
+
+
+def text(frame):
+    return words(frame).partition(": ")[2]
+
+
+def test_roce():
+    assert text(roce(0x04)) == "RC_SEND_ONLY sport 49153 qp 0x11 psn 77"
+    nak = {"infiniband.aeth.syndrome": 0x60, "infiniband.aeth.msn": 5}
+    assert text(roce(0x11, **nak)) == "RC_ACKNOWLEDGE sport 49153 qp 0x11 psn 77 NAK 0 msn 5"
+    rnr = {"infiniband.aeth.syndrome": 0x2C}
+    assert text(roce(0x11, **rnr)).endswith("psn 77 RNR NAK 12 msn 0")
+
+
+def test_striped_messages():
+    lab = {"kind": 0, "message": 3, "index": 17, "count": 512, "path": 1}
+    base = "UD_SEND_ONLY sport 49153 qp 0x11 psn 77"
+    assert text(roce(0x64, **lab)) == f"{base} data 3 packet 17 of 512 path 1"
+    more = lab | {"attempt": 2, "operation": 8, "step": 9, "trimmed": True}
+    told = f"{base} data 8.9.3 packet 17 of 512 path 1 attempt 2 trimmed"
+    assert text(roce(0x64, **more)) == told
+    control = lab | {"kind": 1, "message": 40}
+    assert text(roce(0x64, **control)) == f"{base} control 40 path 1"
+    assert text(roce(0x64)) == base
+
+
+OTHERS = [
+    (Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / ICMP(), "10.0.0.1 > 10.0.0.2: ICMP"),
+    (
+        Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=1, dport=2),
+        "10.0.0.1 > 10.0.0.2: TCP 1 > 2",
+    ),
+    (
+        Ether() / IPv6(src="fd00::1", dst="fd00::2") / UDP(sport=1, dport=2),
+        "fd00::1 > fd00::2: UDP 1 > 2",
+    ),
+    (Ether() / IP(src="1.2.3.4", dst="5.6.7.8", proto=99), "1.2.3.4 > 5.6.7.8: protocol 99"),
+    (Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(), "EtherType 0x0806"),
+]
+
+
+@pytest.mark.parametrize(("frame", "told"), OTHERS)
+def test_other_frames(frame, told):
+    assert words(bytes(frame)) == told
+
+
+@pytest.mark.parametrize("size", range(0, 110, 3))
+def test_frames_that_are_cut_off_are_lines_all_the_same(size):
+    lab = {"kind": 0, "message": 3, "index": 17, "count": 512}
+    said = words(roce(0x64, **lab)[:size])
+    assert said == "cut off" or " > " in said
+    assert (" qp 0x11 psn 77" in said) == (size >= 54)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import collections
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softroce_lab.workloads.streams import Stream, elements, random_bytes, words
+from softroce_lab.workloads.work import FLOAT32, INT32
+
+
+def test_it_is_splitmix64():
+    # The first numbers of Vigna's splitmix64.c with x = 1234567.
+    stream = Stream(1234567)
+    assert [stream.next64() for _ in range(5)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, 40), st.integers(0, 40))
+def test_numbers_made_at_once_are_the_same(key, first, count):
+    stream = Stream(key)
+    singly = [stream.next64() for _ in range(first + count)]
+    assert words(key, first, count).tolist() == singly[first:]
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, 100), st.integers(0, 100))
+def test_any_part_of_the_bytes(key, first, count):
+    part = random_bytes(key, first, count)
+    assert part.tolist() == random_bytes(key, 0, 200)[first : first + count].tolist()
+
+
+def test_all_derangements_are_equally_likely():
+    stream = Stream(1)
+    found = collections.Counter(tuple(stream.derangement(4)) for _ in range(9000))
+    assert len(found) == 9  # of four
+    assert min(found.values()) > 850
+    assert max(found.values()) < 1150
+
+
+def test_bounds():
+    assert {Stream(n).below(1) for n in range(9)} == {0}
+    assert {Stream(n).below(3) for n in range(99)} == {0, 1, 2}
+    for bad in (0, -1, (1 << 64) + 1):
+        with pytest.raises(ValueError, match="no number is below"):
+            Stream(0).below(bad)
+    with pytest.raises(ValueError, match="nothing to exchange"):
+        Stream(0).derangement(1)
+
+
+def test_elements():
+    floats = elements(1, 1000, FLOAT32)
+    assert floats.dtype == np.float32
+    assert -1 <= floats.min() < -0.9
+    assert 0.9 < floats.max() < 1
+    integers = elements(1, 1000, INT32)
+    assert integers.dtype == np.int32
+    assert integers.min() < -(2**30) < 2**30 < integers.max()

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All generators: what they move, whatever order the network chooses."""
+
+import collections
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
+from softroce_lab.workloads.operations import Operations, Timeline
+from softroce_lab.workloads.ring import AllGather, ReduceScatter, RingAllReduce
+from softroce_lab.workloads.work import ADD, FLOAT32, INT32, mismatches
+from tests.workloads.legal_order import carry_out
+
+FLOWS = (PointToPoint, Permutation, Incast, AllToAll)
+RINGS = (AllGather, ReduceScatter, RingAllReduce)
+
+
+@pytest.mark.parametrize("kind", FLOWS)
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 6), st.integers(0, 100), st.integers(1, 40), st.integers(0, 1 << 64))
+def test_flows_arrive_where_they_belong(kind, hosts, size, message, order):
+    workload = kind(tuple(range(10, 10 + hosts)), size, message)
+    buffers = carry_out(workload, seed=3, order=order)
+    assert mismatches(workload, list(buffers.items()), 3) == []
+
+
+@pytest.mark.parametrize("kind", RINGS)
+@pytest.mark.parametrize("dtype", [INT32, FLOAT32])
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 6), st.integers(0, 50), st.integers(4, 90), st.integers(0, 1 << 64))
+def test_rings_are_right_to_the_bit(kind, dtype, hosts, more, message, order):
+    workload = kind(tuple(reversed(range(hosts))), 4 * (hosts + more), message, dtype)
+    buffers = carry_out(workload, seed=4, order=order)
+    assert mismatches(workload, list(buffers.items()), 4) == []
+
+
+def test_an_all_reduce_adds():
+    workload = RingAllReduce((0, 1, 2, 3), 400, 64, INT32)
+    with np.errstate(over="ignore"):
+        total = sum(workload.initial(host, 1) for host in range(4))
+    assert all((workload.expected(host, 1) == total).all() for host in range(4))
+
+
+def test_the_order_of_a_ring_shows_in_floats():
+    workload = RingAllReduce((0, 1, 2, 3, 4, 5, 6, 7), 4000, 64)
+    plain = sum(workload.initial(host, 1) for host in range(8))
+    found = workload.expected(0, 1)
+    assert np.allclose(found, plain, atol=1e-5)
+    assert (found != plain).any()
+
+
+def test_the_shape_of_an_all_reduce():
+    messages = list(RingAllReduce((0, 1, 2), 24, 4, INT32).messages())
+    steps = collections.Counter(message.key[1] for message in messages)
+    assert steps == dict.fromkeys(range(4), 3 * 2)
+    assert {m.key[1] for m in messages if m.combine is ADD} == {0, 1}
+    assert all((m.destination - m.source) % 3 == 1 for m in messages)
+    assert all(bool(m.after) == (m.key[1] > 0) for m in messages)
+
+
+@pytest.mark.parametrize("kind", [*FLOWS, *RINGS])
+@pytest.mark.parametrize("times", [1, 3])
+def test_messages_are_counted_and_named_apart(kind, times):
+    workload = Operations(kind((0, 1, 2, 3, 4), 1000, 96), times)
+    messages = list(workload.messages())
+    assert len(messages) == workload.message_count
+    assert len({(m.source, m.destination, m.key) for m in messages}) == len(messages)
+    assert {m.key[0] for m in messages} == set(range(times))
+    for message in messages:
+        end = message.source_offset + message.length_bytes
+        assert end <= workload.buffer_bytes_of(message.source) <= workload.buffer_bytes
+
+
+@pytest.mark.parametrize("kind", [*FLOWS, *RINGS])
+def test_several_operations_do_not_disturb_each_other(kind):
+    workload = Operations(kind((0, 1, 2, 3), 200, 48), 3, Timeline(1000, skew_ns=300, seed=1))
+    buffers = carry_out(workload, seed=5, order=6)
+    assert mismatches(workload, list(buffers.items()), 5) == []
+    assert (workload.initial(1, 5) != workload.initial(1, 6)).any() or kind is PointToPoint
+
+
+def test_a_wrong_byte_is_found():
+    workload = Permutation((0, 1, 2), 100, 100)
+    buffers = carry_out(workload, seed=1)
+    buffers[2][150] ^= 1
+    assert mismatches(workload, list(buffers.items()), 1) == [
+        "host 2: 1 bytes are wrong, the first at 150"
+    ]
+
+
+@given(st.integers(2, 50), st.integers(0, 1 << 64))
+def test_a_permutation_has_no_fixed_points(hosts, seed):
+    flows = list(Permutation(tuple(range(hosts)), 1, 1, seed=seed).flows())
+    assert all(flow.source != flow.destination for flow in flows)
+    assert sorted(flow.destination for flow in flows) == list(range(hosts))
+
+
+def test_a_permutation_follows_its_seed():
+    drawn = [list(Permutation(tuple(range(16)), 1, 1, seed=seed).flows()) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_hosts_begin_within_the_skew():
+    timeline = Timeline(every_ns=1000, skew_ns=50, seed=7)
+    begins = [timeline.begins_ns(2, host) for host in range(100)]
+    assert min(begins) >= 2000
+    assert max(begins) <= 2050
+    assert len(set(begins)) > 20
+    assert Timeline().begins_ns(3, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Incast((0,), 1, 1), "two hosts"),
+        (lambda: Incast((0, 0), 1, 1), "each once"),
+        (lambda: Incast((0, 1), 1, 0), "messages 1 to"),
+        (lambda: Incast((0, 1), -1, 1), "0 bytes or more"),
+        (lambda: RingAllReduce((0, 1), 10, 4), "whole elements"),
+        (lambda: RingAllReduce((0, 1), 16, 3), "whole elements"),
+        (lambda: RingAllReduce((0, 1, 2), 8, 4), "an element a host"),
+        (lambda: Operations(Incast((0, 1), 1, 1), 0), "1 to 65536 times"),
+    ],
+)
+def test_what_cannot_be(make, why):
+    with pytest.raises(ValueError, match=why):
+        make()
