@@ -157,6 +157,8 @@ def _doubts_resends(view: Striped, stream: Stream) -> str | None:
     """Why nothing follows from a resend that was not seen, or late."""
     if view.missed or not stream.whole:
         return "not all that the sender sent was captured"
+    if view.pacing:
+        return f"{view.pacing} may let a packet wait for many round trips"
     return view.doubts_timers
 
 

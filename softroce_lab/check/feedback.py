@@ -186,7 +186,8 @@ def why_not(
         return None
     timeouts_ns = told.again_ns(Timers.of(transport, view.timing).least_ns)
     # The oldest packet need not be the first that leaves when its timer has run out.
-    if np.any((timeouts_ns > before_ns) & (timeouts_ns <= now_ns + way_ns)):
+    until_ns = NEVER if view.pacing else now_ns + way_ns
+    if np.any((timeouts_ns > before_ns) & (timeouts_ns <= until_ns)):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
 

@@ -47,7 +47,7 @@ class Distribution:
 def measure(
     view: Striped, controls: Controls, losses: Losses
 ) -> dict[str, dict[str, Distribution]]:
-    """By stream (its transport, else its number), by what is behind the point of the rule."""
+    """By transport, by what is behind the point of the rule."""
     steps = {
         "detected": np.where(losses.asked_at < losses.resent_at, losses.asked_at, NEVER),
         "resent": losses.resent_at,
@@ -56,13 +56,14 @@ def measure(
     found: dict[str, dict[str, Distribution]] = {}
     if not view.stamped:
         return found
+    streams: dict[str, list[int]] = {}
     for stream in view.data_streams():
         name = controls.transports.get(stream.number, "no transport told")
-        if name in found:
-            name = f"{name} (stream {stream.number})"
+        streams.setdefault(name, []).append(stream.number)
+    for name, numbers in streams.items():
+        of_these = np.isin(losses.stream, numbers) & ~losses.covered
         for step, until in steps.items():
-            mine = (losses.stream == stream.number) & ~losses.covered & (until != NEVER)
-            mine &= until > losses.gone_at
+            mine = of_these & (until != NEVER) & (until > losses.gone_at)
             if mine.any():
                 times = view.time_ns(until[mine]) - view.time_ns(losses.gone_at[mine])
                 found.setdefault(name, {})[step] = Distribution.of(times)

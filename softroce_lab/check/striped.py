@@ -28,6 +28,8 @@ Table = npt.NDArray[np.void]
 
 NEVER = 1 << 62
 _SILENCE_NS = 100_000_000  # between runs; endpoints of one that is under way ask more often
+# Those that send less than a packet a round trip, too: native/engine/swift.cpp, dcqcn.cpp.
+_PACING = ("swift", "dcqcn")
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
 
 DATA, CONTROL, REPORT = 0, 1, 2  # enum lab_kind
@@ -132,6 +134,13 @@ class Striped:
     def persist_ns(self) -> int:
         """A window that nothing opens stays shut for this long, or for four SRTT."""
         return self._told_times().get("persist_least_ns", EngineTiming().persist_least_ns)
+
+    @property
+    def pacing(self) -> str | None:
+        """The run's congestion control, if it may let packets wait for many round trips."""
+        one = None if self.evidence.run is None else self.evidence.run.only
+        named = None if one is None else one.get("congestion_control")
+        return named if named in _PACING else None
 
     def _told_times(self) -> dict[str, int]:
         one = None if self.evidence.run is None else self.evidence.run.only

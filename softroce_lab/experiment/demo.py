@@ -305,7 +305,10 @@ def _loaded_by_bcc() -> Path | None:
     bcc = ctypes.util.find_library("bcc")
     if bcc is None:
         return None
-    ctypes.CDLL(bcc)
+    try:
+        ctypes.CDLL(bcc)
+    except OSError:  # it is named, but cannot be loaded here
+        return None
     for line in Path("/proc/self/maps").read_text().splitlines():
         if match := re.search(r"\s(/\S*/libLLVM\S*)$", line):
             return Path(match[1])

@@ -14,6 +14,7 @@ from tests.check.test_uc_striped import Silent
 
 FULL_SEEDS = 2000
 SHORT_SEEDS = 14
+ONCE_MISTAKEN = (679, 5080)  # swift keeps packets waiting
 LINKS = (("*",), ("ends",), ("h1", "h2"), ("h2",))
 SNAPS_BYTES = (0, 256, 128)
 
@@ -33,7 +34,7 @@ def checked(folder, seed):
 def test_no_drawn_misfortune_looks_like_a_violation(tmp_path, full):
     """Check 2,000 drawn misfortunes, each over one transport; half an hour."""
     found = {}
-    for seed in range(FULL_SEEDS if full else SHORT_SEEDS):
+    for seed in (*range(FULL_SEEDS if full else SHORT_SEEDS), *ONCE_MISTAKEN):
         if rules := checked(tmp_path / str(seed), seed):
             found[seed] = sorted(rules)
     assert found == {}
