@@ -122,13 +122,9 @@ def _prepare_process() -> None:
 
 
 def main() -> None:
-    """Entry point of the `lab` command."""
+    """Run the command line of this process."""
     try:
         _prepare_process()
         app(prog_name="lab")
     except KeyboardInterrupt:  # before typer listens, or after
         sys.exit(ExitCode.INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()

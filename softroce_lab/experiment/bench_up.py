@@ -140,7 +140,7 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
 def _command(*arguments: str, **environment: str) -> float:
     """The seconds that a `lab` command takes. RunError if it fails or does not end."""
     script = Path(sys.executable).with_name("lab")
-    command = [str(script)] if script.exists() else [sys.executable, "-m", "softroce_lab.cli.app"]
+    command = [str(script)] if script.exists() else [sys.executable, "-m", "softroce_lab.cli"]
     begun = time.perf_counter()
     try:
         done = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 from softroce_lab.paths import PROJECT_ROOT
 
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
-COMMAND = [sys.executable, "-m", "softroce_lab.cli.app"]
+COMMAND = [sys.executable, "-m", "softroce_lab.cli"]
 
 
 class CommandLine:

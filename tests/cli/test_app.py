@@ -13,7 +13,7 @@ from softroce_lab import __version__, errors, paths
 from softroce_lab.cli import app as cli
 
 
-def lab(*arguments, module="softroce_lab.cli.app"):
+def lab(*arguments, module="softroce_lab.cli"):
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=paths.PROJECT_ROOT,
@@ -103,3 +103,26 @@ def test_a_verb_that_cannot_be_imported_says_why_and_leaves_the_others_alone(mon
     shown = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert "(unavailable: No module named 'softroce_lab.cli.nonesuch')" in shown.stdout
+
+
+INTERRUPTED_WHILE_LOADED = """
+import runpy, sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("softroce_lab.cli", run_name="__main__")
+"""
+
+
+def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_LOADED],
+        cwd=paths.PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (errors.ExitCode.INTERRUPTED, "", "")

@@ -16,7 +16,7 @@ faults:
 
 def graph(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "graph", *arguments],
+        [sys.executable, "-m", "softroce_lab.cli", "graph", *arguments],
         cwd=paths.PROJECT_ROOT,
         env=os.environ | {"NO_COLOR": "1", "COLUMNS": "110"} | environment,
         stdin=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ experiment:
 over:
   depth: [1, 4]
 """
-COMMAND = [sys.executable, "-m", "softroce_lab.cli.app", "sweep"]
+COMMAND = [sys.executable, "-m", "softroce_lab.cli", "sweep"]
 ENDS_S = 60
 
 

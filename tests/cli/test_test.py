@@ -12,7 +12,7 @@ from softroce_lab import paths
 
 def lab_test(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "test", *arguments],
+        [sys.executable, "-m", "softroce_lab.cli", "test", *arguments],
         cwd="/",
         env=os.environ | {"PYTHONPATH": str(paths.PROJECT_ROOT)},
         stdin=subprocess.DEVNULL,

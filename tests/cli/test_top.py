@@ -11,7 +11,7 @@ import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
 
-COMMAND = [sys.executable, "-m", "softroce_lab.cli.app"]
+COMMAND = [sys.executable, "-m", "softroce_lab.cli"]
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class Demo:
 
     def start(self, *arguments):
         return subprocess.Popen(
-            [sys.executable, "-m", "softroce_lab.cli.app", "demo", *arguments],
+            [sys.executable, "-m", "softroce_lab.cli", "demo", *arguments],
             cwd=self.folder,
             env=os.environ | {"NO_COLOR": "1", "TERM": "dumb"},
             stdin=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ MEASURED = {"raw", "switch", "loss", "csa_ud", "tcp", "udp"}
 
 def bench(folder, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "bench", *arguments],
+        [sys.executable, "-m", "softroce_lab.cli", "bench", *arguments],
         cwd=folder,
         env=os.environ | {"NO_COLOR": "1", "TERM": "dumb"},
         stdin=subprocess.DEVNULL,

@@ -78,7 +78,7 @@ def test_bad_input(tmp_path, nothing_left, arguments, words):
 
 
 def test_an_interrupt_leaves_nothing(tmp_path, nothing_left):
-    argv = [sys.executable, "-m", "softroce_lab.cli.app", "bench", "faults", "--only", "hosts"]
+    argv = [sys.executable, "-m", "softroce_lab.cli", "bench", "faults", "--only", "hosts"]
     with subprocess.Popen(argv, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as process:  # fmt: skip
         time.sleep(KILLED_AFTER_S)

@@ -280,7 +280,7 @@ def test_a_folder_that_cannot_be_written(demo, small_file, nothing_left):
 def test_output_that_cannot_be_written(demo, small_file, nothing_left):
     with open("/dev/full", "w") as full:
         process = subprocess.run(
-            [sys.executable, "-m", "softroce_lab.cli.app", "demo", "-q", "--file", str(small_file)],
+            [sys.executable, "-m", "softroce_lab.cli", "demo", "-q", "--file", str(small_file)],
             cwd=demo.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
         )  # fmt: skip
     assert process.returncode == 1

@@ -89,7 +89,7 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     """Whatever PYTHONHASHSEED says, for every transport: all but the manifest's environment."""
     file = tmp_path / "determined.yaml"
     file.write_text(TEXT.replace("TRANSPORTS", ", ".join(ALL)))
-    line = [sys.executable, "-m", "softroce_lab.cli.app", "run", file, "-q", "--capture", "-o"]
+    line = [sys.executable, "-m", "softroce_lab.cli", "run", file, "-q", "--capture", "-o"]
     written = []
     for hash_seed in ("1", "2"):
         under = tmp_path / hash_seed

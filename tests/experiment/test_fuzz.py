@@ -19,7 +19,7 @@ from softroce_lab.topology import yaml_source
 CASES = PROJECT_ROOT / "tests" / "experiment" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
 SHORT_SEEDS = 20  # the same ones every time
-COMMAND = [sys.executable, "-m", "softroce_lab.cli.app", "fuzz", "--quiet"]
+COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
 RARELY = 0.05
 THREE = ("csa_ud", "irn", "rc")
 

@@ -181,7 +181,7 @@ def killed_at(step, action):
 def run_lab(*arguments, **options):
     """Run the command line in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", *arguments],
+        [sys.executable, "-m", "softroce_lab.cli", *arguments],
         cwd=PROJECT_ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -150,7 +150,7 @@ def run_lab(refusal, *arguments):
 
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "softroce_lab.cli.app", *arguments],
+            [sys.executable, "-m", "softroce_lab.cli", *arguments],
             cwd=PROJECT_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -30,7 +30,7 @@ def test_the_exit_status_is_the_commands(running, run_lab):
 
 
 def test_without_a_command_it_is_a_shell(running):
-    command = [sys.executable, "-m", "softroce_lab.cli.app", "exec", "--lab", running.name, "h2"]
+    command = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", running.name, "h2"]
     result = subprocess.run(command, cwd=PROJECT_ROOT, input="ip -br -4 address\nexit 5\n",
                             capture_output=True, text=True, timeout=60)  # fmt: skip
     assert result.returncode == 5

@@ -67,7 +67,7 @@ def guests(running):
 
 def command_line(running, *arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", *arguments, "--lab", running.plan.name],
+        [sys.executable, "-m", "softroce_lab.cli", *arguments, "--lab", running.plan.name],
         capture_output=True, text=True, timeout=LONG_S, **options,
     )  # fmt: skip
 
@@ -347,14 +347,14 @@ def test_exec_runs_there(running):
 
 def exec_in(running, node, *command, **options):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "exec", "--lab", running.plan.name, node,
+        [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", running.plan.name, node,
          "--", *command], capture_output=True, text=True, timeout=LONG_S, **options,
     )  # fmt: skip
 
 
 def test_list_and_status_show_the_guests(running):
     listed = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "kernel-host", "list", "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "kernel-host", "list", "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     document = json.loads(listed.stdout)
@@ -379,7 +379,7 @@ def test_a_dead_guest_is_said_and_boots_again(running, guests):
         dead.run(["true"])
     assert "softroce_lab: ready" in raised.value.what
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     assert json.loads(status.stdout)["labs"][0]["damage"] == ["the kernel host k2 is dead"]
@@ -410,7 +410,7 @@ def test_a_kernel_that_panics_ends_its_guest_and_is_said_to_have(running):
     assert raised.value.what == f"the kernel host k1 is dead: its kernel panicked: {panic}"
     assert "lab kernel-host boot k1" in raised.value.hint
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli.app", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     assert raised.value.what in json.loads(status.stdout)["labs"][0]["damage"]
@@ -463,7 +463,7 @@ def test_frames_pass_in_the_other_way_through_switches_too(running):
 
 def test_gc_ends_the_guests_of_an_up_that_was_killed(run_lab, eventually):
     plan = topology.load("kernel-peer", name=f"t{secrets.token_hex(3)}")
-    argv = [sys.executable, "-m", "softroce_lab.cli.app", "up", "kernel-peer", "--name", plan.name]
+    argv = [sys.executable, "-m", "softroce_lab.cli", "up", "kernel-peer", "--name", plan.name]
     with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as starter:
         assert eventually(lambda: qemu_of(plan))
         starter.kill()

@@ -18,7 +18,7 @@ import pytest
 from softroce_lab.paths import PROJECT_ROOT
 
 LESSONS = sorted((PROJECT_ROOT / "docs/learn").glob("*.md"))
-LAB = [sys.executable, "-m", "softroce_lab.cli.app"]
+LAB = [sys.executable, "-m", "softroce_lab.cli"]
 SECONDS = 120  # a command that takes longer hangs
 ATTEMPTS = 4  # where the machine was to blame
 SAME_EVERY_TIME = {"transport", "injected drops", "verified (SHA-256)"}
