@@ -125,4 +125,8 @@ def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
         capture_output=True,
         text=True,
     )
-    assert (result.returncode, result.stdout, result.stderr) == (errors.ExitCode.INTERRUPTED, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (
+        errors.ExitCode.INTERRUPTED,
+        "",
+        "",
+    )
