@@ -28,8 +28,9 @@ int Output::flush() noexcept {
     if (done < 0) return errno;
     written_ += static_cast<std::size_t>(done);
   }
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(written_));
-  written_ = 0;
+  const std::size_t whole = pcapng::whole_blocks(pending_, written_);
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(whole));
+  written_ -= whole;
   return 0;
 }
 

@@ -33,9 +33,9 @@ class Output {
  private:
   Descriptor fd_;
   bool is_file_;
-  std::size_t written_ = 0;  // of pending_; more than 0 only within a flush, or after its failure
+  std::size_t written_ = 0;  // of pending_; a pipe may have taken a part of the first block
   std::size_t staying_ = 0;  // after a cut
-  pcapng::Buffer pending_;
+  pcapng::Buffer pending_;   // begins with a block
 };
 
 }  // namespace softroce::monitor

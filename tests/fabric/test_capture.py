@@ -367,6 +367,21 @@ def test_a_reader_that_goes_away_ends_its_capture_alone(rig, tmp_path):
         assert other.end().captured == 3
 
 
+def test_a_reader_that_goes_away_in_the_middle_of_a_packet(rig, tmp_path):
+    capture, source = piped(rig, tmp_path)
+    path = tmp_path / "trace.pcapng"
+    with capture, capturing(tmp_path, link(rig, "s1->h2"), path) as other:
+        send(rig, 100, size=2000)  # of which the pipe takes 64 KiB
+        monitor.sync(tmp_path, TIMEOUT_S)
+        os.close(source)
+        send(rig, 3)
+        figures = capture.wait(PATIENCE_S)
+        assert figures is not None
+        assert figures.error == errno.EPIPE
+        assert figures.captured < 100 <= figures.captured + figures.missed <= 103
+        assert other.end().captured == 103
+
+
 def test_what_makes_no_sense_is_refused_and_harms_nobody(rig, tmp_path):
     with (tmp_path / "trace.pcapng").open("wb") as file, pytest.raises(RunError, match="Invalid"):
         Capture(tmp_path, {4711: "far->away"}, file.fileno())
