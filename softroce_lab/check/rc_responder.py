@@ -22,6 +22,11 @@ NAK_NAMES = Rule(
     "a NAK sequence error follows a packet that came too early, and names the PSN that is missing",
     "IBA 9.7.5.2.2",
 )
+NAK_FOR = Rule(
+    "rc.nak-for-gap",
+    "a request that comes too early is answered by a NAK sequence error",
+    "IBA 9.7.5.2.2",
+)
 ACK_ORDER = Rule(
     "rc.ack-order",
     "what was acknowledged stays so: later acknowledgements and NAKs name no lower PSN",
@@ -37,6 +42,7 @@ FINAL = Rule(
     "after a NAK that ends the connection nothing more is acknowledged",
     "IBA 9.9.3",
 )
+_NEVER = 1 << 62
 _LOST = "the request may have been lost behind the capture, or its answer before it (--at)"
 _SOON_NS = 100_000_000  # an answer may take as long
 _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
@@ -59,6 +65,40 @@ def check_naks(case: Case) -> None:
         for nak in naks.tolist():
             _check_reason(case, nak, greatest, came=nak in behind)
     _note_refused(case, naks)
+
+
+def check_gaps(case: Case) -> None:
+    """From the first request behind a gap to the NAK that names it, or to what fills the gap."""
+    answers, requests = case.near_responder.answers, case.near_responder.requests
+    if not len(answers):
+        return
+    tally = case.tally["nak-for-gap"]
+    asked = np.flatnonzero(answers.is_sequence_nak)
+    naks = Moments(answers.psn[asked], answers.place[asked])
+    for at, missing in case.walk.gaps:
+        place = int(requests.place[at])
+        filled, nak = requests.moments.next(missing, place), naks.next(missing, place)
+        until = _NEVER if filled is None else int(requests.place[filled])
+        if nak is not None and answers.place[asked[nak]] < until:
+            tally.holds()
+        elif _otherwise(answers, missing, place, until):
+            continue
+        elif not case.is_at_responder or case.may_overtake_behind:
+            tally.doubts("it may not have come to the responder, or its NAK not here (--at)")
+        elif _time_ns(case, -1 if filled is None else until) - requests.time_ns[at] < _SOON_NS:
+            tally.doubts("the gap was filled soon, or the capture ends")
+        else:
+            came = named(int(requests.psn[at]))
+            shown = [requests.number[at]] + ([] if filled is None else [requests.number[filled]])
+            tally.violated(shown, f"{came} came, and {named(missing)}, missing, is never asked for")
+
+
+def _otherwise(answers: Answers, missing: int, place: int, until: int) -> bool:
+    """Whether no NAK is due: the responder refuses all, or had what the capture misses."""
+    refused = (answers.is_rnr & (answers.psn == missing) & (answers.place < until)).any()
+    dead = (answers.is_fatal & (answers.place < until)).any()
+    later = (answers.place > place) & (answers.place < until)
+    return bool(refused or dead or (later & (answers.through > missing)).any())
 
 
 def _note_refused(case: Case, naks: Indices) -> None:

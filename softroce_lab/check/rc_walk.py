@@ -42,6 +42,7 @@ class Walk:
     place: npt.NDArray[np.uint8]  # of each request
     expected: Indices  # before each answer
     early: Indices  # for each answer: request that came too early since, the latest; -1: none
+    gaps: list[tuple[int, int]]  # the first request behind each, and the PSN that is missing
     ahead: list[Surprise]  # it acknowledges what did not come in order
     behind: list[Surprise]  # it asks for what did
     again: list[tuple[int, int]]  # NAKs for one gap: the first, and a further one
@@ -65,6 +66,7 @@ class _Walker:
             np.zeros(len(requests), np.uint8),
             np.zeros(len(answers), np.int64),
             np.full(len(answers), -1, np.int64),
+            [],
             [],
             [],
             [],
@@ -111,6 +113,8 @@ class _Walker:
             elif psn < expected:
                 places.append(Place.DUPLICATE)
             else:
+                if self.early < 0:
+                    self.done.gaps.append((at, expected))
                 self.early = at
                 places.append(Place.EARLY)
         self.done.place[part] = places

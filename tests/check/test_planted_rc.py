@@ -330,6 +330,24 @@ def test_two_naks_for_one_gap(tmp_path):
     assert shown(verdicts["rc.nak-once-per-gap"]) == {nak, nak + 2}
 
 
+@pytest.mark.parametrize("at_ms", [50, 200])
+def test_a_gap_that_nobody_is_told_of(at_ms, tmp_path):
+    talk = Talk()
+    talk.ask(0)
+    talk.ack(0, 1)
+    early = [talk.ask(psn) for psn in (2, 3)]
+    talk.wait(at_ms * MS)
+    again = [talk.ask(psn) for psn in (1, 2, 3)]
+    talk.ack(3, 4)
+    verdicts = talk.check(tmp_path, at=AT_RESPONDER)
+    if at_ms == 50:
+        assert violated(verdicts) == set()
+        assert verdicts["rc.nak-for-gap"].outcome is Outcome.UNDECIDED
+    else:
+        assert violated(verdicts) == {"rc.nak-for-gap"}
+        assert shown(verdicts["rc.nak-for-gap"]) == {early[0], again[0]}
+
+
 def test_a_nak_without_a_gap(tmp_path):
     talk = plain()
     talk.ask(106)
