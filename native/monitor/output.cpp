@@ -17,7 +17,9 @@ Output::Output(Descriptor fd) : fd_(std::move(fd)) {
   const int flags = checked(fcntl(fd_.get(), F_GETFL), "a capture's file");
   if ((flags & O_ACCMODE) == O_RDONLY)
     throw std::system_error(EBADF, std::generic_category(), "a capture's file");
-  if (!is_file_) checked(fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK), "a capture's file");
+  if (is_file_) return;
+  checked(fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK), "a capture's file");
+  fcntl(fd_.get(), F_SETPIPE_SZ, kPipeBytes);  // else it stays as it is
 }
 
 int Output::flush() noexcept {

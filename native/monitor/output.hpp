@@ -15,6 +15,10 @@ class Output {
   // What may wait for the reader of a pipe.
   static constexpr std::size_t kMostPending = 4 << 20;
 
+  // What a pipe is made to hold: it is filled once in ten milliseconds. The most that Linux gives
+  // users by default (pipe(7), /proc/sys/fs/pipe-max-size).
+  static constexpr int kPipeBytes = 1 << 20;
+
   // Throws std::system_error if `fd` cannot be written to.
   explicit Output(Descriptor fd);
 

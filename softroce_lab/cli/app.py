@@ -14,6 +14,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -111,11 +112,31 @@ def lab(
     """Multi-path RDMA fabrics with injected faults, on one Linux machine."""
 
 
+_SAME_SIGNAL_S = 1.0
+
+
+class _Interrupting:
+    """A handler of signals that end us. timeout(1) and terminals send one to us and to our group.
+
+    The second of the two would come in the middle of what the first has us clean up.
+    """
+
+    def __init__(self) -> None:
+        self._last_s = -_SAME_SIGNAL_S
+
+    def __call__(self, number: int, frame: object) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s >= _SAME_SIGNAL_S:
+            self._last_s = now_s
+            raise KeyboardInterrupt
+
+
 def _prepare_process() -> None:
     """End by every signal as by Ctrl-C, after clean-up; work with output that is closed, too."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    interrupting = _Interrupting()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, interrupting)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - till the end

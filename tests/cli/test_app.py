@@ -130,3 +130,37 @@ def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
         "",
         "",
     )
+
+
+SIGNALLED_TWICE = """
+import os, signal, sys, time
+import softroce_lab.cli.app as cli
+
+cli._prepare_process()
+number = signal.Signals[sys.argv[1]]
+try:
+    os.kill(0, number)
+    time.sleep(10)
+except KeyboardInterrupt:
+    os.kill(0, number)  # as timeout(1) does
+    print("cleaned up", flush=True)
+time.sleep(1.1)
+try:
+    os.kill(0, number)
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("again")
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(number):
+    result = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_TWICE, number],
+        cwd=paths.PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert result.stdout.splitlines() == ["cleaned up", "again"], result.stderr

@@ -332,7 +332,7 @@ def all_of(source: int) -> bytes:
 def test_a_slow_reader_of_a_pipe_is_waited_for_by_nobody(rig, tmp_path):
     capture, source = piped(rig, tmp_path)
     for _ in range(6):
-        send(rig, 500, size=2000)  # 6 MB, of which pipe and monitor hold 4 MiB and 64 KiB
+        send(rig, 500, size=2000)  # 6 MB, of which pipe and monitor hold 1 and 4 MiB
     waiting = capture.figures()
     assert waiting.missed > 0
     monitor.sync(tmp_path, TIMEOUT_S)  # it serves others meanwhile
@@ -371,15 +371,15 @@ def test_a_reader_that_goes_away_in_the_middle_of_a_packet(rig, tmp_path):
     capture, source = piped(rig, tmp_path)
     path = tmp_path / "trace.pcapng"
     with capture, capturing(tmp_path, link(rig, "s1->h2"), path) as other:
-        send(rig, 100, size=2000)  # of which the pipe takes 64 KiB
+        send(rig, 800, size=2000)  # of which the pipe takes 1 MiB
         monitor.sync(tmp_path, TIMEOUT_S)
         os.close(source)
         send(rig, 3)
         figures = capture.wait(PATIENCE_S)
         assert figures is not None
         assert figures.error == errno.EPIPE
-        assert figures.captured < 100 <= figures.captured + figures.missed <= 103
-        assert other.end().captured == 103
+        assert figures.captured < 800 <= figures.captured + figures.missed <= 803
+        assert other.end().captured == 803
 
 
 def test_what_makes_no_sense_is_refused_and_harms_nobody(rig, tmp_path):
