@@ -15,8 +15,8 @@ class Output {
   // What may wait for the reader of a pipe.
   static constexpr std::size_t kMostPending = 4 << 20;
 
-  // What a pipe is made to hold: it is filled once in ten milliseconds. The most that Linux gives
-  // users by default (pipe(7), /proc/sys/fs/pipe-max-size).
+  // What a pipe is made to hold, for it is filled once in some milliseconds. The most that Linux
+  // gives users by default (pipe(7), /proc/sys/fs/pipe-max-size).
   static constexpr int kPipeBytes = 1 << 20;
 
   // Throws std::system_error if `fd` cannot be written to.

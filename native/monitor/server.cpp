@@ -24,6 +24,7 @@ namespace {
 // How long records may gather before they are moved. A ring wakes us only when we had caught up
 // with it, so this also bounds what waking us costs those who send packets.
 constexpr int kGatherMs = 10;
+constexpr int kReaderMs = 1;  // how long the reader of a pipe, which was full, is given
 constexpr int kBacklog = 64;
 // What the readers of pipes have, together, when the monitor is told to end.
 constexpr std::uint64_t kFarewellNs = 500'000'000;
@@ -95,8 +96,9 @@ Server::~Server() {
 
 void Server::run() {
   while (true) {
-    wait_for(all_, captures_.is_waiting() ? kGatherMs : -1);
-    const int request = wait_for(requests_, kGatherMs);
+    const bool is_waiting = captures_.is_waiting();
+    wait_for(all_, is_waiting ? kReaderMs : -1);
+    const int request = wait_for(requests_, is_waiting ? kReaderMs : kGatherMs);
     if (request == signals_.get()) break;
     if (request == listener_.get())
       accept_one();
