@@ -243,14 +243,15 @@ class Striped:
     ) -> npt.NDArray[np.bool_]:
         """Sightings behind a link whose rule flipped bits, where the snap length hides it.
 
-        Of a packet that was duplicated besides, another copy may be whole; its ICRC is not there
-        to tell, so all count as flipped.
+        Of a packet that was duplicated besides, another copy may be whole, and its ICRC is not
+        there to tell: none counts as flipped.
         """
         evidence, begins = self.evidence, self.begins
+        doubled = np.logical_or.reduceat(evidence.commented(DUPLICATED)[rows], begins)
         flipped = np.where(evidence.commented(CORRUPTED)[rows], places, NEVER)
-        first = np.repeat(np.minimum.reduceat(flipped, begins), self.sightings)
+        first = np.where(doubled, NEVER, np.minimum.reduceat(flipped, begins))
         checked = self.packets["has"][rows] & Has.ICRC_CHECKED != 0
-        behind: npt.NDArray[np.bool_] = (places > first) & ~checked
+        behind: npt.NDArray[np.bool_] = (places > np.repeat(first, self.sightings)) & ~checked
         return behind
 
     def _messages(self) -> Table:
