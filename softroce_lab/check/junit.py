@@ -30,6 +30,7 @@ def write(path: Path, files: Sequence[Checked], failures: Sequence[UserError] = 
     for failure in failures:
         _unread(root, failure)
     ET.indent(root)
+    root.tail = "\n"
     try:
         ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
     except OSError as error:
@@ -76,7 +77,8 @@ def _outcome(case: ET.Element, verdict: Verdict) -> None:
 
 def _lines(verdict: Verdict) -> list[str]:
     shown = [
-        f"frames {', '.join(map(str, each.packets))}: {each.text}" for each in verdict.exhibits
+        f"frames {', '.join(map(str, each.packets))}: {each.text}" if each.packets else each.text
+        for each in verdict.exhibits
     ]
     return [*shown, verdict.note] if verdict.note else shown
 

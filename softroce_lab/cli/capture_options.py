@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from softroce_lab.experiment.capturing import ENDS, Wanted
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.capturing import ENDS, FILE, Wanted
 from softroce_lab.telemetry.capture_figures import check_snap
 
 Captured = Annotated[
@@ -25,7 +26,8 @@ Snap = Annotated[
     int, typer.Option(min=0, metavar="BYTES", help="Of each captured packet; 0: all of it.")
 ]
 CaptureFile = Annotated[
-    Path, typer.Option("--capture-file", metavar="FILE", help="Where captured packets go.")
+    Path | None,
+    typer.Option("--capture-file", metavar="FILE", help=f"Where captured packets go; else {FILE}."),
 ]
 
 
@@ -42,6 +44,8 @@ class WithCapture(TyperCommand):
         return super().parse_args(ctx, full)
 
 
-def wanted(links: list[str] | None, snap: int, file: Path) -> Wanted:
+def wanted(links: list[str] | None, snap: int, file: Path | None) -> Wanted:
     """What the options say. UserError."""
-    return Wanted(tuple(links or ()), check_snap(snap), file)
+    if file is not None and not links:
+        raise UserError(f"nothing is captured into {file}", hint="--capture, or --capture LINK")
+    return Wanted(tuple(links or ()), check_snap(snap), file or Path(FILE))

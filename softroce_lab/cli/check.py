@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from softroce_lab.check import junit, report, suites
@@ -16,6 +17,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.telemetry.packets import Kind
 
 app = typer.Typer(add_completion=False)
 SCHEMA_VERSION = 1
@@ -78,6 +80,7 @@ def check(
         except UserError as error:  # the verdicts are still worth printing
             failures.append(error)
     _report(checked, failures, show=show, as_json=as_json)
+    _warn(checked, at or ())
     for failure in failures:
         typer.echo(f"lab: {failure}", err=True)
     if failures:
@@ -98,6 +101,22 @@ def _check(
         verdicts = tuple(suites.check(evidence, wanted, of))
         checked.append(report.Checked(name, evidence, verdicts))
     return checked
+
+
+def _warn(checked: Sequence[report.Checked], at: Sequence[str]) -> None:
+    """Say why reports say less than they seem to."""
+    for each in checked:
+        packets = each.evidence.packets
+        if not np.any(packets["kind"] == Kind.ROCE):
+            what = "there is no RoCEv2 packet in it, so hardly a rule was tried"
+            typer.echo(f"lab: {each.name}: {what}", err=True)
+            continue
+        for address in at:
+            gid = np.frombuffer(_gid(address), np.uint8)
+            ends = (packets["source"] == gid, packets["destination"] == gid)
+            if not any(np.any(np.all(end, axis=1)) for end in ends):
+                what = f"no packet is from {address} or to it, so --at says nothing"
+                typer.echo(f"lab: {each.name}: {what}", err=True)
 
 
 def _report(

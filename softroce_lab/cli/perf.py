@@ -22,7 +22,7 @@ from softroce_lab.cli.options import Json, LogTo, Xdp, XdpMode, either
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import perf as experiment
 from softroce_lab.experiment import perf_lab, perf_report
-from softroce_lab.experiment.capturing import FILE, capturing
+from softroce_lab.experiment.capturing import capturing
 from softroce_lab.experiment.perf_end import Address
 from softroce_lab.experiment.perf_figures import Bandwidth, Latency
 from softroce_lab.experiment.perf_lab import Place, Where
@@ -111,7 +111,7 @@ def perf(
     lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
-    capture_file: CaptureFile = Path(FILE),
+    capture_file: CaptureFile = None,
     snap: Snap = SNAP_BYTES,
     log_to: LogTo = None,
     as_json: Json = False,

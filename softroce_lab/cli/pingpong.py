@@ -8,7 +8,6 @@ import functools
 import ipaddress
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ from softroce_lab.cli.foreign import PingpongOptions
 from softroce_lab.cli.options import Json, Xdp, XdpMode, either
 from softroce_lab.experiment import perf_lab
 from softroce_lab.experiment import pingpong as experiment
-from softroce_lab.experiment.capturing import FILE, capturing
+from softroce_lab.experiment.capturing import capturing
 from softroce_lab.experiment.perf_end import Address
 from softroce_lab.experiment.perf_lab import Where
 from softroce_lab.experiment.pingpong import Options, Outcome
@@ -73,7 +72,7 @@ def pingpong(
     lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
-    capture_file: CaptureFile = Path(FILE),
+    capture_file: CaptureFile = None,
     snap: Snap = SNAP_BYTES,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,

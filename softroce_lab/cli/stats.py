@@ -38,7 +38,9 @@ def show(
     ] = None,
     lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
-    interval: Annotated[str, typer.Option(help="From one to the next, with --watch.")] = "1s",
+    interval: Annotated[
+        str | None, typer.Option(help="From one to the next, with --watch; 1s by default.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Zeros, too.")] = False,
     openmetrics: Annotated[bool, typer.Option("--openmetrics", help="OpenMetrics text.")] = False,
     listen: Annotated[
@@ -51,7 +53,9 @@ def show(
 
     One counter a line, zeros left out. With --watch --json one document a line. Ctrl-C ends it.
     """
-    interval_ns = units.parse_time_ns(interval)
+    if interval is not None and not watch:
+        raise UserError("an interval, and the counters are shown once", hint="--watch")
+    interval_ns = units.parse_time_ns(interval or "1s")
     if interval_ns < _LEAST_INTERVAL_NS:
         raise UserError(f"an interval of {interval}", hint="50ms at least")
     if sum((as_json, openmetrics, listen is not None)) > 1 or (watch and (openmetrics or listen)):

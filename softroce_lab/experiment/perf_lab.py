@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 class Where:
     """The lab called `name`; or one of its own from the topology `file`, gone afterwards.
 
-    Of neither: the lab that is up if it is the only one, else one of its own of two hosts.
+    Of neither: the lab that is up; if none is, one of its own of two hosts.
     """
 
     name: str | None
@@ -56,7 +56,10 @@ def chosen(
     say: Say,
     suits: Callable[[Node, Node], None] = lambda *_: None,
 ) -> Iterator[Place]:
-    """A lab to measure in, and its hosts, which `suits` may refuse. UserError, LabBusyError."""
+    """A lab to measure in, and its hosts, which `suits` may refuse.
+
+    UserError, also where several labs are up and none is named; LabBusyError.
+    """
     name, file = where.name, where.file
     if name is not None and file is not None:
         raise UserError(f"the lab {name}, or a lab of {file}?", hint="--name or -f")
@@ -103,7 +106,10 @@ def check_gids(client: Node, server: Node, *, gid_index: int, ipv6: bool = False
 
 def _only() -> str | None:
     names = [condition.name for condition in runtime.labs() if condition.word == "up"]
-    return names[0] if len(names) == 1 else None
+    if len(names) > 1:
+        hint = f"say which one: --lab NAME; or -f {OWN_TOPOLOGY}, for a lab of its own"
+        raise UserError(f"several labs are up: {', '.join(names)}", hint=hint)
+    return names[0] if names else None
 
 
 def two_hosts(plan: Plan, first: str | None, second: str | None) -> tuple[Node, Node]:

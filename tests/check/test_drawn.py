@@ -14,7 +14,7 @@ from tests.check.test_uc_striped import Silent
 
 FULL_SEEDS = 2000
 SHORT_SEEDS = 14
-# swift keeps packets waiting; of two copies one had its bits flipped, and no ICRC tells which; swift
+# swift keeps packets waiting; of two copies one had its bits flipped, and no ICRC tells; swift
 ONCE_MISTAKEN = (679, 1237, 5080)
 LINKS = (("*",), ("ends",), ("h1", "h2"), ("h2",))
 SNAPS_BYTES = (0, 256, 128)

@@ -30,12 +30,20 @@ def up():
     assert line.traces() == []
 
 
+def first_line(fd):
+    """Not a byte beyond it, for `communicate` would not know of that."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
+        line += byte
+    return line.decode()
+
+
 class Running:
     """`lab capture`, which has begun."""
 
     def __init__(self, lab, *arguments, **options):
         self.process = lab.start("capture", *arguments, "--lab", lab.name, **options)
-        self.begun = self.process.stderr.readline()
+        self.begun = first_line(self.process.stderr.fileno())
         assert self.begun.startswith("lab: capturing "), self.begun + self.process.stderr.read()
 
     def interrupt(self, number=signal.SIGINT):

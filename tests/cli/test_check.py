@@ -76,6 +76,7 @@ def test_junit(wrong, tmp_path):
     failed = {case.get("name") for case in first if case.find("failure") is not None}
     assert "icrc.right" in failed
     assert first.find("testcase[@name='icrc.right']/failure").text.startswith("frames 5:")
+    assert (tmp_path / "verdicts.xml").read_text().endswith("</testsuites>\n")
     assert int(first.get("tests")) == len(first.findall("testcase"))
     assert not any("time" in element.attrib for element in root.iter())
 
@@ -105,6 +106,16 @@ def test_mistakes_are_told(arguments):
     assert done.exit_code == 2
     assert done.output.startswith("lab: ") or "Usage" in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_capture_of_nothing_is_said(tmp_path):
+    done = lab(Tape().write(tmp_path / "none.pcapng"))
+    assert done.exit_code == 0
+    assert "there is no RoCEv2 packet in it" in done.output
+
+
+def test_an_address_that_is_not_in_the_capture_is_said():
+    assert "no packet is from 10.9.9.9 or to it" in lab(FINE, "--at", "10.9.9.9").output
 
 
 def test_every_rule_is_listed_with_what_demands_it():

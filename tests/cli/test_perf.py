@@ -143,6 +143,7 @@ def test_an_interrupt_leaves_nothing(lab):
         (["write_bw", "h1", "h1", "-f", "two-hosts"], "h1 would measure itself"),
         (["write_bw", "--name", "none-such"], "there is no lab called none-such"),
         (["write_bw", "--name", "a", "-f", "two-hosts"], "--name or -f"),
+        (["write_bw", "--capture-file", "x.pcapng"], "nothing is captured into x.pcapng"),
     ],
 )
 def test_nonsense_is_refused(lab, arguments, says):

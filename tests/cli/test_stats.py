@@ -282,7 +282,8 @@ def test_addresses_of_loopback(where):
 def test_what_makes_no_sense(lab):
     assert lab.up().returncode == 0
     for arguments, complaint in (
-        (("--interval", "1ms"), "50ms at least"),
+        (("--watch", "--interval", "1ms"), "50ms at least"),
+        (("--interval", "1s"), "hint: --watch"),
         (("--json", "--openmetrics"), "choose one"),
         (("--watch", "--openmetrics"), "choose one"),
         (("h9",), "no node h9"),

@@ -110,4 +110,7 @@ def test_several_labs_need_a_name(running, run_lab):
         assert result.returncode == 2
         assert "several labs are up" in result.stderr
         assert running.name in result.stderr
+        result = run_lab("perf", "send_lat", "h1", "h2")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "several labs are up" in result.stderr
         second.down()
