@@ -3,6 +3,7 @@
 
 python -m tests.fuzz.run NAME FILE...               again what was found
 python -m tests.fuzz.run NAME --atheris OPTION...   fuzz, with libFuzzer's options
+python -m tests.fuzz.run NAME --kept FOLDER         its files again and again: is memory kept?
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from pathlib import Path
 
 from tests.fuzz.catalogue import PLANTED, PYTHON, Target
-from tests.fuzz.guard import guarded
+from tests.fuzz.guard import check_kept, guarded
+
+KEPT_S = 60
 
 
 def load(target: Target) -> Callable[[bytes], None]:
@@ -57,5 +60,8 @@ if __name__ == "__main__":
     chosen = PLANTED if name == PLANTED.name else PYTHON[name]
     if arguments[:1] == ["--atheris"]:
         fuzz(chosen, arguments[1:])
+    elif arguments[:1] == ["--kept"]:
+        inputs = [path.read_bytes() for path in sorted(Path(arguments[1]).iterdir())]
+        print(f"nothing is kept of {check_kept(load(chosen), inputs, KEPT_S)} inputs")
     else:
         replay(chosen, arguments)

@@ -10,7 +10,7 @@ import pytest
 from softroce_lab.paths import PROJECT_ROOT
 from tests.fuzz import campaign
 from tests.fuzz.catalogue import PLANTED, PYTHON
-from tests.fuzz.guard import TooMuchError, guarded
+from tests.fuzz.guard import TooMuchError, check_kept, guarded
 from tests.fuzz.mutate import Mutator
 
 MOST_CPU_S = 120
@@ -82,6 +82,14 @@ def test_an_input_may_not_take_much_memory():
         command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert "MiB for 1 bytes" in done.stderr
+
+
+def test_what_inputs_leave_behind_is_a_finding():
+    kept = []
+    with pytest.raises(TooMuchError, match="KiB more after"):
+        check_kept(lambda data: kept.append(data * 4096), [b"xy", b"z"], 1)
+    kept.clear()
+    assert check_kept(lambda data: data * 4096, [b"xy", b"z"], 0.3) > 2
 
 
 def test_a_warning_is_a_finding():

@@ -43,6 +43,11 @@ def test_no_input_is_too_much_for_a_python_parser(target, full, capsys):
         if importlib.util.find_spec("atheris") is None:
             pytest.fail(f"atheris is missing: {sys.executable} -m pip install atheris", False)
         go(target, [*command, "--atheris"], command, capsys)
+        grown = campaign.WORK / target.name / "corpus"
+        done = subprocess.run(
+            [*command, "--kept", grown], cwd=PROJECT_ROOT, stderr=subprocess.PIPE, text=True
+        )
+        assert done.returncode == 0, done.stderr
         return
     one, seeds = run.load(target), target.seeds()
     for data in (*seeds, *Mutator(seeds, target.words(), SEED).inputs(BLIND[target.name])):

@@ -55,16 +55,6 @@ def _run(data: bytes) -> None:
     "\n".join(report.lines(report.Checked("run", evidence, tuple(verdicts)), 0)).encode()
 
 
-def _columns(data: bytes) -> None:
-    """What a program of perftest printed in a guest."""
-    which, text = data[:1] or b"\0", data[1:].decode("utf-8", "replace")
-    perf_kernel.figures(text, _TESTS[which[0] % len(_TESTS)], 64)
-
-
-def _plan(data: bytes) -> None:
-    planfile.read(file_of(planfile.FILE, data).parent)
-
-
 def _counters(data: bytes) -> None:
     """What a process that owns a port publishes."""
     with contextlib.suppress(ValueError):  # as it documents
