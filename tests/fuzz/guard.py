@@ -38,8 +38,9 @@ def check_kept(one: Callable[[bytes], None], inputs: Sequence[bytes], for_s: flo
     for data in inputs:
         one(data)
     began_s, sizes_kib, times = time.process_time(), [], 0
-    for times, data in enumerate(itertools.cycle(inputs), 1):
+    for data in itertools.cycle(inputs):
         one(data)
+        times += 1
         if 3 * (time.process_time() - began_s) >= (len(sizes_kib) + 1) * for_s:
             gc.collect()
             sizes_kib.append(_kib("VmRSS"))
