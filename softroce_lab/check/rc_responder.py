@@ -42,7 +42,6 @@ FINAL = Rule(
     "after a NAK that ends the connection nothing more is acknowledged",
     "IBA 9.9.3",
 )
-_NEVER = 1 << 62
 _LOST = "the request may have been lost behind the capture, or its answer before it (--at)"
 _SOON_NS = 100_000_000  # an answer may take as long
 _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
@@ -78,7 +77,7 @@ def check_gaps(case: Case) -> None:
     for at, missing in case.walk.gaps:
         place = int(requests.place[at])
         filled, nak = requests.moments.next(missing, place), naks.next(missing, place)
-        until = _NEVER if filled is None else int(requests.place[filled])
+        until = len(case.evidence.in_time) if filled is None else int(requests.place[filled])
         if nak is not None and answers.place[asked[nak]] < until:
             tally.holds()
         elif _otherwise(answers, missing, place, until):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -138,14 +138,17 @@ class Striped:
     @property
     def pacing(self) -> str | None:
         """The run's congestion control, if it may let packets wait for many round trips."""
-        one = None if self.evidence.run is None else self.evidence.run.only
-        named = None if one is None else one.get("congestion_control")
+        named = self._told().get("congestion_control")
         return named if named in _PACING else None
 
     def _told_times(self) -> dict[str, int]:
-        one = None if self.evidence.run is None else self.evidence.run.only
-        told: dict[str, int] = {} if one is None else one.get("timing", {})
+        told: dict[str, int] = self._told().get("timing", {})
         return told
+
+    def _told(self) -> Mapping[str, Any]:
+        """What the run directory says of the run, if it is of one."""
+        run = self.evidence.run
+        return {} if run is None or run.only is None else run.only
 
     def _find_streams(self) -> tuple[npt.NDArray[np.int64], list[Stream]]:
         packets = self.packets

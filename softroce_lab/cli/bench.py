@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from softroce_lab import units
 from softroce_lab.cli import bench_capture, bench_check, bench_event_log, bench_sim, bench_up
-from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import (
     bench_engine,
@@ -41,7 +40,7 @@ def engine(
 ) -> None:
     """Packets a second of two RNICs in memory on one core, beside a loop of copies and CRCs."""
     options = bench_engine.Options(rounds, _bytes(size), cpu)
-    say = _say(quiet)
+    say = saying(quiet)
     outcome = bench_engine.run(options, lambda done: say(f"round {done} of {rounds}"))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
@@ -62,7 +61,7 @@ def path(
 ) -> None:
     """What a path of three switches carries: bare sockets, switches, loss, csa_ud, TCP, UDP."""
     options = bench_path.Options(rounds, seconds, _bytes(transfer), mode=xdp.value)
-    outcome = bench_path.run(options, _say(quiet))
+    outcome = bench_path.run(options, saying(quiet))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
@@ -102,7 +101,7 @@ def faults(
     """What faults cost: forwarding with and without, against kernel routers, and the wire stage."""
     parts = [part for part in bench_faults.PARTS if only is None or part in only]
     options = bench_faults.Options(rounds, seconds, parts, mode=xdp.value)
-    outcome = bench_faults.run(options, _say(quiet))
+    outcome = bench_faults.run(options, saying(quiet))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
@@ -156,7 +155,7 @@ def verbs(
 ) -> None:
     """RC beside bare AF_XDP over one switch: 1 MiB WRITEs, 64-byte SENDs, their round trips."""
     options = bench_verbs.Options(rounds, seconds, trips, in_guest, mode=xdp.value)
-    outcome = bench_verbs.run(options, _say(quiet))
+    outcome = bench_verbs.run(options, saying(quiet))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
@@ -187,7 +186,3 @@ def _bytes(text: str) -> int:
     if size == 0:
         raise UserError("0 bytes take no time", hint="measure with more")
     return size
-
-
-def _say(quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.experiment import bench_capture
 
 
@@ -29,9 +29,7 @@ def capture(
 ) -> None:
     """Packets that a capture misses at an even pace and in a flood, and what it costs."""
     options = bench_capture.Options(rounds, seconds, flood, rate, snap, mode=xdp.value)
-    outcome = bench_capture.run(
-        options, lambda text: None if quiet else typer.echo(f"lab: {text}", err=True)
-    )
+    outcome = bench_capture.run(options, saying(quiet))
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:

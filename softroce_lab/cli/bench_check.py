@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.experiment import bench_check
 
 
@@ -26,7 +26,7 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Time and memory to read and to check a capture: a million packets of RC and of csa_ud."""
-    say = (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))
+    say = saying(quiet)
     measured = bench_check.run(packets, files or (), say)
     if as_json:
         print(json.dumps(bench_check.document(list(measured)), indent=1))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.experiment import bench_event_log
 
 
@@ -22,9 +22,7 @@ def event_log(
 ) -> None:
     """RC with the event log of both ends on, beside off: 1 MiB WRITEs, 64-byte SENDs, trips."""
     options = bench_event_log.Options(rounds, seconds, trips, mode=xdp.value)
-    outcome = bench_event_log.run(
-        options, lambda text: None if quiet else typer.echo(f"lab: {text}", err=True)
-    )
+    outcome = bench_event_log.run(options, saying(quiet))
     document = outcome.document()
     if as_json:
         print(json.dumps(document, indent=1))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.experiment import bench_up
 from softroce_lab.experiment.statistics import Interval
 
@@ -33,7 +33,7 @@ def up(
     wanted = [key for key, file in bench_up.SHAPES.items() if shape is None or file in shape]
     outcome = bench_up.run(
         bench_up.Options(rounds, wanted),
-        lambda text: None if quiet else typer.echo(f"lab: {text}", err=True),
+        saying(quiet),
     )
     if as_json:
         print(json.dumps(outcome.document(), indent=1))

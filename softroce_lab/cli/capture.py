@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.fabric import view
@@ -76,7 +76,7 @@ def capture(
         with running:
             output.begin()
             begun = f"capturing {listed(list(chosen.values()), 4)}; Ctrl-C ends it"
-            figures = _until_over(running, seconds, lambda: _say(quiet, begun))
+            figures = _until_over(running, seconds, lambda: saying(quiet)(begun))
             output.finish()
     _tell(figures, output.name, as_json=as_json, quiet=quiet)
     if figures.error not in (0, errno.EPIPE):  # a reader that went away had enough
@@ -105,10 +105,11 @@ def _tell(figures: Figures, name: str, *, as_json: bool, quiet: bool) -> None:
         document = {"schema_version": SCHEMA_VERSION, "file": name, **figures.document()}
         print(json.dumps(document, indent=1))
         return
-    _say(quiet, capturing.summary(figures.document()) + (f": {name}" if name else ""))
+    say = saying(quiet)
+    say(capturing.summary(figures.document()) + (f": {name}" if name else ""))
     for each in figures.interfaces:
         if each.missed:
-            _say(quiet, f"  {each.name}: {each.missed:,} of {each.received:,} missed")
+            say(f"  {each.name}: {each.missed:,} of {each.received:,} missed")
 
 
 def _seconds(text: str) -> float:
@@ -117,11 +118,6 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         return units.parse_time_ns(text) / 1e9
-
-
-def _say(quiet: bool, text: str) -> None:
-    if not quiet:
-        typer.echo(f"lab: {text}", err=True)
 
 
 class _Output:

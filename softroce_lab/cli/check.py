@@ -111,8 +111,8 @@ def _warn(checked: Sequence[report.Checked], at: Sequence[str]) -> None:
             what = "there is no RoCEv2 packet in it, so hardly a rule was tried"
             typer.echo(f"lab: {each.name}: {what}", err=True)
             continue
-        for address in at:
-            gid = np.frombuffer(_gid(address), np.uint8)
+        for address, raw in zip(at, each.evidence.options.at, strict=True):
+            gid = np.frombuffer(raw, np.uint8)
             ends = (packets["source"] == gid, packets["destination"] == gid)
             if not any(np.any(np.all(end, axis=1)) for end in ends):
                 what = f"no packet is from {address} or to it, so --at says nothing"

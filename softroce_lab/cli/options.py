@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -37,3 +38,8 @@ def either(argument: str | None, option: str | None) -> str | None:
     if argument and option and argument != option:
         raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
     return argument or option
+
+
+def saying(quiet: bool) -> Callable[[str], None]:
+    """Tells the user how it goes, unless --quiet asks for silence."""
+    return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))

@@ -18,7 +18,7 @@ from softroce_lab import units
 from softroce_lab.cli import capture_options
 from softroce_lab.cli.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.foreign import PerftestOptions
-from softroce_lab.cli.options import Json, LogTo, Xdp, XdpMode, either
+from softroce_lab.cli.options import Json, LogTo, Xdp, XdpMode, either, saying
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import perf as experiment
 from softroce_lab.experiment import perf_lab, perf_report
@@ -135,15 +135,15 @@ def perf(
     print_line = (lambda _: None) if as_json else functools.partial(print, flush=True)
     where = Where(either(name, lab), file, "perf", xdp.value)
     suits = functools.partial(perf_lab.check_gids, gid_index=gid_index, ipv6=ipv6)
-    with perf_lab.chosen(where, client, server, _say(quiet), suits) as place:
+    with perf_lab.chosen(where, client, server, saying(quiet), suits) as place:
         hosts = place.client.name, place.server.name
         with capturing(place.lab, wanted, hosts) as captured:
             document = _run(place, port, options, style, log, print_line)
     if captured is not None:
-        _say(quiet)(captured.summary())
+        saying(quiet)(captured.summary())
         document["capture"] = captured.document()
     if log is not None:
-        _say(quiet)(f"{event_log.totals(log)} in {log_to}")
+        saying(quiet)(f"{event_log.totals(log)} in {log_to}")
     text = json.dumps(document, indent=1)
     if file_out is not None:
         _write(file_out, text)
@@ -220,7 +220,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text + "\n", "utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _say(quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))

@@ -15,7 +15,7 @@ import typer
 from softroce_lab.cli import capture_options
 from softroce_lab.cli.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.foreign import PingpongOptions
-from softroce_lab.cli.options import Json, Xdp, XdpMode, either
+from softroce_lab.cli.options import Json, Xdp, XdpMode, either, saying
 from softroce_lab.experiment import perf_lab
 from softroce_lab.experiment import pingpong as experiment
 from softroce_lab.experiment.capturing import capturing
@@ -81,7 +81,7 @@ def pingpong(
     options = Options(connection.value, size, mtu, rx_depth, iterations, events, port, gid_index)
     options.check()
     wanted = capture_options.wanted(capture, snap, capture_file)
-    say = (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))
+    say = saying(quiet)
     where = Where(either(name, lab), file, "pingpong", xdp.value)
     suits = functools.partial(perf_lab.check_gids, gid_index=gid_index)
     with perf_lab.chosen(where, client, server, say, suits) as place:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.fabric import lacks, runtime
+from softroce_lab.fabric import lacks, view
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.topology.plan import Node, Plan
@@ -105,11 +105,8 @@ def check_gids(client: Node, server: Node, *, gid_index: int, ipv6: bool = False
 
 
 def _only() -> str | None:
-    names = [condition.name for condition in runtime.labs() if condition.word == "up"]
-    if len(names) > 1:
-        hint = f"say which one: --lab NAME; or -f {OWN_TOPOLOGY}, for a lab of its own"
-        raise UserError(f"several labs are up: {', '.join(names)}", hint=hint)
-    return names[0] if names else None
+    found = view.only(f"; or -f {OWN_TOPOLOGY}, for a lab of its own")
+    return None if found is None else found.name
 
 
 def two_hosts(plan: Plan, first: str | None, second: str | None) -> tuple[Node, Node]:

@@ -114,16 +114,27 @@ def moment_ns(fabric: XdpFabric) -> int:
 
 def up(name: str | None) -> Condition:
     """The lab called `name`, or the only one that is up. UserError."""
-    found = [condition for condition in runtime.labs() if condition.word == "up"]
-    if name is not None:
+    if name is None:
+        found = only()
+    else:
         runtime.existing(name)
-        found = [condition for condition in found if condition.name == name]
-    if not found:
+        found = next((condition for condition in _all_up() if condition.name == name), None)
+    if found is None:
         raise UserError(f"the lab {name} is not up" if name else "no lab is up", hint="lab up FILE")
+    return found
+
+
+def only(or_else: str = "") -> Condition | None:
+    """The lab that is up; None: there is none. UserError, with a hint, if there are several."""
+    found = _all_up()
     if len(found) > 1:
         names = ", ".join(condition.name for condition in found)
-        raise UserError(f"several labs are up: {names}", hint="say which one: --lab NAME")
-    return found[0]
+        raise UserError(f"several labs are up: {names}", hint=f"say which one: --lab NAME{or_else}")
+    return found[0] if found else None
+
+
+def _all_up() -> list[Condition]:
+    return [condition for condition in runtime.labs() if condition.word == "up"]
 
 
 def of_lab(name: str | None) -> View:
