@@ -201,10 +201,8 @@ def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half
     for number, pattern in enumerate(written):
         found = _matches(pattern, plan)
         if not found:
-            names = [node.name for node in plan.nodes]
             what = f"pattern {str(pattern)!r} matches no {_MATCHED[rule.target]}"
-            hint = f"the nodes are {listed(names)}"
-            raise source.error((*where, rule.target, number), what, hint=hint)
+            raise source.error((*where, rule.target, number), what, hint=_there_is(pattern, plan))
         hit |= found
     return [half for half in plan.halves if half[0] in hit]
 
@@ -221,18 +219,28 @@ def links_of(plan: Plan, pattern: str) -> tuple[int, ...]:
     parsed = parse_link_pattern(pattern) if arrow else parse_end_pattern(pattern)
     found = _matches(parsed, plan)
     if not found:
-        raise UserError(f"{pattern!r} matches no link", hint=_slip(pattern, plan))
+        hint = _slip(pattern, plan) or _there_is(parsed, plan)
+        raise UserError(f"{pattern!r} matches no link", hint=hint)
     return tuple(sorted(found))
 
 
 def _slip(pattern: str, plan: Plan) -> str:
-    """What may have been meant by a pattern that matches no link."""
+    """What may have been meant by a pattern that matches no link; "" if that is not known."""
     if pattern in (*EFFECTS, *BESIDE["rate"], *BESIDE["delay"], "up"):
         return f"LINK comes first, '*' for all: '*' {pattern}"
     for hyphens in re.finditer("-+", pattern):
         left, right = pattern[: hyphens.start()], pattern[hyphens.end() :]
         if locate.ports_like(plan, left) and locate.ports_like(plan, right):
             return f"'{left}<->{right}' for both directions, '{left}->{right}' for one"
+    return ""
+
+
+def _there_is(pattern: LinkPattern | str, plan: Plan) -> str:
+    """What a pattern that matches nothing could name: links, where both its ends are nodes."""
+    if isinstance(pattern, LinkPattern):
+        left, right = (locate.ports_like(plan, side) for side in (pattern.left, pattern.right))
+        if left and right:
+            return locate.neighbours(plan, min(port.node for port in left))
     return f"the nodes are {listed([node.name for node in plan.nodes])}"
 
 

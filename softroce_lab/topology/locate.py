@@ -53,7 +53,7 @@ def _between(plan: Plan, text: str) -> tuple[Half, ...]:
     found = joining(plan, left, right, both=match["arrow"] == "<->")
     if not found:
         what = f"no link joins {match['left']} and {match['right']}"
-        raise UserError(what, hint=_neighbours(plan, next(iter(left)).node))
+        raise UserError(what, hint=neighbours(plan, next(iter(left)).node))
     return found
 
 
@@ -86,7 +86,8 @@ def _ends(plan: Plan, text: str) -> set[Port]:
     return found
 
 
-def _neighbours(plan: Plan, name: str) -> str:
+def neighbours(plan: Plan, name: str) -> str:
+    """A hint: what a node is linked to."""
     peers = sorted({far.node for _, near, far in plan.halves if near.node == name})
     return f"{name} is linked to {', '.join(peers)}"
 

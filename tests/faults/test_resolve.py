@@ -305,7 +305,8 @@ def test_links_that_a_command_names(pattern: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("pattern", "error"),
     [
-        ("h1->h2", "'h1->h2' matches no link"),
+        ("h1->h2", "'h1->h2' matches no link\n  hint: h1 is linked to leaf1"),
+        ("h1->leaf9", "'h1->leaf9' matches no link\n  hint: the nodes are h1, "),
         ("h9", "'h9' matches no link\n  hint: the nodes are h1, "),
         ("loss", "'loss' matches no link\n  hint: LINK comes first, '*' for all: '*' loss"),
         ("leaf1-spine1", "'leaf1-spine1' matches no link\n  hint: 'leaf1<->spine1' for both"),
@@ -325,6 +326,12 @@ def test_links_that_there_are_not(pattern: str, error: str) -> None:
 def test_a_pattern_that_matches_no_link() -> None:
     with pytest.raises(UserError, match=r"^pattern 'h1->spine\*' matches no link") as caught:
         resolved(rule("h1->spine*"))
+    assert caught.value.hint == "h1 is linked to leaf1"
+
+
+def test_a_pattern_that_names_no_node() -> None:
+    with pytest.raises(UserError) as caught:
+        resolved(rule("h9->leaf1"))
     assert caught.value.hint == "the nodes are h1, h2, h3, h4, leaf1, leaf2, spine1, spine2"
 
 
