@@ -7,15 +7,14 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from softroce_lab import units
+from softroce_lab.cli.counting import Counting
 from softroce_lab.cli.experiment_options import Transports
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode
@@ -59,15 +58,18 @@ def fuzz(
 
     Exits with 1 if a promise was broken, and says the command that shows it again.
     """
-    console = Console(stderr=True, quiet=quiet)
     transports = experiment_fuzz.transports_of(transport)
-    if case is not None:
-        found = _one_case(case, transports)
-    else:
-        count = seeds if seeds is not None or minutes is not None else _SEEDS
-        numbers = itertools.count(first) if count is None else range(first, first + count)
-        found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, count, console)
-    files = [_kept(each, keep, shrink, console) for each in found.violations[:_MOST_SHRUNK]]
+    with Counting("fuzz", "seeds", quiet=quiet) as screen:
+        if case is not None:
+            found = _one_case(case, transports)
+        else:
+            count = seeds if seeds is not None or minutes is not None else _SEEDS
+            numbers = itertools.count(first) if count is None else range(first, first + count)
+            screen.begin(count)
+            found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, screen)
+        files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
+        if found.interrupted:
+            screen.say(f"stopped; --from {first + found.seeds} goes on")
     about = {"commit": code_version.commit(), "files": [str(file) for file in files]}
     document = {**found.document(), **about}
     if as_json:
@@ -75,7 +77,6 @@ def fuzz(
     else:
         _print(found, files, document)
     if found.interrupted:
-        console.print(f"stopped; --from {first + found.seeds} goes on", highlight=False)
         raise typer.Exit(ExitCode.INTERRUPTED)
     if found.violations:
         raise typer.Exit(ExitCode.FAILED)
@@ -86,25 +87,22 @@ def _many(
     transports: tuple[str, ...],
     jobs: int,
     minutes: float | None,
-    count: int | None,
-    console: Console,
+    screen: Counting,
 ) -> Campaign:
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
-        TimeRemainingColumn(), console=console, disable=not console.is_terminal or console.quiet,
+    said = 0
+
+    def told(campaign: Campaign) -> None:
+        nonlocal said
+        for each in campaign.violations[said:]:
+            screen.say(f"seed {each.seed}, {each.transport}: {each.what}")
+        said = len(campaign.violations)
+        screen.add(f"{said} broken" if said else "")
+
+    return experiment_fuzz.campaign(
+        fuzz_pool.run(seeds, transports, jobs), transports, told=told,
+        until=lambda: end is not None and time.monotonic() >= end,
     )  # fmt: skip
-    with progress:
-        task = progress.add_task("fuzz", total=count)
-
-        def told(campaign: Campaign) -> None:
-            broken = len(campaign.violations)
-            progress.update(task, completed=campaign.seeds, description=f"fuzz, {broken} broken")
-
-        return experiment_fuzz.campaign(
-            fuzz_pool.run(seeds, transports, jobs), transports, told=told,
-            until=lambda: end is not None and time.monotonic() >= end,
-        )  # fmt: skip
 
 
 def _one_case(file: Path, transports: tuple[str, ...]) -> Campaign:
@@ -131,11 +129,10 @@ def _check_case(source: Source) -> None:
             raise source.error(("faults", number), what, hint=hint)
 
 
-def _kept(violation: Violation, folder: Path, shrinks: bool, console: Console) -> Path:
+def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -> Path:
     """The file of its case, made small if wanted."""
-    say: Callable[[str], None] = lambda text: console.print(text, highlight=False)  # noqa: E731
     tries = shrinks and violation.shrinks
-    small = experiment_fuzz.shrink(violation, say) if tries else violation
+    small = experiment_fuzz.shrink(violation, screen.say) if tries else violation
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"seed-{violation.seed}-{violation.transport}.yaml"
     file.write_text(

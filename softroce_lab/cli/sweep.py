@@ -4,22 +4,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from softroce_lab import units
+from softroce_lab.cli.counting import Counting
 from softroce_lab.cli.experiment_options import DryRun, print_ready
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, RunError, UserError
@@ -34,52 +25,19 @@ app = typer.Typer(add_completion=False)
 
 _MOST_LINES = 40  # of the table on the terminal
 _MOST_REASONS = 8
-_TOLD = 20  # times, where standard error is no terminal
 
 
-class Screen:
-    """Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
+class Screen(Counting):
+    """How a sweep goes."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._console = Console(stderr=True, quiet=quiet)
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=self._console, disable=quiet or not self._console.is_terminal,
-        )  # fmt: skip
-        self._task = self._progress.add_task("sweep", total=None)
-        self._runs = self._done = self._bad = 0
-        self._every = 1
+        super().__init__("sweep", "runs", quiet=quiet)
+        self._bad = 0
 
-    def __enter__(self) -> Screen:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def say(self, text: str) -> None:
-        """Something that the user should know."""
-        self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
-
-    def begin(self, runs: int) -> None:
-        """So many runs are to be done."""
-        self._runs, self._every = runs, math.ceil(runs / _TOLD) or 1
-        self._progress.update(self._task, total=max(runs, 1), completed=0 if runs else 1)
-
-    def done(self, task: Task, row: Row) -> None:
-        """One is over."""
-        self._done += 1
+    def done(self, _: Task, row: Row) -> None:
+        """A run is over."""
         self._bad += row["verdict"] != "passed"
-        bad = f", {self._bad} not passed" if self._bad else ""
-        self._progress.update(self._task, completed=self._done, description=f"sweep{bad}")
-        told = self._done % self._every == 0 or self._done == self._runs
-        if told and not self._console.is_terminal:
-            self.say(f"{self._done} of {self._runs} runs{bad}{self._left()}")
-
-    def _left(self) -> str:
-        remaining = self._progress.tasks[0].time_remaining
-        return f", about {units.format_duration(remaining * 1e9)} left" if remaining else ""
+        self.add(f"{self._bad} not passed" if self._bad else "")
 
 
 @app.command()

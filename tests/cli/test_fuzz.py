@@ -48,3 +48,10 @@ def test_a_case_of_several_seeds_runs_with_the_first(tmp_path):
     result = given(tmp_path, fuzz.text(case, "rc"))
     document = json.loads(result.stdout)
     assert (result.exit_code, document["seeds"], document["violations"]) == (0, 1, [])
+
+
+def test_progress_without_a_terminal_is_told_in_lines():
+    arguments = ["fuzz", "--seeds", "2", "--jobs", "1", "--transport", "rc"]
+    told = CliRunner().invoke(app, arguments)
+    assert "lab: 2 of 2 seeds" in told.stderr
+    assert CliRunner().invoke(app, [*arguments, "--quiet"]).stderr == ""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Progress of many runs or seeds on standard error: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from softroce_lab import units
+
+_TOLD = 20  # times, where standard error is no terminal
+_LEAST_S, _MOST_S = 1.0, 600.0  # between two times
+
+
+class Counting:
+    """How many of the `things` of a verb are done; lines are for each twentieth, or ten minutes."""
+
+    def __init__(self, verb: str, things: str, *, quiet: bool) -> None:
+        self._verb, self._things = verb, things
+        self._console = Console(stderr=True, quiet=quiet)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(things),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            console=self._console, disable=quiet or not self._console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task(verb, total=None)
+        self._total: int | None = None
+        self._done = 0
+        self._told_at_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def begin(self, total: int | None) -> None:
+        """So many are to be done; None: as many as there is time for."""
+        self._total = total
+        if total is not None:
+            self._progress.update(self._task, total=max(total, 1), completed=0 if total else 1)
+
+    def add(self, bad: str = "") -> None:
+        """One is over; `bad`: what went wrong until now, in words."""
+        self._done += 1
+        bad = f", {bad}" if bad else ""
+        self._progress.update(self._task, completed=self._done, description=self._verb + bad)
+        if not self._console.is_terminal and self._is_time():
+            self._told_at_s = time.monotonic()
+            of = "" if self._total is None else f" of {self._total}"
+            self.say(f"{self._done}{of} {self._things}{bad}{self._left()}")
+
+    def _is_time(self) -> bool:
+        since_s = time.monotonic() - self._told_at_s
+        if self._total is None or since_s >= _MOST_S:
+            return since_s >= _MOST_S
+        twentieth = self._done % math.ceil(self._total / _TOLD) == 0
+        return self._done == self._total or (twentieth and since_s >= _LEAST_S)
+
+    def _left(self) -> str:
+        remaining = self._progress.tasks[0].time_remaining
+        return f", about {units.format_duration(remaining * 1e9)} left" if remaining else ""
