@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import select
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from softroce_lab.experiment import hosts
 from softroce_lab.experiment.hosts import HostHandle
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.settings import TransferSettings
-from softroce_lab.experiment.workload_run import PACKETS, RESENT, SPURIOUS
+from softroce_lab.experiment.workload_run import RESENT, SPURIOUS, data_packets, total
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.drops import EFFECT_DROP, Drops
@@ -105,11 +105,11 @@ class TransferRun(Observed):
             "goodput_bps": int(self.sent["bytes"] * 8e9 / span_ns),
             "fct_p50_ns": int(np.percentile(times, 50, method="higher")),
             "fct_p99_ns": int(np.percentile(times, 99, method="higher")),
-            "packets_sent": _sum(counters, PACKETS),
+            "packets_sent": data_packets(counters),
             "injected_drops": self.injected_drops,
             "emulator_drops": self.emulator_drops,
-            "resent": _sum(counters, RESENT),
-            "spurious_resent": _sum(self.received["counters"], SPURIOUS),
+            "resent": total(counters, RESENT),
+            "spurious_resent": total(self.received["counters"], SPURIOUS),
             "fidelity": self.fidelity.document(),
         }
 
@@ -117,10 +117,6 @@ class TransferRun(Observed):
         """(message, packet index) of the data packets lost when they were sent first."""
         first = self.drops[(self.drops["kind"] == 0) & (self.drops["attempt"] == 0)]
         return set(zip(first["message"].tolist(), first["index"].tolist(), strict=True))
-
-
-def _sum(counters: Mapping[str, int], names: Iterable[str]) -> int:
-    return sum(counters.get(name, 0) for name in names)
 
 
 def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) -> TransferRun:

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from softroce_lab.check import opcodes
 from softroce_lab.dissect import parse
 from softroce_lab.errors import RunError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.recovery import registry
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.topology import yaml_source
@@ -181,3 +183,25 @@ def test_a_full_disk_is_said():
     experiment = of()
     with pytest.raises(RunError, match="cannot write /dev/full: No space left on device"):
         virtual.run(experiment, experiment.transports[0], 1, lambda _done: None, wanted)
+
+
+@pytest.mark.parametrize(
+    "transport", [*registry.transports(), "{name: csa_ud, framing: uc_immediate}"]
+)
+def test_packets_of_the_summary_are_those_of_the_capture(tmp_path, transport):
+    """Data and control, of a run that loses packets and marks others: each is one or the other."""
+    slow = "topology.links.1.rate=1Gbit limit 20 ecn 3"
+    experiment = of(f"transports=[{transport}]", slow)
+    path = tmp_path / "trace.pcapng"
+    uplinks = Wanted(("h1->s1", "h2->s2"), 0, path)
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _done: None, uplinks)
+    packets = capture_file.read(path).packets
+    striped = (packets["has"] & Has.LAB != 0) & (packets["lab_kind"] == 0)
+    requests = np.isin(packets["opcode"] >> 5, (opcodes.RC, opcodes.UC))
+    data = striped | requests & ~opcodes.IS_RESPONSE[packets["opcode"]]
+    row = run.summary()
+    assert row["injected_drops"] > 0
+    assert row["resent"] > 0
+    assert (row["packets_sent"], row["control_packets"]) == (data.sum(), (~data).sum())
+    assert row["packets_sent"] > PACKETS
+    assert row["control_packets"] > 0
