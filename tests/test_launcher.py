@@ -286,10 +286,14 @@ def test_not_root_without_a_compiler_says_how_to_go_on():
 
 
 @needs_root
-def test_not_root_in_a_checkout_that_is_not_ones_own_says_how_to_go_on():
+@pytest.mark.parametrize("begun", [False, True])
+def test_not_root_in_a_checkout_that_is_not_ones_own_says_how_to_go_on(begun):
     with miniature() as top:
+        if begun:
+            (top / ".lab-prepared").mkdir()
         result = start(top, "demo", user=NOBODY)
         assert result.returncode == 3
+        assert result.stderr.startswith(f"lab: you may not write to {top}.\n")
         assert "sudo ./lab demo" in result.stderr
 
 
