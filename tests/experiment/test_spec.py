@@ -176,14 +176,6 @@ def test_there_are_enough_of_them():
     assert {file.suffix for file in paths.WORKLOADS.rglob("*") if file.is_file()} == {".yaml"}
 
 
-def test_the_examples_of_the_reference_work():
-    reference = (paths.PROJECT_ROOT / "docs" / "experiments.md").read_text()
-    examples = re.findall(r"```yaml\n(.*?)```", reference, re.DOTALL)
-    assert len(examples) >= 2
-    for example in examples:
-        of(example)
-
-
 def test_editors_are_told_all_keys():
     assert set(json_schema()["properties"]) == set(ExperimentFile.written_keys())
 

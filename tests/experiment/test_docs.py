@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""docs/experiments.md and docs/sweeps.md: what they show as examples can be run."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab import paths
+from softroce_lab.cli.app import app
+from softroce_lab.experiment import sweep_spec
+
+
+def examples(name, language):
+    text = (paths.PROJECT_ROOT / "docs" / name).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+EXPERIMENTS = examples("experiments.md", "yaml")
+(SWEEP,) = examples("sweeps.md", "yaml")
+(PROGRAM,) = examples("sweeps.md", "python")
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def lab(*arguments):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    return lab
+
+
+def test_there_are_examples():
+    assert len(EXPERIMENTS) >= 2
+
+
+@pytest.mark.parametrize("example", EXPERIMENTS)
+def test_an_experiment_can_be_run(lab, tmp_path, example):
+    (tmp_path / "mine.yaml").write_text(example)
+    assert " messages\n  over " in lab("run", "mine.yaml", "--dry-run")
+
+
+def test_the_sweep_can_be_run(lab, tmp_path):
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    assert "runs\n" in lab("sweep", "mine.yaml", "--dry-run")
+    sweep = sweep_spec.load("mine.yaml")
+    digests = {each.recipe.digest for each in sweep.combinations}  # no two of them are the same
+    assert len(digests) == len(sweep.combinations) > 1
+
+
+def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    lab("sweep", "mine", "-q", "-j1", "--only", "workload.bytes=64KiB", "--only", "depth=1")
+    exec(compile(PROGRAM, "docs/sweeps.md", "exec"), {})  # noqa: S102 - our own words
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {(transport, loss): float(goodput) for transport, loss, _, goodput in rows}
+    assert set(found) == {(name, loss) for name in ("csa_ud", "rc") for loss in ("none", "cores")}
+    assert found["csa_ud", "none"] > found["csa_ud", "cores"]
