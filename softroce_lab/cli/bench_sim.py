@@ -14,6 +14,7 @@ from softroce_lab.cli.experiment_options import Transports
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import bench_sim
+from softroce_lab.recovery import registry
 
 
 def sim(
@@ -36,6 +37,8 @@ def sim(
         if size not in bench_sim.SHAPES:
             known = ", ".join(map(str, bench_sim.SHAPES))
             raise UserError(f"no fabric of {size} hosts", hint=f"known: {known}")
+    for name in transport or ():
+        registry.check(name)
     say = (lambda _: None) if quiet else (lambda text: print(f"lab: {text}", file=sys.stderr))
     found = bench_sim.run(sizes, transport or bench_sim.TRANSPORTS, rounds, say)
     if as_json:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab bench sim`: what it counts, and what it makes of its samples."""
 
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
 from softroce_lab.experiment import bench_sim
 from softroce_lab.experiment.bench_sim import Case, Moved
 
@@ -31,3 +35,16 @@ def test_the_document_has_medians_by_hosts_and_transport():
     assert first["hops_per_cpu_second"] == {"median": 2000, "low": 1000, "high": 4000}
     assert first["over_htsim"] == 2000 / bench_sim.HTSIM[128]
     assert second["over_htsim"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--transport", "rc", "--transport", "tcp"), "unknown transport 'tcp'"),
+        (("--hosts", "7"), "no fabric of 7 hosts"),
+    ],
+)
+def test_what_there_is_not_is_refused_before_it_starts(arguments, complaint):
+    result = CliRunner().invoke(app, ["bench", "sim", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"lab: {complaint}\n  hint: known")
