@@ -41,7 +41,16 @@ class Rig:
     """Messages of one transport over a plan's fabric; packets carry no bytes."""
 
     def __init__(
-        self, plan, transport, base_rtt_ns, *, path_mtu=4096, window=1024, rc=None, rnic=IDEAL
+        self,
+        plan,
+        transport,
+        base_rtt_ns,
+        *,
+        path_mtu=4096,
+        window=1024,
+        timing=None,
+        rc=None,
+        rnic=IDEAL,
     ):
         engine = EngineTiming.for_rtt(base_rtt_ns)
         host = HostModel(
@@ -59,7 +68,7 @@ class Rig:
             index: open_messenger(
                 transport,
                 endpoint,
-                timing=Timing.for_rtt(base_rtt_ns),
+                timing=timing or Timing.for_rtt(base_rtt_ns),
                 rc=rc or RcSettings.for_rtt(base_rtt_ns),
                 next_hop_mac=self.fabric.next_hop_mac(index),
             )

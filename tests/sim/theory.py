@@ -38,9 +38,10 @@ def striped_frames(length, path_mtu):
     ]
 
 
-def uc_immediate_frame(path_mtu):
-    """A full packet of the framing uc_immediate: a WRITE with immediate, each with its RETH."""
-    return ETHERNET_IPV4_UDP_BTH_ICRC + RETH + IMMEDIATE + path_mtu
+def uc_immediate_frames(length, path_mtu):
+    """The same of the framing uc_immediate: WRITEs with immediate, each with its RETH."""
+    headers = ETHERNET_IPV4_UDP_BTH_ICRC + RETH + IMMEDIATE
+    return [headers + padded(n) for n in payloads(length, path_mtu)]
 
 
 def through_link(arrivals_ps, frames, rate_bps, delay_ps):
@@ -88,24 +89,47 @@ def go_back_n_slots(packets, loss, wasted, timeout):
     return packets * (1 + first + again)
 
 
-def selective_repeat_sent(packets, loss):
-    """Mean packets sent until each has arrived, if exactly the lost ones are sent again: the
-    efficiency is 1 - loss (Lin, Costello and Miller, as above)."""
-    return packets / (1 - loss)
+def selective_repeat_resent(packets, loss):
+    """Mean and standard deviation of how often packets are sent again until each has arrived, if
+    exactly the lost ones are: a packet is sent a geometric number of times, of mean 1/(1-p) and
+    variance p/(1-p)^2. The efficiency is 1 - p (Lin, Costello and Miller, as above)."""
+    return packets * loss / (1 - loss), math.sqrt(packets * loss) / (1 - loss)
 
 
-def largest_mean(times, step, loss):
-    """E[max over i of times[i] + (Y_i - 1) * step], Y_i geometric: tries until one succeeds."""
-    most = math.ceil(math.log(1e-12 / len(times)) / math.log(loss)) + 1
+def chunk_arrived(tries, loss, packets):
+    """The probability that a chunk of so many packets, all of which are sent each time, is there
+    after so many tries. What arrived with one try is kept, so that each packet needs one of them:
+    (1 - p^tries)^packets. The first try, and chunks of one packet, are as in SDR-RDMA's model,
+    where a chunk has to arrive whole, with P = 1 - (1-p)^packets, and tries are geometric
+    (arXiv 2505.05366); the rest is this project's."""
+    return (1 - loss ** np.maximum(tries, 0.0)) ** packets
+
+
+def chunk_tries(loss, packets):
+    """Mean and variance of how often a chunk is sent: sums of P(Y > t) and of (2t + 1) P(Y > t)."""
+    tries = np.arange(_most_tries(loss, packets))
+    missed = 1 - chunk_arrived(tries, loss, packets)
+    mean = float(missed.sum())
+    return mean, float(((2 * tries + 1) * missed).sum()) - mean**2
+
+
+def _most_tries(loss, packets):
+    """After which so many packets are all there, but for one case in 10^12."""
+    return math.ceil(math.log(1e-12 / packets) / math.log(loss)) + 1
+
+
+def largest_mean(times, step, loss, packets=1):
+    """E[max over i of times[i] + (Y_i - 1) * step], Y_i how often a chunk i is sent."""
+    most = _most_tries(loss, len(times) * packets)
     moments = np.unique(np.add.outer(np.asarray(times, float), step * np.arange(most)).ravel())
     tries = np.floor((moments[:, None] - np.asarray(times, float)[None, :]) / step + 1e-9) + 1
-    below = np.prod(np.where(tries > 0, 1 - loss ** np.maximum(tries, 0), 0), axis=1)
+    below = np.prod(chunk_arrived(tries, loss, packets), axis=1)
     return float(moments[0] + np.sum(np.diff(moments) * (1 - below[:-1])))
 
 
-def sdr_selective_repeat(chunks, chunk_loss, injection, rto, rtt):
-    """Mean completion time of a message with a timer per chunk, by the model of SDR-RDMA:
-    X_i = i T_inj + (RTO + T_inj)(Y_i - 1), T = max X_i + RTT (arXiv 2505.05366, its model of
-    selective repeat)."""
+def sdr_selective_repeat(chunks, loss, injection, rto, rtt, packets=1):
+    """Mean completion time of a message with a timer per chunk of so many packets, by the model of
+    SDR-RDMA: X_i = i T_inj + (RTO + T_inj)(Y_i - 1), T = max X_i + RTT (arXiv 2505.05366, its
+    model of selective repeat), with Y_i as `chunk_arrived` has it."""
     times = [injection * (i + 1) for i in range(chunks)]
-    return largest_mean(times, rto + injection, chunk_loss) + rtt
+    return largest_mean(times, rto + injection, loss, packets) + rtt
