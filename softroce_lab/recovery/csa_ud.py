@@ -348,7 +348,7 @@ class CsaUd(DatagramPolicy):
         action = Resend(send.handle, lost, look.urgent)
         return [
             *self._blame_paths(work, state.paths[lost]),
-            *self.resend(work, send, action, int(state.attempts[lost].max())),
+            *self.resend(work, send, action, int(state.attempts[lost].max()), now_ns),
         ]
 
     @staticmethod

@@ -235,7 +235,7 @@ class DatagramPolicy(Policy):
             work.alive_at_ns = None
             return
         timing = self.timing
-        heard_ns = max(self.view.peer_state(work.index).heard_ns, work.began_ns)
+        heard_ns = self._heard_ns(work)
         if heard_ns > work.questioned_ns:
             work.fruitless = 0
         if work.fruitless >= timing.fruitless_rounds:
@@ -250,6 +250,10 @@ class DatagramPolicy(Policy):
         work.fruitless += 1
         work.questioned_ns = now_ns
         yield self._probe(work.index, ())
+
+    def _heard_ns(self, work: PeerWork) -> int:
+        """When the last sign of life came, or the work with this peer began."""
+        return max(self.view.peer_state(work.index).heard_ns, work.began_ns)
 
     def _give_up(self, work: PeerWork) -> Iterator[Action]:
         """The peer is dead, or deaf, or dumb: in the last case it learns here what became of it."""
@@ -408,10 +412,17 @@ class DatagramPolicy(Policy):
         yield from self.fail_send(work, send, status)
 
     def resend(
-        self, work: PeerWork, send: Sending, action: Resend, attempts_most: int
+        self, work: PeerWork, send: Sending, action: Resend, attempts_most: int, now_ns: int
     ) -> Iterator[Action]:
-        """Resend, unless a packet was sent as often as may be: then fail at both ends."""
+        """Resend, unless a packet was sent as often as may be: then fail at both ends.
+
+        Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
+        questions decide: the second half of the attempts is kept until it is heard again.
+        """
         if attempts_most >= self.timing.most_attempts:
             yield from self.give_up_send(work, send, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+            return
+        silent_ns = now_ns - self._heard_ns(work)
+        if 2 * attempts_most >= self.timing.most_attempts and silent_ns > 2 * self.timing.t_max_ns:
             return
         yield action

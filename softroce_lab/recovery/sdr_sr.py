@@ -89,7 +89,7 @@ class SdrSr(TellingPolicy):
         waiting = sent_ns[missing & ~due]
         yield LookAt(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
         if due.any() and not state.resend_pending:
-            yield from self._repeat(work, send, state, due)
+            yield from self._repeat(work, send, state, due, now_ns)
 
     def _outstanding(
         self, send: Sending, state: SendState
@@ -101,15 +101,16 @@ class SdrSr(TellingPolicy):
         return sent if known is None else sent & known, np.maximum.reduceat(state.sent_ns, starts)
 
     def _repeat(
-        self, work: PeerWork, send: Sending, state: SendState, chunks: npt.NDArray[np.bool_]
-    ) -> Iterator[Action]:
+        self, work: PeerWork, send: Sending, state: SendState, chunks: npt.NDArray[np.bool_],
+        now_ns: int,
+    ) -> Iterator[Action]:  # fmt: skip
         packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
         attempts = int(state.attempts[packets].max())
         # A queue shorter than a chunk drops the end of it each time: begin elsewhere each time.
         packets = np.roll(packets, -(attempts - 1) * (5 * len(packets) // 8))
         action = Resend(send.handle, packets.astype(np.uint32))
         send.barren += attempts > 1  # many chunks lost once, each with its timer, bring something
-        yield from self.resend(work, send, action, attempts)
+        yield from self.resend(work, send, action, attempts, now_ns)
 
     def learn(self, send: Sending, message: Bitmap | Chunks) -> bool:  # noqa: D102
         if not isinstance(message, Chunks) or message.packets != self.chunk_packets:
@@ -145,4 +146,4 @@ class SdrSrNack(SdrSr):
         missing[int(np.flatnonzero(~known)[-1]) :] = False
         lost = missing & (sent_ns <= now_ns - srtt)
         if lost.any():
-            yield from self._repeat(work, send, state, lost)
+            yield from self._repeat(work, send, state, lost, now_ns)

@@ -68,7 +68,7 @@ class UdRto(TellingPolicy):
         send.barren += 1
         missing = self._believed_missing(send)
         action = Resend(send.handle, missing)
-        yield from self.resend(work, send, action, int(state.attempts[missing].max()))
+        yield from self.resend(work, send, action, int(state.attempts[missing].max()), now_ns)
 
     @staticmethod
     def _believed_missing(send: Sending) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:

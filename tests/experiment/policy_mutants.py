@@ -109,9 +109,9 @@ def the_living_are_given_up(original):
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
-    def resend(self, work, send, action, attempts_most):
+    def resend(self, work, send, action, attempts_most, now_ns):
         most = self.timing.most_attempts if attempts_most >= 2 else attempts_most
-        return original(self, work, send, action, most)
+        return original(self, work, send, action, most, now_ns)
 
     return resend
 
