@@ -5,8 +5,11 @@ How many contexts an RNIC keeps is not published. 512 to 10000 of them and 500 n
 about a PCIe round trip, are inferred from published measurements, in which the throughput of RNICs
 of ConnectX's class halves by about 5000 active reliable connections. Here a miss holds up the
 packets behind it; how many fetches a real RNIC overlaps is not published either.
-Host latency: 0.5 us, as simulators of data-centre transports have it. Packets a second: 215
-million, what ConnectX-6's user manual says of messages.
+Host latency: 0.5 us, as simulators of data-centre transports have it. PCIe latency: of the 1000 ns
+or so that a small packet takes out of a host through a NIC and back in, PCIe has about 900
+(Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018, section
+2); that half of it is each way's is inferred. Packets a second: 215 million, what ConnectX-6's user
+manual says of messages.
 """
 
 from __future__ import annotations
@@ -48,12 +51,13 @@ class RnicModel:
 
 
 HOST_LATENCY_NS = 500
+PCIE_LATENCY_NS = 450
 MISS_NS = 500
 PACKETS_PER_SECOND = 215_000_000
 
 
 def _lru(contexts: int) -> RnicModel:
-    return RnicModel(contexts, MISS_NS, HOST_LATENCY_NS, 0, PACKETS_PER_SECOND)
+    return RnicModel(contexts, MISS_NS, HOST_LATENCY_NS, PCIE_LATENCY_NS, PACKETS_PER_SECOND)
 
 
 IDEAL = "ideal"

@@ -9,7 +9,10 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.sim.presets import RNICS, RnicModel, rnic
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel, rnic
+from softroce_lab.topology import yaml_source
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
 
@@ -108,6 +111,26 @@ def test_a_full_mesh_beyond_the_cache_halves_the_rate():
     assert 1.5 < times[5000] < 2
 
 
+@pytest.mark.parametrize("name", RNICS)
+def test_all_but_the_ideal_one_have_all_latencies_and_a_rate(name):
+    model = rnic(name)
+    limits = [model.host_latency_ns, model.pcie_latency_ns, model.packets_per_second]
+    assert all(limits) if name != IDEAL else not any(limits)
+
+
+def test_a_runs_base_round_trip_has_the_latencies_of_both_hosts():
+    text = "name: x\ntopology: {generator: {kind: star, hosts: 2, access: {delay: 5us}}}\n"
+    text += "transports: [csa_ud]\nworkload: {kind: point-to-point, bytes: 1KiB}\n"
+    rtts_ns = {}
+    for name in RNICS:
+        experiment = spec.of(yaml_source.parse(f"{text}rnic: {name}\n", "x.yaml"))
+        made = VirtualRun(experiment, experiment.transports[0], 1, lambda _: None)
+        rtts_ns[name] = made.empty.rtt_ns
+    assert rtts_ns[IDEAL] == 20_000
+    assert rtts_ns["all-contexts"] == 20_000 + 4 * (500 + 450)
+    assert all(rtts_ns[name] == 20_000 + rnic(name).round_trip_ns for name in RNICS)
+
+
 def test_presets_are_known_by_name():
     assert rnic("ideal") == RnicModel()
     assert [rnic(name).cached_contexts for name in RNICS if "lru" in name] == [
@@ -135,7 +158,8 @@ def test_a_message_pays_its_hosts_latency_once_at_each_end(transport):
     frames = theory.rc_frames if transport == "rc" else theory.striped_frames
     processing_ps = 2 * (10**12 // model.packets_per_second)  # of the first out and the last in
     expected_ps = theory.unloaded_ps(frames(100_000, 4096), [LINK] * 2) + processing_ps
-    assert rig.received[key].completed_ns == expected_ps // 1000 + 2 * model.host_latency_ns
+    each_ns = model.host_latency_ns + model.pcie_latency_ns
+    assert rig.received[key].completed_ns == expected_ps // 1000 + 2 * each_ns
 
 
 def test_a_slow_rnic_sets_the_pace():
