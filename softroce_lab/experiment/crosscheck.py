@@ -8,11 +8,10 @@ come to. Margins are this project's.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import EnvironmentLackError
-from softroce_lab.experiment import agreement, base_rtt
+from softroce_lab.experiment import agreement, base_rtt, workload_record
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.agreement import Agreement, Distance, Verdict
 from softroce_lab.experiment.run import Reporter, XdpMode
@@ -231,7 +230,10 @@ def run(
         directory.path,
         paths,
         compared(pairs),
-        [_about(virtual, transport, pairs[transport.label]) for transport in virtual.transports],
+        [
+            _about(virtual, transport, pairs[transport.label], _same_losses(outcomes.values(), transport))
+            for transport in virtual.transports
+        ],
     )
     directory.manifest(state="done", **found.document())
     return found
@@ -292,28 +294,36 @@ def compared(pairs: dict[str, list[Pair]]) -> list[Comparison]:
     ]
 
 
-def _about(experiment: Experiment, transport: Transport, pairs: Sequence[Pair]) -> About:
+def _about(
+    experiment: Experiment, transport: Transport, pairs: Sequence[Pair], same_losses: bool | None
+) -> About:
     generator = np.random.Generator(np.random.PCG64(_GENERATOR_SEED))
     times = [(_completion_times(pair.virtual), _completion_times(pair.real)) for pair in pairs]
-    same = all(_first_losses(pair.virtual) == _first_losses(pair.real) for pair in pairs)
     return About(
         transport.label,
         agreement.distance(times, generator),
-        same if transport.shows_messages else None,
+        same_losses,
         sum(_faithful(pair.real) for pair in pairs),
         len(pairs),
         tuple(_causes(experiment, pairs)),
     )
 
 
-def _first_losses(run: WorkloadRun) -> collections.Counter[tuple[int, int]]:
-    """(message, packet index) of the data packets that rules took when they were sent first."""
-    events = run.events
-    lost = (events["event"] == "drop") & (events["packet_kind"] == "data")
-    first = lost & (events["attempt"] == 0)
-    return collections.Counter(
-        zip(events["message"][first].tolist(), events["index"][first].tolist(), strict=True)
-    )
+def _same_losses(
+    outcomes: Iterable[experiment_run.Outcome], transport: Transport
+) -> bool | None:
+    """Whether both clocks lost the same data packets first, with each seed; None: none tells."""
+    if not transport.shows_messages:
+        return None
+    lost = [
+        {
+            run.seed: workload_record.first_losses(outcome.directory, run)
+            for run in outcome.runs
+            if run.transport == transport.label
+        }
+        for outcome in outcomes
+    ]
+    return lost[0] == lost[1]
 
 
 def _faithful(run: WorkloadRun) -> bool:

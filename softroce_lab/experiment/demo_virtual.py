@@ -21,6 +21,7 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.workload_record import first_losses
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.topology import yaml_source
 from softroce_lab.topology.plan import Plan
@@ -76,12 +77,15 @@ class Outcome(DemoOutcome):
 
     @property
     def lost_any_first(self) -> bool:  # noqa: D102
-        return any(map(_first_attempts_lost, self.telling))
+        return any(self._lost())
 
     @property
     def same_fates(self) -> bool | None:  # noqa: D102
-        lost = list(map(_first_attempts_lost, self.telling))
+        lost = self._lost()
         return all(each == lost[0] for each in lost) if lost else None
+
+    def _lost(self) -> list[set[tuple[int, int]]]:
+        return [set(first_losses(self.directory, run)) for run in self.telling]
 
     @property
     def idle_rules(self) -> list[str]:
@@ -170,11 +174,3 @@ def _document(job: Job) -> dict[str, Any]:
         "payload": "verify",
         "deadline": _DEADLINE,
     }
-
-
-def _first_attempts_lost(run: WorkloadRun) -> set[tuple[int, int]]:
-    """(message, packet index) of the data packets lost when they were sent first."""
-    events = run.events
-    lost = (events["event"] == "drop") & (events["packet_kind"] == "data")
-    first = lost & (events["attempt"] == 0)
-    return set(zip(events["message"][first].tolist(), events["index"][first].tolist(), strict=True))

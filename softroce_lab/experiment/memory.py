@@ -7,17 +7,19 @@ from pathlib import Path
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import expected_events
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.recovery import registry
 
-_BASE_BYTES = 100 << 20  # the interpreter with all that is imported
+_BASE_BYTES = 120 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
 _NODE_BYTES = 64 << 10  # of a simulated host or switch, with its ports and routes
 _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host that knows another; True: striped
+_EVENT_BYTES = 200  # of a packet that a rule hit: its record, in a list that grows, and its columns
 _HOST_PROCESS_BYTES = 120 << 20  # of the real clock: a process, its socket's memory
 _MOST_SHARE = 0.9
 
-# What is kept of each run until all are written: rows, and dictionaries of figures.
+# What is kept of each run until all are written: rows of messages, and dictionaries of figures.
 _KEPT_MESSAGE_BYTES = 200
 _KEPT_LINK_BYTES = 2000
 _KEPT_HOST_BYTES = 4000
@@ -34,7 +36,8 @@ def needed_bytes(experiment: Experiment) -> int:
     striped = any(transport.name != registry.RC for transport in experiment.transports)
     peers = 2 * min(work.message_count, work.hosts * (work.hosts - 1) // 2) * _PEER_BYTES[striped]
     held = 3 * buffers if experiment.payload == "verify" else 0  # before, now, and what must be
-    return needed + peers + len(plan.nodes) * _NODE_BYTES + held
+    events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written
+    return needed + peers + len(plan.nodes) * _NODE_BYTES + held + events
 
 
 def _kept_bytes(experiment: Experiment) -> int:
@@ -66,5 +69,5 @@ def check_fits(experiment: Experiment) -> None:
     needed, available = needed_bytes(experiment), available_bytes()
     if needed > _MOST_SHARE * available:
         need, have = units.format_bytes(needed), units.format_bytes(available)
-        hint = "fewer hosts or seeds, fewer or larger messages, or payload: none"
+        hint = "fewer hosts or seeds, fewer or larger messages, less loss, or payload: none"
         raise UserError(f"the run would need {need} of memory, {have} are free", hint=hint)

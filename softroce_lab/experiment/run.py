@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import resource
 import urllib.parse
@@ -23,7 +24,7 @@ from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, Columns, RunDirectory, environment
 
 Progress: TypeAlias = Callable[[int], None]  # messages delivered so far
 OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
@@ -46,7 +47,7 @@ class Outcome:
 
     experiment: Experiment
     directory: Path
-    runs: list[WorkloadRun]
+    runs: list[WorkloadRun]  # their events are in the directory alone
 
     @property
     def passed(self) -> bool:
@@ -79,10 +80,7 @@ def run(
     What is captured lies in the run directory, a file a run. A run that ends badly is a verdict,
     not an exception.
     """
-    if experiment.clock == "real":
-        refuse_what_is_simulated(experiment)
-    capture.links(experiment.plan(experiment.seeds[0]), _hosts(experiment, experiment.seeds[0]))
-    memory.check_fits(experiment)
+    check(experiment, capture)
     if experiment.clock == "real" and os.geteuid() != 0:
         hint = "run it as root, or with sudo; --clock virtual needs neither"
         raise EnvironmentLackError("the rights of root", hint=hint)
@@ -94,8 +92,9 @@ def run(
         reporter.say(f"no link has a rate or a delay: all are taken to have {links}")
     runs: list[WorkloadRun] = []
     try:
-        for done in _all_runs(experiment, reporter, _Clock(directory.path, mode, capture)):
-            runs.append(done)
+        with directory.growing_table("events") as add:
+            done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture))
+            runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
         _write(directory, runs, about)
     except BaseException as error:
         state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
@@ -109,6 +108,21 @@ def run(
     outcome = Outcome(experiment, directory.path, runs)
     directory.manifest(state="done", verdict="passed" if outcome.passed else "failed")
     return outcome
+
+
+def check(experiment: Experiment, capture: Wanted = NOTHING) -> None:
+    """UserError for what the clock or this machine cannot do, before anything is done."""
+    if experiment.clock == "real":
+        refuse_what_is_simulated(experiment)
+    capture.links(experiment.plan(experiment.seeds[0]), _hosts(experiment, experiment.seeds[0]))
+    memory.check_fits(experiment)
+
+
+def _without_events(add: Callable[[Columns], None], run: WorkloadRun) -> WorkloadRun:
+    """The run, its events written: there may be millions, and no other run needs them."""
+    for part in workload_record.events(run):
+        add(part)
+    return dataclasses.replace(run, events={})
 
 
 def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:
@@ -155,16 +169,29 @@ def _all_runs(experiment: Experiment, reporter: Reporter, clock: _Clock) -> Iter
         total = experiment.workload(seed).message_count
         with _runner(experiment, seed, reporter, clock) as one_run:
             for transport in experiment.transports:
-                progress = reporter.run(_title(experiment, transport, seed), total)
-                before = _cpu_s()
                 wanted = clock.wanted(experiment, transport, seed)
-                found = one_run(experiment, transport, seed, progress, wanted)
-                cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
-                progress(total)
-                if capture := found.facts.get("capture"):
-                    reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
-                facts = {"protocol": transport.name, "framing": transport.frames, **found.facts}
-                yield dataclasses.replace(found, cost=cost, facts=facts)
+                yield _told(one_run, experiment, transport, seed, wanted, reporter, total)
+
+
+def _told(
+    one_run: OneRun,
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    wanted: Wanted,
+    reporter: Reporter,
+    total: int,
+) -> WorkloadRun:
+    """A run, while the reporter hears of it; with what it cost, and the transport behind it."""
+    progress = reporter.run(_title(experiment, transport, seed), total)
+    before = _cpu_s()
+    found = one_run(experiment, transport, seed, progress, wanted)
+    cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
+    progress(total)
+    if capture := found.facts.get("capture"):
+        reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
+    facts = {"protocol": transport.name, "framing": transport.frames, **found.facts}
+    return dataclasses.replace(found, cost=cost, facts=facts)
 
 
 def _title(experiment: Experiment, transport: Transport, seed: int) -> str:

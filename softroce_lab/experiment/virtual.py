@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
@@ -34,6 +35,10 @@ Progress = Callable[[int], None]
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _TOLD_EVERY = 256  # completions
+
+# By their numbers in a record.
+_WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
+_KINDS = np.array(["data", "control", "report", "other"], dtype=object)
 
 
 def run(
@@ -305,21 +310,28 @@ class VirtualRun:
             }
 
     def _events(self) -> dict[str, Any]:
-        """What faults did to packets, as columns; a word that is told often is held once."""
+        """What faults did to packets, as columns.
+
+        There may be millions: numbers stay where they are, in the records, and of a word every row
+        has a reference.
+        """
         found = self.fabric.injections()
-        effects = [EFFECTS[effect & ~EFFECT_DOWN] for effect in found["effect"].tolist()]
-        rules = {fault.rule_id: fault.rule for fault in self.plan.faults}
-        names = np.array(list(self.fabric.link_names.values()), dtype=object)
-        kinds = np.array(["data", "control", "report", "other"], dtype=object)
+        links = np.array(list(self.fabric.link_names.values()), dtype=object)
         return {
-            "time_ns": found["time_ns"].astype(np.int64),
-            "source": np.full(len(found), "injector", dtype=object),
-            "event": np.array(effects, dtype=object),
-            "link": names[found["directed_link"]],
-            "rule": np.array([rules.get(n, "") for n in found["rule_id"].tolist()], dtype=object),
-            "packet_kind": kinds[np.minimum(found["kind"], 3)],
+            "time_ns": found["time_ns"].view(np.int64),
+            "source": np.broadcast_to(np.array("injector", dtype=object), len(found)),
+            "event": _WORDS[found["effect"] & ~np.uint32(EFFECT_DOWN)],
+            "link": links[found["directed_link"]],
+            "rule": self._rules(found["rule_id"]),
+            "packet_kind": _KINDS[np.minimum(found["kind"], len(_KINDS) - 1)],
             **{
                 name: found[name] for name in ("message", "index", "attempt", "sport", "psn", "qpn")
             },
-            "packets": np.ones(len(found), dtype=np.uint32),
+            "packets": np.broadcast_to(np.uint32(1), len(found)),
         }
+
+    def _rules(self, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+        """Their names."""
+        rules = {fault.rule_id: fault.rule for fault in self.plan.faults}
+        met, rows = np.unique(numbers, return_inverse=True)
+        return np.array([rules.get(number, "") for number in met.tolist()], dtype=object)[rows]

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,13 +37,14 @@ EVENT_COLUMNS: dict[str, npt.DTypeLike] = {
 
 Columns = dict[str, npt.NDArray[Any]]
 
+_PART = 1 << 14  # rows: more take more memory, and no less time
+
 
 def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
-    """Tables, links and counters of all runs."""
+    """Messages, links and counters of all runs; `events` makes the other table."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
     directory.table("messages", _joined([_messages(run) for run in runs]))
-    directory.table("events", _joined([_events(run) for run in runs]))
 
 
 def _counters(run: WorkloadRun) -> dict[str, Any]:
@@ -67,14 +70,36 @@ def _messages(run: WorkloadRun) -> Columns:
     return columns | {end: names[found[end]] for end in ("source", "destination")}
 
 
-def _events(run: WorkloadRun) -> Columns:
-    """In the order of time; what happened at one moment stays in the order it was told in."""
+def events(run: WorkloadRun) -> Iterator[Columns]:
+    """The rows of events.parquet, a part of them at a time: there may be millions.
+
+    In the order of time; what happened at one moment stays in the order it was told in.
+    """
     times = run.events.get("time_ns", np.zeros(0, dtype=np.int64))
     order = np.argsort(times, kind="stable")
-    columns = _of(run, len(times))
-    for name, dtype in EVENT_COLUMNS.items():
-        given = run.events.get(name)
-        if given is None:
-            given = np.zeros(len(times), dtype="U1" if dtype is np.str_ else dtype)
-        columns[name] = np.asarray(given)[order]
-    return columns
+    for begin in range(0, max(len(order), 1), _PART):
+        rows = order[begin : begin + _PART]
+        columns = _of(run, len(rows))
+        for name, dtype in EVENT_COLUMNS.items():
+            given = run.events.get(name)
+            if given is None:
+                columns[name] = np.zeros(len(rows), dtype="U1" if dtype is np.str_ else dtype)
+            else:
+                columns[name] = np.asarray(given)[rows]
+        yield columns
+
+
+def first_losses(directory: Path, run: WorkloadRun) -> collections.Counter[tuple[int, int]]:
+    """(message, packet index) of the data packets that rules took when they were sent first."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped] # late: a third of a second
+
+    asked = {
+        "transport": run.transport, "seed": run.seed, "event": "drop", "packet_kind": "data",
+        "attempt": 0,
+    }  # fmt: skip
+    table = pq.read_table(
+        directory / "events.parquet",
+        columns=["message", "index"],
+        filters=[(name, "=", value) for name, value in asked.items()],
+    )
+    return collections.Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -19,9 +19,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from softroce_lab.errors import RunError
 
 SCHEMA_VERSION = 1
 LATEST = "latest"
+
+Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
 
 
 class RunDirectory:
@@ -61,17 +63,38 @@ class RunDirectory:
         document = {"schema_version": SCHEMA_VERSION, "runs": counters}
         self._write("stats.json", json.dumps(document, indent=1) + "\n")
 
-    def table(self, name: str, columns: Mapping[str, Any]) -> None:
+    def table(self, name: str, columns: Columns) -> None:
         """Write `<name>.parquet` from equally long columns; those of objects hold text."""
+        with self.growing_table(name) as add:
+            add(columns)
+
+    @contextlib.contextmanager
+    def growing_table(self, name: str) -> Iterator[Callable[[Columns], None]]:
+        """Write `<name>.parquet` part by part, all of the same columns; without any, no file."""
         import pyarrow as pa  # late: it takes a third of a second
         import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
-        with _writing(path):
+        writer = None
+
+        def add(columns: Columns) -> None:
+            nonlocal writer
             text = {name: pa.string() for name, each in columns.items() if _is_text(each)}
-            arrays = {name: pa.array(each, text.get(name)) for name, each in columns.items()}
-            pq.write_table(pa.table(arrays), path)
-            give_to_user(path)
+            part = pa.table(
+                {name: pa.array(each, text.get(name)) for name, each in columns.items()}
+            )
+            with _writing(path):
+                if writer is None:
+                    writer = pq.ParquetWriter(path, part.schema)
+                    give_to_user(path)
+                writer.write_table(part)
+
+        try:
+            yield add
+        finally:
+            if writer is not None:
+                with _writing(path):
+                    writer.close()
 
     def _write(self, name: str, text: str) -> None:
         path = self.path / name

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a run will need is known before it starts."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import memory, spec
+from softroce_lab.experiment import expected_events, memory, spec
 
 
 def of(*changes, name="permutation"):
@@ -38,3 +42,59 @@ def test_what_many_runs_leave_counts():
     assert 1000 * transports * links * 1000 < more < 1000 * transports * links * 10_000
     with pytest.raises(UserError, match="of memory"):
         memory.check_fits(of("seeds=1048576"))
+
+
+LOSSY = """\
+name: lossy
+topology:
+  nodes: {h1: {kind: host}, s1: {kind: switch}, h2: {kind: host}}
+  links:
+    - {endpoints: ["h1:eth1", "s1:h1"], rate: 100Gbit, delay: 1us}
+    - {endpoints: ["s1:h2", "h2:eth1"], rate: 100Gbit, delay: 1us}
+mtu: 576
+transports: [irn]
+workload: {kind: point-to-point, bytes: 256MiB}
+faults: [{name: loss, links: "s1->h2", loss: random 60%}]
+seeds: 2
+deadline: 100s
+"""
+PEAK = """\
+import json, resource, sys
+from softroce_lab.cli.app import app
+try:
+    app(["run", *sys.argv[1:], "--quiet", "--json"])
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, file=sys.stderr)
+"""
+
+
+def test_packets_that_rules_hit_count_as_much_as_they_take(tmp_path):
+    """The estimate is not far below the peak of a process that runs it, nor twice that."""
+    file = tmp_path / "lossy.yaml"
+    file.write_text(LOSSY)
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK, file, "-o", tmp_path],
+        capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    runs, peak = json.loads(ran.stdout)["runs"], int(ran.stderr)
+    lossy = spec.load(file)
+    assert expected_events.count(lossy) == pytest.approx(runs[0]["injected_drops"], rel=0.01)
+    estimate = memory.needed_bytes(lossy)
+    assert 0.9 < estimate / peak < 2
+    assert estimate > memory.needed_bytes(of()) + 50e6  # that of the events is most of it
+
+
+def events_of(*changes, faults):
+    return expected_events.count(of(*changes, f"faults=[{faults}]"))
+
+
+def test_packets_that_rules_will_hit_are_reckoned_with():
+    plain = events_of(faults="")
+    packets = -(-2_000_000 // 2008) * 16
+    assert plain == 0
+    half = events_of(faults="{name: a, links: 'h1->*', loss: random 50%}")
+    assert half == pytest.approx(packets, rel=0.1)  # of twice as many that are sent
+    tails = events_of(faults="{name: a, links: 'h1->*', drop: {tail: 1}}")
+    assert 0 < tails < packets / 100
+    dead = events_of(faults="{name: a, links: 'h1->*', down: true}")
+    assert dead <= 1.01 * packets

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a run came to: the table of messages, the verdict, the figures, the files."""
 
+import itertools
 import json
 
 import numpy as np
@@ -135,6 +136,9 @@ def test_the_run_directory(tmp_path):
     events = {"time_ns": np.array([9, 3]), "event": np.array(["drop", "look"])}
     runs = [of(logged()), of(logged(), seed=5, transport="csa_ud", events=events)]
     directory = RunDirectory.create("x", under=tmp_path)
+    with directory.growing_table("events") as add:
+        for part in itertools.chain(*map(workload_record.events, runs)):
+            add(part)
     workload_record.write(directory, runs)
     messages = pq.read_table(directory.path / "messages.parquet").to_pydict()
     assert messages["transport"] == ["rc"] * 4 + ["csa_ud"] * 4
