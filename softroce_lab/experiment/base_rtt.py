@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Mapping
 
 from softroce_lab.faults.effects import Delay, Queue
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.topology.plan import Plan
 
 _HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
 _CONTROL_BYTES = 200
@@ -20,13 +20,16 @@ _PICOSECONDS = 10**12
 LEAST_RTT_NS = 1000
 """Timers are not made for less: where nothing takes time, they would be due at each nanosecond."""
 
+_Links = dict[str, list[tuple[int, str]]]
+"""By node: the directed links there, and the node at the other end of each."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Empty:
     """The fabric without other traffic."""
 
     rtt_ns: int  # a full packet there and a small one back, between the hosts farthest apart
-    rate_bps: int  # of the slowest link at a host; 0: nothing limits it
+    rate_bps: int  # of the slowest link at a host, either way; 0: nothing limits it
 
     def window_packets(self, path_mtu: int) -> int:
         """One bandwidth-delay product, and half as much again for reports that wait.
@@ -45,15 +48,38 @@ def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
 
     The round trip is no less than `LEAST_RTT_NS`.
     """
-    costs = _costs(plan, path_mtu + _HEADERS_BYTES), _costs(plan, _CONTROL_BYTES)
-    start = plan.hosts[0].ports[0].node
-    there, back = (_farthest(plan, start, each) for each in costs)
+    trips = _Trips(plan, path_mtu + _HEADERS_BYTES, _CONTROL_BYTES)
+    one, _ = trips.farthest(plan.hosts[0].name)
+    _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
     rails = {host.ports[0] for host in plan.hosts}
     rates = _rates(plan)
-    at_hosts = [rates[number] for number, near, _ in plan.halves if near in rails]
+    at_hosts = [rates[number] for number, *ends in plan.halves if rails.intersection(ends)]
     limited = [rate for rate in at_hosts if rate]
-    rtt_ns = -(-(there + back) // 1000) + hosts_ns
+    rtt_ns = -(-picoseconds // 1000) + hosts_ns
     return Empty(max(LEAST_RTT_NS, rtt_ns), min(limited, default=0))
+
+
+class _Trips:
+    """Round trips between a host and every other: a long frame one way and a short one back."""
+
+    def __init__(self, plan: Plan, long_bytes: int, short_bytes: int) -> None:
+        self._hosts = [host.name for host in plan.hosts]
+        self._costs = [_costs(plan, length) for length in (long_bytes, short_bytes)]
+        self._leaving: _Links = {node.name: [] for node in plan.nodes}
+        self._coming: _Links = {node.name: [] for node in plan.nodes}
+        for number, near, far in plan.halves:
+            self._leaving[near.node].append((number, far.node))
+            self._coming[far.node].append((number, near.node))
+
+    def farthest(self, host: str) -> tuple[str, int]:
+        """The host with the longest round trip, whichever of both sends the long frame."""
+        long_to, short_to = (_times(host, self._leaving, costs) for costs in self._costs)
+        long_from, short_from = (_times(host, self._coming, costs) for costs in self._costs)
+        trips = {
+            other: max(long_to[other] + short_from[other], long_from[other] + short_to[other])
+            for other in self._hosts
+        }
+        return max(trips.items(), key=lambda trip: trip[1])
 
 
 def _rates(plan: Plan) -> dict[int, int]:
@@ -77,17 +103,8 @@ def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
     }
 
 
-def _farthest(plan: Plan, start: str, costs: Mapping[int, int]) -> int:
-    """The time to the host that is the farthest away."""
-    times = _times(plan, start, costs)
-    return max(times[host.name] for host in plan.hosts)
-
-
-def _times(plan: Plan, start: str, costs: Mapping[int, int]) -> dict[str, int]:
-    """The least time from `start` to every node (Dijkstra)."""
-    leaving: dict[str, list[tuple[int, Port]]] = {node.name: [] for node in plan.nodes}
-    for number, near, far in plan.halves:
-        leaving[near.node].append((costs[number], far))
+def _times(start: str, links: _Links, costs: Mapping[int, int]) -> dict[str, int]:
+    """The least time between `start` and every node, one way (Dijkstra)."""
     found: dict[str, int] = {}
     heap = [(0, start)]
     while heap:
@@ -95,7 +112,7 @@ def _times(plan: Plan, start: str, costs: Mapping[int, int]) -> dict[str, int]:
         if node in found:
             continue
         found[node] = time
-        for cost, far in leaving[node]:
-            if far.node not in found:
-                heapq.heappush(heap, (time + cost, far.node))
+        for number, other in links[node]:
+            if other not in found:
+                heapq.heappush(heap, (time + costs[number], other))
     return found

@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.experiment import base_rtt, spec, virtual
+from softroce_lab.experiment import base_rtt, spec, virtual, workload_run
 from softroce_lab.recovery import registry
 from softroce_lab.topology import yaml_source
 
@@ -26,6 +26,62 @@ def test_a_packet_there_and_a_small_one_back():
     found = base_rtt.of(of(ALL_IS_LOST, access).plan(1), 1024)
     there, back = 1024 + 14 + 20 + 8 + 12 + 8 + 40 + 4, 200  # bytes, a nanosecond each
     assert found == base_rtt.Empty(2 * (there + back) + 4 * 3000, 8 * 10**9)
+
+
+PAIR = """\
+name: pair
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, h3: {kind: host}, s1: {kind: switch}}
+  links:
+    - {endpoints: ["h1:a", "s1:a"], rate: 10Gbit}
+    - {endpoints: ["h2:a", "s1:b"], rate: 10Gbit}
+    - {endpoints: ["h3:a", "s1:c"], rate: 10Gbit}
+transports: [csa_ud, irn, rc, sdr_sr, srnic, ud_rto]
+workload: {kind: point-to-point, bytes: 256KiB, from: h1, to: h2}
+deadline: 10s
+faults: [{name: slow, links: "s1->h1", delay: 10ms}]
+"""
+LONG_NS, SHORT_NS = (8 * length // 10 for length in (1024 + 106, 200))  # at 10 Gbit/s
+
+
+@pytest.mark.parametrize(
+    ("links", "round_trip_ns"),
+    [
+        ("s1->h1", 10_000_000),
+        ("h1->s1", 10_000_000),
+        ("h1<->s1", 20_000_000),
+        ("s1->h3", 10_000_000),  # not the first host's
+        ("h[23]->s1", 20_000_000),  # between these two
+    ],
+)
+def test_each_way_counts_once(links, round_trip_ns):
+    found = base_rtt.of(of(PAIR, f"faults.0.links={links}").plan(1), 1024)
+    assert found == base_rtt.Empty(round_trip_ns + 2 * (LONG_NS + SHORT_NS), 10**10)
+
+
+@pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
+def test_a_path_that_is_long_one_way_makes_nobody_resend(transport, links, ends):
+    work = f"workload={{kind: point-to-point, bytes: 256KiB, from: {ends}}}"
+    run = of_one(PAIR, transport, f"faults.0.links={links}", work)
+    assert (run.verdict, run.count(workload_run.RESENT)) == ("passed", 0)
+
+
+@pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
+def test_a_path_that_is_narrow_one_way_ends_no_message(transport, links, ends):
+    """Timers that are made for a short round trip resend in vain there, but nobody gives up."""
+    narrow = f"faults=[{{name: narrow, links: '{links}', rate: 200Mbit}}]"
+    work = f"workload={{kind: point-to-point, bytes: 1MiB, from: {ends}}}"
+    run = of_one(PAIR.replace("rate: 10Gbit", "delay: 1us"), transport, narrow, work)
+    assert run.verdict == "passed"
+
+
+def of_one(text, transport, *changes):
+    experiment = of(text, f"transports=[{transport}]", *changes)
+    return virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
 
 
 @pytest.mark.parametrize("transport", registry.transports())
