@@ -231,8 +231,8 @@ def run(
         paths,
         compared(pairs),
         [
-            _about(virtual, transport, pairs[transport.label], _same_losses(outcomes.values(), transport))
-            for transport in virtual.transports
+            _about(virtual, each, pairs[each.label], _same_losses(outcomes.values(), each))
+            for each in virtual.transports
         ],
     )
     directory.manifest(state="done", **found.document())
@@ -309,9 +309,7 @@ def _about(
     )
 
 
-def _same_losses(
-    outcomes: Iterable[experiment_run.Outcome], transport: Transport
-) -> bool | None:
+def _same_losses(outcomes: Iterable[experiment_run.Outcome], transport: Transport) -> bool | None:
     """Whether both clocks lost the same data packets first, with each seed; None: none tells."""
     if not transport.shows_messages:
         return None

@@ -81,20 +81,22 @@ def events(run: WorkloadRun) -> Iterator[Columns]:
         rows = order[begin : begin + _PART]
         columns = _of(run, len(rows))
         for name, dtype in EVENT_COLUMNS.items():
-            given = run.events.get(name)
+            given, is_text = run.events.get(name), dtype is np.str_
             if given is None:
-                columns[name] = np.zeros(len(rows), dtype="U1" if dtype is np.str_ else dtype)
+                columns[name] = np.zeros(len(rows), dtype="U1" if is_text else dtype)
             else:
-                columns[name] = np.asarray(given)[rows]
+                columns[name] = given[rows] if is_text else given[rows].astype(dtype, copy=False)
         yield columns
 
 
 def first_losses(directory: Path, run: WorkloadRun) -> collections.Counter[tuple[int, int]]:
     """(message, packet index) of the data packets that rules took when they were sent first."""
-    import pyarrow.parquet as pq  # type: ignore[import-untyped] # late: a third of a second
+    import pyarrow as pa  # late: it takes a third of a second
+    import pyarrow.parquet as pq
 
+    seed = pa.scalar(run.seed, pa.uint64())
     asked = {
-        "transport": run.transport, "seed": run.seed, "event": "drop", "packet_kind": "data",
+        "transport": run.transport, "seed": seed, "event": "drop", "packet_kind": "data",
         "attempt": 0,
     }  # fmt: skip
     table = pq.read_table(

@@ -155,6 +155,22 @@ def test_the_run_directory(tmp_path):
     assert stats["rc/4"]["h2"]["counters"]["tx_data"] == 7
 
 
+def test_the_first_losses_of_a_run_are_in_its_directory(tmp_path):
+    """Of the data packets that were lost when they were sent first, of that run alone."""
+    rows = [("drop", "data", 0, 7), ("drop", "data", 1, 8), ("drop", "control", 0, 9),
+            ("corrupt", "data", 0, 10), ("drop", "data", 0, 7)]  # fmt: skip
+    names = ("event", "packet_kind", "attempt", "index")
+    events = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+    events |= {"time_ns": np.arange(5), "message": np.full(5, 3, dtype=np.uint32)}
+    lossy, other = of(logged(), seed=2**64 - 1, events=events), of(logged(), seed=1)
+    directory = RunDirectory.create("x", under=tmp_path)
+    with directory.growing_table("events") as add:
+        for part in itertools.chain(*map(workload_record.events, (other, lossy))):
+            add(part)
+    assert workload_record.first_losses(directory.path, lossy) == {(3, 7): 2}
+    assert not workload_record.first_losses(directory.path, other)
+
+
 # --- The table -------------------------------------------------------------------------------
 
 
