@@ -103,11 +103,12 @@ def run(
     loaded = spec.load(experiment, overrides)
     if transport:
         loaded = spec.with_transports(loaded, transport)
+    wanted = Wanted(tuple(capture or ()), snap)
     if check:
         _describe(loaded, as_json=as_json)
+        experiment_run.check(loaded, wanted)
         return
     with RunScreen(quiet=quiet) as screen:
-        wanted = Wanted(tuple(capture or ()), snap)
         outcome = experiment_run.run(loaded, screen, under=output, mode=xdp.value, capture=wanted)
     if as_json:
         print(json.dumps(outcome.document(), indent=1))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -87,10 +88,12 @@ def sweep(
     if file is None:
         raise UserError("which sweep?", hint="a file, or a name: lab sweep --list")
     loaded = sweep_spec.load(file)
-    if check:
-        _describe(loaded, only or (), as_json=as_json)
-        return
     options = Options(output, tuple(only or ()), jobs, scheduler, keep_runs, fresh)
+    if check:
+        tasks = sweep_spec.only(loaded.tasks(""), loaded, options.only)
+        _describe(loaded, tasks, as_json=as_json)
+        experiment_sweep.crew_of(loaded, options, tasks)  # what does not fit is refused
+        return
     with Screen(quiet=quiet) as screen:
         try:
             outcome = experiment_sweep.run(loaded, options, screen)
@@ -108,8 +111,7 @@ def sweep(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _describe(sweep: Sweep, only: list[str] | tuple[str, ...], *, as_json: bool) -> None:
-    tasks = sweep_spec.only(sweep.tasks(""), sweep, only)
+def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
     runs = (sweep_spec.alone(each.experiment) for each in sweep.combinations)
     needed = max(map(memory.needed_bytes, runs))
     axes = {axis.name: [point.label for point in axis.points] for axis in sweep.axes}

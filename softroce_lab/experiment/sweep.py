@@ -43,7 +43,7 @@ class Crew:
     in_place: bool = False
 
 
-def _crew(sweep: Sweep, options: Options, tasks: Sequence[Task]) -> Crew:
+def crew_of(sweep: Sweep, options: Options, tasks: Sequence[Task]) -> Crew:
     """One run a core, or as many as are wanted, fit into memory, and are left.
 
     UserError if a run does not fit, or if several are wanted of those that cannot run together.
@@ -239,7 +239,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
     directory = options.under / sweep.name
     keep = str(directory / "runs") if options.keep_runs else None
     with contextlib.ExitStack() as stack:
-        crew = _crew(sweep, options, chosen)
+        crew = crew_of(sweep, options, chosen)
         rows = stack.enter_context(sweep_rows.opened(directory, fresh=options.fresh))
         left = [task for task in chosen if not _has(rows, task, keep)]
         outcome = Outcome(sweep, directory, chosen, [], len(chosen) - len(left), crew)

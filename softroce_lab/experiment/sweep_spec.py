@@ -104,7 +104,7 @@ class Combination:
     @property
     def title(self) -> str:
         """For people."""
-        return ", ".join(point.label for point in self.points)
+        return ", ".join(f"{point.place[1]}={point.label}" for point in self.points)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

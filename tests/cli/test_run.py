@@ -77,6 +77,17 @@ def test_a_dry_run_says_what_it_would_do(line, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_dry_run_refuses_what_the_run_would(line, monkeypatch):
+    real = line("mine", "--dry-run", "--clock", "real", "--set", "rnic=lru-512")
+    assert (real.exit_code, real.stdout.splitlines()[0]) == (2, "mine: point-to-point, 1 message")
+    assert "rnic: the virtual clock alone has that" in real.stderr
+    assert line("mine", "--dry-run", "--capture", "h1->h2").exit_code == 2
+    monkeypatch.setattr("softroce_lab.experiment.memory.available_bytes", lambda: 1 << 20)
+    large = line("mine", "--dry-run")
+    assert (large.exit_code, line("mine").stderr) == (2, large.stderr)
+    assert large.stderr.startswith("lab: the run would need 1")
+
+
 def test_the_ready_ones_are_listed(line):
     assert "incast" in line("--list").stdout
     listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}

@@ -105,6 +105,14 @@ def test_a_dry_run_says_what_it_would_do(line, tmp_path):
     assert not (tmp_path / "sweeps").exists()
 
 
+def test_a_dry_run_refuses_what_does_not_fit(line, monkeypatch):
+    monkeypatch.setattr("softroce_lab.experiment.memory.available_bytes", lambda: 1 << 20)
+    result = line("mine", "--dry-run")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (2, "mine: 4 runs")
+    assert "1 MiB are free with depth=" in result.stderr
+    assert line("mine", "-q").stderr == result.stderr
+
+
 def test_the_ready_ones_are_listed(line):
     assert "snapshots" in line("--list").stdout
     listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}

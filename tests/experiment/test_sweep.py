@@ -316,7 +316,7 @@ def crew(text=SWEEP, **options):
     with open("many.yaml", "w") as file:
         file.write(text)
     loaded = sweep_spec.load("many")
-    return sweep._crew(loaded, Options(**options), loaded.tasks(""))
+    return sweep.crew_of(loaded, Options(**options), loaded.tasks(""))
 
 
 def test_as_many_at_a_time_as_there_are_runs(tmp_path, monkeypatch):
@@ -332,9 +332,11 @@ def test_runs_side_by_side_fit_into_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 300 << 20)
     found = crew(jobs=4)
     assert found.jobs == 2
-    assert found.reason == ("a run with 16KiB, none needs 100 MiB of memory: 2 at a time, not 4")
+    values = "workload.bytes=64KiB, loss=all"
+    assert found.reason == f"a run with {values} needs 120 MiB of memory: 2 at a time, not 4"
     large = SWEEP.replace("64KiB]", "1TiB]") + "set: {workload.message: 1MiB}\n"
-    with pytest.raises(UserError, match=r"the run would need .* 300 MiB are free with 1TiB, none"):
+    complaint = r"the run would need .* 300 MiB are free with workload.bytes=1TiB, loss=all"
+    with pytest.raises(UserError, match=complaint):
         crew(large, jobs=1)
 
 
