@@ -70,7 +70,7 @@ def fuzz(
         files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
         if found.interrupted:
             screen.say(f"stopped; --from {first + found.seeds} goes on")
-    about = {"commit": code_version.commit(), "files": [str(file) for file in files]}
+    about = {"commit": code_version.name(), "files": [str(file) for file in files]}
     document = {**found.document(), **about}
     if as_json:
         print(json.dumps(document, indent=1))

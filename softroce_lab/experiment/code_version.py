@@ -10,15 +10,31 @@ import subprocess
 from pathlib import Path
 
 import softroce_lab
+from softroce_lab import __version__
 from softroce_lab.paths import PROJECT_ROOT
 
 _PACKAGE = Path(softroce_lab.__file__).parent
 _GIT_S = 10.0
 
 
+def name() -> str:
+    """The commit, or the version where there is none."""
+    return commit() or __version__
+
+
 def commit() -> str | None:
     """Of the checkout, `-dirty` behind it if files differ; None in an installed wheel."""
-    argv = ["git", "-C", str(PROJECT_ROOT), "describe", "--always", "--dirty", "--abbrev=40"]
+    if not (PROJECT_ROOT / ".git").exists():  # it may lie in a repository of somebody's own
+        return None
+    found = _git("describe", "--always", "--abbrev=40")
+    differs = _git("status", "--porcelain", "--untracked-files=no")
+    return f"{found}-dirty" if found and differs else found
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the checkout, whoever owns that; nothing is written. None if it cannot."""
+    whose = f"safe.directory={PROJECT_ROOT}"
+    argv = ["git", "--no-optional-locks", "-c", whose, "-C", str(PROJECT_ROOT), *arguments]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_GIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
