@@ -228,11 +228,11 @@ class RcSettings:
         """For a network whose empty round trip lasts that long.
 
         The least timeout of 320 us or more, which IRN gives RoCE as well (Mittal et al., SIGCOMM
-        2018, section 4.1), and not below four round trips. A peer that is not ready is asked again
-        after 10 us.
+        2018, section 4.1), and not below four round trips, as far as the encoding goes: 2.4 h. A
+        peer that is not ready is asked again after 10 us.
         """
         least_ns = max(320_000, 4 * base_rtt_ns)
-        timeout = next(code for code in range(1, 32) if 4096 << code >= least_ns)
+        timeout = next((code for code in range(1, 31) if 4096 << code >= least_ns), 31)
         return cls(timeout=timeout, min_rnr_timer=1)
 
     @classmethod

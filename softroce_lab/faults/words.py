@@ -23,6 +23,7 @@ NUMBER_MAX = 2**32 - 1
 MAX_NUMBERS = 4096  # that one entry may name
 MAX_DELAY_NS = 3600 * 10**9
 MAX_TIME_NS = 10**18  # 31 years
+MAX_RATE_BPS = 10**13  # what congestion control reckons with (native/engine/congestion.cpp)
 
 _SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?|bps))(?: |$))")
 _BPS = re.compile(r"([kKmMgGtT]?i?)(bps)$", re.ASCII)
@@ -151,8 +152,9 @@ def _parse_rate(value: object) -> int:
         bits = f"{bps[1].replace('K', 'k')}bit"
         raise UserError(what, hint=f"bps is bytes to tc and bits to everyone else: use {bits}")
     rate_bps = units.parse_rate_bps(text)
-    if rate_bps >= 2**63:
-        raise UserError(f"rate {value!r} is too high")
+    if rate_bps > MAX_RATE_BPS:
+        most = units.format_rate(MAX_RATE_BPS)
+        raise UserError(f"rate {value!r} is too high", hint=f"at most {most}")
     return rate_bps
 
 

@@ -150,7 +150,13 @@ def test_addresses_survive_json():
 
 
 @pytest.mark.parametrize(
-    ("rtt_ns", "timeout_ns"), [(8_000, 524_288), (100_000, 524_288), (25_000_000, 134_217_728)]
+    ("rtt_ns", "timeout_ns"),
+    [
+        (8_000, 524_288),
+        (100_000, 524_288),
+        (25_000_000, 134_217_728),
+        (8000 * 10**9, 4096 << 31),  # the longest there is
+    ],
 )
 def test_rc_timeouts_follow_the_round_trip(rtt_ns, timeout_ns):
     assert 4096 << RcSettings.for_rtt(rtt_ns).timeout == timeout_ns

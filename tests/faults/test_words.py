@@ -111,6 +111,7 @@ def test_a_unit_is_put_back_to_its_number(text: str, words: list[str]) -> None:
         ("length: 0ms", "x.yaml:1:9: time '0ms' is nothing at all"),
         ("rate: 200", "x.yaml:1:7: rate '200' has no unit"),
         ("rate: 99999999999Gbit", "x.yaml:1:7: rate '99999999999Gbit' is too high"),
+        ("rate: 11Tbit", "x.yaml:1:7: rate '11Tbit' is too high\n  hint: at most 10 Tbit/s"),
         ("depth: 0", "x.yaml:1:8: number of packets 0 can match nothing"),
         ("depth: -1", "x.yaml:1:8: number of packets -1 can match nothing"),
         ("depth: 0B", "x.yaml:1:8: size '0B' is nothing at all"),
