@@ -57,7 +57,7 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
   if (config.paths == 0 || config.paths > kMaxPaths)
     throw std::invalid_argument("paths must be 1 to 16");
   if (config.window_packets == 0 || config.window_packets > FlightLog::kMostInFlight)
-    throw std::invalid_argument("window_packets must be 1 to 16384");
+    throw std::invalid_argument("window_packets must be 1 to 1048576");
   if (!std::has_single_bit(config.path_mtu) || config.path_mtu < 256 || config.path_mtu > 4096)
     throw std::invalid_argument("path_mtu must be 256, 512, 1024, 2048 or 4096");
   if (framing_ == Framing::uc_immediate && config.message_slots > uc_framing::kMostSlots)

@@ -20,6 +20,9 @@ _PICOSECONDS = 10**12
 LEAST_RTT_NS = 1000
 """Timers are not made for less: where nothing takes time, they would be due at each nanosecond."""
 
+MOST_WINDOW_PACKETS = 1 << 20
+"""What the engine can keep in flight to one peer (native/engine/peer.hpp)."""
+
 _Links = dict[str, list[tuple[int, str]]]
 """By node: the directed links there, and the node at the other end of each."""
 
@@ -40,7 +43,7 @@ class Empty:
             return 1024
         bits = 8 * (path_mtu + _HEADERS_BYTES)
         product = -(-self.rate_bps * self.rtt_ns // (bits * 10**9))
-        return min(max(product + product // 2 + 8, 16), 1 << 14)
+        return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
 
 
 def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:

@@ -3,6 +3,7 @@
 
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.experiment import base_rtt, spec, virtual, workload_run
 from softroce_lab.recovery import registry
 from softroce_lab.topology import yaml_source
@@ -82,6 +83,38 @@ def test_a_path_that_is_narrow_one_way_ends_no_message(transport, links, ends):
 def of_one(text, transport, *changes):
     experiment = of(text, f"transports=[{transport}]", *changes)
     return virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+
+
+FAR = """\
+name: far
+topology:
+  generator:
+    kind: dumbbell
+    access: {rate: 100Gbit, delay: 1us}
+    bottleneck: {rate: 100Gbit, delay: 12498us}
+transports: [csa_ud]
+workload: {kind: point-to-point, bytes: 512MiB, message: 128MiB}
+"""
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "srnic"])
+def test_a_long_fat_path_is_filled(transport):
+    """The window is a bandwidth-delay product: 75,000 packets here."""
+    run = of_one(FAR, transport)
+    ideal_ns = 8 * (512 << 20) / 100 + 12.5e6  # to the last bit's arrival
+    acknowledged_ns = 12.5e6
+    assert run.verdict == "passed"
+    assert run.makespan_ns < 1.05 * (ideal_ns + acknowledged_ns)
+
+
+def test_the_greatest_window_is_one_that_the_engine_takes():
+    config = _native.MessageConfig()
+    config.window_packets = base_rtt.Empty(25_000_000, 10**12).window_packets(4096)
+    assert config.window_packets == base_rtt.MOST_WINDOW_PACKETS
+    _native.FrameEndpoint(config, 1)
+    config.window_packets += 1
+    with pytest.raises(ValueError, match="window_packets"):
+        _native.FrameEndpoint(config, 1)
 
 
 @pytest.mark.parametrize("transport", registry.transports())
