@@ -250,7 +250,7 @@ def _set(data: dict[str, Data], key: str, value: Data) -> None:
 def _item(entries: object, part: str, key: str) -> Any:
     if not isinstance(entries, list):
         raise UserError(f"{key!r} names nothing in the experiment: {part!r} is below a value")
-    if not (part.isdecimal() and int(part) < len(entries)):
+    if part not in map(str, range(len(entries))):
         what = f"{key!r} names nothing in the experiment: {part!r} of a list of {len(entries)}"
         raise UserError(what, hint="entries are counted from 0")
     return entries[int(part)]
