@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -18,6 +19,7 @@ from softroce_lab.topology.yaml_source import Data, Decimal
 
 MAX_VALUES = 10_000
 
+_LONGEST_QUANTITY = 64
 _QUANTITY = re.compile(r"([-+.\deE]*[.\d]) *(\D+)", re.ASCII)
 _KINDS: tuple[tuple[str, Callable[[str], int | Fraction]], ...] = (
     ("B", units.parse_bytes),
@@ -25,6 +27,7 @@ _KINDS: tuple[tuple[str, Callable[[str], int | Fraction]], ...] = (
     ("bit/s", units.parse_rate_bps),
     ("", units.parse_percent),
 )
+KINDS = tuple(kind for kind, _ in _KINDS)
 
 
 class Quantity(NamedTuple):
@@ -37,9 +40,13 @@ class Quantity(NamedTuple):
 
 def quantity(data: object) -> Quantity | None:
     """What a number, or a text with a unit, amounts to; None if it is neither."""
-    if isinstance(data, int | float) and not isinstance(data, bool):
-        return Quantity(Fraction(str(data)), "", "")
-    match = _QUANTITY.fullmatch(data.strip()) if isinstance(data, str) else None
+    if isinstance(data, int) and not isinstance(data, bool):
+        return Quantity(Fraction(data), "", "")
+    if isinstance(data, float):  # by its shortest notation: 0.1 is a tenth, and 1e-999999999 is 0
+        return Quantity(Fraction(float.__repr__(data)), "", "") if math.isfinite(data) else None
+    if not isinstance(data, str) or len(data) > _LONGEST_QUANTITY:
+        return None
+    match = _QUANTITY.fullmatch(data.strip())
     if match is None:
         return None
     for kind, parse in _KINDS:
@@ -56,7 +63,14 @@ def _end(value: object) -> object:
     return value
 
 
+def _factor(value: object) -> object:
+    if isinstance(value, str) or quantity(value) is None:
+        raise UserError("a factor is a number", hint="such as 4")
+    return value
+
+
 End = Annotated[Any, BeforeValidator(_end)]
+Factor = Annotated[Any, BeforeValidator(_factor)]
 
 
 class RangeSpec(Filled):
@@ -65,7 +79,7 @@ class RangeSpec(Filled):
     from_: Annotated[End, Field(alias="from")]
     to: End
     step: End | None = None
-    times: int | float | None = None
+    times: Factor | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> RangeSpec:
@@ -100,7 +114,7 @@ class RangeSpec(Filled):
         while value <= last:
             yield value
             if self.times is not None:
-                value *= Fraction(str(self.times))
+                value *= _of(self.times).value
             else:
                 value += _of(self.step).value
 
@@ -119,5 +133,6 @@ def _written(value: Fraction, unit: str) -> Data:
         return f"{whole}{unit}" if unit else whole
     text = f"{float(number):.12g}"
     if "e" in text or Fraction(text) != number:
-        raise UserError(f"{number} {unit} is no decimal number", hint="give the values in a list")
+        amount = f"{number} {unit}".rstrip()
+        raise UserError(f"{amount} is no decimal number", hint="give the values in a list")
     return f"{text}{unit}" if unit else Decimal(text)
