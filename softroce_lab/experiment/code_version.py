@@ -43,23 +43,17 @@ def _git(*arguments: str) -> str | None:
 
 
 @functools.cache
-def python_fingerprint() -> str:
-    """SHA-256, hex, over every module of the package in Python: names and texts."""
+def fingerprint() -> str:
+    """SHA-256, hex, over all modules: two equal ones give equal results on the virtual clock.
+
+    Of those in Python names and texts; a native module that was built twice of one source may have
+    two fingerprints.
+    """
     found = hashlib.sha256()
     for file in sorted(_PACKAGE.rglob("*.py")):
         name = file.relative_to(_PACKAGE).as_posix()
         found.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return found.hexdigest()
-
-
-@functools.cache
-def fingerprint() -> str:
-    """The same, and over the native module: two equal ones give equal results on the virtual clock.
-
-    A native module that was built twice of one source may have two fingerprints.
-    """
     native = importlib.util.find_spec("softroce_lab._native")
-    found = hashlib.sha256(python_fingerprint().encode())
     if native is not None and native.origin:
         found.update(Path(native.origin).read_bytes())
     return found.hexdigest()

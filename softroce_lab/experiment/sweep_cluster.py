@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A Dask cluster as the one who carries out the runs of a sweep: optional extra `cluster`.
 
-Workers need this version of softroce_lab, and the files that an experiment names at the same paths.
+Workers need this softroce_lab, its native module included, and the files that an experiment names
+at the same paths.
 """
 
 from __future__ import annotations
@@ -97,10 +98,10 @@ def _unreachable(what: str) -> EnvironmentLackError:
 def _compare(client: Any, address: str) -> None:
     """Whether every worker has the code that this process has."""
     try:
-        found = client.run(code_version.python_fingerprint, on_error="return")
+        found = client.run(code_version.fingerprint, on_error="return")
     except (OSError, FutureTimeoutError) as error:
         raise _unreachable(f"the workers of {address} do not answer: {error}") from None
-    ours = code_version.python_fingerprint()
+    ours = code_version.fingerprint()
     for worker, theirs in sorted(found.items()):
         if isinstance(theirs, BaseException):
             what = f"worker {worker} cannot import softroce_lab: {theirs}"
@@ -108,5 +109,5 @@ def _compare(client: Any, address: str) -> None:
             what = f"worker {worker} has another softroce_lab than this machine"
         else:
             continue
-        hint = "install the same version on every worker"
+        hint = "install one wheel on all: a native module that is built anew differs"
         raise EnvironmentLackError("a Dask cluster with softroce_lab", what, hint=hint)

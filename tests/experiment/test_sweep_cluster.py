@@ -96,7 +96,7 @@ def test_a_cluster_whose_workers_go_is_given_up(many):
 
 
 def test_workers_with_other_code_are_refused(scheduler, monkeypatch):
-    monkeypatch.setattr(code_version, "python_fingerprint", current_thread)
+    monkeypatch.setattr(code_version, "fingerprint", current_thread)
     with (
         pytest.raises(EnvironmentLackError, match="has another softroce_lab than this machine"),
         sweep_cluster.cluster(scheduler),
