@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,8 +20,9 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version, memory, sweep_pool, sweep_rows, sweep_spec
 from softroce_lab.experiment.sweep_pool import Pool
 from softroce_lab.experiment.sweep_rows import Rows
+from softroce_lab.experiment.sweep_schema import ERROR
 from softroce_lab.experiment.sweep_spec import Combination, Sweep, Task
-from softroce_lab.experiment.sweep_work import ERROR, Row, Work, unfinished
+from softroce_lab.experiment.sweep_work import Row, Work, unfinished
 from softroce_lab.telemetry.rundir import RunDirectory, environment
 
 _CHECKED_EVERY_S = 1.0
@@ -225,7 +226,7 @@ class Options:
     jobs: int | None = None  # at a time; None: one a core
     scheduler: str | None = None  # of a Dask cluster that does the work; None: this machine
     keep_runs: bool = False  # the run directories, too
-    fresh: bool = False  # without what was done before
+    fresh: bool = False  # what is chosen is done anew, even if it was done before
 
 
 def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
@@ -240,10 +241,11 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
     keep = str(directory / "runs") if options.keep_runs else None
     with contextlib.ExitStack() as stack:
         crew = crew_of(sweep, options, chosen)
-        rows = stack.enter_context(sweep_rows.opened(directory, fresh=options.fresh))
-        left = [task for task in chosen if not _has(rows, task, keep)]
+        anew = {task.key for task in chosen} if options.fresh else ()
+        rows = stack.enter_context(sweep_rows.opened(directory, without=anew))
+        left = [task for task in chosen if not _is_done(rows, task, options)]
         outcome = Outcome(sweep, directory, chosen, [], len(chosen) - len(left), crew)
-        _say(outcome, rows, tasks, reporter)
+        _say(outcome, rows, tasks, left, reporter)
         state: State = "failed"
         try:
             reporter.begin(len(left))
@@ -263,16 +265,32 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
     return outcome
 
 
-def _has(rows: Rows, task: Task, keep: str | None) -> bool:
-    """Whether there is a result; what could not be run is tried again."""
+def _is_done(rows: Rows, task: Task, options: Options) -> bool:
+    """Whether all is there that is wanted of it."""
+    row = _result(rows, task)
+    if row is None or not options.keep_runs:
+        return row is not None
+    return os.path.isdir(row.get("run_dir") or "")  # noqa: PTH112 - a Path's raises for some texts
+
+
+def _result(rows: Rows, task: Task) -> Mapping[str, Any] | None:
+    """Its row, if there is a result; what could not be run is tried again."""
     row = rows.get(task.key)
-    return row is not None and row["verdict"] != ERROR and (keep is None or bool(row["run_dir"]))
+    return None if row is None or row["verdict"] == ERROR else row
 
 
-def _say(outcome: Outcome, rows: Rows, tasks: Sequence[Task], reporter: Reporter) -> None:
+def _say(
+    outcome: Outcome, rows: Rows, tasks: Sequence[Task], left: Sequence[Task], reporter: Reporter
+) -> None:
+    if rows.damaged:
+        what = units.format_count(rows.damaged, "line")
+        reporter.say(f"{rows.file}: {what} without a whole row, passed over")
     if outcome.kept:
         runs = units.format_count(outcome.kept, "run")
         reporter.say(f"{runs} of {len(outcome.tasks)} are there already, in {outcome.directory}")
+    if lost := sum(_result(rows, task) is not None for task in left):
+        runs = units.format_count(lost, "run")
+        reporter.say(f"{runs} of {len(outcome.tasks)} without a run directory, done anew")
     if stale := rows.beside({task.key for task in tasks}):
         what = units.format_count(stale, "row")
         reporter.say(f"the file, or the code, has changed: {what} of other runs are passed over")

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The rows of a sweep: a journal that survives any end, and one Parquet table made of it.
 
-    rows.jsonl      one line a run, in the order in which they ended; what is resumed
-    runs.parquet    one row a run, in the order of the sweep
-    manifest.json   what was swept, by which code, how far it is
-
-docs/sweeps.md describes the table.
+rows.jsonl      one line a run, in the order in which they ended; what is resumed
+runs.parquet    one row a run, in the order of the sweep
+manifest.json   what was swept, by which code, how far it is
 """
 
 from __future__ import annotations
@@ -13,52 +11,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.sweep_schema import (
+    FIGURES,
+    NUMBER,
+    Row,
+    cell,
+    fits_int64,
+    in_unit,
+    is_row,
+)
 from softroce_lab.experiment.sweep_values import quantity
 from softroce_lab.telemetry.rundir import RunDirectory, give_to_user
 from softroce_lab.topology.yaml_source import Decimal
 
-Row: TypeAlias = Mapping[str, Any]
-
 JOURNAL = "rows.jsonl"
 TABLE = "runs"
-
-# The columns behind those of the axes, and their types as Arrow calls them.
-FIGURES = {
-    "transport": "string",
-    "congestion_control": "string",
-    "seed": "uint64",
-    "clock": "string",
-    "verdict": "string",
-    "reasons": "list<string>",
-    "verified": "bool",
-    **dict.fromkeys(
-        ("messages", "delivered", "bytes", "makespan_ns", "goodput_bps", "operation_p50_ns",
-         "operation_p99_ns", "fct_p50_ns", "fct_p99_ns", "fct_p999_ns", "packets_sent", "resent",
-         "spurious_resent", "control_packets", "injected_drops", "queue_drops", "marked",
-         "trimmed", "emulator_drops", "end_ns"),
-        "int64",
-    ),
-    "fidelity": "string",
-    "wall_s": "float64",
-    "cpu_s": "float64",
-    "version": "string",
-    "commit": "string",
-    "run_dir": "string",
-    "key": "string",
-}  # fmt: skip
 
 
 class Rows:
     """The rows in a sweep's directory, of which there is one writer at a time."""
 
-    def __init__(self, path: Path, journal: IO[str], rows: dict[str, Row]) -> None:
-        self.path = path
+    def __init__(self, file: Path, journal: IO[bytes], rows: dict[str, Row], damaged: int) -> None:
+        self.file = file
+        self.damaged = damaged  # lines of the file that are no rows, and passed over
         self._journal = journal
         self._rows = rows  # by key
 
@@ -73,73 +53,104 @@ class Rows:
     def add(self, key: str, row: Row) -> None:
         """One more run is over; it is in the file when this returns."""
         self._rows[key] = {**row, "key": key}
-        self._journal.write(json.dumps(self._rows[key]) + "\n")
+        self._journal.write(_line(self._rows[key]))
         self._journal.flush()
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, fresh: bool = False) -> Iterator[Rows]:
-    """The rows in this directory, which is made if it is not there; `fresh`: none.
+def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
+    """The rows in this directory, which is made if it is not there, but those of some keys.
 
     RunError if it cannot be written, UserError if another sweep is writing there.
     """
     file = path / JOURNAL
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        give_to_user(path)
-        journal = open(file, "a+", encoding="utf-8")  # noqa: PTH123, SIM115 - closed below
-    except OSError as error:
-        hint = "-o DIR puts it elsewhere"
-        raise RunError(f"cannot write {file}: {error.strerror}", hint=hint) from None
+    with contextlib.ExitStack() as stack:
+        with _writing(file):
+            path.mkdir(parents=True, exist_ok=True)
+            give_to_user(path)
+        journal = stack.enter_context(_locked(file))
+        found, damaged = _read(journal)
+        rows = {key: row for key, row in found.items() if key not in without}
+        if len(rows) < len(found):
+            # The old file stays locked: who opened it before it was replaced cannot write, either.
+            journal = stack.enter_context(_replaced(file, rows.values()))
+        yield Rows(file, journal, rows, damaged)
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[IO[bytes]]:
+    """The file, to be read and appended to by nobody else; it is made if it is not there."""
+    with _writing(file):
+        journal = open(file, "ab+")  # noqa: PTH123, SIM115 - closed below
     with journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             hint = "wait for it, or let this one write elsewhere: -o DIR"
-            raise UserError(f"another sweep is writing to {path}", hint=hint) from None
+            raise UserError(f"another sweep is writing to {file.parent}", hint=hint) from None
         give_to_user(journal.fileno())
-        if fresh:
-            journal.truncate(0)
-        yield Rows(path, journal, _read(journal, file))
+        yield journal
 
 
-def _read(journal: IO[str], file: Path) -> dict[str, Row]:
-    """All whole lines; what was half written when somebody died is taken away."""
+@contextlib.contextmanager
+def _replaced(file: Path, rows: Iterable[Row]) -> Iterator[IO[bytes]]:
+    """The file with these rows alone, locked; killed on the way, the one that was there stays."""
+    fresh = file.with_suffix(".tmp")
+    with _writing(fresh):
+        fresh.unlink(missing_ok=True)
+    with _locked(fresh) as journal:
+        with _writing(file):
+            journal.writelines(map(_line, rows))
+            journal.flush()
+            fresh.replace(file)
+        yield journal
+
+
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "-o DIR puts it elsewhere"
+        raise RunError(f"cannot write {file}: {error.strerror}", hint=hint) from None
+
+
+def _line(row: Row) -> bytes:
+    return f"{json.dumps(row)}\n".encode()
+
+
+def _read(journal: IO[bytes]) -> tuple[dict[str, Row], int]:
+    """The rows, and how many lines are none; what was half written at the end is taken away."""
     journal.seek(0)
-    text = journal.read()
-    whole, newline, torn = text.rpartition("\n")
+    whole, newline, torn = journal.read().rpartition(b"\n")
     if torn:
-        journal.truncate(len((whole + newline).encode()))
-    rows: dict[str, Row] = {}
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            row = json.loads(line)
-            rows[row["key"]] = row
-        except (ValueError, KeyError, TypeError):
-            what = "is no row of a sweep"
-            hint = "--fresh begins anew; or take the line out"
-            raise UserError(what, hint=hint, file=str(file), line=number) from None
-    journal.seek(0, os.SEEK_END)
-    return rows
+        journal.truncate(len(whole + newline))
+    found = [_row(line) for line in whole.splitlines()]
+    rows = {row["key"]: row for row in found if row is not None}
+    return rows, found.count(None)
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return data if is_row(data) else None
 
 
 def write_table(directory: RunDirectory, axes: Sequence[str], rows: Sequence[Row]) -> None:
     """`runs.parquet`, of rows that have a column of each axis besides."""
     import pyarrow as pa  # late: it takes a third of a second
 
-    columns: dict[str, Any] = {"run": pa.array([row["run"] for row in rows], pa.int64())}
+    columns: dict[str, Any] = {NUMBER: pa.array([row[NUMBER] for row in rows], pa.int64())}
     for axis in axes:
         columns |= _axis(axis, [row[axis] for row in rows], pa)
     types = {"list<string>": pa.list_(pa.string()), "bool": pa.bool_()}
     for name, kind in FIGURES.items():
         if name not in columns:
-            values = [_cell(name, row.get(name)) for row in rows]
+            values = [cell(row, name) for row in rows]
             columns[name] = pa.array(values, types.get(kind) or getattr(pa, kind)())
     directory.table(TABLE, columns)
-
-
-def _cell(name: str, value: Any) -> Any:
-    return value["verdict"] if name == "fidelity" and value else value
 
 
 def _axis(name: str, values: Sequence[Any], pa: Any) -> dict[str, Any]:
@@ -147,7 +158,7 @@ def _axis(name: str, values: Sequence[Any], pa: Any) -> dict[str, Any]:
     kinds = {type(each) for each in values}
     if kinds == {bool}:
         return {name: pa.array(values, pa.bool_())}
-    if kinds == {int}:
+    if kinds == {int} and all(map(fits_int64, values)):
         return {name: pa.array(values, pa.int64())}
     if kinds and kinds <= {int, Decimal, float}:
         return {name: pa.array(list(map(float, values)), pa.float64())}
@@ -158,9 +169,8 @@ def _axis(name: str, values: Sequence[Any], pa: Any) -> dict[str, Any]:
     units = {each.kind for each in found if each is not None}
     if len(amounts) == len(texts) and len(units) == 1:
         (unit,) = units
-        columns |= (
-            {f"{name} [{unit}]": pa.array([int(each) for each in amounts], pa.int64())}
-            if unit
-            else {f"{name} [share]": pa.array([float(each) for each in amounts], pa.float64())}
-        )
+        if not unit:
+            columns[in_unit(name, unit)] = pa.array(list(map(float, amounts)), pa.float64())
+        elif all(fits_int64(int(each)) for each in amounts):
+            columns[in_unit(name, unit)] = pa.array(list(map(int, amounts)), pa.int64())
     return columns

@@ -23,8 +23,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment, Overrides, Transport
 from softroce_lab.experiment.spec_model import Seeds
-from softroce_lab.experiment.sweep_rows import FIGURES
-from softroce_lab.experiment.sweep_values import RangeSpec
+from softroce_lab.experiment.sweep_schema import FIGURES, NUMBER, in_unit
+from softroce_lab.experiment.sweep_values import KINDS, RangeSpec
 from softroce_lab.faults.model import name_schema
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.faults.words import Filled
@@ -189,6 +189,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     raw = validate(SweepFile, source)
     base = _base(raw, source)
     axes = tuple(_axis(name, values, source) for name, values in raw.over.items())
+    _check_columns(axes, source)
     seeds = None if raw.seeds is None else tuple(raw.seeds)
     _check_size(axes, base, seeds, source)
     combinations = tuple(_combinations(axes, base, source))
@@ -268,8 +269,9 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
             raise source.error(place, error.what, hint=error.hint) from None
     elif isinstance(values, dict):
         points = [_named(label, keys, (*place, label), source) for label, keys in values.items()]
-        if name in FIGURES:
+        if name in {NUMBER, *FIGURES}:
             raise source.error(place, f"the table has a column {name!r}", at_key=True)
+        _check_printable(name, place, source)
     else:
         hint = "a list of values, {from: 1us, to: 1ms, times: 10}, or names with keys below them"
         raise source.error(place, f"what {name!r} is varied over is missing", hint=hint)
@@ -299,7 +301,13 @@ def _named(name: str, keys: Any, place: Place, source: Source) -> Point:
     if not isinstance(keys, dict):
         hint = f"{name}: {{workload.bytes: 1MiB}}, or {name}: {{}}"
         raise source.error(place, f"what {name!r} sets is missing", hint=hint)
+    _check_printable(name, place, source)
     return Point(name, name, tuple(keys.items()), place)
+
+
+def _check_printable(name: str, place: Place, source: Source) -> None:
+    if not name.isprintable():
+        raise source.error(place, f"{name!r} cannot be shown in a table", at_key=True)
 
 
 def _distinct(points: Sequence[Point], source: Source) -> Iterator[Point]:
@@ -309,6 +317,16 @@ def _distinct(points: Sequence[Point], source: Source) -> Iterator[Point]:
             raise source.error(point.place, f"{point.label} stands twice")
         seen.add(point.label)
         yield point
+
+
+def _check_columns(axes: Sequence[Axis], source: Source) -> None:
+    """UserError for an axis that is called like what the table says of another one."""
+    names = {axis.name for axis in axes}
+    for name, kind in itertools.product(names, KINDS):
+        if (column := in_unit(name, kind)) in names:
+            hint = f"it is that of {name!r}, as a number"
+            what = f"the table has a column {column!r}"
+            raise source.error(("over", column), what, hint=hint, at_key=True)
 
 
 def _check_size(

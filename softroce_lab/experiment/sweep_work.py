@@ -15,12 +15,10 @@ from softroce_lab.errors import LabError
 from softroce_lab.experiment import memory, virtual
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.sweep_schema import ERROR
 from softroce_lab.experiment.sweep_spec import Recipe, Task, alone
 
 Row: TypeAlias = dict[str, Any]
-
-ERROR = "error"
-"""The verdict of a run that there is no result of; the reasons say why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

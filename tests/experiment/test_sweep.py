@@ -2,9 +2,12 @@
 """Sweeps that are carried out: rows, what is kept of them, and what may go wrong beside them."""
 
 import contextlib
+import importlib.machinery
+import importlib.util
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +147,14 @@ def test_columns_have_the_types_of_their_values(carry_out):
     assert types["reasons"].startswith("list<")
 
 
+def test_a_label_larger_than_a_column_holds_is_text(carry_out):
+    over = "over:\n  size:\n    1e90B: {depth: 1}\n    2B: {depth: 2}\n"
+    carry_out(SWEEP.partition("over:")[0] + over, only=["transport=rc"])
+    columns = table().schema.names
+    assert "size" in columns
+    assert "size [B]" not in columns
+
+
 def test_kept_run_directories(carry_out, tmp_path):
     outcome, _ = carry_out(only=["seed=1", "loss=none", "transport=rc"], keep_runs=True)
     folders = [row["run_dir"] for row in outcome.rows]
@@ -151,6 +162,24 @@ def test_kept_run_directories(carry_out, tmp_path):
     for folder in folders:
         manifest = json.loads((tmp_path / folder / "manifest.json").read_text())
         assert [run["seed"] for run in manifest["runs"]] == [1]
+
+
+def test_a_run_is_done_when_its_directory_is_there_if_that_is_wanted(carry_out):
+    part = ["seed=1", "loss=none", "transport=rc"]
+    carry_out(only=part)
+    outcome, told = carry_out(only=part, keep_runs=True)
+    assert (told.runs, outcome.kept) == (2, 0)
+    assert told.said == ["2 runs of 2 without a run directory, done anew"]
+    lost, _ = (Path(row["run_dir"]) for row in outcome.rows)
+    assert carry_out(only=part, keep_runs=True)[1].runs == 0
+    shutil.rmtree(lost)
+    assert carry_out(only=part)[1].runs == 0
+    outcome, told = carry_out(only=part, keep_runs=True)
+    assert told.said == [
+        "1 run of 2 are there already, in sweeps/many",
+        "1 run of 2 without a run directory, done anew",
+    ]
+    assert all(Path(row["run_dir"]).is_dir() for row in outcome.rows)
 
 
 # --- What is kept ----------------------------------------------------------------------------
@@ -164,6 +193,32 @@ def test_what_is_done_is_not_done_again(carry_out):
     assert told.said == ["8 runs of 16 are there already, in sweeps/many"]
     assert carry_out()[1].runs == 0
     assert carry_out(fresh=True)[1].runs == 16
+
+
+def test_what_is_chosen_is_done_anew_and_the_others_stay(carry_out):
+    carry_out()
+    before = {row["key"]: row for row in journal()}
+    outcome, told = carry_out(only=["transport=rc"], fresh=True)
+    assert (told.runs, outcome.kept, len(table())) == (8, 0, 16)
+    lines = journal()
+    assert len(lines) == 16
+    assert [row["transport"] for row in lines] == ["csa_ud"] * 8 + ["rc"] * 8
+    assert all(before[row["key"]] == row for row in lines[:8])
+    assert carry_out()[1].runs == 0
+
+
+def test_done_anew_and_interrupted_it_goes_on(carry_out):
+    class Impatient(Told):
+        def done(self, task, row):
+            super().done(task, row)
+            if len(self.rows) == 3:
+                raise KeyboardInterrupt
+
+    carry_out()
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(told=Impatient(), only=["transport=rc"], fresh=True)
+    assert len(table()) == 8 + 3
+    assert carry_out()[1].runs == 5
 
 
 def test_interrupted_it_keeps_what_is_done(carry_out):
@@ -180,20 +235,81 @@ def test_interrupted_it_keeps_what_is_done(carry_out):
     assert carry_out()[1].runs == 11
 
 
-def test_a_line_that_was_half_written_is_taken_away(carry_out):
+@pytest.mark.parametrize("torn", [b'{"key": "00", "verd', b'{"key": "\xff', b"\xe2\x82", b"\0"])
+def test_a_line_that_was_half_written_is_taken_away(carry_out, torn):
     carry_out(only=["seed=1"])
-    with open("sweeps/many/rows.jsonl", "a") as lines:
-        lines.write('{"key": "00", "verd')
-    assert carry_out(only=["seed=2"])[1].runs == 8
+    append(torn)
+    _, told = carry_out(only=["seed=2"])
+    assert (told.runs, told.said) == (8, [])
     assert len(journal()) == 16
 
 
-def test_a_line_that_is_no_row_is_named(carry_out):
-    carry_out(only=["seed=1"])
-    with open("sweeps/many/rows.jsonl", "a") as lines:
-        lines.write("[]\n")
-    with pytest.raises(UserError, match=r"^sweeps/many/rows.jsonl:9: is no row of a sweep"):
-        carry_out()
+def changed(**figures):
+    """Makes a line of the row that a line holds, with other figures."""
+    return lambda line: json.dumps(json.loads(line) | figures).encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: b"[]",
+        lambda line: b"",
+        lambda line: b"\xff" + line,
+        lambda line: line.replace(b'"rc"', b'"r\xff"').replace(b'"csa_ud"', b'"\xff"'),
+        lambda line: line[:-20],
+        lambda line: b"[" * 100_000,
+        lambda line: b'{"key": ' + b"9" * 5000 + b"}",
+        lambda line: json.dumps({"key": json.loads(line)["key"]}).encode(),
+        lambda line: line.replace(b'"resent"', b'"sent"'),
+        changed(key=5),
+        changed(key=None),
+        changed(seed=-1),
+        changed(seed="1"),
+        changed(seed=1 << 64),
+        changed(transport=["rc"]),
+        changed(verdict="perhaps"),
+        changed(verdict="failed", reasons=[]),
+        changed(reasons=5),
+        changed(reasons=[5]),
+        changed(reasons=["\ud800"]),
+        changed(version="\ud800"),
+        changed(verified="yes"),
+        changed(bytes=1 << 63),
+        changed(bytes=True),
+        changed(bytes=1.5),
+        changed(wall_s="long"),
+        changed(fidelity={"verdict": 5}),
+        changed(run_dir=5),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_row_is_passed_over_and_its_run_done_again(carry_out, damage):
+    part = ["seed=1", "loss=none", "workload.bytes=16KiB"]
+    carry_out(only=part)
+    file = Path("sweeps/many/rows.jsonl")
+    first, second = file.read_bytes().splitlines()
+    file.write_bytes(damage(first) + b"\n" + second + b"\n")
+    outcome, told = carry_out(only=part)
+    assert (told.runs, outcome.count("passed"), len(table())) == (1, 2, 2)
+    assert told.said == [
+        "sweeps/many/rows.jsonl: 1 line without a whole row, passed over",
+        "1 run of 2 are there already, in sweeps/many",
+    ]
+    assert carry_out(only=part)[1].runs == 0
+
+
+def test_a_run_directory_of_any_name_may_be_written_down(carry_out):
+    part = ["seed=1", "loss=none", "workload.bytes=16KiB"]
+    carry_out(only=part)
+    file = Path("sweeps/many/rows.jsonl")
+    for name in ("", "\0", "x" * 5000, "many.yaml"):
+        written = [changed(run_dir=name)(line) for line in file.read_bytes().splitlines()[:2]]
+        file.write_bytes(b"\n".join(written) + b"\n")
+        assert carry_out(only=part, keep_runs=True)[1].runs == 2
+
+
+def append(data):
+    with open("sweeps/many/rows.jsonl", "ab") as lines:
+        lines.write(data)
 
 
 def test_a_changed_file_is_noticed(carry_out):
@@ -213,14 +329,27 @@ def test_changed_code_is_noticed(carry_out, monkeypatch):
     assert carry_out()[1].runs == 16
 
 
+def test_another_native_module_is_other_code(tmp_path, monkeypatch):
+    def native(build):
+        (tmp_path / "_native.so").write_bytes(build)
+        return code_version.fingerprint.__wrapped__()
+
+    spec = importlib.machinery.ModuleSpec("n", None, origin=str(tmp_path / "_native.so"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    assert native(b"one") == native(b"one") != native(b"another")
+
+
 def test_there_is_one_writer(carry_out):
     class Second(Told):
         def done(self, task, row):
-            with pytest.raises(UserError, match="another sweep is writing to sweeps/many"):
-                carry_out()
+            for fresh in (False, True):
+                with pytest.raises(UserError, match="another sweep is writing to sweeps/many"):
+                    carry_out(fresh=fresh)
             super().done(task, row)
 
-    assert len(carry_out(told=Second(), only=["seed=1", "loss=none"])[1].rows) == 4
+    for fresh in (False, True):
+        _, told = carry_out(told=Second(), only=["seed=1", "loss=none"], fresh=fresh)
+        assert len(told.rows) == 4
 
 
 def test_it_can_be_killed_at_any_moment(tmp_path):
