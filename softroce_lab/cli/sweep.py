@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -88,6 +89,8 @@ def sweep(
     if file is None:
         raise UserError("which sweep?", hint="a file, or a name: lab sweep --list")
     loaded = sweep_spec.load(file)
+    if table is not None:
+        _check_writable(table)
     options = Options(output, tuple(only or ()), jobs, scheduler, keep_runs, fresh)
     if check:
         tasks = sweep_spec.only(loaded.tasks(""), loaded, options.only)
@@ -129,6 +132,17 @@ def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
         print(f"  {axis}: {', '.join(labels)}")
     print(f"  over {', '.join(transports)}; {units.format_count(len(seeds), 'seed')}")
     print(f"  at most {units.format_bytes(needed)} of memory a run")
+
+
+def _check_writable(file: Path) -> None:
+    """UserError now, for what would be noticed only when all runs are over."""
+    folder = file.parent
+    if file.is_dir() or not (
+        os.access(file, os.W_OK)
+        or (not file.exists() and folder.is_dir() and os.access(folder, os.W_OK))
+    ):
+        hint = "--table FILE: one that may be written, in a folder that is there"
+        raise UserError(f"cannot write {file}", hint=hint)
 
 
 def _write(file: Path, text: str) -> None:

@@ -15,6 +15,7 @@ newest. Everything belongs to the user behind sudo.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -26,9 +27,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from softroce_lab import __version__
-from softroce_lab.errors import RunError
+from softroce_lab.errors import RunError, UserError
 
 SCHEMA_VERSION = 1
+RUNS = Path("runs")
 LATEST = "latest"
 
 Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
@@ -42,10 +44,20 @@ class RunDirectory:
         self._manifest: dict[str, Any] = {}
 
     @classmethod
-    def create(cls, name: str, *, under: Path = Path("runs")) -> RunDirectory:
-        """A new directory, and `latest` pointing at it. RunError if it cannot be made."""
+    def create(cls, name: str, *, under: Path = RUNS) -> RunDirectory:
+        """A new directory, and `latest` pointing at it.
+
+        If it cannot be made, UserError where the folder was chosen, RunError where it was not.
+        """
         with _writing(under):
-            return cls(_create(name, under))
+            try:
+                return cls(_create(name, under))
+            except OSError as error:
+                if under == RUNS:
+                    raise
+                reason = os.strerror(errno.ENOTDIR) if under.is_file() else error.strerror or error
+                what = f"no run directory can be made in {under}: {reason}"
+                raise UserError(what, hint="-o DIR: a folder, there or not") from error
 
     def manifest(self, **facts: Any) -> None:
         """Add facts to the manifest and write it, whole, at once."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab import __version__
-from softroce_lab.errors import RunError
+from softroce_lab.errors import RunError, UserError
 from softroce_lab.telemetry import rundir
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
 
@@ -44,10 +44,20 @@ def test_a_link_that_was_left_half_made_is_no_obstacle(runs):
     assert (runs / "latest").resolve() == made.path.resolve()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(RunError, match="cannot write runs: File exists"):
+        RunDirectory.create("demo")
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"), [("file", "Not a directory"), ("/proc/nope", "No such file or directory")]
+)
+def test_a_chosen_folder_that_cannot_be_made(tmp_path, folder, reason):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"cannot write .*file"):
-        RunDirectory.create("demo", under=tmp_path / "file")
+    with pytest.raises(UserError, match=rf"in .*{folder}: {reason}\n  hint: -o DIR"):
+        RunDirectory.create("demo", under=tmp_path / folder)
 
 
 def manifest(directory):
