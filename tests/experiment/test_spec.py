@@ -170,6 +170,16 @@ def test_a_shipped_experiment_fits_together(name):
     assert dict(spec.shipped())[name]
 
 
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_seeds_of_a_shipped_experiment_are_different_runs(name):
+    experiment = spec.load(name)
+    works = {
+        tuple((m.source, m.destination, m.at_ns) for m in experiment.workload(seed).messages())
+        for seed in experiment.seeds
+    }
+    assert len(works) == len(experiment.seeds) or experiment.plan(1).faults
+
+
 def test_there_are_enough_of_them():
     kinds = {spec.load(name).workload(1).name for name in SHIPPED}
     assert kinds >= {"point-to-point", "permutation", "incast", "all-to-all", "ring-all-reduce"}
