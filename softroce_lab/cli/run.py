@@ -161,7 +161,7 @@ def _print(outcome: Outcome) -> None:
         if columns.start:
             print()
         Console(width=_UNBOUNDED).print(table)
-    for note in blind_rules.notes(outcome.experiment):
+    for note in outcome.notes:
         print(f"  {note}")
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])

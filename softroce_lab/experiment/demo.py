@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import topology, units
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import capturing, demo_virtual, record, transfer
+from softroce_lab.experiment import capturing, demo_virtual, idle_rules, record, transfer
 from softroce_lab.experiment.capturing import RunCapture, Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.files import saving, size_to_send
@@ -102,8 +102,7 @@ class Outcome(DemoOutcome):
 
     @property
     def idle_rules(self) -> list[str]:  # noqa: D102
-        idle = [run.idle_rules for run in self.runs]
-        return [rule for rule in idle[0] if all(rule in others for others in idle)]
+        return idle_rules.of_all([run.idle_rules for run in self.runs])
 
 
 def run(options: Options, reporter: Reporter) -> Outcome | demo_virtual.Outcome:

@@ -39,7 +39,7 @@ class DemoOutcome(abc.ABC):
     @property
     @abc.abstractmethod
     def idle_rules(self) -> list[str]:
-        """The rules that did nothing in any of the runs; none where nobody counts that."""
+        """The rules that did nothing in any of the runs."""
 
     @property
     @abc.abstractmethod

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.experiment import idle_rules, spec
 from softroce_lab.experiment import run as experiment_run
-from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.spec import Experiment
@@ -88,9 +88,8 @@ class Outcome(DemoOutcome):
         return [set(first_losses(self.directory, run)) for run in self.telling]
 
     @property
-    def idle_rules(self) -> list[str]:
-        """Nobody counts on this clock which rules did nothing."""
-        return []
+    def idle_rules(self) -> list[str]:  # noqa: D102
+        return idle_rules.of_all([run.facts["idle_rules"] for run in self.runs])
 
 
 def run(job: Job, reporter: Reporter) -> Outcome:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.experiment import idle_rules
 from softroce_lab.experiment.accounting import Accounts, Counts
 from softroce_lab.fabric import lacks, monitor
 from softroce_lab.fabric.lab import Lab
@@ -75,7 +76,9 @@ class Observation:
             links=links,
             ports=ports,
             stage=stage,
-            idle_rules=_idle_rules(lab, links),
+            idle_rules=idle_rules.of_run(
+                lab.plan.faults, lab.xdp.hits(), {each.directed_link for each in links if each.wire}
+            ),
             faults=list(met.values()),
             fidelity=judge(links, ports, said, stage, unwritten=unwritten, stolen=stolen),
         )
@@ -97,13 +100,3 @@ def _of_run(drops: Drops, addresses: list[int], *, striped: bool) -> npt.NDArray
         drops["dst"], addresses
     )
     return ours & (drops["kind"] != KIND_NONE) if striped else ours
-
-
-def _idle_rules(lab: Lab, links: list[LinkFigures]) -> list[str]:
-    """The plan's rules that hit no packet, and shaped no link that one took."""
-    acted = {hit.rule_id for found in lab.xdp.hits().values() for hit in found if hit.hits}
-    for fault in lab.plan.faults:
-        if fault.shapes and links[fault.directed_link].wire is not None:
-            acted.add(fault.rule_id)
-    busy = {fault.rule for fault in lab.plan.faults if fault.rule_id in acted}
-    return [rule for rule in dict.fromkeys(f.rule for f in lab.plan.faults) if rule not in busy]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import assumed_links, blind_rules, memory, workload_record
+from softroce_lab.experiment import assumed_links, blind_rules, idle_rules, memory, workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
@@ -54,6 +54,16 @@ class Outcome:
         """Whether every run did."""
         return all(run.verdict == "passed" for run in self.runs)
 
+    @property
+    def idle_rules(self) -> list[str]:
+        """The rules that did nothing in any of the runs."""
+        return idle_rules.of_all([run.facts["idle_rules"] for run in self.runs])
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the faults."""
+        return [*blind_rules.notes(self.experiment), *idle_rules.note(self.idle_rules)]
+
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         return {
@@ -62,7 +72,8 @@ class Outcome:
             "name": self.experiment.name,
             "clock": self.experiment.clock,
             "verdict": "passed" if self.passed else "failed",
-            "notes": blind_rules.notes(self.experiment),
+            "notes": self.notes,
+            "idle_rules": self.idle_rules,
             "runs": [run.summary() for run in self.runs],
         }
 
@@ -106,7 +117,8 @@ def run(
                 reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
         raise
     outcome = Outcome(experiment, directory.path, runs)
-    directory.manifest(state="done", verdict="passed" if outcome.passed else "failed")
+    verdict = "passed" if outcome.passed else "failed"
+    directory.manifest(state="done", verdict=verdict, notes=outcome.notes)
     return outcome
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import base_rtt
+from softroce_lab.experiment import base_rtt, idle_rules
 from softroce_lab.experiment.buffers import HostBuffer
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
 from softroce_lab.experiment.messenger import Messenger, RcSettings, connect_all, open_messenger
@@ -271,8 +271,13 @@ class VirtualRun:
                 "window_packets": self._model().window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
+                "idle_rules": self._idle_rules(),
             },
         )
+
+    def _idle_rules(self) -> list[str]:
+        busy = {link["directed_link"] for link in self.fabric.links() if link["entered"]}
+        return idle_rules.of_run(self.plan.faults, self.fabric.hits(), busy)
 
     def _verified(self) -> bool | None:
         if not self.carries:

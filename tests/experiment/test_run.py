@@ -244,3 +244,32 @@ def test_an_interrupt_is_heard_while_no_host_has_anything_to_say():
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
     assert 0 < made.fabric.now_ns < 150_000_000
+
+
+@pytest.mark.parametrize(
+    ("fault", "idle"),
+    [
+        ("{name: late, nodes: s1, down: true, at: 2s}", ["late"]),
+        ("{name: rare, links: '*->s1', loss: random 1e-15%}", ["rare"]),
+        ("{name: now, links: 'h1->s1', loss: random 50%}", []),
+        ("{name: gone, links: 'h1<->s1', down: true}", []),
+        ("{name: slow, links: 'h1<->s1', delay: 5us}", []),
+    ],
+)
+def test_rules_that_did_nothing_are_told(tmp_path, fault, idle):
+    changes = [f"faults=[{fault}]", "deadline=20ms"]
+    text = SMALL.replace("delay: 2us, ", "") if "delay" in fault else SMALL
+    found = outcome(tmp_path, *changes, text=text)
+    manifest = json.loads((found.directory / "manifest.json").read_text())
+    assert [run["idle_rules"] for run in manifest["runs"]] == [idle, idle]
+    note = [f"did nothing: {', '.join(idle)}: no packet met it in its time"] if idle else []
+    assert manifest["notes"] == found.document()["notes"] == note
+    assert found.document()["idle_rules"] == idle
+
+
+def test_a_rule_that_acted_in_one_run_is_not_told(tmp_path):
+    found = outcome(tmp_path, "faults=[{name: tails, links: '*->s1', drop: {tail: 1, iter: 1}}]")
+    idle = {run.transport: run.facts["idle_rules"] for run in found.runs}
+    assert idle == {"csa_ud": [], "rc": ["tails"]}
+    assert found.idle_rules == []
+    assert all("did nothing" not in note for note in found.notes)
