@@ -15,7 +15,7 @@ import numpy as np
 from softroce_lab import units
 from softroce_lab.experiment import base_rtt, hosts, record
 from softroce_lab.experiment.hosts import HostHandle
-from softroce_lab.experiment.messenger import Done
+from softroce_lab.experiment.messenger import Done, RcSettings
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.settings import (
     RECEIVE_FRAMES,
@@ -252,10 +252,13 @@ def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
 
 
-def _timing(lab: Lab) -> dict[str, int]:
+def _timing(lab: Lab) -> dict[str, Any]:
     """As the hosts' processes derive it."""
     rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, 4)).rtt_ns
-    return defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns))
+    return {
+        **defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns)),
+        "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns)),
+    }
 
 
 def _facts(observed: Observed, said: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

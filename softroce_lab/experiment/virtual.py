@@ -84,6 +84,9 @@ class VirtualRun:
         self.path_mtu = path_mtu_bytes(self.plan.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(self.plan, self.path_mtu, self.rnic.round_trip_ns)
+        self.timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=experiment.raw.blackout)
+        self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
+        self.rc = RcSettings.for_rtt(self.empty.rtt_ns)
         self.control = transport.congestion_control or congestion.for_plan(self.plan)
         self.fabric = SimFabric(self.plan, self._model())
         for stall in experiment.stalls(seed):
@@ -98,7 +101,6 @@ class VirtualRun:
         self._open_hosts()
 
     def _model(self) -> HostModel:
-        timing = EngineTiming.for_rtt(self.empty.rtt_ns)
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
         return HostModel(
             path_mtu=self.path_mtu,
@@ -109,7 +111,7 @@ class VirtualRun:
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
-            **dataclasses.asdict(timing),
+            **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
         )
 
@@ -120,17 +122,15 @@ class VirtualRun:
     # ---------------------------------------------------------------- before
 
     def _open_hosts(self) -> None:
-        blackout_ns = self.experiment.raw.blackout
-        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=blackout_ns)
         for index, (sends, receives) in by_host(self.workload).items():
             buffer = self._buffer(index, receives)
             messenger = open_messenger(
                 self.transport.name,
                 self.fabric.endpoints[index],
                 memory=None if buffer is None else buffer.memory,
-                timing=timing,
+                timing=self.timing,
                 interval=self.transport.interval,
-                rc=RcSettings.for_rtt(self.empty.rtt_ns),
+                rc=self.rc,
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
             )
@@ -262,9 +262,10 @@ class VirtualRun:
             problems=self.problems,
             facts={
                 "base_rtt_ns": self.empty.rtt_ns,
-                "timing": defaults.document(
-                    Timing.for_rtt(self.empty.rtt_ns), EngineTiming.for_rtt(self.empty.rtt_ns)
-                ),
+                "timing": {
+                    **defaults.document(self.timing, self.engine_timing),
+                    "rc": dataclasses.asdict(self.rc),
+                },
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
                 "path_mtu": self.path_mtu,
                 "message_slots": self._model().config(0).message_slots,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Experiments on the virtual clock, from the file to the run directory."""
 
+import dataclasses
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ from softroce_lab.experiment import assumed_links, spec
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.defaults import Timing
 from softroce_lab.telemetry.rundir import RunDirectory
 from softroce_lab.topology import yaml_source
 
@@ -273,3 +275,18 @@ def test_a_rule_that_acted_in_one_run_is_not_told(tmp_path):
     assert idle == {"csa_ud": [], "rc": ["tails"]}
     assert found.idle_rules == []
     assert all("did nothing" not in note for note in found.notes)
+
+
+def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):
+    """Also those that follow from the blackout, and RC's."""
+    found = outcome(tmp_path, "blackout=70ms")
+    for run, transport in zip(found.runs, found.experiment.transports, strict=True):
+        made = VirtualRun(found.experiment, transport, 1, lambda _: None)
+        told = run.facts["timing"]
+        assert told["rc"] == dataclasses.asdict(made.rc)
+        assert told == dataclasses.asdict(made.engine_timing) | dataclasses.asdict(made.timing) | {
+            "rc": told["rc"]
+        }
+        rtt_ns = run.facts["base_rtt_ns"]
+        assert told["alive_ns"] == Timing.for_rtt(rtt_ns, blackout_ns=70_000_000).alive_ns
+        assert told["alive_ns"] != Timing.for_rtt(rtt_ns).alive_ns
