@@ -47,6 +47,7 @@ _ROUNDS = 1 << 16
 _STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
 _MOST_STRETCH = 8
 _MOST_REORDER = 8
+_MOST_DOUBLINGS = 32  # no interval is as long
 _REORDER_RECOVERIES = 16  # without a resend in vain, and reordering is forgotten (RFC 8985, 6.2)
 
 
@@ -286,13 +287,19 @@ class CsaUd(DatagramPolicy):
         pause_ns = self.reorder_ns(work) if receive.answered else srtt + var
         return now_ns - receive.asked_ns < self.backed_off(pause_ns, receive.barren)
 
+    def _unbegun_ns(self, receive: Receiving) -> int:
+        """T_max; doubling, up to a sign of life's silence: who begins, and is not heard, asks."""
+        most_ns = max(self.timing.t_max_ns, self.timing.alive_ns)
+        doublings = min(max(receive.barren - 1, 0), _MOST_DOUBLINGS)
+        return min(self.timing.t_max_ns << doublings, most_ns)
+
     def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> list[Action]:
         receive = work.receive_of(answer.id, answer.key)
         if receive is None or receive.answered or answer.round != receive.round % _ROUNDS:
             return []
         receive.answered = True
         if answer.verdict == Verdict.NOT_STARTED:
-            return [self._look_at(receive, now_ns + self.timing.t_max_ns)]
+            return [self._look_at(receive, now_ns + self._unbegun_ns(receive))]
         if answer.verdict == Verdict.ON_THE_WAY:
             self.early_looks += 1
             work.stretch = min(work.stretch * 2, _MOST_STRETCH)
