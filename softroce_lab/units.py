@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Quantities: text with a mandatory unit to an exact integer or fraction, and back for humans.
+"""Quantities: text with a unit to an exact integer or fraction, and back for humans.
 
 Sizes become bytes, times nanoseconds, rates bits per second, percentages an exact `Fraction`.
-Nothing is rounded on the way in: what is no whole number of the base unit is refused.
+Only 0 may stand without a unit. Nothing is rounded on the way in: what is no whole number of the
+base unit is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ THRESHOLD_MAX = 2**64 - 1
 
 
 def _split(text: str, what: str, example: str) -> tuple[Fraction, str]:
-    """Part `text` into number and unit; UserError if there is no number, no unit, or a minus."""
+    """Part `text` into number and unit, "" for 0; UserError if either lacks, or for a minus."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
     if match is None:
         raise UserError(
@@ -49,13 +50,15 @@ def _split(text: str, what: str, example: str) -> tuple[Fraction, str]:
     number, unit = Fraction(match[1]), match[2]
     if number < 0:
         raise UserError(f"{what} {text!r} is negative", hint=f"for example {example}")
-    if not unit:
+    if number and not unit:
         raise UserError(f"{what} {text!r} has no unit", hint=f"for example {example}")
     return number, unit
 
 
 def _whole(text: str, what: str, example: str, units: Mapping[str, int], offered: str) -> int:
     number, unit = _split(text, what, example)
+    if not unit:
+        return 0
     if unit not in units:
         raise UserError(f"{what} {text!r} has an unknown unit {unit!r}", hint=f"use {offered}")
     value = number * units[unit]
@@ -83,12 +86,12 @@ def parse_rate_bps(text: str) -> int:
 
 
 def parse_percent(text: str) -> Fraction:
-    """`1%`, `0.01 %`, `1e-7%` -> the exact probability, from 0 to 1. The sign is mandatory.
+    """`1%`, `0.01 %`, `1e-7%` -> the exact probability, from 0 to 1.
 
     A probability above zero that no 64-bit threshold can express is refused.
     """
     number, unit = _split(text, "percentage", "1%, which is a probability of 0.01")
-    if unit != "%":
+    if unit not in ("%", ""):
         raise UserError(f"percentage {text!r} has an unknown unit {unit!r}", hint="use %")
     probability = number / 100
     if probability > 1:

@@ -97,6 +97,15 @@ def test_refused(parse: Callable[[str], object], text: str, what: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    "parse", [units.parse_bytes, units.parse_time_ns, units.parse_rate_bps, units.parse_percent]
+)
+def test_nothing_is_nothing_in_any_unit(parse: Callable[[str], object]) -> None:
+    assert parse("0") == parse(" 0.0 ") == 0
+    with pytest.raises(UserError, match="unknown unit 'apples'"):
+        parse("0 apples")
+
+
 def test_an_unknown_unit_lists_the_known_ones() -> None:
     with pytest.raises(UserError) as caught:
         units.parse_time_ns("1 h")

@@ -322,6 +322,11 @@ _TARGETS = ("links", "nodes", "ports")
 class FaultRule(Impairments):
     """Impairments of the links that a pattern chooses, at their time."""
 
+    elsewhere: ClassVar = {
+        **Impairments.elsewhere,
+        "on": "links, nodes or ports say where: links: 'leaf*<->spine*'",
+    }
+
     name: Annotated[str, AfterValidator(_check_rule_name), name_schema(MAX_RULE_NAME)]
     links: Links | None = None
     nodes: Nodes | None = None

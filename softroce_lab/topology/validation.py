@@ -126,7 +126,7 @@ def _words(error: ErrorDetails) -> tuple[str, str | None]:
     if isinstance(cause, UserError):
         return cause.what, cause.hint
     words = _WORDS.get(error["type"])
-    what = words(error) if words else error["msg"]
+    what = words(error) if words else str(cause or error["msg"])
     expected = error.get("ctx", {}).get("expected_tags")
     return what, f"known: {expected}" if expected else None
 
@@ -140,7 +140,9 @@ def _shown(error: ErrorDetails) -> str:
 
 
 def _named(error: ErrorDetails) -> str:
-    return f"{error['loc'][-1]} {_shown(error)}"
+    """With its key; of an entry of a list, with that of the list."""
+    key = next(part for part in reversed(error["loc"]) if isinstance(part, str))
+    return f"{key} {_shown(error)}"
 
 
 def _count(error: ErrorDetails, bound: str, count: int) -> str:

@@ -100,6 +100,11 @@ deadline: 20s
     assert document["faults"] == ["spine-loss-1pct", "second"]
 
 
+def test_nothing_needs_no_unit():
+    spec = of(PLAIN.replace("64KiB", "0, skew: 0")).raw.workload
+    assert (spec.bytes, spec.skew) == (0, 0)
+
+
 def test_seeds_may_be_counted():
     assert of(with_line("seeds: 3")).seeds == (1, 2, 3)
 
@@ -213,7 +218,8 @@ def test_nothing_of_it_needs_the_real_clock():
         (with_line("sed: 1"), "x.yaml:5:1: unknown key 'sed'\n  hint: did you mean 'seeds'?"),
         (with_line("seeds: 0"), "x.yaml:5:8: 0 seeds"),
         (with_line("seeds: [1, 1]"), "x.yaml:5:8: a seed stands twice"),
-        (with_line("seeds: [-1]"), "x.yaml:5:9: 0 -1 is below 0"),
+        (with_line("seeds: [-1]"), "x.yaml:5:9: seeds -1 is below 0"),
+        (with_line(f"seeds: [7, {1 << 64}]"), f"x.yaml:5:12: seeds {1 << 64} is above"),
         (with_line("seeds: some"), "x.yaml:5:8: expected how many seeds, or a list"),
         (with_line("clock: atomic"), "x.yaml:5:8: expected 'virtual' or 'real', found 'atomic'"),
         (with_line("deadline: 0s"), "x.yaml:5:11: time '0s' is nothing at all"),
@@ -266,6 +272,8 @@ def test_nothing_of_it_needs_the_real_clock():
         ),
         (PLAIN.replace("star", "sun"), "x.yaml:3:14: unknown kind 'sun'"),
         (PLAIN.replace("hosts: 4", "hosts: 1"), "x.yaml:3:3: the topology has 1 hosts"),
+        (with_line("faults: [{name: a, on: 'h1->s1'}]"),
+         "x.yaml:5:20: 'on' does not belong here\n  hint: links, nodes or ports say where"),
         (with_line("faults: [spine-lass]"), "x.yaml:5:10: no fault profile called 'spine-lass'"),
         (with_line("faults: [spine-loss-1pct]"), "pattern 'leaf*<->spine*' matches no link"),
         (

@@ -4,7 +4,7 @@
 from typing import Annotated, ClassVar, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from softroce_lab.errors import UserError
 from softroce_lab.topology.validation import Model, did_you_mean, listed, validate
@@ -24,6 +24,8 @@ class Outer(Model):
     pair: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(default=[1, 2])
     inner: Inner = Inner()
     table: dict[str, Inner] = Field(default={})
+    ports: list[Annotated[int, Field(le=9)]] = Field(default=[])
+    hexadecimal: Annotated[int, BeforeValidator(lambda text: int(text, 16))] = 0
 
 
 def refusal(text: str) -> str:
@@ -41,6 +43,8 @@ def refusal(text: str) -> str:
         ("number: true", "x.yaml:1:9: expected a whole number, found true or false"),
         ("number: 0", "x.yaml:1:9: number 0 is below 1"),
         ("number: 10", "x.yaml:1:9: number 10 is above 9"),
+        ("ports: [1, 10]", "x.yaml:1:12: ports 10 is above 9"),
+        ("hexadecimal: x", "x.yaml:1:14: invalid literal for int() with base 16: 'x'"),
         ("pair: [1]", "x.yaml:1:7: expected at least 2 entries, found 1"),
         ("pair: [1, 2, 3]", "x.yaml:1:7: expected at most 2 entries, found 3"),
         ("pair: {a: 1}", "x.yaml:1:7: expected a list, found a mapping"),
