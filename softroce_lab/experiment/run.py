@@ -151,6 +151,7 @@ def refuse_what_is_simulated(experiment: Experiment) -> None:
         "rnic": (raw.rnic or presets.IDEAL) != presets.IDEAL,
         "stalls": bool(raw.stalls),
         "message_slots": raw.message_slots is not None,
+        "blackout": "blackout" in raw.model_fields_set,  # its default is what hosts have there
     }
     for key, wanted in asked.items():
         if wanted:

@@ -126,7 +126,12 @@ def test_the_worst_verdict_counts_and_junit_has_them_all(base, crossed, tmp_path
 
 @pytest.mark.parametrize(
     ("more", "place"),
-    [("rnic: lru-512\n", "rnic"), ("stalls: [{host: h1, at: 1ms, for: 1ms}]\n", "stalls")],
+    [
+        ("rnic: lru-512\n", "rnic"),
+        ("stalls: [{host: h1, at: 1ms, for: 1ms}]\n", "stalls"),
+        ("message_slots: 4\n", "message_slots"),
+        ("blackout: 1s\n", "blackout"),
+    ],
 )
 def test_what_only_one_clock_has_is_refused(tmp_path, more, place):
     """Also where that clock runs alone."""
