@@ -129,8 +129,7 @@ def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment
     UserError with file, line and column if the file is wrong, with the key if an override is.
     """
     source = yaml_source.read(find(where, paths.WORKLOADS, "experiment"))
-    if "topology" in source.data and not {"workload", "transports"} & source.data.keys():
-        raise source.error((), "this is a topology, not an experiment", hint="lab up brings it up")
+    _check_kind(source)
     if not overrides:
         return of(source)
     changed = with_overrides(source, overrides)
@@ -138,8 +137,35 @@ def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment
         return of(changed)
     except UserError as error:
         of(source)  # the file's own mistakes come first, with their place
-        given = ", ".join(key for key, _ in overrides)
+        wrong = [
+            each
+            for n, each in enumerate(overrides)
+            if _fits(source, [*overrides[:n], *overrides[n + 1 :]])
+        ]
+        given = ", ".join(dict.fromkeys(key for key, _ in wrong or overrides))
         raise UserError(f"{given}: {error.what}", hint=error.hint) from None
+
+
+def _fits(source: Source, overrides: Overrides) -> bool:
+    try:
+        of(with_overrides(source, overrides))
+    except UserError:
+        return False
+    return True
+
+
+def _check_kind(source: Source) -> None:
+    """UserError for a file of another kind, with the command that takes it."""
+    keys = source.data.keys()
+    if "experiment" in keys:
+        kind, hint = "a sweep", "lab sweep runs it"
+    elif "topology" in keys and not {"workload", "transports"} & keys:
+        kind, hint = "a topology", "lab up brings it up"
+    elif keys == {"faults"}:
+        kind, hint = "a fault profile", "lab fault apply arms it; faults: [NAME] in an experiment"
+    else:
+        return
+    raise source.error((), f"this is {kind}, not an experiment", hint=hint)
 
 
 def of(source: Source) -> Experiment:

@@ -23,5 +23,7 @@ def find(where: str | os.PathLike[str], folder: Path, what: str) -> Path:
         # Not Path.is_file, which raises for a name too long and a folder that may not be searched.
         if os.path.isfile(candidate):  # noqa: PTH113
             return candidate
+    if path.name and os.path.isdir(path):  # noqa: PTH112 - as above
+        raise UserError(f"{path} is a folder", hint=f"name a file in it, or a ready {what}")
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     raise UserError(f"no {what} called {os.fspath(where)!r}", hint=did_you_mean(path.name, known))

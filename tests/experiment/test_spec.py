@@ -287,9 +287,25 @@ def test_a_mistake_is_pointed_at(text, complaint):
     assert complaint in refused(text)
 
 
-def test_a_topology_is_no_experiment():
-    with pytest.raises(UserError, match="this is a topology, not an experiment"):
-        spec.load(paths.TOPOLOGIES / "leaf-spine.yaml")
+@pytest.mark.parametrize(
+    ("file", "complaint"),
+    [
+        (paths.TOPOLOGIES / "leaf-spine.yaml", "a topology, not an experiment\n  hint: lab up"),
+        (paths.SWEEPS / "reach.yaml", "a sweep, not an experiment\n  hint: lab sweep"),
+        (paths.FAULTS / "grey-link.yaml", "a fault profile, not an experiment\n  hint: lab fault"),
+    ],
+)
+def test_a_file_of_another_kind_is_called_by_its_name(file, complaint):
+    with pytest.raises(UserError, match=f"this is {complaint}"):
+        spec.load(file)
+
+
+def test_a_folder_is_no_experiment(folder):
+    (folder / "below").mkdir()
+    with pytest.raises(UserError, match=r"^below is a folder\n  hint: name a file in it, or"):
+        spec.load("below")
+    with pytest.raises(UserError, match=r"below: cannot be read: Is a directory$"):
+        spec.load(folder / "below")
 
 
 def test_a_mistake_in_a_named_topology_is_pointed_at_there(folder):
@@ -340,6 +356,19 @@ def test_a_wrong_override_is_named(text, complaint):
     assert str(caught.value).partition(": broken")[0].startswith(complaint) or complaint in str(
         caught.value
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        (["seeds=3", "workload.bytes=5", "depth=2"], "workload.bytes"),
+        (["seeds=3", "workload.hosts=2", "workload.bytes=4B"], "workload.bytes"),
+        (["workload.bytes=5", "seeds=0"], "workload.bytes, seeds"),
+    ],
+)
+def test_of_several_overrides_the_wrong_one_is_named(texts, named):
+    with pytest.raises(UserError, match=f"^{named}: "):
+        changed(*texts)
 
 
 def test_the_files_own_mistakes_come_first(folder):
