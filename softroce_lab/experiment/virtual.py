@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import base_rtt, idle_rules
+from softroce_lab.experiment import base_rtt, idle_rules, workload_record
 from softroce_lab.experiment.buffers import HostBuffer
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
+from softroce_lab.experiment.journal import Journal, acted
 from softroce_lab.experiment.messenger import Messenger, RcSettings, connect_all, open_messenger
 from softroce_lab.experiment.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment, Transport
-from softroce_lab.experiment.workload_run import Done, MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.recovery import congestion, defaults, registry
 from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.defaults import EngineTiming, Timing
@@ -47,13 +48,15 @@ def run(
     seed: int,
     progress: Progress,
     wanted: Wanted = NOTHING,
+    *,
+    with_acts: bool = False,
 ) -> WorkloadRun:
     """One transport with one seed; `progress` is told how many messages are done.
 
-    UserError for a plan that needs a machine, and for a capture of no links; RunError if that
+    `with_acts`: what policies did is among the events, beside what rules did to packets. UserError for a plan that needs a machine, and for a capture of no links; RunError if that
     cannot be written. A run that ends badly is a verdict.
     """
-    run = VirtualRun(experiment, transport, seed, progress)
+    run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
     return found if capture is None else found.with_capture(capture)
@@ -74,7 +77,13 @@ class VirtualRun:
     """A run while it goes on; `fabric` and `hosts` stay there for those who look behind it."""
 
     def __init__(
-        self, experiment: Experiment, transport: Transport, seed: int, progress: Progress
+        self,
+        experiment: Experiment,
+        transport: Transport,
+        seed: int,
+        progress: Progress,
+        *,
+        with_acts: bool = False,
     ) -> None:
         self.experiment, self.transport, self.seed = experiment, transport, seed
         self.progress = progress
@@ -93,12 +102,13 @@ class VirtualRun:
             self.fabric.stall(*stall)
         self.log = MessageLog(self.workload.messages())
         self.hosts: dict[int, _Host] = {}
+        self.journals: dict[int, Journal] = {}  # of those whose acts are written down
         self.unfinished = 0
         self.done = 0
         self.failed = False
         self.problems: list[str] = []
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
-        self._open_hosts()
+        self._open_hosts(with_acts=with_acts)
 
     def _model(self) -> HostModel:
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
@@ -121,9 +131,11 @@ class VirtualRun:
 
     # ---------------------------------------------------------------- before
 
-    def _open_hosts(self) -> None:
+    def _open_hosts(self, *, with_acts: bool) -> None:
         for index, (sends, receives) in by_host(self.workload).items():
             buffer = self._buffer(index, receives)
+            if with_acts:
+                self.journals[index] = Journal()
             messenger = open_messenger(
                 self.transport.name,
                 self.fabric.endpoints[index],
@@ -133,6 +145,7 @@ class VirtualRun:
                 rc=self.rc,
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
+                recorder=self.journals[index].record if with_acts else None,
             )
             host = _Host(index, messenger, HostWork(sends, receives, self.experiment.depth))
             host.buffer = buffer
@@ -238,10 +251,6 @@ class VirtualRun:
 
     def _result(self) -> WorkloadRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
-        counters = {
-            name: self.fabric.endpoints[index].counters(zeros=False)
-            for index, name in enumerate(names)
-        }
         return WorkloadRun(
             transport=self.transport.label,
             congestion_control=self.control,
@@ -251,7 +260,7 @@ class VirtualRun:
             messages=self.log.table(),
             end_ns=self.fabric.now_ns,
             links=list(self._links()),
-            counters=counters,
+            counters=self._counters(),
             events=self._events(),
             policies={
                 names[i]: summary
@@ -275,6 +284,18 @@ class VirtualRun:
                 "idle_rules": self._idle_rules(),
             },
         )
+
+    def _counters(self) -> dict[str, dict[str, int]]:
+        """By host, without zeros: the engine's, and what its RNIC had to fetch."""
+        found = {
+            node.name: self.fabric.endpoints[index].counters(zeros=False)
+            for index, node in enumerate(self.plan.plain_hosts)
+        }
+        for port, totals in self.fabric.port_totals():
+            if missed := totals[CONTEXTS_MISSED]:
+                of_host = found[port.node]
+                of_host[CONTEXTS_MISSED] = of_host.get(CONTEXTS_MISSED, 0) + missed
+        return found
 
     def _idle_rules(self) -> list[str]:
         busy = {link["directed_link"] for link in self.fabric.links() if link["entered"]}
@@ -316,7 +337,13 @@ class VirtualRun:
             }
 
     def _events(self) -> dict[str, Any]:
-        """What faults did to packets, as columns.
+        """What rules did to packets, and policies upon it, as columns."""
+        names = self.plan.plain_hosts
+        acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
+        return workload_record.one_below_the_other([self._injected(), *acts])
+
+    def _injected(self) -> dict[str, Any]:
+        """What rules did to packets.
 
         There may be millions: numbers stay where they are, in the records, and of a word every row
         has a reference.

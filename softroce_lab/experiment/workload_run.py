@@ -56,6 +56,7 @@ _ANSWERS = (  # of RC, which counts them as its packets, too
     "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",
     "tx_nak_operation",
 )  # fmt: skip
+CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
 CONTROL = ("tx_control", "tx_report", "tx_clear", "tx_cnp", *_ANSWERS)
 
 
@@ -216,6 +217,7 @@ class WorkloadRun:
             "spurious_resent": self.count(SPURIOUS),
             "control_packets": self.count(CONTROL),
             **_on_links(self.links),
+            CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
         }

@@ -119,5 +119,6 @@ _LINES: list[tuple[str, Callable[[Sequence[Row]], str], bool]] = [
     ("emulator drops", _sum("emulator_drops"), False),
     ("resent", _sum("resent"), True),
     ("spurious resends", _sum("spurious_resent"), True),
+    ("QP contexts missed", _sum("contexts_missed"), False),
     ("fidelity", _faithful, False),
 ]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import assumed_links, spec
+from softroce_lab.experiment import assumed_links, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.recovery import registry
@@ -290,3 +290,16 @@ def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):
         rtt_ns = run.facts["base_rtt_ns"]
         assert told["alive_ns"] == Timing.for_rtt(rtt_ns, blackout_ns=70_000_000).alive_ns
         assert told["alive_ns"] != Timing.for_rtt(rtt_ns).alive_ns
+
+
+def test_contexts_that_an_rnic_had_to_fetch_are_counted(tmp_path):
+    """All to all of four hosts: three contexts a host, each used first, and no more by limits."""
+    found = outcome(tmp_path, "rnic=lru-512", "transports=[rc]", "workload.kind=all-to-all")
+    run = json.loads((found.directory / "manifest.json").read_text())["runs"][0]
+    assert run["contexts_missed"] == found.runs[0].summary()["contexts_missed"] == 4 * 3
+    assert {counters["contexts_missed"] for counters in run["counters"].values()} == {3}
+    _, lines = workload_table.lines([found.runs[0].summary()])
+    assert ("QP contexts missed", ["12"]) in lines
+    ideal = outcome(tmp_path, "transports=[rc]").runs[0].summary()
+    assert ideal["contexts_missed"] == 0
+    assert "QP contexts missed" not in {line.title for line in workload_table.lines([ideal])[1]}
