@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
-from typing import Any
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
 from softroce_lab.faults.effects import Blackout, Burst, Down, Gemodel, Periodic
 from softroce_lab.recovery import registry
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, Drops
 
 NEVER_HAPPENS = (
     "rx_bad_header", "rx_bad_count", "rx_bad_index", "rx_bad_length", "rx_bad_report",
@@ -23,6 +25,8 @@ NEVER_HAPPENS = (
     "rx_wrong_qkey", "rx_wrong_pkey", "rx_not_ours", "rx_message_too_long", "rx_slot_busy",
 )  # fmt: skip
 """Counters that only a broken peer, or a broken fabric, moves."""
+
+Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
 _HEAVY = 0.1  # of all packets lost
 _OUTAGES = (Down, Blackout, Burst, Gemodel, Periodic)
@@ -64,31 +68,88 @@ def _ends(run: WorkloadRun, *, may_fail: bool) -> Iterator[str]:
 
 
 def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
-    """Whether a transport with few retries may have run out of them: only where loss is heavy."""
-    if run.transport == registry.RC:
-        return _rc_gives_up(run, made)
-    if run.transport not in registry.NATIVE:
+    """Whether a transport with few retries may have run out of them.
+
+    Only where loss is heavy or comes in outages, and between each two hosts whose messages failed
+    so much was lost that every retry in a row can have met a loss.
+    """
+    if made.transport.name == registry.RC:
+        return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
+    if made.transport.name not in registry.NATIVE:
         return False
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
-    return sum(map(_lost, run.links)) > _HEAVY * sent
+    if sum(map(_lost, run.links)) <= _HEAVY * sent:
+        return False
+    retries = made.fabric.host.config(0).retry_limit
+    return all(
+        len(_losses(made, pair, until_ns)) + _unrecorded(run, made, pair) >= retries
+        for pair, until_ns in _first_failures(run)
+    )
 
 
-def _rc_gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
+def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
     """Whether a queue pair may have met eight timeouts in a row.
 
     RC's retry count has three bits (IBA 9.7.6.1.3), so an outage of eight timeouts ends a
     connection, and so does what takes the same packets of each round, or a tenth of all that comes
-    to some links.
+    to some links. Each of the eight met a loss, of what was sent or of the answer. Unless pacing or
+    a peer that was not ready put timers off, all of these lie within nine timeouts: the first may
+    have been lost before the last progress was made, but no longer than one.
     """
-    outages = any(isinstance(fault.effect, _OUTAGES) for fault in made.plan.faults)
-    if outages or made.experiment.raw.stalls:
-        return True
+    settings = RcSettings.for_rtt(made.empty.rtt_ns)
+    losses = _losses(made, pair, failed_ns)
+    stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
+    outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
+    if not (stalled_ns or np.isin(losses["rule_id"], list(outages)).any() or _rc_heavy(run)):
+        return False
+    if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
+        lasts_ns = (settings.retry_count + 2) * (4096 << settings.timeout) + stalled_ns
+        losses = losses[losses["time_ns"] + lasts_ns >= failed_ns]
+    return len(losses) + _unrecorded(run, made, pair) > settings.retry_count
+
+
+def _rc_heavy(run: WorkloadRun) -> bool:
     lossy = [link for link in run.links if _lost(link)]
-    lost, came = sum(map(_lost, lossy)), sum(link["sent"] + _lost(link) for link in lossy)
+    lost = sum(map(_lost, lossy))
+    came = lost + sum(int(link["sent"]) for link in lossy)
     return lost > max(_HEAVY * came, RcSettings().retry_count)
 
 
-def _lost(link: dict[str, Any]) -> int:
+def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
+    """Each two hosts of which messages failed, and when the first one did."""
+    found: dict[Pair, int] = {}
+    for row in run.messages[~np.isin(run.messages["status"], (_SUCCESS, NOT_DONE))]:
+        pair = frozenset((int(row["source"]), int(row["destination"])))
+        at_ns = run.end_ns if row["completed_ns"] == NEVER_NS else int(row["completed_ns"])
+        found[pair] = min(at_ns, found.get(pair, at_ns))
+    return list(found.items())
+
+
+def _losses(made: VirtualRun, pair: Pair, until_ns: int) -> Drops:
+    """What rules took of the packets between two hosts, or spoilt."""
+    hosts = made.plan.plain_hosts
+    ends = [int(ipaddress.IPv4Address(str(hosts[n].ports[0].address))) for n in pair]
+    found = made.fabric.injections()
+    between = np.isin(found["src"], ends) & np.isin(found["dst"], ends)
+    lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT)) != 0
+    losses: Drops = found[between & lost & (found["time_ns"] <= until_ns)]
+    return losses
+
+
+def _unrecorded(run: WorkloadRun, made: VirtualRun, pair: Pair) -> int:
+    """What was lost of anybody's packets where those of two hosts may pass: no record has it."""
+    hosts = made.plan.plain_hosts
+    others = {host.name for n, host in enumerate(hosts) if n not in pair}
+    found = 0
+    for (_, near, far), link in zip(made.plan.halves, run.links, strict=True):
+        if others.isdisjoint((near.node, far.node)):
+            found += link["wire"]["dropped_by_queue"] + link["wire"]["trimmed"]
+            found += link["records_lost"]
+    switches = made.fabric.switches().values()
+    return found + sum(each["no_route"] + each["ttl_exceeded"] for each in switches)
+
+
+def _lost(link: Mapping[str, Any]) -> int:
     return int(link["injected_drops"] + link["corrupted"])
 
 

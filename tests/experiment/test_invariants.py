@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every packet is somewhere, at every node, whatever happens to it, at any moment."""
+"""Every packet is somewhere, at every node, whatever happens to it, at any moment.
+
+And a transport gives up on nobody without having lost as much as that takes.
+"""
+
+import dataclasses
 
 import pytest
 
+from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import invariants, spec
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.topology import yaml_source
@@ -79,3 +85,69 @@ def test_a_packet_that_an_rnic_still_processes_is_not_sent_yet():
         held += [totals["held"] for _, totals in made.fabric.port_totals()]
         assert books(made) == []
     assert any(held)
+
+
+# --- Who may give up -------------------------------------------------------------------------
+
+TIMEOUT_US = 524  # of RC where a round trip takes no more than 131 us (IBA 9.7.6.1.3)
+ROOMY = "topology.generator.core={rate: 100Gbit, delay: 1us}"
+RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+
+
+def with_outage(links, lasts_us, kind="blackout"):
+    """RC from h1 to h4, 16 messages, while a rule acts."""
+    return cut_short(
+        "rc",
+        f'faults=[{{name: x, links: "{links}", loss: {kind}, at: 5us, for: {lasts_us}us}}]',
+        "workload={kind: point-to-point, bytes: 256KiB, message: 16KiB, from: h1, to: h4}",
+        "transports=[{name: rc, congestion_control: bdp}]",
+        ROOMY,
+        "lb=flow",
+        "deadline=10s",
+    )
+
+
+def excused(made, run, which=-1, *, later_ns=0):
+    """Whether one message, had it failed when all was over or later, would be excused."""
+    messages = run.messages.copy()
+    messages["status"][which], messages["completed_ns"][which] = RETRY_EXC, run.end_ns + later_ns
+    run = dataclasses.replace(run, messages=messages)
+    return not any("fails" in each for each in invariants.violations(made, run, may_fail=False))
+
+
+def test_eight_timeouts_without_a_word_may_end_a_connection():
+    made, run = with_outage("h1->*", 10 * TIMEOUT_US)
+    assert RETRY_EXC in run.messages["status"]
+    assert invariants.violations(made, run, may_fail=False) == []
+
+
+def test_an_outage_of_fewer_timeouts_ends_no_connection():
+    _, run = with_outage("h1->*", 6 * TIMEOUT_US)
+    assert run.verdict == "passed"
+
+
+@pytest.mark.parametrize("kind", ["blackout", "gemodel 30% 20%", "burst 10% 8"])
+def test_an_outage_excuses_only_whom_it_took_packets_from(kind):
+    assert not excused(*with_outage("h3->*", 6 * TIMEOUT_US, kind))
+    assert excused(*with_outage("h1->*", 6 * TIMEOUT_US, kind))
+
+
+def test_an_outage_excuses_nobody_who_fails_long_after_it():
+    made, run = with_outage("h1->*", 6 * TIMEOUT_US)
+    assert excused(made, run, later_ns=2 * TIMEOUT_US * 1000)
+    assert not excused(made, run, later_ns=10 * TIMEOUT_US * 1000)
+
+
+@pytest.mark.parametrize("transport", ["irn", "srnic"])
+def test_what_others_lose_excuses_nobody_who_asks_forty_times(transport):
+    made, run = cut_short(
+        transport,
+        'faults=[{name: x, links: "h3<->*", loss: random 50%}]',
+        ROOMY,
+        f"transports=[{transport}]",
+        "deadline=10s",
+    )
+    assert run.verdict == "passed"
+    pairs = zip(run.messages["source"], run.messages["destination"], strict=True)
+    verdicts = {(int(a), int(b)): excused(made, run, n) for n, (a, b) in enumerate(pairs)}
+    assert verdicts == {pair: 2 in pair for pair in verdicts}
