@@ -28,6 +28,16 @@ _KINDS: tuple[tuple[str, Callable[[str], int | Fraction]], ...] = (
     ("", units.parse_percent),
 )
 KINDS = tuple(kind for kind, _ in _KINDS)
+_LARGER = {
+    unit: scale[place:]
+    for scale in (
+        ("KiB", "MiB", "GiB", "TiB"),
+        ("kB", "MB", "GB", "TB"),
+        ("ns", "us", "ms", "s"),
+        ("kbit", "Mbit", "Gbit", "Tbit"),
+    )
+    for place, unit in enumerate(scale, 1)
+}
 
 
 class Quantity(NamedTuple):
@@ -101,7 +111,10 @@ class RangeSpec(Filled):
         return self
 
     def values(self) -> list[Data]:
-        """All of them, in the unit of the first. UserError for too many, or endless decimals."""
+        """All of them, in the unit of the first or a larger one.
+
+        UserError for too many, or endless decimals.
+        """
         first, last = _of(self.from_), _of(self.to).value
         found: list[Data] = []
         for value in self._amounts(first.value, last):
@@ -126,7 +139,10 @@ def _of(data: object) -> Quantity:
 
 
 def _written(value: Fraction, unit: str) -> Data:
-    """In this unit, exactly."""
+    """Exactly, in this unit, or in a larger one where it is a whole number of that."""
+    for larger in _LARGER.get(unit, ()):
+        if value and value % _of(f"1{larger}").value == 0:
+            unit = larger
     number = value / _of(f"1{unit}").value if unit else value
     whole, denominator = number.numerator, number.denominator
     if denominator == 1:
