@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -17,11 +16,12 @@ from softroce_lab import units
 from softroce_lab.cli.counting import Counting
 from softroce_lab.cli.experiment_options import Transports
 from softroce_lab.cli.options import Json, Quiet
-from softroce_lab.errors import ExitCode
+from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, fuzz_pool, spec
 from softroce_lab.experiment import fuzz as experiment_fuzz
 from softroce_lab.experiment.fuzz import Campaign, Violation
 from softroce_lab.topology import yaml_source
+from softroce_lab.topology.model import SEED_MAX
 from softroce_lab.topology.yaml_source import Source
 
 app = typer.Typer(add_completion=False)
@@ -59,13 +59,15 @@ def fuzz(
     Exits with 1 if a promise was broken, and says the command that shows it again.
     """
     transports = experiment_fuzz.transports_of(transport)
+    _check_seeds(first, seeds)
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
             found = _one_case(case, transports)
         else:
             count = seeds if seeds is not None or minutes is not None else _SEEDS
-            numbers = itertools.count(first) if count is None else range(first, first + count)
-            screen.begin(count)
+            end = SEED_MAX + 1 if count is None else min(first + count, SEED_MAX + 1)
+            numbers = range(first, end)
+            screen.begin(None if count is None else len(numbers))
             found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, screen)
         files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
         if found.interrupted:
@@ -80,6 +82,16 @@ def fuzz(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if found.violations:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_seeds(first: int, count: int | None) -> None:
+    """UserError for seeds that no experiment has."""
+    if first > SEED_MAX:
+        raise UserError(f"--from {first} is no seed", hint=f"the last one is {SEED_MAX}")
+    left = SEED_MAX + 1 - first
+    if (count or 1) > left:
+        what = f"--seeds {count}: from {first} on there are {left}"
+        raise UserError(what, hint=f"the last seed is {SEED_MAX}")
 
 
 def _many(

@@ -55,3 +55,26 @@ def test_progress_without_a_terminal_is_told_in_lines():
     told = CliRunner().invoke(app, arguments)
     assert "lab: 2 of 2 seeds" in told.stderr
     assert CliRunner().invoke(app, [*arguments, "--quiet"]).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--from", str(2**64 - 1), "--seeds", "2"), "--seeds 2: from 18446744073709551615 on"),
+        (("--from", str(2**64)), "--from 18446744073709551616 is no seed"),
+        (("--from", str(2**70), "--minutes", "1"), "is no seed"),
+    ],
+)
+def test_seeds_beyond_the_last_are_refused(options, complaint):
+    result = CliRunner().invoke(app, ["fuzz", *options, "--transport", "rc"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+    assert str(2**64 - 1) in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--seeds", "1"), (), ("--minutes", "1")])
+def test_the_last_seed_is_one(options):
+    """Also where no number is given, or as many as time allows."""
+    line = ["fuzz", "--from", str(2**64 - 1), *options, "--transport", "rc", "--json", "-j", "1"]
+    result = CliRunner().invoke(app, line)
+    assert json.loads(result.stdout)["seeds"] == 1, result.output
