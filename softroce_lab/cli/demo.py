@@ -207,7 +207,7 @@ _FIGURES: list[Line] = [
     ("injected drops", _count("injected_drops")),
     ("emulator drops", _count("emulator_drops")),
     ("resent", _count("resent")),
-    ("spurious resends", _count("spurious_resent")),
+    ("received again", _count("spurious_resent")),
 ]
 _LINES: dict[str, list[Line]] = {
     "real": [

@@ -50,7 +50,7 @@ _MOST_REASONS = 8
 
 # Counters of the engine (docs/telemetry.md), by what a table calls them.
 RESENT = ("tx_resent", "tx_connected_resent")
-SPURIOUS = ("rx_duplicate", "duplicate_request")
+SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
 _SENT = ("tx_data", "tx_connected")
 _ANSWERS = (  # of RC, which counts them as its packets, too
     "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",

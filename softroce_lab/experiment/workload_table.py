@@ -118,7 +118,7 @@ _LINES: list[tuple[str, Callable[[Sequence[Row]], str], bool]] = [
     ("trimmed", _sum("trimmed"), False),
     ("emulator drops", _sum("emulator_drops"), False),
     ("resent", _sum("resent"), True),
-    ("spurious resends", _sum("spurious_resent"), True),
+    ("received again", _sum("spurious_resent"), True),
     ("QP contexts missed", _sum("contexts_missed"), False),
     ("fidelity", _faithful, False),
 ]
