@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How many packets rules will have hit in a run: an upper bound that memory is reckoned with."""
+"""How many events a run will have: upper bounds that memory is reckoned with."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from softroce_lab.experiment.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
 from softroce_lab.faults.effects import Fault, NamedDrop
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.telling import TellingPolicy
 from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Plan
 
 _HEADER_BYTES = 40  # of a packet's payload, the lab's own
+_ACTS_A_MESSAGE = 10
+_PACKETS_A_WORD = 4  # a bitmap each quarter of a round trip: fewer packets only on slow links
 _MOST_LOST = 0.9  # where more is lost, messages fail before all of it was sent so often
 
 
 def count(experiment: Experiment) -> int:
-    """Of one run: as if all packets crossed every link that a rule is on, as far as a path goes."""
+    """Packets that rules will have hit in one run.
+
+    As if all packets crossed every link that a rule is on, as far as a path goes.
+    """
     seed = experiment.seeds[0]
     plan, work = experiment.plan(seed), experiment.workload(seed)
     hops = _longest_path(plan)
@@ -32,6 +39,19 @@ def count(experiment: Experiment) -> int:
         if faults[0].window.always and share == 1.0 and rate < 1:
             arriving *= (1 - rate) ** crossed
     return int(packets * hits / max(arriving, 1 - _MOST_LOST))  # what is lost is sent again
+
+
+def acts(experiment: Experiment) -> int:
+    """What policies will have done in one run: a few things a message, and telling of packets."""
+    policies = [registry.find(name) for name in _names(experiment) & set(registry.names())]
+    tells = any(issubclass(policy, TellingPolicy) for policy in policies)
+    words = _packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
+    messages = experiment.workload(experiment.seeds[0]).message_count
+    return messages * (_ACTS_A_MESSAGE + words) if policies else 0
+
+
+def _names(experiment: Experiment) -> set[str]:
+    return {transport.name for transport in experiment.transports}
 
 
 def _rate(fault: Fault) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import IO, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from softroce_lab.experiment.messenger import Done
 from softroce_lab.recovery import control
@@ -100,11 +101,12 @@ class Journal:
 
     def save(self, file: IO[bytes]) -> None:
         """Write completions and events as .npz."""
-        np.savez(
-            file,
-            completions=np.array(self._completions, dtype=COMPLETION),
-            events=np.array([_row(*event) for event in self._events], dtype=EVENT),
-        )
+        completions = np.array(self._completions, dtype=COMPLETION)
+        np.savez(file, completions=completions, events=self.events())
+
+    def events(self) -> npt.NDArray[Any]:
+        """What the policy did, as rows of `EVENT`."""
+        return np.array([_row(*event) for event in self._events], dtype=EVENT)
 
 
 Row: TypeAlias = tuple[int, str, int, int, int, int]
@@ -126,3 +128,29 @@ def _key(message: control.Message) -> Key:
     """What the workload calls the message that a control message is about; zeros: several."""
     key: Key | None = getattr(message, "key", None)
     return _SEVERAL if key is None else key
+
+
+def acted(node: str, acts: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """What a host's policy did, rows of `EVENT`, as columns of a table of events."""
+    count = len(acts)
+    empty = np.full(count, "")
+    zero = np.zeros(count, dtype=np.uint32)
+    return {
+        "time_ns": acts["time_ns"],
+        "source": np.full(count, node),
+        "event": acts["kind"],
+        "link": empty,
+        "rule": empty,
+        "packet_kind": empty,
+        "operation": acts["operation"],
+        "step": acts["step"],
+        "message": acts["message"],
+        "index": zero,
+        "attempt": zero.astype(np.uint8),
+        "packets": acts["packets"],
+        "src": empty,
+        "dst": empty,
+        "sport": zero.astype(np.uint16),
+        "psn": zero,
+        "qpn": zero,
+    }

@@ -7,15 +7,19 @@ from pathlib import Path
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import expected_events
+from softroce_lab.experiment import base_rtt, expected_events
+from softroce_lab.experiment.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.recovery import registry
+from softroce_lab.topology.plan import Plan
 
 _BASE_BYTES = 120 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
 _NODE_BYTES = 64 << 10  # of a simulated host or switch, with its ports and routes
 _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host that knows another; True: striped
 _EVENT_BYTES = 200  # of a packet that a rule hit: its record, in a list that grows, and its columns
+_ACT_BYTES = 400  # of what a policy did: the same
+_SENT_BYTES = 8  # of a packet in flight, in a log as long as the window
 _HOST_PROCESS_BYTES = 120 << 20  # of the real clock: a process, its socket's memory
 _MOST_SHARE = 0.9
 
@@ -34,10 +38,17 @@ def needed_bytes(experiment: Experiment) -> int:
     if experiment.clock == "real":
         return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 2 * buffers
     striped = any(transport.name != registry.RC for transport in experiment.transports)
-    peers = 2 * min(work.message_count, work.hosts * (work.hosts - 1) // 2) * _PEER_BYTES[striped]
+    pairs = min(work.message_count, work.hosts * (work.hosts - 1) // 2)
+    peers = 2 * pairs * (_PEER_BYTES[striped] + striped * _window_packets(plan) * _SENT_BYTES)
     held = 3 * buffers if experiment.payload == "verify" else 0  # before, now, and what must be
     events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written
+    events += expected_events.acts(experiment) * _ACT_BYTES
     return needed + peers + len(plan.nodes) * _NODE_BYTES + held + events
+
+
+def _window_packets(plan: Plan) -> int:
+    path_mtu = path_mtu_bytes(plan.mtu, 4)
+    return base_rtt.of(plan, path_mtu).window_packets(path_mtu)
 
 
 def _kept_bytes(experiment: Experiment) -> int:

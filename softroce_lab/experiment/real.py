@@ -15,6 +15,7 @@ import numpy as np
 from softroce_lab import units
 from softroce_lab.experiment import base_rtt, hosts, record
 from softroce_lab.experiment.hosts import HostHandle
+from softroce_lab.experiment.journal import acted
 from softroce_lab.experiment.messenger import Done, RcSettings
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.settings import (
@@ -247,7 +248,7 @@ def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
 
 
 def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
-    tables = [record.injected(observed), *(record.acted(*each) for each in acts.items())]
+    tables = [record.injected(observed), *(acted(*each) for each in acts.items())]
     joined = record.joined_columns(tables)
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from softroce_lab.experiment.journal import acted
 from softroce_lab.experiment.observation import Observed
 from softroce_lab.experiment.transfer import TransferRun
 from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS
@@ -97,32 +98,6 @@ def injected(run: Observed) -> Columns:
         "sport": found["sport"],
         "psn": found["psn"],
         "qpn": found["qpn"],
-    }
-
-
-def acted(node: str, acts: Any) -> Columns:
-    """What a host's recovery policy did, from its journal."""
-    count = len(acts)
-    empty = np.full(count, "")
-    zero = np.zeros(count, dtype=np.uint32)
-    return {
-        "time_ns": acts["time_ns"],
-        "source": np.full(count, node),
-        "event": acts["kind"],
-        "link": empty,
-        "rule": empty,
-        "packet_kind": empty,
-        "operation": acts["operation"],
-        "step": acts["step"],
-        "message": acts["message"],
-        "index": zero,
-        "attempt": zero.astype(np.uint8),
-        "packets": acts["packets"],
-        "src": empty,
-        "dst": empty,
-        "sport": zero.astype(np.uint16),
-        "psn": zero,
-        "qpn": zero,
     }
 
 

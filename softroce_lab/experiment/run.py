@@ -225,7 +225,7 @@ def _runner(
     if experiment.clock == "virtual":
         from softroce_lab.experiment import virtual
 
-        yield virtual.run
+        yield functools.partial(virtual.run, with_acts=True)
         return
     from softroce_lab.experiment import real
     from softroce_lab.fabric import lab as fabric

@@ -53,7 +53,9 @@ def run(
 ) -> WorkloadRun:
     """One transport with one seed; `progress` is told how many messages are done.
 
-    `with_acts`: what policies did is among the events, beside what rules did to packets. UserError for a plan that needs a machine, and for a capture of no links; RunError if that
+    `with_acts`: what policies did is among the events, beside what rules did to packets.
+
+    UserError for a plan that needs a machine, and for a capture of no links; RunError if that
     cannot be written. A run that ends badly is a verdict.
     """
     run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)

@@ -70,6 +70,27 @@ def _messages(run: WorkloadRun) -> Columns:
     return columns | {end: names[found[end]] for end in ("source", "destination")}
 
 
+def one_below_the_other(tables: Sequence[Columns]) -> Columns:
+    """Tables with some of the columns of events, and rows; of one, nothing is copied."""
+    filled = [table for table in tables if len(table["time_ns"])] or tables[:1]
+    if len(filled) == 1:
+        return filled[0]
+    names = [name for name in EVENT_COLUMNS if any(name in table for table in filled)]
+    return {name: np.concatenate([_column(table, name) for table in filled]) for name in names}
+
+
+def _column(table: Columns, name: str) -> npt.NDArray[Any]:
+    """Words are references: most are the same."""
+    dtype = EVENT_COLUMNS[name]
+    if name not in table:
+        table = {name: _absent(dtype, len(table["time_ns"]))}
+    return table[name].astype(object if dtype is np.str_ else dtype, copy=False)
+
+
+def _absent(dtype: npt.DTypeLike, rows: int) -> npt.NDArray[Any]:
+    return np.zeros(rows, dtype="U1" if dtype is np.str_ else dtype)
+
+
 def events(run: WorkloadRun) -> Iterator[Columns]:
     """The rows of events.parquet, a part of them at a time: there may be millions.
 
@@ -83,7 +104,7 @@ def events(run: WorkloadRun) -> Iterator[Columns]:
         for name, dtype in EVENT_COLUMNS.items():
             given, is_text = run.events.get(name), dtype is np.str_
             if given is None:
-                columns[name] = np.zeros(len(rows), dtype="U1" if is_text else dtype)
+                columns[name] = _absent(dtype, len(rows))
             else:
                 columns[name] = given[rows] if is_text else given[rows].astype(dtype, copy=False)
         yield columns

@@ -61,8 +61,9 @@ def traces(experiment, folder):
     """All that a run tells, and its capture: bytes by what they are."""
     path = Path(folder) / "trace.pcapng"
     run = virtual.run(
-        experiment, experiment.transports[0], 7, lambda _done: None, Wanted(CAPTURED, 0, path)
-    )
+        experiment, experiment.transports[0], 7, lambda _done: None, Wanted(CAPTURED, 0, path),
+        with_acts=True,
+    )  # fmt: skip
     names = run.hosts
     ends = [(names[row["source"]], names[row["destination"]]) for row in run.messages]
     links = {link["name"]: link for link in run.links}

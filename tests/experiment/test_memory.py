@@ -23,7 +23,22 @@ def test_a_run_that_would_not_fit_is_refused_before_it_starts():
     huge = of("workload.bytes=4TB", "payload=verify", "workload.message=1GiB")
     with pytest.raises(UserError, match=r"would need \d+ TiB of memory, .* are free\n  hint: few"):
         memory.check_fits(huge)
-    memory.check_fits(of("workload.bytes=4TB", "workload.message=1GiB"))  # no bytes are carried
+    memory.check_fits(of("workload.bytes=1GB", "workload.message=1GiB"))  # no bytes are carried
+
+
+def test_what_policies_do_counts():
+    """`ud_rto` tells of packets a quarter of a round trip apart, `csa_ud` looks at messages."""
+    big = "workload.bytes=1GB", "workload.message=1GiB"
+    acts = {
+        name: expected_events.acts(of(*big, f"transports=[{name}]"))
+        for name in ("rc", "irn", "csa_ud", "ud_rto")
+    }
+    assert acts["rc"] == acts["irn"] == 0 < acts["csa_ud"] < acts["ud_rto"] / 1000
+
+
+def test_a_long_window_counts():
+    near, far = (of(f"topology.generator.core.delay={delay}") for delay in ("1us", "9ms"))
+    assert memory.needed_bytes(far) > memory.needed_bytes(near) + (10 << 20)
 
 
 def test_messages_count():

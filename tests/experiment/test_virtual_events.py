@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What policies did on the virtual clock stands beside what rules did to packets."""
+
+import collections
+
+import pytest
+
+from softroce_lab.experiment import run, spec, virtual, workload_record
+from softroce_lab.experiment.workload_run import RESENT
+from softroce_lab.topology import yaml_source
+
+LOSSY = """\
+name: lossy
+topology: {generator: {kind: star, hosts: 2, access: {rate: 100Gbit, delay: 1us}}}
+transports: [csa_ud, ud_rto, irn]
+workload: {kind: point-to-point, bytes: 1MiB, message: 256KiB}
+faults: [{name: lossy, links: "h1->*", loss: random 2%}]
+"""
+
+
+def lossy():
+    return spec.of(yaml_source.parse(LOSSY, "lossy.yaml"))
+
+
+def events_of(number):
+    experiment = lossy()
+    found = virtual.run(
+        experiment, experiment.transports[number], 1, lambda _: None, with_acts=True
+    )
+    return found, found.events
+
+
+@pytest.mark.parametrize(("number", "receiver_says"), [(0, "look"), (1, "bitmap")])
+def test_what_a_policy_did_is_told(number, receiver_says):
+    found, events = events_of(number)
+    rows = list(zip(events["source"], events["event"], events["packets"], strict=True))
+    resent = sum(int(packets) for _, event, packets in rows if event == "resend")
+    assert resent == found.count(RESENT) > 0
+    drops = sum(link["injected_drops"] for link in found.links)
+    met = collections.Counter((source, event) for source, event, _ in rows)
+    assert met["injector", "drop"] == drops > 0
+    assert met["h1", "resend"] > 0
+    assert met["h2", receiver_says] > 0
+
+
+def test_an_engines_own_recovery_has_no_policy_to_tell_of():
+    _, events = events_of(2)
+    assert set(events["source"]) == {"injector"}
+
+
+def test_they_are_in_the_order_of_time_in_a_run_directory():
+    found, _ = events_of(0)
+    (part,) = workload_record.events(found)
+    times = part["time_ns"].tolist()
+    assert times == sorted(times)
+    assert set(part["source"]) == {"injector", "h1", "h2"}
+    assert set(part) == {"transport", "seed", *workload_record.EVENT_COLUMNS}
+
+
+def test_lab_run_writes_them(tmp_path):
+    import pyarrow.parquet as pq
+
+    outcome = run.run(lossy(), _Silent(), under=tmp_path)
+    table = pq.read_table(outcome.directory / "events.parquet")
+    assert {"look", "resend", "drop"} <= set(table["event"].to_pylist())
+
+
+class _Silent:
+    def say(self, _):
+        pass
+
+    def run(self, *_):
+        return lambda _: None
