@@ -172,7 +172,7 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
     """What this run met; a fault is met where it hit a packet."""
     yield run.transport
     yield f"congestion control: {run.congestion_control}"
-    yield from (f"fault: {name}" for name in np.unique(run.events["rule"]).tolist())
+    yield from (f"fault: {name}" for name in set(run.events["rule"].tolist()))
     if any(
         isinstance(fault.effect, Delay) and fault.effect.jitter_ns for fault in made.plan.faults
     ):
