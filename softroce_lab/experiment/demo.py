@@ -196,6 +196,8 @@ def _run_real(options: Options, reporter: Reporter) -> Outcome:
         except BaseException as error:
             state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             directory.manifest(state=state, error=str(error) or type(error).__name__)
+            if state == "interrupted":
+                directory.withdraw()
             raise
         outcome = Outcome(directory.path, runs, capture)
         if saved is not None and outcome.verified:

@@ -115,6 +115,8 @@ def run(
                 _write(directory, runs, about)
                 count = len(experiment.seeds) * len(experiment.transports)
                 reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
+            elif state == "interrupted":
+                directory.withdraw()
         raise
     outcome = Outcome(experiment, directory.path, runs)
     verdict = "passed" if outcome.passed else "failed"

@@ -39,8 +39,9 @@ Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
 class RunDirectory:
     """A run directory that is being filled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before: str | None = None) -> None:
         self.path = path
+        self._before = before  # what `latest` pointed at
         self._manifest: dict[str, Any] = {}
 
     @classmethod
@@ -51,13 +52,24 @@ class RunDirectory:
         """
         with _writing(under):
             try:
-                return cls(_create(name, under))
+                before = _latest(under)
+                return cls(_create(name, under), before)
             except OSError as error:
                 if under == RUNS:
                     raise
                 reason = os.strerror(errno.ENOTDIR) if under.is_file() else error.strerror or error
                 what = f"no run directory can be made in {under}: {reason}"
                 raise UserError(what, hint="-o DIR: a folder, there or not") from error
+
+    def withdraw(self) -> None:
+        """Nothing came of it: `latest` points again at what it pointed at before, if at all."""
+        under = self.path.parent
+        if _latest(under) == self.path.name:  # not at a run that began later
+            with _writing(under):
+                if self._before is None:
+                    (under / LATEST).unlink()
+                else:
+                    _point_latest(under, self._before)
 
     def manifest(self, **facts: Any) -> None:
         """Add facts to the manifest and write it, whole, at once."""
@@ -167,6 +179,14 @@ def give_to_user(path: Path | int) -> None:
         os.fchown(path, int(uid), int(gid))
     else:
         os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def _latest(under: Path) -> str | None:
+    """What `latest` points at."""
+    try:
+        return str((under / LATEST).readlink())
+    except OSError:
+        return None
 
 
 def _point_latest(under: Path, name: str) -> None:

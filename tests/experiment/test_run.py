@@ -211,6 +211,22 @@ def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
     assert reporter.heard[-1] == f"1 of 2 runs are done, and kept in {folder}"
 
 
+def test_an_interrupt_before_anything_is_done_leaves_the_latest_run(tmp_path):
+    class Hasty(Silent):
+        def run(self, name, messages):
+            raise KeyboardInterrupt
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            experiment_run.run(of(SMALL), Hasty(), under=tmp_path)
+
+    interrupted()
+    assert not (tmp_path / "latest").is_symlink()
+    done = outcome(tmp_path, "transports=[rc]").directory
+    interrupted()
+    assert (tmp_path / "latest").resolve() == done.resolve()
+
+
 @pytest.mark.parametrize("transport", registry.transports())
 def test_a_run_is_no_garbage_that_waits_for_the_collector(transport):
     """A campaign of seeds would hold hundreds of megabytes of fabrics that are over."""

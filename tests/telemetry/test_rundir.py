@@ -37,6 +37,15 @@ def test_runs_of_one_second_have_names_of_their_own(runs, monkeypatch):
     assert names == [f"20250101-120000-demo{suffix}" for suffix in ("", "-1", "-2")]
 
 
+def test_one_of_which_nothing_came_is_not_the_newest(runs):
+    first = RunDirectory.create("demo", under=runs)
+    second = RunDirectory.create("demo", under=runs)
+    first.withdraw()
+    assert (runs / "latest").resolve() == second.path.resolve()
+    second.withdraw()
+    assert (runs / "latest").resolve() == first.path.resolve()
+
+
 def test_a_link_that_was_left_half_made_is_no_obstacle(runs):
     runs.mkdir(parents=True)
     (runs / f".latest.{os.getpid()}").write_text("left by a run that was killed")
