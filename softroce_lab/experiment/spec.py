@@ -51,6 +51,7 @@ from softroce_lab.workloads.streams import Stream
 from softroce_lab.workloads.work import FLOAT32, INT32, Sized, Workload
 
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
+MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
 MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/framing.md)
 
 Overrides = Sequence[tuple[str, Data]]
@@ -188,6 +189,7 @@ def of(source: Source) -> Experiment:
     experiment.workload(raw.seeds[0])  # whatever does not fit is said now
     experiment.stalls(raw.seeds[0])
     _check_lengths(experiment)
+    _check_slots(experiment)
     return experiment
 
 
@@ -207,6 +209,15 @@ def _check_lengths(experiment: Experiment) -> None:
             raise experiment.source.error(("workload", "message"), what, hint="smaller messages")
 
 
+def _check_slots(experiment: Experiment) -> None:
+    """UserError for more messages outstanding than a framing can number."""
+    slots = experiment.raw.message_slots or 0
+    for transport in experiment.transports:
+        if transport.frames == "uc_immediate" and slots > MAX_UC_SLOTS:
+            what = f"{transport.label} has {MAX_UC_SLOTS} slots at most, in its framing"
+            raise experiment.source.error(("message_slots",), what, hint="fewer, or framing: ud")
+
+
 def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """The experiment with these transports alone: the file's of that label or name, or plain ones.
 
@@ -222,6 +233,7 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
         found += [each for each in own or [Transport(name, name)] if each not in found]
     chosen = dataclasses.replace(experiment, transports=tuple(found))
     _check_lengths(chosen)
+    _check_slots(chosen)
     return chosen
 
 

@@ -273,9 +273,12 @@ class ExperimentFile(Filled):
     blackout: Length = BLACKOUT_NS
 
     @model_validator(mode="after")
-    def _slots_are_a_power_of_two(self) -> ExperimentFile:
-        if self.message_slots is not None and self.message_slots.bit_count() != 1:
-            raise KeyedError("message_slots", f"{self.message_slots} is no power of two")
+    def _slots_are_enough(self) -> ExperimentFile:
+        slots = self.message_slots
+        if slots is not None and slots.bit_count() != 1:
+            raise KeyedError("message_slots", f"{slots} is no power of two")
+        if slots is not None and slots < self.depth:
+            raise KeyedError("message_slots", f"{slots} slots for a depth of {self.depth}")
         return self
 
 

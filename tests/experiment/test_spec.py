@@ -5,13 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import typing
 
 import pytest
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.spec_model import ExperimentFile, json_schema
+from softroce_lab.experiment.spec_model import AnyWorkload, ExperimentFile, json_schema
 from softroce_lab.topology import yaml_source
 from softroce_lab.workloads.work import FLOAT32, INT32
 
@@ -191,6 +192,13 @@ def test_there_are_enough_of_them():
     assert {file.suffix for file in paths.WORKLOADS.rglob("*") if file.is_file()} == {".yaml"}
 
 
+def test_the_reference_has_all_keys():
+    reference = (paths.PROJECT_ROOT / "docs" / "experiments.md").read_text()
+    for model in (ExperimentFile, *typing.get_args(typing.get_args(AnyWorkload)[0])):
+        for key in model.written_keys():
+            assert re.search(rf"^\|.*[ `]{key}[ `]", reference, re.MULTILINE), key
+
+
 def test_editors_are_told_all_keys():
     assert set(json_schema()["properties"]) == set(ExperimentFile.written_keys())
 
@@ -225,6 +233,10 @@ def test_nothing_of_it_needs_the_real_clock():
         (with_line("deadline: 0s"), "x.yaml:5:11: time '0s' is nothing at all"),
         (with_line("deadline: 10"), "x.yaml:5:11: time '10' has no unit"),
         (with_line("depth: 0"), "x.yaml:5:8: depth 0 is below 1"),
+        (with_line("message_slots: 2048").replace("csa_ud", "sdr_sr"),
+         "x.yaml:5:16: sdr_sr has 1024 slots at most, in its framing"),
+        (with_line("message_slots: 6"), "x.yaml:5:1: 6 is no power of two"),
+        (with_line("message_slots: 2"), "x.yaml:5:1: 2 slots for a depth of 4"),
         (with_line("depth:"), "x.yaml:5:1: 'depth' has no value"),
         (with_line("rnic: lru-51"), "x.yaml:5:7: no RNIC model is called 'lru-51'\n  hint: did"),
         (PLAIN.replace("csa_ud", "csa_du"), "x.yaml:4:14: unknown transport 'csa_du'\n  hint: did"),
