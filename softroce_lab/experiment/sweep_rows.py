@@ -32,6 +32,8 @@ from softroce_lab.topology.yaml_source import Decimal
 JOURNAL = "rows.jsonl"
 TABLE = "runs"
 
+_ELSEWHERE = "-o DIR puts it elsewhere"
+
 
 class Rows:
     """The rows in a sweep's directory, of which there is one writer at a time."""
@@ -61,13 +63,17 @@ class Rows:
 def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
     """The rows in this directory, which is made if it is not there, but those of some keys.
 
-    RunError if it cannot be written, UserError if another sweep is writing there.
+    UserError if it cannot be made, or another sweep is writing there; RunError if it cannot be
+    written.
     """
     file = path / JOURNAL
     with contextlib.ExitStack() as stack:
-        with _writing(file):
+        try:
             path.mkdir(parents=True, exist_ok=True)
             give_to_user(path)
+        except OSError as error:
+            what = f"no folder can be made at {path}: {error.strerror}"
+            raise UserError(what, hint=_ELSEWHERE) from None
         journal = stack.enter_context(_locked(file))
         found, damaged = _read(journal)
         rows = {key: row for key, row in found.items() if key not in without}
@@ -111,8 +117,7 @@ def _writing(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "-o DIR puts it elsewhere"
-        raise RunError(f"cannot write {file}: {error.strerror}", hint=hint) from None
+        raise RunError(f"cannot write {file}: {error.strerror}", hint=_ELSEWHERE) from None
 
 
 def _line(row: Row) -> bytes:

@@ -93,8 +93,9 @@ def test_wrong_input(line, tmp_path, arguments, complaint):
 def test_where_nothing_can_be_written(line, tmp_path):
     (tmp_path / "file").touch()
     result = line("mine", "-o", "file")
-    assert result.exit_code == 1
-    assert "lab: cannot write file/mine/rows.jsonl: " in result.stderr
+    assert result.exit_code == 2
+    complaint = "no folder can be made at file/mine: Not a directory\n  hint: -o DIR"
+    assert f"lab: {complaint}" in result.stderr
 
 
 def test_a_dry_run_says_what_it_would_do(line, tmp_path):
