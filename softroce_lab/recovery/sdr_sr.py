@@ -36,6 +36,7 @@ from softroce_lab.recovery.telling import TellingPolicy
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 CHUNK_BYTES = 64 << 10
+_Bits = npt.NDArray[np.bool_]
 
 
 class SdrSr(TellingPolicy):
@@ -91,9 +92,7 @@ class SdrSr(TellingPolicy):
         if due.any() and not state.resend_pending:
             yield from self._repeat(work, send, state, due, now_ns)
 
-    def _outstanding(
-        self, send: Sending, state: SendState
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _outstanding(self, send: Sending, state: SendState) -> tuple[_Bits, npt.NDArray[np.int64]]:
         """Which chunks were sent and are missed, and when the last packet of each was sent."""
         starts = np.arange(0, state.count, self.chunk_packets)
         sent = np.minimum(starts + self.chunk_packets, state.count) <= state.sent
@@ -101,15 +100,15 @@ class SdrSr(TellingPolicy):
         return sent if known is None else sent & known, np.maximum.reduceat(state.sent_ns, starts)
 
     def _repeat(
-        self, work: PeerWork, send: Sending, state: SendState, chunks: npt.NDArray[np.bool_],
-        now_ns: int,
-    ) -> Iterator[Action]:  # fmt: skip
+        self, work: PeerWork, send: Sending, state: SendState, chunks: _Bits, now_ns: int
+    ) -> Iterator[Action]:
         packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
         attempts = int(state.attempts[packets].max())
         # A queue shorter than a chunk drops the end of it each time: begin elsewhere each time.
         packets = np.roll(packets, -(attempts - 1) * (5 * len(packets) // 8))
         action = Resend(send.handle, packets.astype(np.uint32))
-        send.barren += attempts > 1  # many chunks lost once, each with its timer, bring something
+        if attempts > 1:  # many chunks lost once, each with its timer, bring something
+            send.was_barren(now_ns, self.rtt_ns(work.index)[0])
         yield from self.resend(work, send, action, attempts, now_ns)
 
     def learn(self, send: Sending, message: Bitmap | Chunks) -> bool:  # noqa: D102

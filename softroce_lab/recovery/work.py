@@ -45,7 +45,14 @@ class Sending:
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
     known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
-    barren: int = 0  # timeouts, or questions, in a row that brought nothing
+    barren: int = 0  # timeouts, or questions, in a row that brought nothing,
+    barren_at_ns: int = 0  # and when the newest was
+
+    def was_barren(self, now_ns: int, round_ns: int) -> None:
+        """One more, if the newest is a round ago: chunks have timers of their own."""
+        if self.barren == 0 or now_ns - self.barren_at_ns >= round_ns:
+            self.barren += 1
+            self.barren_at_ns = now_ns
 
 
 @dataclasses.dataclass(slots=True)

@@ -6,7 +6,6 @@ small enough to tell it from what else one might expect. Where theory gives the 
 within four of them.
 """
 
-import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -16,7 +15,6 @@ import pytest
 
 from softroce_lab.experiment.messenger import RcSettings
 from softroce_lab.recovery import registry, sdr_sr
-from softroce_lab.recovery.defaults import Timing
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
 
@@ -247,13 +245,9 @@ LONG_HAUL_NS = 2_000_000  # one way
 
 
 def over_a_long_haul(transport, packets, loss, seed):
-    """A message over 4 ms of RTT, so that resends hardly take from the rate, as in the model.
-
-    Nor does the model's timer back off, as this project's does when many chunks are lost twice.
-    """
-    plan, rtt_ns = lossy(loss, seed, delay="1ms"), 2 * LONG_HAUL_NS
-    timing = dataclasses.replace(Timing.for_rtt(rtt_ns), eager_rounds=1000)
-    rig = Rig(plan, transport, rtt_ns, window=1 << 14, timing=timing)
+    """A message over 4 ms of RTT, so that resends hardly take from the rate, as in the model."""
+    rtt_ns = 2 * LONG_HAUL_NS
+    rig = Rig(lossy(loss, seed, delay="1ms"), transport, rtt_ns, window=1 << 14)
     rig.connect((0, 1))
     key = rig.post(0, 1, packets * MTU)
     assert rig.run()
