@@ -25,7 +25,7 @@ def count(experiment: Experiment) -> int:
     """
     seed = experiment.seeds[0]
     plan, work = experiment.plan(seed), experiment.workload(seed)
-    hops = _longest_path(plan)
+    hops = longest_path(plan)
     rules: dict[tuple[str, type], list[Fault]] = {}
     for fault in plan.faults:
         if expected.rate(fault.effect) is not None:
@@ -69,7 +69,8 @@ def _packets_of_a_message(experiment: Experiment) -> int:
     return max(1, -(-min(spec.message, spec.bytes) // (path_mtu - _HEADER_BYTES)))
 
 
-def _longest_path(plan: Plan) -> int:
+def longest_path(plan: Plan) -> int:
+    """Links between the first host and the one farthest from it."""
     among = routing.neighbours((node.name for node in plan.nodes), plan.links)
     far = routing.distances([plan.hosts[0].name], among)
     return max(far[host.name] for host in plan.hosts)

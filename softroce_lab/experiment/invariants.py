@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment.expected_events import longest_path
 from softroce_lab.experiment.messenger import RcSettings
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
@@ -28,7 +29,8 @@ NEVER_HAPPENS = (
 
 Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
-_HEAVY = 0.1  # of all packets lost
+_HEAVY = 0.1  # of all packets lost,
+_HEAVY_ROUND_TRIP = 1 / 6  # and of those that go there and back
 _OUTAGES = (Down, Blackout, Burst, Gemodel, Periodic)
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _JUSTIFIED = {
@@ -91,16 +93,16 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     """Whether a queue pair may have met eight timeouts in a row.
 
     RC's retry count has three bits (IBA 9.7.6.1.3), so an outage of eight timeouts ends a
-    connection, and so does what takes the same packets of each round, or a tenth of all that comes
-    to some links. Each of the eight met a loss, of what was sent or of the answer. Unless pacing or
-    a peer that was not ready put timers off, all of these lie within nine timeouts: the first may
-    have been lost before the last progress was made, but no longer than one.
+    connection, and so does what takes the same packets of each round, or a sixth of all that goes
+    there and back. Each of the eight met a loss, of what was sent or of the answer. Unless pacing
+    or a peer that was not ready put timers off, all of these lie within nine timeouts: the first
+    may have been lost before the last progress was made, but no longer than one.
     """
     settings = RcSettings.for_rtt(made.empty.rtt_ns)
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
-    if not (stalled_ns or np.isin(losses["rule_id"], list(outages)).any() or _rc_heavy(run)):
+    if not (stalled_ns or np.isin(losses["rule_id"], list(outages)).any() or _rc_heavy(run, made)):
         return False
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = (settings.retry_count + 2) * (4096 << settings.timeout) + stalled_ns
@@ -108,11 +110,13 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     return len(losses) + _unrecorded(run, made, pair) > settings.retry_count
 
 
-def _rc_heavy(run: WorkloadRun) -> bool:
+def _rc_heavy(run: WorkloadRun, made: VirtualRun) -> bool:
+    """Eight round trips in a row fail once in two million where each does with a sixth."""
     lossy = [link for link in run.links if _lost(link)]
     lost = sum(map(_lost, lossy))
     came = lost + sum(int(link["sent"]) for link in lossy)
-    return lost > max(_HEAVY * came, RcSettings().retry_count)
+    arriving = (1 - lost / max(came, 1)) ** (2 * longest_path(made.plan))
+    return lost > RcSettings().retry_count and 1 - arriving > _HEAVY_ROUND_TRIP
 
 
 def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:

@@ -91,7 +91,7 @@ def run(
         verified=verified,
         problems=problems or [line for lines in wrong for line in lines or ()],
         fidelity=observed.fidelity.document(),
-        facts=_facts(observed, said) | {"timing": _timing(lab)},
+        facts=_facts(observed, said) | _timing(lab),
     )
 
 
@@ -257,7 +257,7 @@ def _timing(lab: Lab) -> dict[str, Any]:
     """As the hosts' processes derive it."""
     rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, 4)).rtt_ns
     return {
-        **defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns)),
+        "timing": defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns)),
         "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns)),
     }
 

@@ -273,10 +273,8 @@ class VirtualRun:
             problems=self.problems,
             facts={
                 "base_rtt_ns": self.empty.rtt_ns,
-                "timing": {
-                    **defaults.document(self.timing, self.engine_timing),
-                    "rc": dataclasses.asdict(self.rc),
-                },
+                "timing": defaults.document(self.timing, self.engine_timing),
+                "rc": dataclasses.asdict(self.rc),
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
                 "path_mtu": self.path_mtu,
                 "message_slots": self._model().config(0).message_slots,

@@ -203,20 +203,23 @@ class DatagramPolicy(Policy):
         """Soon, with others; at once where no other receive waits."""
         work.acks[id_] = None
         if not work.receives or len(work.acks) >= self.timing.acks_in_batch:
-            return [self._flush_acks(work)]
+            return self._flush_acks(work)
         if work.ack_at_ns is not None:
             return []
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         work.ack_at_ns = now_ns + min(srtt // 4, self.timing.ack_delay_most_ns)
         return [self._next_peer_look(work)]
 
-    def _flush_acks(self, work: PeerWork) -> Action:
+    def _flush_acks(self, work: PeerWork) -> list[Action]:
+        """Twice in a row where once was not heard again and again: loss may keep step with it."""
         batch = tuple(work.acks)
+        again = not work.acks.keys().isdisjoint(work.acked_before)
+        work.acked_again = work.acked_again + 1 if again else 0
         said = self.say(work.index, control.Ack(batch + work.acked_before))
         work.acked_before = batch
         work.acks.clear()
         work.ack_at_ns = None
-        return said
+        return [said, said] if work.acked_again > self.timing.eager_rounds else [said]
 
     # ---------------------------------------------------------------- signs of life
 
@@ -224,7 +227,7 @@ class DatagramPolicy(Policy):
         work = self.work_with(event.peer)
         actions: list[Action] = []
         if work.ack_at_ns is not None and now_ns >= work.ack_at_ns:
-            actions.append(self._flush_acks(work))
+            actions += self._flush_acks(work)
         if work.alive_at_ns is not None and now_ns >= work.alive_at_ns:
             actions += self._check_alive(work, now_ns)
         actions.append(self._next_peer_look(work))
