@@ -124,12 +124,15 @@ class Experiment:
         }
 
 
+_OTHERS = {"lab sweep": paths.SWEEPS, "lab up": paths.TOPOLOGIES}
+
+
 def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment:
     """Read an experiment by path, or a ready one by name; then what is to be otherwise.
 
     UserError with file, line and column if the file is wrong, with the key if an override is.
     """
-    source = yaml_source.read(find(where, paths.WORKLOADS, "experiment"))
+    source = yaml_source.read(find(where, paths.WORKLOADS, "experiment", _OTHERS))
     _check_kind(source)
     if not overrides:
         return of(source)

@@ -26,7 +26,7 @@ from softroce_lab.experiment.sweep_schema import (
     is_row,
 )
 from softroce_lab.experiment.sweep_values import quantity
-from softroce_lab.telemetry.rundir import RunDirectory, give_to_user
+from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
 from softroce_lab.topology.yaml_source import Decimal
 
 JOURNAL = "rows.jsonl"
@@ -66,6 +66,7 @@ def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
     UserError if it cannot be made, or another sweep is writing there; RunError if it cannot be
     written.
     """
+    check_name(path)
     file = path / JOURNAL
     with contextlib.ExitStack() as stack:
         try:

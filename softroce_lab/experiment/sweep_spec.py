@@ -181,7 +181,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
 
     UserError with file, line and column for what is wrong, in any combination.
     """
-    path = find(where, paths.SWEEPS, "sweep")
+    path = find(where, paths.SWEEPS, "sweep", {"lab run": paths.WORKLOADS})
     source = yaml_source.read(path)
     if "experiment" not in source.data and {"workload", "topology"} & source.data.keys():
         hint = "lab run runs it; a sweep names it: docs/sweeps.md"

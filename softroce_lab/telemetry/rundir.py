@@ -36,6 +36,14 @@ LATEST = "latest"
 Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
 
 
+def check_name(folder: Path) -> None:
+    """UserError for a folder that Parquet's library cannot be told."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{str(folder)!r} is not in UTF-8", hint="-o DIR: another folder") from None
+
+
 class RunDirectory:
     """A run directory that is being filled."""
 
@@ -50,6 +58,7 @@ class RunDirectory:
 
         If it cannot be made, UserError where the folder was chosen, RunError where it was not.
         """
+        check_name(under)
         with _writing(under):
             try:
                 before = _latest(under)

@@ -54,6 +54,9 @@ def test_a_failed_verdict_is_the_exit_code(line):
     [
         ((), "which experiment?\n  hint: a file, or a name: lab run --list"),
         (("nine",), "no experiment called 'nine'"),
+        (("reach",), "no experiment called 'reach'\n  hint: lab sweep reach runs that"),
+        (("dumbbell",), "no experiment called 'dumbbell'\n  hint: lab up dumbbell runs that"),
+        (("incast", "-o", "b\udcff"), r"'b\udcff' is not in UTF-8"),
         (("mine", "--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
         (("mine", "--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),
         (("mine", "--deadline", "soon"), "deadline: 'soon' is not a time"),

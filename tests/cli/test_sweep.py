@@ -77,6 +77,7 @@ def test_a_run_that_fails_is_the_exit_code(line, tmp_path):
     [
         ((), "which sweep?\n  hint: a file, or a name: lab sweep --list"),
         (("nine",), "no sweep called 'nine'"),
+        (("incast",), "no sweep called 'incast'\n  hint: lab run incast runs that"),
         (("missing.yaml",), "missing.yaml: cannot be read"),
         (("mine", "--table", "none/mine.md"), "cannot write none/mine.md\n  hint: --table FILE"),
         (("mine", "--table", "."), "cannot write .\n  hint: --table FILE"),
