@@ -74,12 +74,14 @@ seeds: 2
 deadline: 100s
 """
 PEAK = """\
-import json, resource, sys
+import re, sys
+from pathlib import Path
 from softroce_lab.cli.app import app
 try:
     app(["run", *sys.argv[1:], "--quiet", "--json"])
-finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, file=sys.stderr)
+finally:  # getrusage would tell the peak of the process that was forked, too
+    status = Path("/proc/self/status").read_text()
+    print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10, file=sys.stderr)
 """
 
 
