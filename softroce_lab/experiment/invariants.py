@@ -95,8 +95,8 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     RC's retry count has three bits (IBA 9.7.6.1.3), so an outage of eight timeouts ends a
     connection, and so does what takes the same packets of each round, or a sixth of all that goes
     there and back. Each of the eight met a loss, of what was sent or of the answer. Unless pacing
-    or a peer that was not ready put timers off, all of these lie within nine timeouts: the first
-    may have been lost before the last progress was made, but no longer than one.
+    or a peer that was not ready put timers off, all of these lie within sixteen timeouts: what is
+    late, or tells of progress, makes the timer begin anew.
     """
     settings = RcSettings.for_rtt(made.empty.rtt_ns)
     losses = _losses(made, pair, failed_ns)
@@ -105,7 +105,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     if not (stalled_ns or np.isin(losses["rule_id"], list(outages)).any() or _rc_heavy(run, made)):
         return False
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
-        lasts_ns = (settings.retry_count + 2) * (4096 << settings.timeout) + stalled_ns
+        lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
         losses = losses[losses["time_ns"] + lasts_ns >= failed_ns]
     return len(losses) + _unrecorded(run, made, pair) > settings.retry_count
 
