@@ -33,6 +33,8 @@ from softroce_lab.recovery.api import (
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
+_MOST_SAID = 16  # times in a row: more than any link is likely to take at once
+
 
 class DatagramPolicy(Policy):
     """Base of `csa_ud`, `ud_rto` and `sdr_sr`."""
@@ -203,23 +205,37 @@ class DatagramPolicy(Policy):
         """Soon, with others; at once where no other receive waits."""
         work.acks[id_] = None
         if not work.receives or len(work.acks) >= self.timing.acks_in_batch:
-            return self._flush_acks(work)
+            return self._flush_acks(work, now_ns)
         if work.ack_at_ns is not None:
             return []
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         work.ack_at_ns = now_ns + min(srtt // 4, self.timing.ack_delay_most_ns)
         return [self._next_peer_look(work)]
 
-    def _flush_acks(self, work: PeerWork) -> list[Action]:
-        """Twice in a row where once was not heard again and again: loss may keep step with it."""
+    def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
         batch = tuple(work.acks)
-        again = not work.acks.keys().isdisjoint(work.acked_before)
-        work.acked_again = work.acked_again + 1 if again else 0
         said = self.say(work.index, control.Ack(batch + work.acked_before))
+        times = self._times_said(work, now_ns)
         work.acked_before = batch
         work.acks.clear()
         work.ack_at_ns = None
-        return [said, said] if work.acked_again > self.timing.eager_rounds else [said]
+        return [said] * times
+
+    def _times_said(self, work: PeerWork, now_ns: int) -> int:
+        """How often in a row acknowledgements are said: more and more of those that nobody hears.
+
+        Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
+        counts once a round trip: of what was resent in vain all packets are acknowledged.
+        """
+        if work.acks.keys().isdisjoint(work.acked_before):
+            work.acked_again = 0
+            return 1
+        srtt, _ = self.rtt_ns(work.index, at_receiver=True)
+        if now_ns - work.acked_again_ns < srtt:
+            return 1
+        work.acked_again += 1
+        work.acked_again_ns = now_ns
+        return min(max(work.acked_again - self.timing.eager_rounds, 0) + 1, _MOST_SAID)
 
     # ---------------------------------------------------------------- signs of life
 
@@ -227,7 +243,7 @@ class DatagramPolicy(Policy):
         work = self.work_with(event.peer)
         actions: list[Action] = []
         if work.ack_at_ns is not None and now_ns >= work.ack_at_ns:
-            actions += self._flush_acks(work)
+            actions += self._flush_acks(work, now_ns)
         if work.alive_at_ns is not None and now_ns >= work.alive_at_ns:
             actions += self._check_alive(work, now_ns)
         actions.append(self._next_peer_look(work))

@@ -98,7 +98,8 @@ class PeerWork:
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
     acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
-    acked_again: int = 0  # times in a row
+    acked_again: int = 0  # round trips in a row,
+    acked_again_ns: int = 0  # and when the newest was
     ack_at_ns: int | None = None
     alive_at_ns: int | None = None
     began_ns: int = 0

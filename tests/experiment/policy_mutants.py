@@ -53,9 +53,9 @@ def without_looks(actions):
 def an_acknowledgement_too_many(original):
     """The message after the newest is acknowledged, too."""
 
-    def flush(self, work):
+    def flush(self, work, now_ns):
         work.acks[max(work.acks) + 1] = None
-        return original(self, work)
+        return original(self, work, now_ns)
 
     return flush
 
