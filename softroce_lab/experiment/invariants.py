@@ -18,7 +18,7 @@ from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
 from softroce_lab.faults.effects import Blackout, Burst, Down, Gemodel, Periodic
 from softroce_lab.recovery import registry
 from softroce_lab.sim.fabric import SimFabric
-from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, Drops
+from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, EFFECT_REORDER, Drops
 
 NEVER_HAPPENS = (
     "rx_bad_header", "rx_bad_count", "rx_bad_index", "rx_bad_length", "rx_bad_report",
@@ -130,12 +130,12 @@ def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
 
 
 def _losses(made: VirtualRun, pair: Pair, until_ns: int) -> Drops:
-    """What rules took of the packets between two hosts, or spoilt."""
+    """What rules took of the packets between two hosts, or spoilt, or held up: a timeout each."""
     hosts = made.plan.plain_hosts
     ends = [int(ipaddress.IPv4Address(str(hosts[n].ports[0].address))) for n in pair]
     found = made.fabric.injections()
     between = np.isin(found["src"], ends) & np.isin(found["dst"], ends)
-    lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT)) != 0
+    lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT | EFFECT_REORDER)) != 0
     losses: Drops = found[between & lost & (found["time_ns"] <= until_ns)]
     return losses
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from softroce_lab.errors import RunError
 
 EFFECTS = {1: "drop", 2: "corrupt", 4: "duplicate", 8: "reorder"}  # enum lab_effect
-EFFECT_DROP, EFFECT_CORRUPT, EFFECT_DOWN = 1, 2, 16
+EFFECT_DROP, EFFECT_CORRUPT, EFFECT_REORDER, EFFECT_DOWN = 1, 2, 8, 16
 
 KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
 
