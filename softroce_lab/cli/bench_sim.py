@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from softroce_lab import units
 from softroce_lab.cli.experiment_options import Transports
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import bench_sim
 from softroce_lab.recovery import registry
@@ -39,8 +38,7 @@ def sim(
             raise UserError(f"no fabric of {size} hosts", hint=f"known: {known}")
     for name in transport or ():
         registry.check(name)
-    say = (lambda _: None) if quiet else (lambda text: print(f"lab: {text}", file=sys.stderr))
-    found = bench_sim.run(sizes, transport or bench_sim.TRANSPORTS, rounds, say)
+    found = bench_sim.run(sizes, transport or bench_sim.TRANSPORTS, rounds, saying(quiet))
     if as_json:
         print(json.dumps(bench_sim.document(found), indent=1))
         return

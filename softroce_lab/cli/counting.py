@@ -5,50 +5,35 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Self
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
 from softroce_lab import units
+from softroce_lab.cli.screen import Screen
 
 _TOLD = 20  # times, where standard error is no terminal
 _LEAST_S, _MOST_S = 1.0, 600.0  # between two times
 
 
-class Counting:
+class Counting(Screen):
     """How many of the `things` of a verb are done; lines are for each twentieth, or ten minutes."""
 
     def __init__(self, verb: str, things: str, *, quiet: bool) -> None:
-        self._verb, self._things = verb, things
-        self._console = Console(stderr=True, quiet=quiet)
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(things),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=self._console, disable=quiet or not self._console.is_terminal,
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), quiet=quiet,
         )  # fmt: skip
+        self._verb, self._things = verb, things
         self._task = self._progress.add_task(verb, total=None)
         self._total: int | None = None
         self._done = 0
         self._told_at_s = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def say(self, text: str) -> None:
-        """Something that the user should know."""
-        self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, total: int | None) -> None:
         """So many are to be done; None: as many as there is time for."""

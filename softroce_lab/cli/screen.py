@@ -29,7 +29,7 @@ class Screen:
     def say(self, text: str) -> None:
         """A step begins."""
         if not self._quiet:
-            self._console.print(f"lab: {text}", highlight=False, markup=False)
+            self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def bar(self, name: str, total: int, amount: str) -> Callable[[int], None]:
         """A part of the work begins: what is told how much of `total`, or `amount`, is done."""
