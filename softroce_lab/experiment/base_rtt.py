@@ -7,6 +7,7 @@ Timers and windows on the virtual clock follow from it (recovery/defaults.py).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 from collections.abc import Mapping
 
@@ -46,6 +47,7 @@ class Empty:
         return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
 
 
+@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
 def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
     """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
 
