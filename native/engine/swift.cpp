@@ -46,7 +46,7 @@ class Swift final : public CongestionControl {
         rtt_(config.base_rtt) {}
 
   void on_report(const RateSample& sample, Time now) override {
-    if (sample.rtt <= 0) return;
+    if (sample.rtt <= 0) return answered(sample.delivered_packets);
     rtt_ = measured_ ? rtt_ + (sample.rtt - rtt_) / 8 : sample.rtt;
     measured_ = true;
     timeouts_ = 0;
@@ -87,6 +87,14 @@ class Swift final : public CongestionControl {
   Time pacing_delay() const {
     if (mutated(Mutant::swift_stops) && window_ < 1) return rtt_ * 100'000;
     return window_ < 1 ? static_cast<Time>(static_cast<double>(rtt_) / window_) : 0;
+  }
+
+  // Of packets sent again: no delay, but the path is not silent any more. Who has so small a window
+  // sends each packet again, and would never measure one. [D]
+  void answered(std::uint32_t packets) {
+    if (packets == 0) return;
+    if (timeouts_ >= kResetAfter) set_window(1);
+    timeouts_ = 0;
   }
 
   void increase(std::uint32_t acked) {

@@ -10,7 +10,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <list>
+#include <unordered_map>
 
 #include "../engine/units.hpp"
 
@@ -24,54 +25,33 @@ struct RnicModel {
   Time packet_time = 0;               // least from packet to packet, in each direction
 };
 
-// Which contexts are near: of so many, the one used longest ago makes room. QP numbers are the
-// RNIC's own, given in order from a small one, so that a table finds them.
+// Which contexts are near: of so many, the one used longest ago makes room.
 class ContextCache {
  public:
   explicit ContextCache(std::uint32_t contexts) : contexts_(contexts) {}
+  ContextCache(ContextCache&&) = default;  // a copy's places would be those of the original
 
   // Uses the context of `qp`; false: it had to be fetched. The first use of all is a fetch.
   bool use(std::uint32_t qp) {
-    if (contexts_ == 0 || (used_ != 0 && qp == newest_)) return true;
-    if (qp >= places_.size()) places_.resize(std::size_t{qp} + 1);
-    const bool near = places_[qp].near;
-    if (near)
-      unlink(qp);
-    else if (used_ == contexts_)
-      evict();
-    else
-      ++used_;
-    link(qp);
-    return near;
+    if (contexts_ == 0 || (!order_.empty() && qp == order_.front())) return true;
+    if (const auto found = places_.find(qp); found != places_.end()) {
+      order_.splice(order_.begin(), order_, found->second);
+      return true;
+    }
+    if (order_.size() == contexts_) {
+      places_.erase(order_.back());
+      order_.pop_back();
+    }
+    order_.push_front(qp);
+    places_.emplace(qp, order_.begin());
+    return false;
   }
-  std::uint32_t size() const { return used_; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(order_.size()); }
 
  private:
-  static constexpr std::uint32_t kNobody = UINT32_MAX;
-  struct Place {  // in the order of use
-    std::uint32_t older = kNobody, newer = kNobody;
-    bool near = false;
-  };
-
-  void evict() {
-    const std::uint32_t oldest = oldest_;
-    unlink(oldest);
-    places_[oldest].near = false;
-  }
-  void unlink(std::uint32_t qp) {
-    const Place& place = places_[qp];
-    (place.older == kNobody ? oldest_ : places_[place.older].newer) = place.newer;
-    (place.newer == kNobody ? newest_ : places_[place.newer].older) = place.older;
-  }
-  void link(std::uint32_t qp) {
-    places_[qp] = {newest_, kNobody, true};
-    (newest_ == kNobody ? oldest_ : places_[newest_].newer) = qp;
-    newest_ = qp;
-  }
-
-  std::uint32_t contexts_, used_ = 0;
-  std::uint32_t newest_ = kNobody, oldest_ = kNobody;
-  std::vector<Place> places_;  // by QP number
+  std::uint32_t contexts_;
+  std::list<std::uint32_t> order_;  // of use, the newest first
+  std::unordered_map<std::uint32_t, std::list<std::uint32_t>::iterator> places_;
 };
 
 class RnicPipeline {

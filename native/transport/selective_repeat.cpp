@@ -41,6 +41,7 @@ SendMessage* SelectiveRepeat::find(PeerIndex peer, std::uint32_t id) {
 void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, bool again,
                                   Time now) {
   SendFlow& flow = flow_of(message);
+  flow.tried = true;
   if (again) flow.recovery_end = message.next - 1;
   if (packet == flow.cumulative) flow.since = now;  // nothing older is out
   if (flow.armed_for == kNever) {
@@ -260,8 +261,10 @@ void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
   if (now < due) return arm(flow, message.handle, due);
   host_.write_off(message.peer, now - interval);
   flow.since = now;
-  if (message.resend_pending == 0) {  // else it waits for the window still
-    if (++flow.barren > config_.retry_limit) return give_up(message, now);
+  const bool stuck = message.resend_pending != 0;  // it waits for the window still
+  if ((flow.tried || !stuck) && ++flow.barren > config_.retry_limit) return give_up(message, now);
+  flow.tried = false;
+  if (!stuck) {
     if (message.paused)
       host_.resend(message, flow.cumulative, now);
     else

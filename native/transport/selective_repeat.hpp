@@ -9,7 +9,7 @@
 // - From the fourth timeout in a row that brings nothing the interval doubles, beginning at twice
 //   RTO_high, to 16 times RTO_high or 40 ms, whichever is less. After `retry_limit` of them the
 //   send fails in IBV_WC_RETRY_EXC_ERR; the receiver is told (REFUSE), again and again until it
-//   acknowledges it.
+//   acknowledges it. One before which nothing was sent, for want of a window, does not count.
 // - A receiver that waits in silence asks (ASK), at intervals that grow in the same way, and fails
 //   the receive if nothing is heard for `retry_limit` questions.
 // - RNR, as in IBA 9.7.5.2.8: what was sent is lost; the send pauses, then tries its first missing
@@ -48,6 +48,7 @@ class SelectiveRepeat : public PacketTransport {
     bool recovering = false;
     bool heard = false;           // something of it has arrived
     bool waiting = false;         // for the receiver to be ready
+    bool tried = false;           // something was sent since the timer ran out
     std::uint32_t barren = 0;     // timeouts in a row without progress
     std::uint32_t not_ready = 0;  // RNRs in a row
     Time since = 0;               // the timer runs from here

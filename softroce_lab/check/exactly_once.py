@@ -45,9 +45,10 @@ RULES = (
     ),
     Rule(
         "once.verified",
-        "every message of the run ended well, with the bytes that were sent (SHA-256)",
+        "the bytes of the run were compared, and are those that were sent",
         "docs/run-directory.md",
     ),
+    Rule("once.ended-well", "no message of the run ended in error", "docs/run-directory.md"),
 )
 _HALF_OF_IDS = 1 << 31
 _ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
@@ -67,6 +68,7 @@ def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
     _id(view, rules["id"])
     _counted(view, rules["counted"])
     _verified(view, rules["verified"])
+    _ended_well(view, rules["ended-well"])
     yield from (tally.verdict() for tally in rules.values())
 
 
@@ -373,13 +375,20 @@ def _verified(view: Striped, tally: Tally) -> None:
         if run.only is None:
             same = same and digests.get("sent") is not None
         elif document.get("verified") is None:
-            continue  # bytes were not compared
+            tally.doubts("the run carried no bytes, or did not compare them (--payload verify)")
+            continue
         if document.get("verified") and same:
             tally.holds()
         else:
             tally.violated(
                 [], f"{document.get('transport')}: the bytes received are not those sent"
             )
+
+
+def _ended_well(view: Striped, tally: Tally) -> None:
+    run = view.evidence.run
+    if run is None or "runs" not in run.manifest:
+        return
     status = run.messages.get("status")
     if status is None:
         tally.doubts("there is no messages.parquet")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -42,7 +43,8 @@ def fuzz(
     ] = None,
     transport: Transports = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Processes; by default one a core.")
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=1024, help="Processes; by default one a core."),
     ] = None,
     case: Annotated[
         Path | None, typer.Option(help="Run this case, a file that an earlier failure left.")
@@ -60,6 +62,10 @@ def fuzz(
     """
     transports = experiment_fuzz.transports_of(transport)
     _check_seeds(first, seeds)
+    if case is not None and (seeds is not None or first or minutes is not None):
+        hint = "without --seeds, --from and --minutes: it has a seed"
+        raise UserError(f"{case} is one case", hint=hint)
+    _check_keep(keep)
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
             found = _one_case(case, transports)
@@ -94,6 +100,13 @@ def _check_seeds(first: int, count: int | None) -> None:
         raise UserError(what, hint=f"the last seed is {SEED_MAX}")
 
 
+def _check_keep(folder: Path) -> None:
+    """UserError now, for what would be noticed only when a case has failed."""
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise UserError(f"cannot write into {folder}", hint="--keep DIR: where cases go that fail")
+
+
 def _many(
     seeds: Iterable[int],
     transports: tuple[str, ...],
@@ -122,7 +135,9 @@ def _one_case(file: Path, transports: tuple[str, ...]) -> Campaign:
     experiment = spec.of(source)  # what is wrong is said with its place
     _check_case(source)
     campaign = Campaign(transports)
-    campaign.add(experiment_fuzz.run_case(source.data, experiment.seeds[0], transports))
+    seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], transports)
+    violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
+    campaign.add(dataclasses.replace(seen, violations=tuple(violations)))
     return campaign
 
 
@@ -146,7 +161,10 @@ def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -
     tries = shrinks and violation.shrinks
     small = experiment_fuzz.shrink(violation, screen.say) if tries else violation
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"seed-{violation.seed}-{violation.transport}.yaml"
+    name = (
+        f"seed-{violation.seed}" if violation.file is None else f"{Path(violation.file).stem}-small"
+    )
+    file = folder / f"{name}-{violation.transport}.yaml"
     file.write_text(
         f"# {small.what}\n# lab fuzz --transport {small.transport} --case {file}\n{small.case}"
     )

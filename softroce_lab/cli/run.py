@@ -28,7 +28,7 @@ from softroce_lab.cli.experiment_options import (
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.experiment import blind_rules, memory, spec, workload_table
+from softroce_lab.experiment import memory, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.run import Outcome
@@ -132,7 +132,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         "messages": work.message_count,
         "runs": len(experiment.seeds) * len(experiment.transports),
         "memory_bytes": memory.needed_bytes(experiment),
-        "notes": blind_rules.notes(experiment),
+        "notes": experiment_run.notes(experiment),
     }
     if as_json:
         print(json.dumps(document, indent=1))

@@ -27,6 +27,7 @@ app = typer.Typer(add_completion=False)
 
 _MOST_LINES = 40  # of the table on the terminal
 _MOST_REASONS = 8
+_MOST_NOTES = 8
 
 
 class Screen(Counting):
@@ -115,9 +116,15 @@ def sweep(
 
 
 def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
-    runs = (sweep_spec.alone(each.experiment) for each in sweep.combinations)
+    chosen = {task.recipe for task in tasks}
+    runs = (
+        sweep_spec.alone(each.experiment) for each in sweep.combinations if each.recipe in chosen
+    )
     needed = max(map(memory.needed_bytes, runs))
-    axes = {axis.name: [point.label for point in axis.points] for axis in sweep.axes}
+    axes = {
+        axis.name: list(dict.fromkeys(task.labels[axis.name] for task in tasks))
+        for axis in sweep.axes
+    }
     transports = list(dict.fromkeys(task.transport.label for task in tasks))
     seeds = list(dict.fromkeys(task.seed for task in tasks))
     if as_json:
@@ -158,6 +165,10 @@ def _print(outcome: Outcome) -> None:
     lines = text.splitlines()
     if len(lines) <= _MOST_LINES:
         print(text)
+    else:
+        print(f"{len(lines):,} lines of a table are not shown: --table FILE writes them")
+    for note in outcome.notes[:_MOST_NOTES]:
+        print(f"  {note}")
     bad = [row for row in outcome.rows if row["verdict"] != "passed"]
     for row in bad[:_MOST_REASONS]:
         where = f"run {row['run']}, {row['transport']}, seed {row['seed']}"

@@ -22,6 +22,8 @@ def shaped(plan: Plan) -> Plan:
     return arm(plan, FaultRules((_RULE,)))
 
 
-def assumed(plan: Plan) -> bool:
-    """Whether that was done to the plan."""
-    return any(fault.rule == _RULE.name for fault in plan.faults)
+def note(plan: Plan) -> list[str]:
+    """What the user is told if that was done to the plan."""
+    if not any(fault.rule == _RULE.name for fault in plan.faults):
+        return []
+    return [f"no link has a rate or a delay: all are taken to have {RATE} and {DELAY}"]

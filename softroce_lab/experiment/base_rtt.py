@@ -47,21 +47,25 @@ class Empty:
         return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
 
 
-@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
 def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
     """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
 
     The round trip is no less than `LEAST_RTT_NS`.
     """
+    picoseconds, rate_bps = _of_links(plan, path_mtu)
+    return Empty(max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns), rate_bps)
+
+
+@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
+def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int]:
+    """The longest round trip in picoseconds, and the rate of the slowest link at a host."""
     trips = _Trips(plan, path_mtu + _HEADERS_BYTES, _CONTROL_BYTES)
     one, _ = trips.farthest(plan.hosts[0].name)
     _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
     rails = {host.ports[0] for host in plan.hosts}
     rates = _rates(plan)
     at_hosts = [rates[number] for number, *ends in plan.halves if rails.intersection(ends)]
-    limited = [rate for rate in at_hosts if rate]
-    rtt_ns = -(-picoseconds // 1000) + hosts_ns
-    return Empty(max(LEAST_RTT_NS, rtt_ns), min(limited, default=0))
+    return picoseconds, min((rate for rate in at_hosts if rate), default=0)
 
 
 class _Trips:

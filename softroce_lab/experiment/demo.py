@@ -128,7 +128,7 @@ def _refuse_what_only_a_lab_has(options: Options, lack: EnvironmentLackError) ->
     """EnvironmentLackError where the user asked for what a simulation does not give."""
     asked = {
         "--save": options.save is not None,
-        "--log-to": options.event_log is not None,
+        "--event-log": options.event_log is not None,
         "--ip 6": options.ip_version != 4,
     }
     if names := [name for name, wanted in asked.items() if wanted]:

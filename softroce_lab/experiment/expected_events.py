@@ -30,7 +30,7 @@ def count(experiment: Experiment) -> int:
     for fault in plan.faults:
         if expected.rate(fault.effect) is not None:
             rules.setdefault((fault.rule, type(fault.effect)), []).append(fault)
-    packets = work.message_count * _packets_of_a_message(experiment)
+    packets = work.message_count * packets_of_a_message(experiment)
     hits, arriving = 0.0, 1.0
     for faults in rules.values():
         rate, crossed = _rate(faults[0]), min(len(faults), hops)
@@ -45,7 +45,7 @@ def acts(experiment: Experiment) -> int:
     """What policies will have done in one run: a few things a message, and telling of packets."""
     policies = [registry.find(name) for name in _names(experiment) & set(registry.names())]
     tells = any(issubclass(policy, TellingPolicy) for policy in policies)
-    words = _packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
+    words = packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
     messages = experiment.workload(experiment.seeds[0]).message_count
     return messages * (_ACTS_A_MESSAGE + words) if policies else 0
 
@@ -63,7 +63,8 @@ def _by_message(fault: Fault) -> bool:
     return isinstance(fault.effect, NamedDrop) or fault.filter.tail is not None
 
 
-def _packets_of_a_message(experiment: Experiment) -> int:
+def packets_of_a_message(experiment: Experiment) -> int:
+    """Of the longest ones."""
     spec = experiment.raw.workload
     path_mtu = path_mtu_bytes(experiment.plan(experiment.seeds[0]).mtu, 4)
     return max(1, -(-min(spec.message, spec.bytes) // (path_mtu - _HEADER_BYTES)))

@@ -11,6 +11,7 @@ import collections
 import copy
 import dataclasses
 import io
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class Violation:
     transport: str
     what: str  # its first word says in which way
     case: str  # the experiment file
+    file: str | None = None  # that it was read from; None: drawn from the seed
 
     @property
     def manner(self) -> str:
@@ -56,6 +58,8 @@ class Violation:
     @property
     def replay(self) -> str:
         """The command that shows it again."""
+        if self.file is not None:
+            return shlex.join(["lab", "fuzz", "--transport", self.transport, "--case", self.file])
         return f"lab fuzz --from {self.seed} --seeds 1 --transport {self.transport}"
 
 

@@ -8,6 +8,7 @@ busy machine is no reason: a loop without end at one virtual moment is reported,
 from __future__ import annotations
 
 import collections
+import itertools
 import multiprocessing
 import os
 import signal
@@ -31,10 +32,12 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 def run(seeds: Iterable[int], transports: tuple[str, ...], jobs: int) -> Iterator[Seen]:
     """What each seed came to, in the order of the seeds."""
+    rest = iter(seeds)
+    first = list(itertools.islice(rest, jobs))  # no more processes than seeds
     with ExitStack() as stack:
-        pool = _Pool(transports, jobs)
+        pool = _Pool(transports, len(first))
         stack.callback(pool.close)
-        yield from pool.run(enumerate(seeds))
+        yield from pool.run(enumerate(itertools.chain(first, rest)))
 
 
 class _Worker:
@@ -105,8 +108,8 @@ class _Pool:
 
     def _hand_out(self, numbered: Iterator[tuple[int, int]]) -> bool:
         """False: there are no more."""
-        for worker in self._workers:
-            while len(worker.given) < _AT_ONCE:
+        for most, worker in itertools.product(range(1, _AT_ONCE + 1), self._workers):
+            while len(worker.given) < most:
                 if worker.given and worker.given[0][0] - self._next > _AHEAD:
                     break
                 following = next(numbered, None)

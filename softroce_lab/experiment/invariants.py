@@ -15,7 +15,7 @@ from softroce_lab.experiment.expected_events import longest_path
 from softroce_lab.experiment.messenger import RcSettings
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
-from softroce_lab.faults.effects import Blackout, Burst, Down, Gemodel, Periodic
+from softroce_lab.faults.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
 from softroce_lab.recovery import registry
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, EFFECT_REORDER, Drops
@@ -94,9 +94,10 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
 
     RC's retry count has three bits (IBA 9.7.6.1.3), so an outage of eight timeouts ends a
     connection, and so does what takes the same packets of each round, or a sixth of all that goes
-    there and back. Each of the eight met a loss, of what was sent or of the answer. Unless pacing
-    or a peer that was not ready put timers off, all of these lie within sixteen timeouts: what is
-    late, or tells of progress, makes the timer begin anew.
+    there and back. Each of the eight met a loss, of what was sent or of the answer; in one of them
+    jitter may have let a packet overtake another, which no record has: RC drops it, and asks once.
+    Unless pacing or a peer that was not ready put timers off, all of these lie within sixteen
+    timeouts: what is late, or tells of progress, makes the timer begin anew.
     """
     settings = RcSettings.for_rtt(made.empty.rtt_ns)
     losses = _losses(made, pair, failed_ns)
@@ -107,7 +108,16 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
         losses = losses[losses["time_ns"] + lasts_ns >= failed_ns]
-    return len(losses) + _unrecorded(run, made, pair) > settings.retry_count
+    unseen = _unrecorded(run, made, pair) + _was_overtaken(run, made, pair)
+    return len(losses) + unseen > settings.retry_count
+
+
+def _was_overtaken(run: WorkloadRun, made: VirtualRun, pair: Pair) -> bool:
+    """Whether packets came out of sequence to two hosts, and jitter may be why."""
+    delays = [fault.effect for fault in made.plan.faults if isinstance(fault.effect, Delay)]
+    if not any(delay.jitter_ns and not delay.preserve for delay in delays):
+        return False
+    return any(run.counters[run.hosts[n]].get("out_of_sequence") for n in pair)
 
 
 def _rc_heavy(run: WorkloadRun, made: VirtualRun) -> bool:

@@ -11,7 +11,6 @@ from softroce_lab.experiment import base_rtt, expected_events
 from softroce_lab.experiment.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.recovery import registry
-from softroce_lab.topology.plan import Plan
 
 _BASE_BYTES = 120 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
@@ -20,6 +19,7 @@ _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host that knows another; 
 _EVENT_BYTES = 200  # of a packet that a rule hit: its record, in a list that grows, and its columns
 _ACT_BYTES = 400  # of what a policy did: the same
 _SENT_BYTES = 8  # of a packet in flight, in a log as long as the window
+_FLIGHT_BYTES = 192  # of the packet itself, on links and in queues, without its payload
 _HOST_PROCESS_BYTES = 120 << 20  # of the real clock: a process, its socket's memory
 _MOST_SHARE = 0.9
 
@@ -39,16 +39,23 @@ def needed_bytes(experiment: Experiment) -> int:
         return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 2 * buffers
     striped = any(transport.name != registry.RC for transport in experiment.transports)
     pairs = min(work.message_count, work.hosts * (work.hosts - 1) // 2)
-    peers = 2 * pairs * (_PEER_BYTES[striped] + striped * _window_packets(plan) * _SENT_BYTES)
-    held = 3 * buffers if experiment.payload == "verify" else 0  # before, now, and what must be
+    path_mtu = path_mtu_bytes(plan.mtu, 4)
+    window = base_rtt.of(plan, path_mtu).window_packets(path_mtu)
+    peers = 2 * pairs * (_PEER_BYTES[striped] + striped * window * _SENT_BYTES)
+    carries = experiment.payload == "verify"
+    held = 3 * buffers if carries else 0  # before, now, and what must be
+    flights = _in_flight(experiment, window) * (_FLIGHT_BYTES + carries * path_mtu)
     events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written
     events += expected_events.acts(experiment) * _ACT_BYTES
-    return needed + peers + len(plan.nodes) * _NODE_BYTES + held + events
+    return needed + peers + len(plan.nodes) * _NODE_BYTES + held + flights + events
 
 
-def _window_packets(plan: Plan) -> int:
-    path_mtu = path_mtu_bytes(plan.mtu, 4)
-    return base_rtt.of(plan, path_mtu).window_packets(path_mtu)
+def _in_flight(experiment: Experiment, window: int) -> int:
+    """Packets that hosts may have out at once: each `depth` messages to each peer, or a window."""
+    work = experiment.workload(experiment.seeds[0])
+    each = expected_events.packets_of_a_message(experiment)
+    pairs = min(work.message_count, work.hosts * (work.hosts - 1))
+    return min(work.message_count * each, pairs * min(window, experiment.depth * each))
 
 
 def _kept_bytes(experiment: Experiment) -> int:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ import numpy as np
 from softroce_lab.experiment.journal import acted
 from softroce_lab.experiment.observation import Observed
 from softroce_lab.experiment.transfer import TransferRun
-from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses
 from softroce_lab.telemetry.rundir import RunDirectory
 
 Columns: TypeAlias = dict[str, Any]
@@ -93,15 +92,9 @@ def injected(run: Observed) -> Columns:
         "index": found["index"],
         "attempt": found["attempt"],
         "packets": np.ones(count, dtype=np.uint32),
-        "src": _addresses(found["src"]),
-        "dst": _addresses(found["dst"]),
+        "src": addresses(found["src"]),
+        "dst": addresses(found["dst"]),
         "sport": found["sport"],
         "psn": found["psn"],
         "qpn": found["qpn"],
     }
-
-
-def _addresses(numbers: Any) -> Any:
-    unique, where = np.unique(numbers, return_inverse=True)
-    texts = np.array([str(ipaddress.IPv4Address(int(number))) for number in unique] or [""])
-    return texts[where] if len(numbers) else np.full(0, "", dtype="U1")

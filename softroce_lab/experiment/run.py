@@ -61,8 +61,8 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of the faults."""
-        return [*blind_rules.notes(self.experiment), *idle_rules.note(self.idle_rules)]
+        """What the user should know of the links and the faults."""
+        return [*notes(self.experiment), *idle_rules.note(self.idle_rules)]
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -98,9 +98,6 @@ def run(
     directory = RunDirectory.create(experiment.name, under=under)
     about = environment() | {"file": experiment.file}
     directory.manifest(state="running", **_facts(experiment), environment=about)
-    if assumed_links.assumed(experiment.plan(experiment.seeds[0])):
-        links = f"{assumed_links.RATE} and {assumed_links.DELAY}"
-        reporter.say(f"no link has a rate or a delay: all are taken to have {links}")
     runs: list[WorkloadRun] = []
     try:
         with directory.growing_table("events") as add:
@@ -117,6 +114,7 @@ def run(
                 reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
             elif state == "interrupted":
                 directory.withdraw()
+                reporter.say(f"no run is done: {directory.path} has nothing but its manifest")
         raise
     outcome = Outcome(experiment, directory.path, runs)
     verdict = "passed" if outcome.passed else "failed"
@@ -130,6 +128,14 @@ def check(experiment: Experiment, capture: Wanted = NOTHING) -> None:
         refuse_what_is_simulated(experiment)
     capture.links(experiment.plan(experiment.seeds[0]), _hosts(experiment, experiment.seeds[0]))
     memory.check_fits(experiment)
+
+
+def notes(experiment: Experiment) -> list[str]:
+    """What is known before anything has run."""
+    return [
+        *assumed_links.note(experiment.plan(experiment.seeds[0])),
+        *blind_rules.notes(experiment),
+    ]
 
 
 def _without_events(add: Callable[[Columns], None], run: WorkloadRun) -> WorkloadRun:
@@ -261,7 +267,7 @@ def _facts(experiment: Experiment) -> dict[str, Any]:
         "topology_hash": plan.digest,
         "faults": fault_documents(plan),
         "hosts": [host.name for host in plan.plain_hosts],
-        "notes": blind_rules.notes(experiment),
+        "notes": notes(experiment),
         "experiment": experiment.document(),
     }
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from softroce_lab import _native, paths, units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import assumed_links
+from softroce_lab.experiment import assumed_links, base_rtt
 from softroce_lab.experiment.settings import path_mtu_bytes
 from softroce_lab.experiment.spec_model import (
     AllToAllSpec,
@@ -56,6 +56,10 @@ MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/frami
 
 Overrides = Sequence[tuple[str, Data]]
 """Keys with dots, such as `workload.bytes`, and what they are to be instead."""
+
+
+_MOST_RTT_NS = 500 * 10**6
+"""Stamps of packets tell one second (native/engine/units.hpp), and queues add to a round trip."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,9 +195,21 @@ def of(source: Source) -> Experiment:
     )
     experiment.workload(raw.seeds[0])  # whatever does not fit is said now
     experiment.stalls(raw.seeds[0])
+    _check_round_trip(experiment)
     _check_lengths(experiment)
     _check_slots(experiment)
     return experiment
+
+
+def _check_round_trip(experiment: Experiment) -> None:
+    """UserError for distances over which striped messages could not tell what an echo is of."""
+    plan = experiment.plan(experiment.seeds[0])
+    rtt_ns = base_rtt.of(plan, path_mtu_bytes(plan.mtu, 4)).rtt_ns
+    striped = [each.label for each in experiment.transports if each.name != registry.RC]
+    if rtt_ns > _MOST_RTT_NS and striped:
+        trip, most = map(units.format_duration, (rtt_ns, _MOST_RTT_NS))
+        what = f"a round trip takes {trip}; {', '.join(striped)}: {most} at most"
+        raise experiment.source.error(("topology",), what, hint="shorter delays, or rc alone")
 
 
 def _check_lengths(experiment: Experiment) -> None:

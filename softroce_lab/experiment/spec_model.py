@@ -43,6 +43,7 @@ MAX_SEEDS = 1 << 20
 MAX_DEPTH = 256
 MAX_SLOTS = 1 << 16
 DEADLINE_NS = 10 * 10**9
+MAX_DEADLINE_NS = 10**6 * 10**9  # native time is 64 bits of picoseconds: 106 days
 DEFAULT_MESSAGE_BYTES = 1 << 20
 
 Clock: TypeAlias = Literal["virtual", "real"]
@@ -70,6 +71,17 @@ Bytes = Annotated[int, _sized(0, MAX_BYTES), _SIZE_SCHEMA]
 MessageBytes = Annotated[int, _sized(1, MAX_MESSAGE_BYTES), _SIZE_SCHEMA]
 
 
+def _of_a_run(time_ns: int) -> int:
+    if time_ns > MAX_DEADLINE_NS:
+        raise UserError(
+            f"{time_ns // 10**9:,} s: a run lasts {MAX_DEADLINE_NS // 10**9:,} s at most"
+        )
+    return time_ns
+
+
+RunTime = Annotated[Length, AfterValidator(_of_a_run)]
+
+
 def _seeds(value: object) -> object:
     """A number of seeds, counted from 1, or the seeds themselves."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -78,8 +90,11 @@ def _seeds(value: object) -> object:
         return list(range(1, value + 1))
     if not isinstance(value, list):
         raise UserError("expected how many seeds, or a list of them", hint="seeds: [1, 2]")
-    if len({str(each) for each in value}) < len(value):
-        raise UserError("a seed stands twice")
+    seen: set[str] = set()
+    for seed in map(str, value):
+        if seed in seen:
+            raise UserError(f"seed {seed} stands twice")
+        seen.add(seed)
     return value
 
 
@@ -217,6 +232,8 @@ class TransportSpec(Filled):
 
     @model_validator(mode="after")
     def _fits(self) -> TransportSpec:
+        if self.label is not None and not self.label.isprintable():
+            raise KeyedError("label", f"{self.label!r} cannot be shown in a table")
         if self.interval is not None and self.name != "csa_ud":
             raise KeyedError("interval", f"{self.name} has no interval", "csa_ud has")
         return self
@@ -229,8 +246,8 @@ class StallSpec(Filled):
     """A host whose timers stand still for a while: virtual clock only."""
 
     host: NodeName
-    at: Time
-    for_: Annotated[Length, Field(alias="for")]
+    at: Annotated[Time, AfterValidator(_of_a_run)]
+    for_: Annotated[RunTime, Field(alias="for")]
 
 
 # --- The file --------------------------------------------------------------------------------
@@ -269,8 +286,8 @@ class ExperimentFile(Filled):
     rnic: str | None = None
     message_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = None
     stalls: Annotated[list[StallSpec], Field(default_factory=list)]
-    deadline: Length = DEADLINE_NS
-    blackout: Length = BLACKOUT_NS
+    deadline: RunTime = DEADLINE_NS
+    blackout: RunTime = BLACKOUT_NS
 
     @model_validator(mode="after")
     def _slots_are_enough(self) -> ExperimentFile:

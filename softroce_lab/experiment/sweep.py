@@ -182,6 +182,11 @@ class Outcome:
         """Whether all were run, and passed."""
         return self.count("passed") == len(self.tasks)
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the links and the faults of any run."""
+        return list(dict.fromkeys(note for row in self.rows for note in row.get("notes") or ()))
+
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         axes = [axis.name for axis in self.sweep.axes]
@@ -198,6 +203,7 @@ class Outcome:
             "jobs_reason": self.crew.reason,
             **{verdict: self.count(verdict) for verdict in ("passed", "failed", "error")},
             "verdict": "passed" if self.passed else "failed",
+            "notes": self.notes,
             "not_passed": [
                 {key: row[key] for key in shown} for row in self.rows if row["verdict"] != "passed"
             ],

@@ -23,6 +23,7 @@ FIGURES = {
     "clock": "string",
     "verdict": "string",
     "reasons": "list<string>",
+    "notes": "list<string>",
     "verified": "bool",
     **dict.fromkeys(
         ("messages", "delivered", "bytes", "makespan_ns", "goodput_bps", "operation_p50_ns",

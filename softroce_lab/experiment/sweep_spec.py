@@ -190,6 +190,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     base = _base(raw, source)
     axes = tuple(_axis(name, values, source) for name, values in raw.over.items())
     _check_columns(axes, source)
+    _check_undone(axes, source)
     seeds = None if raw.seeds is None else tuple(raw.seeds)
     _check_size(axes, base, seeds, source)
     combinations = tuple(_combinations(axes, base, source))
@@ -327,6 +328,19 @@ def _check_columns(axes: Sequence[Axis], source: Source) -> None:
             hint = f"it is that of {name!r}, as a number"
             what = f"the table has a column {column!r}"
             raise source.error(("over", column), what, hint=hint, at_key=True)
+
+
+def _check_undone(axes: Sequence[Axis], source: Source) -> None:
+    """UserError for an axis that sets anew what one before it varies: rows would lie about it."""
+    before: dict[str, None] = {}
+    for axis in axes:
+        keys = [(point, key) for point in axis.points for key, _ in point.overrides]
+        for point, key in keys:
+            undone = next((each for each in before if f"{each}.".startswith(f"{key}.")), None)
+            if undone is not None:
+                what = f"{key!r} undoes {undone!r}, which is varied above"
+                raise source.error(point.place, what, hint="each key once, wider ones first")
+        before.update(dict.fromkeys(key for _, key in keys))
 
 
 def _check_size(

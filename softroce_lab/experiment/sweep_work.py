@@ -44,14 +44,16 @@ class Work:
 
     def _run(self, task: Task) -> Row:
         experiment = _experiment(task.recipe)
-        if experiment.clock == "virtual" and self.keep is None:
-            return virtual.run(experiment, task.transport, task.seed, lambda _: None).summary()
         single = dataclasses.replace(experiment, transports=(task.transport,), seeds=(task.seed,))
+        if experiment.clock == "virtual" and self.keep is None:
+            found = virtual.run(experiment, task.transport, task.seed, lambda _: None)
+            return {**found.summary(), "notes": experiment_run.notes(single)}
         with tempfile.TemporaryDirectory(prefix="softroce-lab-sweep-") as unwanted:
             under = Path(self.keep or unwanted)
             outcome = experiment_run.run(single, _Silent(), under=under)
         kept = {"run_dir": str(outcome.directory)} if self.keep else {}
-        return {**outcome.runs[0].summary(), "cpu_s": outcome.runs[0].cost.get("cpu_s"), **kept}
+        more = {"notes": outcome.notes, "cpu_s": outcome.runs[0].cost.get("cpu_s"), **kept}
+        return {**outcome.runs[0].summary(), **more}
 
 
 def unfinished(task: Task, reason: str) -> Row:

@@ -26,7 +26,7 @@ from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
-from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses
 from softroce_lab.topology.plan import Plan
 from softroce_lab.workloads.progress import HostWork, Posts
 from softroce_lab.workloads.work import Message, Workload, by_host, mismatches
@@ -40,6 +40,7 @@ _TOLD_EVERY = 256  # completions
 # By their numbers in a record.
 _WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
 _KINDS = np.array(["data", "control", "report", "other"], dtype=object)
+_AS_RECORDED = ("operation", "step", "message", "index", "attempt", "sport", "psn", "qpn")
 
 
 def run(
@@ -357,10 +358,10 @@ class VirtualRun:
             "link": links[found["directed_link"]],
             "rule": self._rules(found["rule_id"]),
             "packet_kind": _KINDS[np.minimum(found["kind"], len(_KINDS) - 1)],
-            **{
-                name: found[name] for name in ("message", "index", "attempt", "sport", "psn", "qpn")
-            },
+            **{name: found[name] for name in _AS_RECORDED},
             "packets": np.broadcast_to(np.uint32(1), len(found)),
+            "src": addresses(found["src"]),
+            "dst": addresses(found["dst"]),
         }
 
     def _rules(self, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The table that compares transports: a column each, its runs of all seeds taken together.
 
-Of times and rates the median run, with the least and the largest behind it; of counts the sum.
+Of times and rates the median run, with the least and the largest behind it (of two the faster one);
+of counts the sum. A run that failed never got done: it has no makespan, and no goodput.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[Line]]:
     names = list(dict.fromkeys(row["transport"] for row in rows))
     groups = [[row for row in rows if row["transport"] == name] for name in names]
     found = []
-    for title, show, always in _LINES:
+    for title, show, is_news in _LINES:
         cells = [show(group) for group in groups]
-        if always or any(cell not in _NO_NEWS for cell in cells):
+        if is_news(rows, cells):
             found.append(Line(title, cells))
     return names, found
 
@@ -51,20 +52,46 @@ def beside(names: Sequence[str], lines: Sequence[Line], width: int) -> Iterator[
     yield range(first, len(names))
 
 
-_NO_NEWS = ("", "0", "-")
+def _always(_rows: Sequence[Row], _cells: Sequence[str]) -> bool:
+    return True
 
 
-def _spread(key: str, form: Callable[[float], str]) -> Callable[[Sequence[Row]], str]:
-    def show(rows: Sequence[Row]) -> str:
-        values = sorted(row[key] for row in rows if row[key] is not None)
-        if not values:
-            return "-"
-        least, middle, most = (
-            form(values[at]) for at in (0, (len(values) - 1) // 2, len(values) - 1)
-        )
-        return middle if least == most else f"{middle} [{least}, {most}]"
+def _if_any(_rows: Sequence[Row], cells: Sequence[str]) -> bool:
+    return any(cell not in ("", "0", "-") for cell in cells)
 
-    return show
+
+def _unlike_makespan(rows: Sequence[Row], _cells: Sequence[str]) -> bool:
+    return any(row["operation_p50_ns"] != row["makespan_ns"] for row in _passed(rows))
+
+
+def _spread(values: Sequence[float], form: Callable[[float], str], *, upper: bool = False) -> str:
+    if not values:
+        return "-"
+    ordered = sorted(values)
+    middle = ordered[(len(ordered) - (not upper)) // 2]
+    shown, least, most = map(form, (middle, ordered[0], ordered[-1]))
+    return shown if least == most else f"{shown} [{least}, {most}]"
+
+
+def _of_messages(key: str) -> Callable[[Sequence[Row]], str]:
+    """A time of those that were delivered."""
+    return lambda rows: _spread(
+        [row[key] for row in rows if row[key] is not None], units.format_duration
+    )
+
+
+def _of_all(key: str) -> Callable[[Sequence[Row]], str]:
+    """A time of runs that passed."""
+    return lambda rows: _spread([row[key] for row in _passed(rows)], units.format_duration)
+
+
+def _goodput(rows: Sequence[Row]) -> str:
+    """The median run has the median makespan: of an even number the faster, as there."""
+    return _spread([row["goodput_bps"] for row in _passed(rows)], units.format_rate, upper=True)
+
+
+def _passed(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["verdict"] == "passed"]
 
 
 def _sum(key: str) -> Callable[[Sequence[Row]], str]:
@@ -77,7 +104,7 @@ def _delivered(rows: Sequence[Row]) -> str:
 
 
 def _verdict(rows: Sequence[Row]) -> str:
-    passed = sum(row["verdict"] == "passed" for row in rows)
+    passed = len(_passed(rows))
     if passed == len(rows):
         return "passed"
     return "FAILED" if not passed else f"FAILED {len(rows) - passed} of {len(rows)}"
@@ -88,37 +115,32 @@ def _verified(rows: Sequence[Row]) -> str:
     return "NO" if False in found else "yes" if True in found else "-"
 
 
-def _operations(rows: Sequence[Row]) -> str:
-    """Empty where it would repeat the makespan."""
-    if all(row["operation_p50_ns"] == row["makespan_ns"] for row in rows):
-        return ""
-    return _spread("operation_p50_ns", units.format_duration)(rows)
-
-
 def _faithful(rows: Sequence[Row]) -> str:
     judged = [row["fidelity"]["verdict"] for row in rows if row["fidelity"]]
     return "" if not judged else next((each for each in judged if each != "faithful"), judged[0])
 
 
-_LINES: list[tuple[str, Callable[[Sequence[Row]], str], bool]] = [
-    ("verdict", _verdict, True),
-    ("messages delivered", _delivered, True),
-    ("verified, every byte", _verified, False),
-    ("makespan", _spread("makespan_ns", units.format_duration), True),
-    ("p50 operation", _operations, False),
-    ("goodput", _spread("goodput_bps", units.format_rate), True),
-    ("p50 message completion", _spread("fct_p50_ns", units.format_duration), True),
-    ("p99 message completion", _spread("fct_p99_ns", units.format_duration), True),
-    ("p99.9 message completion", _spread("fct_p999_ns", units.format_duration), True),
-    ("data packets sent", _sum("packets_sent"), True),
-    ("control packets", _sum("control_packets"), False),
-    ("injected drops", _sum("injected_drops"), True),
-    ("of these, full queues", _sum("queue_drops"), False),
-    ("ECN marks", _sum("marked"), False),
-    ("trimmed", _sum("trimmed"), False),
-    ("emulator drops", _sum("emulator_drops"), False),
-    ("resent", _sum("resent"), True),
-    ("received again", _sum("spurious_resent"), True),
-    ("QP contexts missed", _sum("contexts_missed"), False),
-    ("fidelity", _faithful, False),
+_LINES: list[
+    tuple[str, Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Sequence[str]], bool]]
+] = [
+    ("verdict", _verdict, _always),
+    ("messages delivered", _delivered, _always),
+    ("verified, every byte", _verified, _if_any),
+    ("makespan", _of_all("makespan_ns"), _always),
+    ("p50 operation", _of_all("operation_p50_ns"), _unlike_makespan),
+    ("goodput, all hosts", _goodput, _always),
+    ("p50 message completion", _of_messages("fct_p50_ns"), _always),
+    ("p99 message completion", _of_messages("fct_p99_ns"), _always),
+    ("p99.9 message completion", _of_messages("fct_p999_ns"), _always),
+    ("data packets sent", _sum("packets_sent"), _always),
+    ("control packets", _sum("control_packets"), _if_any),
+    ("injected drops", _sum("injected_drops"), _always),
+    ("of these, full queues", _sum("queue_drops"), _if_any),
+    ("ECN marks", _sum("marked"), _if_any),
+    ("trimmed", _sum("trimmed"), _if_any),
+    ("emulator drops", _sum("emulator_drops"), _if_any),
+    ("resent", _sum("resent"), _always),
+    ("received again", _sum("spurious_resent"), _always),
+    ("QP contexts missed", _sum("contexts_missed"), _if_any),
+    ("fidelity", _faithful, _if_any),
 ]

@@ -28,6 +28,7 @@ from softroce_lab.recovery.api import (
     ReceiveState,
     Resend,
     SendState,
+    in_turn,
     missing_chunks,
     missing_packets,
 )
@@ -104,9 +105,7 @@ class SdrSr(TellingPolicy):
     ) -> Iterator[Action]:
         packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
         attempts = int(state.attempts[packets].max())
-        # A queue shorter than a chunk drops the end of it each time: begin elsewhere each time.
-        packets = np.roll(packets, -(attempts - 1) * (5 * len(packets) // 8))
-        action = Resend(send.handle, packets.astype(np.uint32))
+        action = Resend(send.handle, in_turn(packets.astype(np.uint32), attempts - 1))
         if attempts > 1:  # many chunks lost once, each with its timer, bring something
             send.was_barren(now_ns, self.rtt_ns(work.index)[0])
         yield from self.resend(work, send, action, attempts, now_ns)

@@ -9,6 +9,7 @@ from typing import Any
 
 from softroce_lab.errors import UserError
 
+LEAST_SNAP_BYTES = 62  # Ethernet, IPv6, UDP: with less nobody knows a packet for RoCE
 MOST_SNAP_BYTES = 4096  # LAB_SNAP_MAX; no frame of a lab is longer
 SNAP_BYTES = 256  # of a run's captures: all headers, and whole control messages
 
@@ -51,8 +52,7 @@ class Figures:
 
 def check_snap(snap_bytes: int) -> int:
     """`snap_bytes` if a capture can have it. UserError."""
-    if not 0 <= snap_bytes <= MOST_SNAP_BYTES:
-        raise UserError(
-            f"a snap length of {snap_bytes}", hint=f"1 to {MOST_SNAP_BYTES} bytes; 0: whole packets"
-        )
+    if snap_bytes and not LEAST_SNAP_BYTES <= snap_bytes <= MOST_SNAP_BYTES:
+        hint = f"{LEAST_SNAP_BYTES} to {MOST_SNAP_BYTES} bytes; 0: whole packets"
+        raise UserError(f"a snap length of {snap_bytes}", hint=hint)
     return snap_bytes

@@ -7,6 +7,7 @@ CLOCK_MONOTONIC, in nanoseconds.
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 from pathlib import Path
 from typing import TypeAlias
@@ -45,6 +46,13 @@ DROP = np.dtype(
 Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
 
 _HEADER = struct.Struct("=8sII")
+
+
+def addresses(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:
+    """`src` or `dst` of drops as text; rows of one address share it."""
+    unique, where = np.unique(numbers, return_inverse=True)
+    texts = [str(ipaddress.IPv4Address(number)) for number in unique.tolist()]
+    return np.array(texts, dtype=object)[where]
 
 
 def _check_header(head: bytes, magic: bytes, record_bytes: int, path: Path) -> None:

@@ -66,7 +66,8 @@ class RunDirectory:
             except OSError as error:
                 if under == RUNS:
                     raise
-                reason = os.strerror(errno.ENOTDIR) if under.is_file() else error.strerror or error
+                is_file = error.errno == errno.EEXIST
+                reason = os.strerror(errno.ENOTDIR) if is_file else error.strerror or error
                 what = f"no run directory can be made in {under}: {reason}"
                 raise UserError(what, hint="-o DIR: a folder, there or not") from error
 

@@ -108,7 +108,7 @@ def test_a_file_of_whole_packets(up, tmp_path, number):
 
 def test_so_many_packets_as_json(up, tmp_path):
     path = tmp_path / "trace.pcapng"
-    running = Running(up, "*->h2", "-w", str(path), "-c", "3", "-s", "60", "--json")
+    running = Running(up, "*->h2", "-w", str(path), "-c", "3", "-s", "64", "--json")
     ping(up)
     document = json.loads(running.end().stdout)
     assert document == {
@@ -119,7 +119,7 @@ def test_so_many_packets_as_json(up, tmp_path):
         "error": None,
         "interfaces": [{"name": "s1->h2", "received": 3, "missed": 0}],
     }
-    assert capture_file.read(path).packets["captured"].tolist() == [60] * 3
+    assert capture_file.read(path).packets["captured"].tolist() == [64] * 3
 
 
 def test_for_so_long_and_quietly(up, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
-from softroce_lab.experiment import fuzz, fuzz_draw
+from softroce_lab.experiment import fuzz, fuzz_draw, fuzz_pool
 
 PLAIN = """\
 name: mine
@@ -48,6 +48,46 @@ def test_a_case_of_several_seeds_runs_with_the_first(tmp_path):
     result = given(tmp_path, fuzz.text(case, "rc"))
     document = json.loads(result.stdout)
     assert (result.exit_code, document["seeds"], document["violations"]) == (0, 1, [])
+
+
+def test_a_case_that_fails_is_shown_again_by_its_file(tmp_path, monkeypatch):
+    """Not by the seed that it happens to have, whose experiment is another one."""
+    broken = "fails: on purpose"
+    monkeypatch.setattr(fuzz.invariants, "violations", lambda *_, **__: [broken])
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "case.yaml"
+    file.write_text(fuzz.text(fuzz_draw.draw(7), "rc"))
+    line = ["fuzz", "--case", "case.yaml", "--transport", "rc", "--json", "--no-shrink"]
+    result = CliRunner().invoke(app, [*line, "--keep", "."])
+    (found,) = json.loads(result.stdout)["violations"]
+    assert (result.exit_code, found["what"]) == (1, broken)
+    assert found["replay"] == "lab fuzz --transport rc --case case.yaml"
+    assert json.loads(result.stdout)["files"] == ["case-small-rc.yaml"]
+    assert file.read_text() == fuzz.text(fuzz_draw.draw(7), "rc")
+
+
+@pytest.mark.parametrize("options", [("--seeds", "2"), ("--from", "7"), ("--minutes", "1")])
+def test_a_case_has_its_seed(tmp_path, options):
+    file = tmp_path / "case.yaml"
+    file.write_text(fuzz.text(fuzz_draw.draw(7), "rc"))
+    result = CliRunner().invoke(app, ["fuzz", "--case", str(file), *options])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is one case" in result.stderr
+
+
+@pytest.mark.parametrize("folder", ["/dev/null/x/y", "/dev/null"])
+def test_a_folder_that_takes_no_cases_is_refused_before(folder):
+    result = CliRunner().invoke(app, ["fuzz", "--seeds", "1", "--keep", folder])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"cannot write into {folder}\n  hint: --keep DIR" in result.stderr
+
+
+def test_there_are_no_more_processes_than_seeds(monkeypatch):
+    begun = []
+    real = fuzz_pool._Worker
+    monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
+    assert [seen.seed for seen in fuzz_pool.run([5, 6], ("rc",), 900)] == [5, 6]
+    assert len(begun) == 2
 
 
 def test_progress_without_a_terminal_is_told_in_lines():

@@ -63,6 +63,7 @@ def test_a_failed_verdict_is_the_exit_code(line):
         (("mine", "--set", "faults=[x]"), "faults: no fault profile called 'x'"),
         (("mine", "--capture", "h1->h2"), "'h1->h2' matches no link"),
         (("mine", "--capture", "--snap", "4097"), "a snap length of 4097"),
+        (("mine", "--capture", "--snap", "61"), "a snap length of 61"),
         (("mine", "-o", "mine.yaml"), "no run directory can be made in mine.yaml: Not a directory"),
         (("missing.yaml",), "missing.yaml: cannot be read"),
     ],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softroce_lab.recovery.api import LookAt
+from softroce_lab.recovery.api import LookAt, Resend
 from softroce_lab.recovery.control import Ack, PacketSet
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.datagram import DatagramPolicy
@@ -105,7 +105,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "resend", "csa_ud", 16)
+@mutant(DatagramPolicy, "resend", "csa_ud", 11)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -116,7 +116,7 @@ def the_third_attempt_is_the_last(original):
     return resend
 
 
-@mutant(DatagramPolicy, "_probed", "csa_ud", 6)
+@mutant(DatagramPolicy, "_probed", "csa_ud", 2)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -150,7 +150,7 @@ def nothing_is_lost(original):
     return is_lost
 
 
-@mutant(CsaUd, "look_at_send", "csa_ud", 6)
+@mutant(CsaUd, "look_at_send", "csa_ud", 2)
 def asks_once(original):
     """A sender without a word asks once."""
 
@@ -233,10 +233,12 @@ def cumulative_chunk_too_far(original):
 def chunk_without_its_last_packet(original):
     """The last packet of what is to be sent again is left out."""
 
-    def repeat(self, work, send, state, chunks):
-        for action in original(self, work, send, state, chunks):
-            if hasattr(action, "indices"):
-                action.indices = action.indices[:-1]
-            yield action
+    def repeat(self, *of):
+        for action in original(self, *of):
+            yield (
+                dataclasses.replace(action, indices=action.indices[:-1])
+                if isinstance(action, Resend)
+                else action
+            )
 
     return repeat

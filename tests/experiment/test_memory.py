@@ -41,6 +41,17 @@ def test_a_long_window_counts():
     assert memory.needed_bytes(far) > memory.needed_bytes(near) + (10 << 20)
 
 
+def test_packets_in_flight_count():
+    """And their payload, where they carry it; but not more of them than there are."""
+    far = "topology.generator.core.delay=9ms", "workload.bytes=200MB", "workload.message=2MiB"
+    for payload, least in (("none", 150), ("verify", 2000)):
+        few, many = (of(*far, f"payload={payload}", f"depth={depth}") for depth in (1, 3))
+        packets = 2 * 16 * (2 << 20) // 2048  # of two messages more from each host
+        assert memory.needed_bytes(many) - memory.needed_bytes(few) > packets * least, payload
+    short = [of("workload.bytes=2kB", f"depth={depth}") for depth in (1, 256)]
+    assert memory.needed_bytes(short[0]) == memory.needed_bytes(short[1])
+
+
 def test_messages_count():
     few, many = (of(f"workload.message={size}") for size in ("2MB", "1kB"))
     assert memory.needed_bytes(many) > memory.needed_bytes(few) + 31_000 * 500

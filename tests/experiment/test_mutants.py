@@ -73,6 +73,8 @@ def test_every_mistake_in_a_policy_is_noticed(full, monkeypatch):
         assert first_violation([mutant.transport], [mutant.seed]) is None, f"{name} or not"
     tell(found)
     assert [name for name, violation in found.items() if violation is None] == []
+    # A mistake that no longer fits what it is made in would be noticed for that.
+    assert [name for name, violation in found.items() if "TypeError" in violation[-1]] == []
     if full:
         assert {name: each[0] for name, each in found.items()} == {
             name: mutant.seed for name, mutant in MUTANTS.items()

@@ -151,18 +151,17 @@ def test_progress_is_told(tmp_path):
 
 
 def test_links_that_nothing_shapes_are_taken_for_something(tmp_path):
-    """And that is said. Where one link has a rate or a delay, all are as they are."""
-    silent = Silent()
+    """And that is noted. Where one link has a rate or a delay, all are as they are."""
     bare = of(SMALL, "topology={generator: {kind: star, hosts: 4}}")
-    found = experiment_run.run(bare, silent, under=tmp_path)
-    assert silent.heard[0] == (
-        "no link has a rate or a delay: all are taken to have 10Gbit and 5us"
-    )
+    found = experiment_run.run(bare, Silent(), under=tmp_path)
+    note = "no link has a rate or a delay: all are taken to have 10Gbit and 5us"
+    assert found.document()["notes"][0] == note
     manifest = json.loads((found.directory / "manifest.json").read_text())
+    assert manifest["notes"][0] == note
     assert {fault["rule"] for fault in manifest["faults"]} == {"loss", "assumed-links"}
     assert all(0 < run.goodput_bps < 40e9 for run in found.runs)
     on_machine = of(SMALL, "topology={generator: {kind: star, hosts: 4}}", "clock=real")
-    assert not any(assumed_links.assumed(each.plan(1)) for each in (of(), on_machine))
+    assert not any(assumed_links.note(each.plan(1)) for each in (of(), on_machine))
 
 
 def test_the_real_clock_needs_root(tmp_path, monkeypatch):

@@ -129,6 +129,9 @@ def test_two_processes_give_the_rows_of_one(carry_out, tmp_path, monkeypatch):
         for each in (outcome, again)
     ]
     assert both[0] == both[1]
+    end_s = time.monotonic() + 10  # the executor's thread may be about to reap the last
+    while multiprocessing.active_children() and time.monotonic() < end_s:
+        time.sleep(0.01)
     assert multiprocessing.active_children() == []
 
 

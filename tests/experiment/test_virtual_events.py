@@ -43,6 +43,15 @@ def test_what_a_policy_did_is_told(number, receiver_says):
     assert met["h2", receiver_says] > 0
 
 
+def test_what_a_rule_did_is_told_with_whose_packet_it_was():
+    """Source port, PSN and QP stand for a frame only between two addresses."""
+    found, events = events_of(2)
+    assert found.hosts == ("h1", "h2")
+    ends = {(str(src), str(dst)) for src, dst in zip(events["src"], events["dst"], strict=True)}
+    assert ends == {("10.0.0.1", "10.0.0.2")}
+    assert set(events["operation"]) == {0}
+
+
 def test_an_engines_own_recovery_has_no_policy_to_tell_of():
     _, events = events_of(2)
     assert set(events["source"]) == {"injector"}

@@ -203,14 +203,35 @@ def test_columns_that_do_not_fit_stand_below(width, blocks):
 def test_several_seeds_are_taken_together():
     row = of(logged()).summary()
     rows = [row | {"seed": n, "makespan_ns": 1000 * n, "verified": True} for n in (1, 2, 3)]
+    assert cells(rows)[1]["makespan"] == ["2 us [1 us, 3 us]"]
     rows[1] |= {"verdict": "failed", "delivered": 3, "verified": False}
     _, found = cells(rows)
-    assert found["makespan"] == ["2 us [1 us, 3 us]"]
     assert found["resent"] == ["3"]
     assert found["verdict"] == ["FAILED 1 of 3"]
     assert found["messages delivered"] == ["11 of 12"]
     assert found["verified, every byte"] == ["NO"]
     assert cells(rows[1:2])[1]["verdict"] == ["FAILED"]
+
+
+def test_of_an_even_number_of_runs_one_is_the_median_of_all_lines():
+    row = of(logged()).summary()
+    rows = [row | {"makespan_ns": 1000 * n, "goodput_bps": 12 * 10**9 // n} for n in (1, 3)]
+    _, found = cells(rows)
+    assert found["makespan"] == ["1 us [1 us, 3 us]"]
+    assert found["goodput, all hosts"] == ["12 Gbit/s [4 Gbit/s, 12 Gbit/s]"]
+
+
+def test_a_run_that_failed_has_no_makespan():
+    """What was delivered in no time before the rest was given up is no figure of the work."""
+    row = of(logged()).summary()
+    failed = row | {"verdict": "failed", "makespan_ns": 7, "goodput_bps": 10**12}
+    failed |= {"operation_p50_ns": None}
+    times = "makespan", "p50 operation", "goodput, all hosts"
+    found = cells([failed])[1]
+    assert [found.get(title) for title in times] == [["-"], None, ["-"]]
+    found = cells([row, failed | {"seed": 2}, failed | {"transport": "csa_ud"}])[1]
+    assert [found[title][0] for title in times] == [cells([row])[1][title][0] for title in times]
+    assert [found[title][1] for title in times] == ["-", "-", "-"]
 
 
 def test_what_is_not_known():

@@ -355,6 +355,19 @@ def test_swift_losses_and_timeouts():
     assert window(flow) > 400
 
 
+def test_swift_hears_answers_without_a_delay():
+    """As to packets that were sent again: else it would have the least window for good."""
+    flow = swift()
+    for n in range(1, 6):
+        flow.on_timeout(n)
+    flow.on_report(0, 0, 6)  # of nothing
+    assert window(flow) == 0.01
+    flow.on_report(0, 1, 7)
+    assert window(flow) == 1
+    flow.on_timeout(8)  # the first in a row
+    assert window(flow) > 0.01
+
+
 def test_swift_paces_below_one_packet():
     flow = swift(window_packets=1)
     flow.on_sent(2_000, 0)
