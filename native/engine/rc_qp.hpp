@@ -146,9 +146,10 @@ class RcQp final : public ConnectedQp {
 
   // Responder.
   std::uint32_t expected_psn_ = 0, msn_ = 0;
-  bool nak_sent_ = false;  // and what was missed has not come yet
-  bool heard_ = false;     // anything in RTR
-  bool parting_ = false;   // the last NAK is to leave, though the QP is in error
+  std::uint32_t executed_psn_ = 0;  // of the last SEND or WRITE
+  bool nak_sent_ = false;           // and what was missed has not come yet
+  bool heard_ = false;              // anything in RTR
+  bool parting_ = false;            // the last NAK is to leave, though the QP is in error
   std::vector<Resource> resources_;
   std::size_t next_resource_ = 0;
   std::deque<Response> responses_;

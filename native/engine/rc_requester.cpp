@@ -38,6 +38,7 @@ Time rnr_time(std::uint8_t code) {
 void RcQp::entered(QpState from, Time now) {
   if (from == QpState::init && state_ == QpState::rtr) {
     expected_psn_ = attr_.rq_psn;
+    executed_psn_ = psn_add(attr_.rq_psn, kPsnMask);
     resources_.assign(attr_.max_dest_rd_atomic, {});
   }
   if (from == QpState::rtr && state_ == QpState::rts)

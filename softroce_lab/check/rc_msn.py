@@ -76,14 +76,20 @@ def _first(psn: Indices) -> int:
 
 
 def check(case: Case) -> None:
-    """Every answer with an MSN."""
+    """Every answer with an MSN.
+
+    It may count READs and atomics directly behind the acknowledged PSN: they are completed before
+    they are acknowledged (C9-148), and by their results alone.
+    """
     _check_order(case)
     answers, tally = case.near_responder.answers, case.tally["msn-right"]
     if not len(case.near_responder.requests):
         return
     messages = Messages(case.near_responder)
     usual = np.array([messages.usual[part] for part in messages.part.tolist()], np.int64)
-    wrong = np.flatnonzero(messages.excess != usual)
+    place = answers.place[messages.told]
+    spare = case.near_responder.requests.results_from(messages.through, place)
+    wrong = np.flatnonzero((messages.excess - usual) % _MSNS > spare)
     tally.holds(len(usual) - len(wrong))
     for at in wrong.tolist():
         due = int(messages.msn[at] - messages.excess[at] + usual[at]) % _MSNS

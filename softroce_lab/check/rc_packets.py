@@ -98,6 +98,36 @@ class Requests:
         return once
 
     @functools.cached_property
+    def _results(self) -> tuple[Mask, Indices, Indices]:
+        """Of `once`: READs and atomics, the first and the last of them in a row."""
+        once = self.once
+        mask = np.isin(self.family[once], (Family.READ, Family.ATOMIC))
+        at = np.arange(len(once))
+        joined = mask[1:] & mask[:-1] & (self.end[once][:-1] == self.psn[once][1:])
+        goes_on = np.concatenate((joined, [False]))[: len(once)]
+        begun = np.concatenate(([False], joined))[: len(once)]
+        first = np.maximum.accumulate(np.where(begun, 0, at))
+        last = np.minimum.accumulate(np.where(goes_on, len(once), at)[::-1])[::-1]
+        return mask, first, last
+
+    def before_results(self, psn: Indices) -> Indices:
+        """These PSNs; if READs or atomics end there, the PSN at which the first of them begins."""
+        if not len(self):
+            return psn
+        mask, first, _ = self._results
+        at = np.maximum(np.searchsorted(self.psn[self.once], psn) - 1, 0)
+        behind = mask[at] & (self.end[self.once][at] == psn)
+        return np.where(behind, self.psn[self.once][first[at]], psn)
+
+    def results_from(self, psn: Indices, before: Indices) -> Indices:
+        """How many READs and atomics in a row begin at these PSNs, ahead of a place in time."""
+        mask, _, last = self._results
+        at = np.minimum(np.searchsorted(self.psn[self.once], psn), len(self.once) - 1)
+        begin = mask[at] & (self.psn[self.once][at] == psn)
+        came = np.searchsorted(np.maximum.accumulate(self.place[self.once]), before)
+        return np.where(begin, np.maximum(np.minimum(last[at] + 1, came) - at, 0), 0)
+
+    @functools.cached_property
     def moments(self) -> Moments:
         """When each PSN was asked for."""
         return Moments(self.psn, self.place)

@@ -144,10 +144,14 @@ def _check_reason(case: Case, nak: int, greatest: Indices, *, came: bool) -> Non
 
 
 def check_order(case: Case) -> None:
-    """Acknowledgements and NAKs, one after the other; results come in their own order."""
+    """Acknowledgements and NAKs, one after the other; results come in their own order.
+
+    Those of duplicates leave out READs and atomics behind the last SEND or WRITE (rxe_resp.c,
+    `ack_psn`), for they are acknowledged by their results.
+    """
     answers, tally = case.near_responder.answers, case.tally["ack-order"]
     plain = np.flatnonzero(~answers.is_result)
-    through = answers.through[plain]
+    through = case.near_responder.requests.before_results(answers.through[plain])
     highest = np.maximum.accumulate(through)[:-1]
     back = np.flatnonzero(through[1:] < highest)
     tally.holds(max(len(through) - 1, 0) - len(back))

@@ -23,7 +23,7 @@ from tests.check.plant import (
 MTU = 256
 FULL = bytes(MTU)
 LOSS, NAKS, RC = "rxe_verbs_loss", "rxe_verbs_nak", "rxe_verbs_rc"
-ATOMIC_ACKNOWLEDGE, READ_FIRST, READ_MIDDLE = 18, 13, 14
+ATOMIC_ACKNOWLEDGE, READ_FIRST, READ_MIDDLE, READ_ONLY = 18, 13, 14, 16
 WRITE_FIRST = 6
 NAK_ACCESS = 0x62
 
@@ -376,6 +376,39 @@ def test_an_acknowledgement_that_goes_back(tmp_path):
     verdicts = talk.check(tmp_path)
     assert violated(verdicts) == {"rc.ack-order", "rc.msn-right"}
     assert back in shown(verdicts["rc.ack-order"])
+
+
+def behind_a_read(acknowledged, msn):
+    """A SEND, a READ, and the SEND again, which is acknowledged so."""
+    talk = Talk()
+    talk.ask(98)
+    talk.ack(98, 1)
+    talk.ask(99)
+    talk.ack(99, 2)
+    talk.ask(100, READ, payload=b"", dmalen=64)
+    talk.ack(100, 3, opcode=READ_ONLY, payload=bytes(64))
+    talk.ask(101, READ, payload=b"", dmalen=64)
+    talk.ack(101, 4, opcode=READ_ONLY, payload=bytes(64))
+    talk.wait(200 * MS)
+    talk.ask(99)
+    talk.ack(acknowledged, msn)
+    return talk
+
+
+@pytest.mark.parametrize("acknowledged", [99, 101])
+def test_a_duplicate_is_acknowledged_without_the_results_behind_it_or_with_them(
+    tmp_path, acknowledged
+):
+    assert violated(behind_a_read(acknowledged, 4).check(tmp_path)) == set()
+
+
+@pytest.mark.parametrize(("acknowledged", "msn", "rules"), [
+    (98, 4, {"rc.ack-order", "rc.msn-right"}),
+    (99, 5, {"rc.msn-right"}),
+    (99, 3, {"rc.msn-monotonic"}),
+])  # fmt: skip
+def test_a_duplicate_is_acknowledged_by_less_or_counts_more(tmp_path, acknowledged, msn, rules):
+    assert violated(behind_a_read(acknowledged, msn).check(tmp_path)) == rules
 
 
 def test_an_acknowledgement_of_what_was_not_sent_yet(tmp_path):

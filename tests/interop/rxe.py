@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import math
+import struct
 import time
 from pathlib import Path
 
@@ -210,6 +211,33 @@ class Conversation:
         assert requester.digest(pieces=[[TARGET, 8]])["digests"] == [digest(word)]
         there = responder.digest(pieces=[[SOURCE, 8]])["digests"]
         assert there == [digest(after.to_bytes(8, "little"))]
+        self._stands(requester, responder)
+
+    def mixed(self, cell, rounds, seed):
+        """WRITE, READ and atomic in turn, none of which waits for the one before."""
+        self.set_link(cell)
+        self.connect(cell, psn=seed)
+        requester, responder, place = self.ends(cell)
+        length, counter, counted = rounds * cell.size, 2 * TARGET - 8, TARGET + rounds * cell.size
+        requester.fill(at=SOURCE, length=length, seed=seed)
+        responder.fill(at=SOURCE, length=length, seed=seed + 1)
+        responder.fill(at=counter, length=8, seed=seed + 2)
+        (start,) = struct.unpack("<Q", verbs_peer.content(seed + 2, 8))
+        for at in range(0, length, cell.size):
+            way = {"length": cell.size, "rkey": place["rkey"]}
+            requester.post(opcode="write", at=SOURCE + at, there=place["addr"] + TARGET + at, **way)
+            requester.post(opcode="read", at=TARGET + at, there=place["addr"] + SOURCE + at, **way)
+            way |= {"length": 8, "first": 1}
+            requester.post(opcode="fetch_add", at=counted + 8 * (at // cell.size),
+                           there=place["addr"] + counter, **way)  # fmt: skip
+        done = requester.poll(count=3 * rounds, timeout_s=END_S)["completions"]
+        kinds = [ENDS[opcode] for opcode in ("write", "read", "fetch_add")]
+        assert [each[1:3] for each in done] == [[SUCCESS, kind] for kind in kinds] * rounds, done
+        written = responder.digest(pieces=[[TARGET, length]])["digests"]
+        assert written == [digest(verbs_peer.content(seed, length))]
+        numbers = struct.pack(f"<{rounds}Q", *((start + n) % (1 << 64) for n in range(rounds)))
+        read = requester.digest(pieces=[[TARGET, length], [counted, len(numbers)]])["digests"]
+        assert read == [digest(verbs_peer.content(seed + 1, length)), digest(numbers)]
         self._stands(requester, responder)
 
     def _ended(self, requester, cell):

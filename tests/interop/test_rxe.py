@@ -39,6 +39,14 @@ def test_linux_cannot_tell_the_difference(conversation, cell):
     conversation.run(cell, seed=SOME.index(cell) + 1)
 
 
+@pytest.mark.parametrize("requester", ["soft", "kernel"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_answered_by_results_among_what_is_acknowledged(conversation, requester, seed):
+    """An acknowledgement said again must not pass for a result that got lost."""
+    cell = rxe.Cell(requester, "rc", "read", 64, 1024, 5)
+    conversation.mixed(cell, rounds=40, seed=1000 * seed + 1)
+
+
 @pytest.mark.full("rxe-matrix")
 def test_the_whole_matrix(conversation, full):
     """Every operation, size, path MTU and loss against Linux's rxe, both ways."""

@@ -219,6 +219,24 @@ def test_answers_said_again_stand_in_nobodys_way(opcode, seed):
     assert duo.pair.side(1).counters()["duplicate_request"] > 0
 
 
+@pytest.mark.parametrize("result", [READ, FETCH_ADD])
+def test_no_duplicate_is_acknowledged_by_the_psn_of_a_result(result):
+    """rdma_rxe takes such an acknowledgement for the result itself, and reads stale memory."""
+    (a, b), (one, _) = connected()
+    memory, key = b.register(64, ALL_ACCESS)
+    frames = []
+    for opcode in (WRITE, result):
+        request = _native.SendRequest()
+        request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        a.post_send(one, request, bytes(8))
+        frames += a.frames()
+    said = [_native.decode_frame(b.answers(frame)[0]) for frame in (*frames, frames[0])]
+    written, answered, again = (each["infiniband.bth.psn"] for each in said)
+    assert answered == written + 1
+    assert again == written
+    assert said[2]["infiniband.aeth.msn"] == said[1]["infiniband.aeth.msn"]  # C9-148
+
+
 def test_what_is_to_be_said_is_bounded():
     """A peer that repeats itself faster than it listens makes nothing grow."""
     (a, b), (one, _) = connected()
