@@ -98,12 +98,15 @@ class Controls:
         view = self.view
         which = np.flatnonzero(view.kinds == CONTROL)
         sequence, psn = view.column("lab_message", which), view.column("psn", which)
-        order = np.lexsort((psn, sequence, view.stream_of[which]))
+        order = np.lexsort((psn, sequence, view.stream_of[which]))  # of one packet in time
         groups: dict[tuple[int, ...], list[int]] = {}
         columns = (view.stream_of[which], sequence, psn, which)
         for *name, number in zip(*(each[order].tolist() for each in columns), strict=True):
             groups.setdefault(tuple(name), []).append(number)
         lost = view.evidence.is_lost[view.rows]
+        begins = np.cumsum([0, *map(len, groups.values())])[:-1]
+        rows, places = view.rows[which[order]], view.places[which[order]]
+        lost[which[order]] |= view.corrupted_before(rows, places, begins)
         for sightings in sorted(groups.values()):
             said = self._one(sightings, lost)
             if said is not None:

@@ -59,6 +59,7 @@ class RunFacts(TypedDict, total=False):
     stalled_ns: Annotated[int, Field(ge=0, lt=1 << 53)]
     verified: bool | None
     emulator_drops: _Int
+    contexts_missed: _Int
     sha256: dict[str, str | None]
     sender: End
     receiver: End

@@ -99,9 +99,7 @@ def _by_feedback(
         return
     if message not in told:
         told[message] = Told(view, message, controls.told.get(message, []))
-    run = view.evidence.run
-    strict = run is not None and run.only is not None
-    why = feedback.why_not(view, controls, told[message], one, strict=strict)
+    why = feedback.why_not(view, controls, told[message], one, strict=view.times_senders)
     if not why:
         tally.holds()
     elif told[message].overtaken:

@@ -141,6 +141,15 @@ class Striped:
         named = self._told().get("congestion_control")
         return named if named in _PACING else None
 
+    @property
+    def times_senders(self) -> bool:
+        """Whether packets were on the link when their timers started: their run says so.
+
+        Before it they may have waited for contexts of an RNIC that keeps few (`rnic`).
+        """
+        told = self._told()
+        return bool(told) and not told.get("contexts_missed")
+
     def _told_times(self) -> dict[str, int]:
         told: dict[str, int] = self._told().get("timing", {})
         return told
@@ -230,7 +239,7 @@ class Striped:
             table[mine] = self.column(theirs, self.data[begins])
         rows, places = self.rows[self.data], self.places[self.data]
         trimmed = self.column("has", self.data) & Has.TRIMMED != 0
-        lost = self.evidence.is_lost[rows] | trimmed | self._corrupted_before(rows, places)
+        lost = self.evidence.is_lost[rows] | trimmed | self.corrupted_before(rows, places, begins)
         arrives = self.taps.arrives[self.data] & ~lost
         duplicated = self.evidence.commented(DUPLICATED)[rows]
         table["at"] = np.minimum.reduceat(places, begins)
@@ -241,20 +250,23 @@ class Striped:
         table["duplicated"] = np.logical_or.reduceat(duplicated, begins)
         return table
 
-    def _corrupted_before(
-        self, rows: npt.NDArray[np.int64], places: Places
+    def corrupted_before(
+        self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Sightings behind a link whose rule flipped bits, where the snap length hides it.
 
-        Of a packet that was duplicated besides, another copy may be whole, and its ICRC is not
-        there to tell: none counts as flipped.
+        `begins`: where those of each packet begin. Of one that was duplicated besides, another copy
+        may be whole, and its ICRC is not there to tell: none counts as flipped.
         """
-        evidence, begins = self.evidence, self.begins
+        if not len(begins):
+            return np.zeros(0, dtype=np.bool_)
+        evidence = self.evidence
         doubled = np.logical_or.reduceat(evidence.commented(DUPLICATED)[rows], begins)
         flipped = np.where(evidence.commented(CORRUPTED)[rows], places, NEVER)
         first = np.where(doubled, NEVER, np.minimum.reduceat(flipped, begins))
         checked = self.packets["has"][rows] & Has.ICRC_CHECKED != 0
-        behind: npt.NDArray[np.bool_] = (places > np.repeat(first, self.sightings)) & ~checked
+        sightings = np.diff(np.append(begins, len(rows)))
+        behind: npt.NDArray[np.bool_] = (places > np.repeat(first, sightings)) & ~checked
         return behind
 
     def _messages(self) -> Table:

@@ -166,23 +166,32 @@ def expected_features() -> tuple[str, ...]:
     return (
         *registry.transports(),
         *(f"fault: {name}" for name in (*fuzz_draw.FAULTS, "jitter", "stall")),
+        *(f"fabric: {name}" for name in fuzz_draw.FABRICS),
         *(f"queue: {name}" for name in _ON_LINKS),
         *(f"congestion control: {name}" for name in congestion.names()),
         *("looks", "probes", "resends", "RETRY_EXC", "generation reuse", "late generations"),
+        "RNIC's limits",
     )
+
+
+def _drawn(case: Case) -> Iterator[str]:
+    yield f"fabric: {case['topology'].get('generator', {}).get('kind')}"
+    if case.get("rnic"):
+        yield "RNIC's limits"
+    if case.get("stalls"):
+        yield "fault: stall"
 
 
 def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
     """What this run met; a fault is met where it hit a packet."""
     yield run.transport
     yield f"congestion control: {run.congestion_control}"
+    yield from _drawn(case)
     yield from (f"fault: {name}" for name in set(run.events["rule"].tolist()))
     if any(
         isinstance(fault.effect, Delay) and fault.effect.jitter_ns for fault in made.plan.faults
     ):
         yield "fault: jitter"
-    if case.get("stalls"):
-        yield "fault: stall"
     for name, counter in _ON_LINKS.items():
         if any(link["wire"][counter] for link in run.links):
             yield f"queue: {name}"

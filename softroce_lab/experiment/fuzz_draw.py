@@ -18,6 +18,7 @@ Case = dict[str, Any]
 T = TypeVar("T")
 
 DEADLINE = "20s"  # the slowest seed known takes 5.7 s
+FAR_DEADLINE = "200s"  # swift may let a packet go every hundred round trips, of 11 ms here
 _EVERYWHERE = ("*<->*", "*->*", "leaf*->*")
 _LINKS = (*_EVERYWHERE, "leaf1<->spine1", "leaf*->spine*", "h1->*", "*->h2", "h2<->*")
 _FLAPPING = ("leaf1<->spine1", "leaf2->spine*", "h1->*", "*->h2", "h3<->*")
@@ -26,8 +27,8 @@ _FLAPPING = ("leaf1<->spine1", "leaf2->spine*", "h1->*", "*->h2", "h3<->*")
 class Dice:
     """What the drawing draws from."""
 
-    def __init__(self, seed: int) -> None:
-        self._stream = Stream(stream_key(seed, "fuzz"))
+    def __init__(self, seed: int, what: str = "fuzz") -> None:
+        self._stream = Stream(stream_key(seed, what))
 
     def below(self, bound: int) -> int:
         """0 to bound - 1."""
@@ -76,6 +77,12 @@ def draw(seed: int) -> Case:
     if dice.chance(20):
         stalls = [_stall(dice, rtt_us) for _ in range(dice.between(1, 2))]
         case["stalls"] = list({stall["host"]: stall for stall in stalls}.values())
+    # Drawn apart, so that what is drawn here anew leaves the other seeds as they are.
+    elsewhere = Dice(seed, "elsewhere")
+    if elsewhere.chance(40):
+        _move(case, elsewhere)
+    if elsewhere.chance(15):
+        case["rnic"] = elsewhere.one(("all-contexts", "lru-512", "lru-4096"))
     return case
 
 
@@ -124,6 +131,99 @@ def _shape(dice: Dice, rtt_us: int) -> dict[str, Any]:
         "access": wire,
         "core": core,
     }
+
+
+# --- Other fabrics -----------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    """A fabric of another kind, and what stands there for the links of a leaf-spine."""
+
+    sizes: dict[str, Any]
+    core: str | None  # the impairments of links that are not hosts'
+    names: dict[str, str]
+
+
+def _star(dice: Dice) -> Shape:
+    return Shape({"hosts": dice.between(4, 10)}, None, {
+        "leaf*->*": "s1->*", "leaf1<->spine1": "s1<->h3", "leaf*->spine*": "s1->*",
+        "leaf2->spine*": "s1->h1",
+    })  # fmt: skip
+
+
+def _dumbbell(dice: Dice) -> Shape:
+    return Shape({"hosts_per_side": dice.between(2, 5)}, "bottleneck", {
+        "leaf*->*": "s*->*", "leaf1<->spine1": "s1<->s2", "leaf*->spine*": "s*->s*",
+        "leaf2->spine*": "s2->s1",
+    })  # fmt: skip
+
+
+def _parallel_paths(dice: Dice) -> Shape:
+    return Shape({"paths": dice.between(2, 4), "hosts_per_side": dice.between(2, 5)}, "core", {
+        "leaf*->*": "s*->*", "leaf1<->spine1": "s1<->m1", "leaf*->spine*": "s*->m*",
+        "leaf2->spine*": "s2->m*",
+    })  # fmt: skip
+
+
+_PODS = {"leaf1<->spine1": "leaf1-1<->spine1-1", "leaf2->spine*": "leaf2-1->spine*"}
+
+
+def _fat_tree(_: Dice) -> Shape:
+    return Shape({"k": 4}, "core", {
+        "leaf*->*": "edge*->*", "leaf1<->spine1": "edge1-1<->agg1-1",
+        "leaf*->spine*": "edge*->agg*", "leaf2->spine*": "edge2-1->agg*",
+    })  # fmt: skip
+
+
+def _clos(dice: Dice) -> Shape:
+    return Shape({"pods": dice.between(2, 3), "leaves": 2, "hosts": 2}, "core", _PODS)
+
+
+_HAULS_US = (100, 1000, 5000)
+
+
+def _two_sites(dice: Dice) -> Shape:
+    haul_us = dice.one(_HAULS_US)
+    sizes = {"leaves": 2, "spines": dice.between(1, 2), "hosts_per_leaf": dice.between(1, 2)}
+    return Shape({**sizes, "long_haul": {"delay": f"{haul_us}us"}}, "core", _PODS)
+
+
+def _dual_rail(dice: Dice) -> Shape:
+    """Two leaves and a spine or two of a plane: experiments use the first one."""
+    sizes = {"leaves": 2, "spines": dice.between(1, 2), "hosts_per_leaf": dice.between(2, 4)}
+    return Shape(sizes, "core", {**_PODS, "leaf2->spine*": "leaf1-2->spine*"})
+
+
+_SHAPES: dict[str, Callable[[Dice], Shape]] = {
+    "star": _star,
+    "dumbbell": _dumbbell,
+    "parallel-paths": _parallel_paths,
+    "fat-tree": _fat_tree,
+    "clos": _clos,
+    "two-sites": _two_sites,
+    "dual-rail": _dual_rail,
+}
+_ONE_WAY = ("star", "dumbbell")  # a switch has nothing to choose
+FABRICS = ("leaf-spine", *_SHAPES)
+"""The kinds of fabrics there are."""
+
+
+def _move(case: Case, dice: Dice) -> None:
+    """The same work and misfortune on a fabric of another kind."""
+    kind = dice.one(tuple(_SHAPES))
+    shape = _SHAPES[kind](dice)
+    drawn = case["topology"]["generator"]
+    made = {"kind": kind, **shape.sizes, "access": drawn["access"]}
+    if shape.core is not None:
+        made[shape.core] = drawn["core"]
+    if kind == "two-sites":
+        made["long_haul"] |= {"rate": drawn["access"]["rate"]}
+        case["deadline"] = FAR_DEADLINE
+    case["topology"]["generator"] = made
+    if kind in _ONE_WAY:
+        case["lb"] = "flow"
+    for fault in case["faults"]:
+        fault["links"] = shape.names.get(fault["links"], fault["links"])
 
 
 _FLOWS = ("point-to-point", "permutation", "incast", "point-to-point", "incast")

@@ -105,7 +105,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "resend", "csa_ud", 11)
+@mutant(DatagramPolicy, "resend", "csa_ud", 21)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -215,7 +215,7 @@ def chunk_timer_not_armed_again(original):
     return on_timeout
 
 
-@mutant(SdrSr, "telling", "sdr_sr", 10)
+@mutant(SdrSr, "telling", "sdr_sr", 56)
 def cumulative_chunk_too_far(original):
     """The first chunk that is missed is told to be here."""
 

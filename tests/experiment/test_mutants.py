@@ -29,7 +29,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "duplicate_counts": ("irn", 10),
     "slot_reused_early": ("csa_ud", 36),
     "resend_of_neighbour": ("csa_ud", 2),
-    "attempt_not_counted": ("irn", 54),
+    "attempt_not_counted": ("csa_ud", 21),
     "look_not_armed": ("csa_ud", 2),
     "peer_look_not_armed": ("ud_rto", 1),
     "persist_not_armed": ("sdr_sr", 15),
