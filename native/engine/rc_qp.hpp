@@ -104,6 +104,7 @@ class RcQp final : public ConnectedQp {
   void answer_fault(Fault fault, std::uint32_t psn, Time now);
   Resource* take_resource(std::size_t& index);
   bool is_answering(std::size_t resource) const;
+  bool has_result_behind(std::uint32_t psn) const;
   std::optional<std::size_t> resource_of(std::uint32_t psn) const;
   void respond(const Response& response);
   void acknowledge(std::uint32_t psn);

@@ -83,6 +83,12 @@ bool RcQp::is_answering(std::size_t resource) const {
   });
 }
 
+bool RcQp::has_result_behind(std::uint32_t psn) const {
+  return std::ranges::any_of(responses_, [psn](const Response& response) {
+    return response.is_result() && psn_distance(response.psn, psn) > 0;
+  });
+}
+
 // The oldest, as the peer has no more outstanding than there are (IBA 9.7.4.1.3): so it has got
 // what is being said of that one again, and nobody waits for it.
 RcQp::Resource* RcQp::take_resource(std::size_t& index) {
@@ -167,9 +173,13 @@ void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Ti
   count(Counter::duplicate_request);
   note_psns(QpEventKind::duplicate, 0, packet.psn, expected_psn_, now);
   // C9-105, but never by the PSN of a READ or an atomic behind it: those are answered by their
-  // results alone, and rdma_rxe takes such an acknowledgement for one (rxe_comp.c, check_ack).
-  if (traits.family == Family::send || traits.family == Family::write)
-    return acknowledge(executed_psn_);
+  // results alone, and rdma_rxe takes such an acknowledgement for one (rxe_comp.c, check_ack). A
+  // result that is still to be said acknowledges all before it; in the midst of a READ's response
+  // rdma_rxe takes an acknowledgement of what was before for an error (check_psn).
+  if (traits.family == Family::send || traits.family == Family::write) {
+    if (!has_result_behind(executed_psn_)) acknowledge(executed_psn_);
+    return;
+  }
   const auto index = resource_of(packet.psn);
   if (!index) return;
   const Resource* said = &resources_[*index];

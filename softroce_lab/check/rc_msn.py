@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from softroce_lab.check.evidence import Indices
+from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.rc_case import OVERTAKEN, Case, named
 from softroce_lab.check.rc_packets import Seen
 from softroce_lab.check.verdict import Rule
@@ -21,13 +21,16 @@ RIGHT = Rule(
     "IBA 9.7.7.1, C9-148",
 )
 _MSNS = 1 << 24
+_CANDIDATES = 8  # of which one explains most MSNs of a part
 
 
 class Messages:
     """Messages by the PSNs at which they end, and the MSNs that were said of them.
 
     MSNs are compared with the number of messages that ended, up to what is the same for all of a
-    part of the capture without holes: where a message is missing, they differ by one more.
+    part of the capture without holes: where a message is missing, they differ by one more. What
+    acknowledges a duplicate may count READs and atomics directly behind it besides: they are
+    completed (C9-148), and acknowledged by their results alone.
     """
 
     def __init__(self, seen: Seen) -> None:
@@ -38,6 +41,8 @@ class Messages:
         self.told = np.flatnonzero(~answers.is_result & (answers.psn >= _first(requests.psn)))
         self.through = answers.through[self.told]
         self.msn = answers.msn[self.told]
+        behind = requests.results_from(self.through, answers.place[self.told])
+        self.spare = np.where(answers.is_ack[self.told], behind, 0)
 
     def ended(self, through: Indices) -> Indices:
         """How many messages end before this PSN."""
@@ -56,11 +61,18 @@ class Messages:
     @functools.cached_property
     def usual(self) -> dict[int, int]:
         """For each part by how much most MSNs exceed the count."""
-        found = {}
-        for part in np.unique(self.part).tolist():
-            values, counts = np.unique(self.excess[self.part == part], return_counts=True)
-            found[part] = int(values[counts.argmax()])
-        return found
+        return {part: self._usual(self.part == part) for part in np.unique(self.part).tolist()}
+
+    def _usual(self, mine: Mask) -> int:
+        """What explains most; of several such, what most say without counting what lies behind."""
+        excess, spare = self.excess[mine], self.spare[mine]
+        said = np.concatenate((excess, (excess - spare)[spare > 0] % _MSNS))
+        values, counts = np.unique(said, return_counts=True)
+        likely = values[np.argsort(-counts, kind="stable")[:_CANDIDATES]]
+        fits = [((excess - value) % _MSNS <= spare).sum() for value in likely]
+        exact = [(excess == value).sum() for value in likely]
+        best = max(range(len(likely)), key=lambda n: (fits[n], exact[n]))
+        return int(likely[best])
 
     def has_none_between(self, begin: int, end: int) -> bool:
         """Whether the MSNs on both sides of a hole prove that no message ended in it."""
@@ -76,20 +88,14 @@ def _first(psn: Indices) -> int:
 
 
 def check(case: Case) -> None:
-    """Every answer with an MSN.
-
-    It may count READs and atomics directly behind the acknowledged PSN: they are completed before
-    they are acknowledged (C9-148), and by their results alone.
-    """
+    """Every answer with an MSN."""
     _check_order(case)
     answers, tally = case.near_responder.answers, case.tally["msn-right"]
     if not len(case.near_responder.requests):
         return
     messages = Messages(case.near_responder)
     usual = np.array([messages.usual[part] for part in messages.part.tolist()], np.int64)
-    place = answers.place[messages.told]
-    spare = case.near_responder.requests.results_from(messages.through, place)
-    wrong = np.flatnonzero((messages.excess - usual) % _MSNS > spare)
+    wrong = np.flatnonzero((messages.excess - usual) % _MSNS > messages.spare)
     tally.holds(len(usual) - len(wrong))
     for at in wrong.tolist():
         due = int(messages.msn[at] - messages.excess[at] + usual[at]) % _MSNS

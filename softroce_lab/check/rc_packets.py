@@ -121,6 +121,8 @@ class Requests:
 
     def results_from(self, psn: Indices, before: Indices) -> Indices:
         """How many READs and atomics in a row begin at these PSNs, ahead of a place in time."""
+        if not len(self):
+            return np.zeros(len(psn), dtype=np.int64)
         mask, _, last = self._results
         at = np.minimum(np.searchsorted(self.psn[self.once], psn), len(self.once) - 1)
         begin = mask[at] & (self.psn[self.once][at] == psn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from softroce_lab.check.evidence import Indices
+from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.opcodes import NAK_CODES, Family
 from softroce_lab.check.rc_case import OVERTAKEN, Case, named, next_of_psn
 from softroce_lab.check.rc_packets import Answers, Moments
@@ -146,15 +146,15 @@ def _check_reason(case: Case, nak: int, greatest: Indices, *, came: bool) -> Non
 def check_order(case: Case) -> None:
     """Acknowledgements and NAKs, one after the other; results come in their own order.
 
-    Those of duplicates leave out READs and atomics behind the last SEND or WRITE (rxe_resp.c,
-    `ack_psn`), for they are acknowledged by their results.
+    An acknowledgement of a duplicate may leave out READs and atomics behind the last SEND or WRITE
+    (rxe_resp.c, `ack_psn`), for they are acknowledged by their results.
     """
     answers, tally = case.near_responder.answers, case.tally["ack-order"]
     plain = np.flatnonzero(~answers.is_result)
-    through = case.near_responder.requests.before_results(answers.through[plain])
-    highest = np.maximum.accumulate(through)[:-1]
-    back = np.flatnonzero(through[1:] < highest)
-    tally.holds(max(len(through) - 1, 0) - len(back))
+    through = answers.through[plain]
+    least = case.near_responder.requests.before_results(through)
+    back = np.flatnonzero(np.where(answers.is_ack[plain], _falls(least), _falls(through)))
+    tally.holds(max(len(plain) - 1, 0) - len(back))
     seen = case.near_responder
     if seen.at_requester and not seen.at_responder:
         tally.doubts(
@@ -165,11 +165,17 @@ def check_order(case: Case) -> None:
         tally.doubts(OVERTAKEN, len(back))
         return
     for at in back.tolist():
-        before = plain[np.argmax(through[: at + 1])]
+        before = plain[np.argmax(through[:at])]
         tally.violated(
-            (answers.number[before], answers.number[plain[at + 1]]),
-            f"{_said(answers, int(plain[at + 1]))} after {_said(answers, int(before))}",
+            (answers.number[before], answers.number[plain[at]]),
+            f"{_said(answers, int(plain[at]))} after {_said(answers, int(before))}",
         )
+
+
+def _falls(values: Indices) -> Mask:
+    """Which are less than any before."""
+    below: Mask = values < np.maximum.accumulate(values)
+    return below
 
 
 def _said(answers: Answers, at: int) -> str:

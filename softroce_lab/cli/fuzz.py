@@ -66,6 +66,7 @@ def fuzz(
         hint = "without --seeds, --from and --minutes: it has a seed"
         raise UserError(f"{case} is one case", hint=hint)
     _check_keep(keep)
+    commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
             found = _one_case(case, transports)
@@ -78,7 +79,7 @@ def fuzz(
         files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
         if found.interrupted:
             screen.say(f"stopped; --from {first + found.seeds} goes on")
-    about = {"commit": code_version.name(), "files": [str(file) for file in files]}
+    about = {"commit": commit, "files": [str(file) for file in files]}
     document = {**found.document(), **about}
     if as_json:
         print(json.dumps(document, indent=1))

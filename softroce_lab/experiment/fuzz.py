@@ -176,8 +176,6 @@ def expected_features() -> tuple[str, ...]:
 
 def _drawn(case: Case) -> Iterator[str]:
     yield f"fabric: {case['topology'].get('generator', {}).get('kind')}"
-    if case.get("rnic"):
-        yield "RNIC's limits"
     if case.get("stalls"):
         yield "fault: stall"
 
@@ -197,6 +195,8 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
             yield f"queue: {name}"
     if run.count(RESENT):
         yield "resends"
+    if case.get("rnic"):
+        yield "RNIC's limits"
     if (run.messages["status"] == _RETRY_EXC).any():
         yield "RETRY_EXC"
     for policy in run.policies.values():
@@ -245,7 +245,7 @@ def _simpler(case: Case) -> Iterator[Case]:
     """Each a step smaller: fewer faults, less work, fewer hosts, plainer links."""
     for number in range(len(case["faults"])):
         yield _with(case, faults=[f for at, f in enumerate(case["faults"]) if at != number])
-    for key in ("stalls", "message_slots"):
+    for key in ("stalls", "message_slots", "rnic"):
         if key in case:
             yield {name: value for name, value in case.items() if name != key}
     yield from (_with(case, workload=work) for work in _less_work(case["workload"]))
@@ -266,12 +266,17 @@ def _less_work(work: Case) -> Iterator[Case]:
         yield {"kind": "point-to-point", **{key: work[key] for key in kept if key in work}}
 
 
+_SIZES = ("hosts", "hosts_per_side", "hosts_per_leaf", "paths", "spines", "leaves", "pods")
+
+
 def _plainer(shape: Case) -> Iterator[Case]:
-    for key, least in (("hosts_per_leaf", 1), ("spines", 1), ("leaves", 2)):
-        if shape[key] > least:
+    """What is too small to be a fabric, or lacks a link that a fault names, fails in no manner."""
+    for key in _SIZES:
+        if shape.get(key, 1) > 1:
             yield {**shape, key: shape[key] - 1}
-    if shape["core"] != shape["access"]:
-        yield {**shape, "core": shape["access"]}
+    for links in ("core", "bottleneck"):
+        if shape.get(links, shape["access"]) != shape["access"]:
+            yield {**shape, links: shape["access"]}
 
 
 def _with(case: Case, **changes: Any) -> Case:

@@ -13,19 +13,25 @@ from softroce_lab.faults.layout import Hits
 
 
 def of_run(
-    faults: Sequence[Fault], hits: Mapping[int, Iterable[Hits]], busy: Container[int]
+    faults: Sequence[Fault],
+    hits: Mapping[int, Iterable[Hits]],
+    busy: Container[int],
+    lasted_ns: int,
 ) -> list[str]:
     """The rules that hit no packet, and shaped no link that one took.
 
-    `hits` by directed link; `busy`: the directed links that a packet took.
+    `hits` by directed link; `busy`: the directed links that a packet took. Of what shapes a link is
+    known only whether its time began before the run's end, `lasted_ns` behind the timeline's begin.
     """
     hit = {each.rule_id for found in hits.values() for each in found if each.hits}
     acted = {
-        fault.rule
-        for fault in faults
-        if fault.rule_id in hit or (fault.shapes and fault.directed_link in busy)
+        fault.rule for fault in faults if fault.rule_id in hit or _shaped(fault, busy, lasted_ns)
     }
     return [rule for rule in dict.fromkeys(fault.rule for fault in faults) if rule not in acted]
+
+
+def _shaped(fault: Fault, busy: Container[int], lasted_ns: int) -> bool:
+    return fault.shapes and fault.directed_link in busy and fault.window.begin_ns < lasted_ns
 
 
 def of_all(runs: Sequence[Sequence[str]]) -> list[str]:

@@ -77,7 +77,10 @@ class Observation:
             ports=ports,
             stage=stage,
             idle_rules=idle_rules.of_run(
-                lab.plan.faults, lab.xdp.hits(), {each.directed_link for each in links if each.wire}
+                lab.plan.faults,
+                lab.xdp.hits(),
+                {each.directed_link for each in links if each.wire},
+                end_ns - self.epoch_ns,
             ),
             faults=list(met.values()),
             fidelity=judge(links, ports, said, stage, unwritten=unwritten, stolen=stolen),

@@ -25,7 +25,7 @@ from softroce_lab.experiment.sweep_schema import (
     in_unit,
     is_row,
 )
-from softroce_lab.experiment.sweep_values import quantity
+from softroce_lab.experiment.sweep_values import Quantity, quantity
 from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
 from softroce_lab.topology.yaml_source import Decimal
 
@@ -159,6 +159,14 @@ def write_table(directory: RunDirectory, axes: Sequence[str], rows: Sequence[Row
     directory.table(TABLE, columns)
 
 
+def _quantities(texts: Sequence[str]) -> list[Quantity | None]:
+    """By themselves, or all behind the same word: `random 0.1%`."""
+    words = {text.partition(" ")[0] for text in texts}
+    if len(words) == 1 and not any(map(quantity, texts)):
+        texts = [text.partition(" ")[2] for text in texts]
+    return [quantity(text) for text in texts]
+
+
 def _axis(name: str, values: Sequence[Any], pa: Any) -> dict[str, Any]:
     """The values as they are written, and as numbers if they are quantities of one kind."""
     kinds = {type(each) for each in values}
@@ -170,7 +178,7 @@ def _axis(name: str, values: Sequence[Any], pa: Any) -> dict[str, Any]:
         return {name: pa.array(list(map(float, values)), pa.float64())}
     texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
     columns = {name: pa.array(texts, pa.string())}
-    found = [quantity(text) for text in texts]
+    found = _quantities(texts)
     amounts = [each.value for each in found if each is not None and each.unit]
     units = {each.kind for each in found if each is not None}
     if len(amounts) == len(texts) and len(units) == 1:

@@ -300,7 +300,8 @@ class VirtualRun:
 
     def _idle_rules(self) -> list[str]:
         busy = {link["directed_link"] for link in self.fabric.links() if link["entered"]}
-        return idle_rules.of_run(self.plan.faults, self.fabric.hits(), busy)
+        hits, lasted_ns = self.fabric.hits(), self.fabric.now_ns
+        return idle_rules.of_run(self.plan.faults, hits, busy, lasted_ns)
 
     def _verified(self) -> bool | None:
         if not self.carries:

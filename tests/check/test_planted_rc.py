@@ -378,8 +378,8 @@ def test_an_acknowledgement_that_goes_back(tmp_path):
     assert back in shown(verdicts["rc.ack-order"])
 
 
-def behind_a_read(acknowledged, msn):
-    """A SEND, a READ, and the SEND again, which is acknowledged so."""
+def behind_a_read(acknowledged, msn, times=1):
+    """Two SENDs, two READs, and the second SEND again, which is acknowledged so."""
     talk = Talk()
     talk.ask(98)
     talk.ack(98, 1)
@@ -389,17 +389,29 @@ def behind_a_read(acknowledged, msn):
     talk.ack(100, 3, opcode=READ_ONLY, payload=bytes(64))
     talk.ask(101, READ, payload=b"", dmalen=64)
     talk.ack(101, 4, opcode=READ_ONLY, payload=bytes(64))
-    talk.wait(200 * MS)
-    talk.ask(99)
-    talk.ack(acknowledged, msn)
+    for _ in range(times):
+        talk.wait(200 * MS)
+        talk.ask(99)
+        talk.ack(acknowledged, msn)
     return talk
 
 
+@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("acknowledged", [99, 101])
 def test_a_duplicate_is_acknowledged_without_the_results_behind_it_or_with_them(
-    tmp_path, acknowledged
+    tmp_path, acknowledged, times
 ):
-    assert violated(behind_a_read(acknowledged, 4).check(tmp_path)) == set()
+    assert violated(behind_a_read(acknowledged, 4, times).check(tmp_path)) == set()
+
+
+def test_duplicates_prove_no_hole_to_be_empty(tmp_path):
+    """The capture misses a message; the MSNs tell that it was there."""
+    talk = behind_a_read(99, 4, times=3)
+    for psn in (103, 104):
+        talk.ask(psn)
+        talk.ack(psn, psn - 97)
+    verdicts = talk.check(tmp_path)
+    assert violated(verdicts) == {"integrity.unseen"}
 
 
 @pytest.mark.parametrize(("acknowledged", "msn", "rules"), [
@@ -409,6 +421,32 @@ def test_a_duplicate_is_acknowledged_without_the_results_behind_it_or_with_them(
 ])  # fmt: skip
 def test_a_duplicate_is_acknowledged_by_less_or_counts_more(tmp_path, acknowledged, msn, rules):
     assert violated(behind_a_read(acknowledged, msn).check(tmp_path)) == rules
+
+
+def test_a_nak_goes_back_over_reads(tmp_path):
+    talk = behind_a_read(99, 4)
+    talk.ask(103)
+    naks = [talk.ack(102, 4, syndrome=NAK_SEQUENCE)]
+    talk.ask(104)
+    naks.append(talk.ack(100, 4, syndrome=NAK_SEQUENCE))
+    verdicts = talk.check(tmp_path)
+    assert "rc.ack-order" in violated(verdicts)
+    assert set(naks) <= shown(verdicts["rc.ack-order"])
+
+
+def test_a_nak_of_a_read_that_counts_it(tmp_path):
+    talk = plain(count=3, first=96)
+    talk.ask(99, READ, payload=b"", dmalen=64)  # lost behind the capture
+    talk.ask(100)
+    nak = talk.ack(99, 4, syndrome=NAK_SEQUENCE)  # of 3 messages
+    talk.wait(MS)
+    talk.ask(99, READ, payload=b"", dmalen=64)
+    talk.ack(99, 4, opcode=READ_ONLY, payload=bytes(64))
+    talk.ask(100)
+    talk.ack(100, 5)
+    verdicts = talk.check(tmp_path)
+    assert violated(verdicts) == {"rc.msn-right"}
+    assert shown(verdicts["rc.msn-right"]) == {nak}
 
 
 def test_an_acknowledgement_of_what_was_not_sent_yet(tmp_path):

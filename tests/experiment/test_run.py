@@ -271,6 +271,7 @@ def test_an_interrupt_is_heard_while_no_host_has_anything_to_say():
         ("{name: now, links: 'h1->s1', loss: random 50%}", []),
         ("{name: gone, links: 'h1<->s1', down: true}", []),
         ("{name: slow, links: 'h1<->s1', delay: 5us}", []),
+        ("{name: slow-late, links: 'h1<->s1', delay: 5us, at: 2s}", ["slow-late"]),
     ],
 )
 def test_rules_that_did_nothing_are_told(tmp_path, fault, idle):

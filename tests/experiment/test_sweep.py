@@ -139,12 +139,14 @@ def test_columns_have_the_types_of_their_values(carry_out):
     carry_out(
         SWEEP.partition("over:")[0].replace("seeds: 2", "seeds: 1")
         + "over:\n  depth: [1, 2]\n  topology.generator.access.loss: [0%, 1%]\n"
+        "  faults.0.loss: [random 0.1%, random 1%]\n"
         "  deadline: [20ms, 1s]\n  clock: [virtual]\n"
     )
     types = {field.name: str(field.type) for field in table().schema}
     assert types["depth"] == "int64"
     assert types["topology.generator.access.loss"] == "string"
     assert types["topology.generator.access.loss [share]"] == "double"
+    assert types["faults.0.loss [share]"] == "double"
     assert types["deadline [ns]"] == "int64"
     assert types["clock"] == "string"
     assert types["reasons"].startswith("list<")

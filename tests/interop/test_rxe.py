@@ -40,10 +40,13 @@ def test_linux_cannot_tell_the_difference(conversation, cell):
 
 
 @pytest.mark.parametrize("requester", ["soft", "kernel"])
+@pytest.mark.parametrize("size", [64, 3000])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_answered_by_results_among_what_is_acknowledged(conversation, requester, seed):
+def test_what_is_answered_by_results_among_what_is_acknowledged(
+    conversation, requester, size, seed
+):
     """An acknowledgement said again must not pass for a result that got lost."""
-    cell = rxe.Cell(requester, "rc", "read", 64, 1024, 5)
+    cell = rxe.Cell(requester, "rc", "read", size, 1024, 5)
     conversation.mixed(cell, rounds=40, seed=1000 * seed + 1)
 
 

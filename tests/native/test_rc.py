@@ -237,6 +237,24 @@ def test_no_duplicate_is_acknowledged_by_the_psn_of_a_result(result):
     assert said[2]["infiniband.aeth.msn"] == said[1]["infiniband.aeth.msn"]  # C9-148
 
 
+def test_a_duplicate_before_a_result_that_is_to_be_said_is_acknowledged_by_it():
+    """rdma_rxe takes an acknowledgement in the midst of a READ's response for an error."""
+    (a, b), (one, _) = connected()
+    memory, key = b.register(4096, ALL_ACCESS)
+    frames = []
+    for opcode, size in ((WRITE, 8), (READ, 4096)):
+        request = _native.SendRequest()
+        request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        a.post_send(one, request, bytes(size))
+        frames += a.frames()
+    for frame in (*frames, frames[0]):
+        b.endpoint.handle_frame(frame, 0)
+    said = [_native.decode_frame(frame) for frame in b.frames()]
+    opcodes = [each["infiniband.bth.opcode"] for each in said]
+    assert len(opcodes) > 2
+    assert [at for at, opcode in enumerate(opcodes) if opcode == ACKNOWLEDGE] == [0]  # the first
+
+
 def test_what_is_to_be_said_is_bounded():
     """A peer that repeats itself faster than it listens makes nothing grow."""
     (a, b), (one, _) = connected()
