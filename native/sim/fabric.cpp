@@ -160,9 +160,13 @@ bool Fabric::run(Time until, std::uint64_t most_events) {
       case EventKind::step:
         step(event.subject);
         break;
-      case EventKind::enter:
-        come_out(event.subject, ports_[port_of(flights_.load(event.subject).flow.src)]);
+      case EventKind::enter: {
+        Port& port = ports_[port_of(flights_.load(event.subject).flow.src)];
+        port.processed.push() = event.subject;
+        send_processed(port);
+        wake_later(port);
         break;
+      }
       case EventKind::come:
         deliver(event.subject, ports_[ends_[flights_[event.subject].link].index]);
         break;
@@ -219,6 +223,7 @@ void Fabric::serve_touched() {
 void Fabric::serve(Port& port) {
   if (port.rnic().next_timeout() <= now_ && port.timers_run(now_) == now_)
     port.rnic().handle_timeout(now_);
+  if (port.totals.held != 0) send_processed(port);
   transmit(port);
   note_attention(port);
   wake_later(port);
@@ -244,12 +249,27 @@ void Fabric::transmit(Port& port) {
     if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
     if (learns_) learn(load);
     const Time at = port.pipeline.transmit(load.packet.source_qp, now_);
-    ++port.totals.held;
-    if (at == now_)
+    const Link& link = links_[port.uplink];
+    if (++port.totals.held == 1 && at == now_ && link.busy_until() <= now_) {
       come_out(index, port);
-    else
+    } else {
+      port.to_send += link.time_of(flight.length, now_);
       wheel_.add(at, {EventKind::enter, index});
+    }
   }
+}
+
+// What has been processed waits in the RNIC, and not in the queue of its link, where it might be
+// dropped.
+void Fabric::send_processed(Port& port) {
+  const Link& link = links_[port.uplink];
+  while (!port.processed.empty() && link.busy_until() <= now_) {
+    const FlightIndex index = port.processed.front();
+    port.processed.pop();
+    port.to_send -= link.time_of(flights_[index].length, now_);
+    come_out(index, port);
+  }
+  if (port.totals.held == 0) port.to_send = 0;  // whatever became of the rate meanwhile
 }
 
 // A packet leaves its RNIC.
@@ -261,13 +281,15 @@ void Fabric::come_out(FlightIndex index, Port& port) {
 
 // A packet is processed while the one before it is being sent.
 Time Fabric::may_send_at(const Port& port) const {
-  return std::max(links_[port.uplink].busy_until() - port.pipeline.ahead(),
+  return std::max(links_[port.uplink].busy_until() + port.to_send - port.pipeline.ahead(),
                   port.pipeline.transmit_free());
 }
 
 void Fabric::wake_later(Port& port) {
   Time at = port.timers_run(std::max(port.rnic().next_timeout(), now_));
   if (port.rnic().has_packet()) at = std::min(at, std::max(now_, may_send_at(port)));
+  if (port.totals.held != 0 && !port.processed.empty())
+    at = std::min(at, links_[port.uplink].busy_until());
   if (at >= port.wake_at) return;
   port.wake_at = at;
   wheel_.add(port.wake_at, {EventKind::wake, port.index_});

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../../xdp/lab_records.h"
+#include "../engine/ring.hpp"
 #include "../engine/rnic.hpp"
 #include "../live/endpoint.hpp"
 #include "../wire/wheel.hpp"
@@ -134,6 +135,7 @@ class Fabric {
     PortIndex index_;
     std::uint64_t mac;
     RnicPipeline pipeline;
+    Time to_send = 0;  // what all that the RNIC holds will take of the link
     LinkIndex uplink = 0;
     Time wake_at = kNever;
     Time stalls_at = kNever, stalls_until = kNever;
@@ -158,6 +160,9 @@ class Fabric {
     std::array<PlannedFlow, kPlannedFlows> planned_{};
     Fabric& fabric_;
     Rnic rnic_;
+
+   public:                        // behind what every packet touches
+    Ring<FlightIndex> processed;  // of what the RNIC holds: it waits for the link
   };
   struct Group {
     std::uint32_t first = 0;  // in Switch::links
@@ -201,6 +206,7 @@ class Fabric {
   void prefetch_next(FlightIndex index) const;
   std::uint32_t port_of(std::uint32_t address) const;
 
+  void send_processed(Port& port);
   void come_out(FlightIndex index, Port& port);
   void enter(FlightIndex index, LinkIndex onto);
   void enter_crooked(FlightIndex index, LinkIndex onto);

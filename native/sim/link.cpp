@@ -57,6 +57,12 @@ Time Link::pass(std::uint32_t length, bool ecn_capable, const lab_leg& leg, Time
   return passage.preserve ? last_due_ = std::max(last_due_, due) : due;
 }
 
+Time Link::time_of(std::uint32_t length, Time now) const {
+  const lab_queue* queue = wire::acting(shape_.queue, shape_.queues, in_ns(now));
+  if (queue == nullptr || queue->rate_bps == 0) return 0;
+  return static_cast<Time>(length * 8'000'000'000'000ULL / queue->rate_bps);
+}
+
 void Link::shape(const lab_shape& shape) {
   shape_ = shape;
   const bool trims =

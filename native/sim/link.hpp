@@ -118,6 +118,8 @@ class alignas(64) Link {
   Time busy_until() const {
     return stepwise != nullptr ? stepwise->busy_until() : transmitter_.busy_until();
   }
+  // What a frame takes at the rate that holds now.
+  Time time_of(std::uint32_t length, Time now) const;
   std::uint64_t waiting_bytes(Time now);
   void shape(const lab_shape& shape);
   void set_rules(std::unique_ptr<Rules> rules);

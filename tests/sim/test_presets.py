@@ -201,3 +201,17 @@ def test_queue_pairs_that_do_not_fit_cost_rate_and_datagrams_fit():
     assert missed >= 390  # they take turns, so that each finds the others in its place
     assert misses_ns == pytest.approx(400 * 500, rel=0.1)
     assert to_all_at_once("csa_ud", 2)[1] == 2  # for data and for recovery
+
+
+@pytest.mark.parametrize("queue", ["limit 4", "limit 4 trim"])
+@pytest.mark.parametrize("name", RNICS)
+def test_what_an_rnic_has_processed_overruns_no_queue_of_its_own_link(name, queue):
+    text = f"name: x\ntopology: {{generator: {{kind: star, hosts: 3, access: {{rate: 100Gbit {queue}"
+    text += ", delay: 5us}}}\ntransports: [ud_rto]\nmtu: 2200\n"
+    text += f"workload: {{kind: incast, bytes: 300KiB}}\nrnic: {name}\n"
+    experiment = spec.of(yaml_source.parse(text, "x.yaml"))
+    made = VirtualRun(experiment, experiment.transports[0], 1, lambda _: None)
+    wires = {link["name"]: link["wire"] for link in made.go().links}
+    lost = {each: wire["dropped_by_queue"] + wire["trimmed"] for each, wire in wires.items()}
+    assert lost["s1->h1"] > 0  # two hosts send to one
+    assert [lost["h2->s1"], lost["h3->s1"]] == [0, 0]
