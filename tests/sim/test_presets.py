@@ -206,8 +206,8 @@ def test_queue_pairs_that_do_not_fit_cost_rate_and_datagrams_fit():
 @pytest.mark.parametrize("queue", ["limit 4", "limit 4 trim"])
 @pytest.mark.parametrize("name", RNICS)
 def test_what_an_rnic_has_processed_overruns_no_queue_of_its_own_link(name, queue):
-    text = f"name: x\ntopology: {{generator: {{kind: star, hosts: 3, access: {{rate: 100Gbit {queue}"
-    text += ", delay: 5us}}}\ntransports: [ud_rto]\nmtu: 2200\n"
+    text = "name: x\ntransports: [ud_rto]\nmtu: 2200\ntopology:\n  generator:\n"
+    text += f"    {{kind: star, hosts: 3, access: {{rate: 100Gbit {queue}, delay: 5us}}}}\n"
     text += f"workload: {{kind: incast, bytes: 300KiB}}\nrnic: {name}\n"
     experiment = spec.of(yaml_source.parse(text, "x.yaml"))
     made = VirtualRun(experiment, experiment.transports[0], 1, lambda _: None)
