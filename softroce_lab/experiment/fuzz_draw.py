@@ -219,22 +219,11 @@ def _move(case: Case, dice: Dice) -> None:
     if kind == "two-sites":
         made["long_haul"] |= {"rate": drawn["access"]["rate"]}
         case["deadline"] = FAR_DEADLINE
-        for fault in case["faults"]:
-            if "every" in fault:
-                fault["every"] = _seldom(fault["every"], made["long_haul"]["delay"])
     case["topology"]["generator"] = made
     if kind in _ONE_WAY:
         case["lb"] = "flow"
     for fault in case["faults"]:
         fault["links"] = shape.names.get(fault["links"], fault["links"])
-
-
-def _seldom(every: str, haul: str) -> str:
-    """Four round trips later, so that no outage comes round in step with timers.
-
-    One that did for a whole number of times a round trip met each of SDR's forty questions.
-    """
-    return f"{int(every.removesuffix('us')) + 8 * int(haul.removesuffix('us'))}us"
 
 
 _FLOWS = ("point-to-point", "permutation", "incast", "point-to-point", "incast")

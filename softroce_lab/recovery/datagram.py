@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control
+from softroce_lab.recovery import control, turns
 from softroce_lab.recovery.api import (
     NEVER_NS,
     Action,
@@ -89,10 +89,8 @@ class DatagramPolicy(Policy):
 
     def backed_off(self, interval_ns: int, barren: int) -> int:
         """The interval after so many rounds in a row that brought nothing."""
-        excess = barren - self.timing.eager_rounds
-        if excess <= 0:
-            return interval_ns
-        return max(min(interval_ns << excess, self.timing.t_max_ns), interval_ns)
+        excess = max(barren - self.timing.eager_rounds, 0)
+        return turns.backed_off(interval_ns, excess, self.timing.t_max_ns)
 
     def say(self, peer: int, message: control.Message) -> Control:
         """The action that sends a control message."""
@@ -208,9 +206,17 @@ class DatagramPolicy(Policy):
             return self._flush_acks(work, now_ns)
         if work.ack_at_ns is not None:
             return []
-        srtt, _ = self.rtt_ns(work.index, at_receiver=True)
-        work.ack_at_ns = now_ns + min(srtt // 4, self.timing.ack_delay_most_ns)
+        work.ack_at_ns = now_ns + self._ack_delay_ns(work)
         return [self._next_peer_look(work)]
+
+    def _ack_delay_ns(self, work: PeerWork) -> int:
+        """A quarter of SRTT; of acknowledgements that nobody hears, another time each time.
+
+        An outage that comes round might meet each that follows a packet after the same delay.
+        """
+        srtt, _ = self.rtt_ns(work.index, at_receiver=True)
+        delay_ns = min(srtt // 4, self.timing.ack_delay_most_ns)
+        return delay_ns - turns.share(delay_ns, work.acked_again)
 
     def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
         batch = tuple(work.acks)
@@ -265,7 +271,7 @@ class DatagramPolicy(Policy):
         if now_ns - heard_ns < timing.alive_ns:
             work.alive_at_ns = heard_ns + timing.alive_ns
             return
-        work.alive_at_ns = now_ns + min(timing.alive_ns << work.fruitless, timing.alive_most_ns)
+        work.alive_at_ns = now_ns + timing.question_ns(work.fruitless)
         work.fruitless += 1
         work.questioned_ns = now_ns
         yield self._probe(work.index, ())

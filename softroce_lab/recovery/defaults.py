@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
+from softroce_lab.recovery.turns import backed_off
+
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
 
@@ -22,8 +24,10 @@ BLACKOUT_NS = 1000 * MILLISECOND_NS
 """The longest outage that costs no work request, unless told otherwise."""
 
 _FRUITLESS_ROUNDS = 40
-_QUESTIONED = 1 + 2 + 3 * (_FRUITLESS_ROUNDS - 3)
-"""From the first question to the last, in `alive_ns`, if `alive_most_ns` is three times that."""
+_ALIVE_MOST = 4
+"""`alive_most_ns`, in `alive_ns`."""
+_QUESTIONED = 113
+"""From the first question to the last, in `alive_ns`: 113.1, rounded down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Timing:
     alive_ns: int = 10 * MILLISECOND_NS
     """Silence of a peer, with work outstanding, after which it is asked for a sign of life."""
 
-    alive_most_ns: int = 30 * MILLISECOND_NS
+    alive_most_ns: int = _ALIVE_MOST * 10 * MILLISECOND_NS
     """From one question to the next; they begin `alive_ns` apart, and the distance doubles."""
 
     fruitless_rounds: int = _FRUITLESS_ROUNDS
@@ -92,13 +96,17 @@ class Timing:
     rnr_retry: int = 7
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
 
+    def question_ns(self, fruitless: int) -> int:
+        """From a question to the next one, so many in a row having brought nothing before it."""
+        return backed_off(self.alive_ns, fruitless, self.alive_most_ns)
+
     @classmethod
     def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:
         """What suits hosts that answer at once, on a fabric of this base RTT.
 
         The base RTT is that of an unloaded fabric: propagation, serialisation, switches, hosts.
         `blackout_ns` is the longest outage that is to cost no work request; a peer is given up
-        after 1.06 times that, but not before 236 base RTTs, of silence. Raises ValueError unless
+        after 1.06 times that, but not before 233 base RTTs, of silence. Raises ValueError unless
         both are positive.
         """
         if base_rtt_ns <= 0 or blackout_ns <= 0:
@@ -115,7 +123,7 @@ class Timing:
             tell_least_ns=max(base_rtt_ns // 4, 1),
             ack_delay_most_ns=max(base_rtt_ns // 2, 1),
             alive_ns=alive_ns,
-            alive_most_ns=3 * alive_ns,
+            alive_most_ns=_ALIVE_MOST * alive_ns,
         )
 
     @classmethod

@@ -28,12 +28,12 @@ from softroce_lab.recovery.api import (
     ReceiveState,
     Resend,
     SendState,
-    in_turn,
     missing_chunks,
     missing_packets,
 )
 from softroce_lab.recovery.control import Bitmap, Chunks
 from softroce_lab.recovery.telling import TellingPolicy
+from softroce_lab.recovery.turns import in_turn
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 CHUNK_BYTES = 64 << 10

@@ -26,7 +26,7 @@ FIRST_PASS_NS = 400 * MILLISECOND_NS
 ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
 # What the code does: `DatagramPolicy._check_alive`.
-INTERVALS_NS = [min(T.alive_ns << k, T.alive_most_ns) for k in range(T.fruitless_rounds)]
+INTERVALS_NS = [T.question_ns(k) for k in range(T.fruitless_rounds)]
 LAST_QUESTION_NS = sum(INTERVALS_NS[:-1])
 LEAST_SILENCE_NS = T.alive_ns + sum(INTERVALS_NS)
 MOST_SILENCE_NS = T.alive_most_ns + sum(INTERVALS_NS)
@@ -176,8 +176,7 @@ FABRICS = {  # by the names of the table's columns
 
 def intervals_ns(timing):
     """From one question to the next, as `DatagramPolicy._check_alive` has them."""
-    each = range(timing.fruitless_rounds)
-    return [min(timing.alive_ns << k, timing.alive_most_ns) for k in each]
+    return [timing.question_ns(k) for k in range(timing.fruitless_rounds)]
 
 
 def scaled_figures():

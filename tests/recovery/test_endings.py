@@ -90,7 +90,7 @@ def test_a_dead_peer_is_not_stormed(transport):
     cut(rig, 0, 1)
     rig.finish(within_ns=2 * SECOND_NS)
     assert statuses(rig) == [[RETRY] * 64, []]
-    each = rig.now_ns // DEFAULT_TIMING.t_max_ns + 10
+    each = 4 * rig.now_ns // (3 * DEFAULT_TIMING.t_max_ns) + 10  # at three quarters of it
     sent = rig.counters(0)
     assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.fruitless_rounds + 64
 
