@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../../xdp/lab_hash.h"
 #include "../engine/mutant.hpp"
 
 namespace softroce {
@@ -71,7 +72,11 @@ void SelectiveRepeat::resend_lost(SendMessage& message, SendFlow& flow, Time now
 Time SelectiveRepeat::backed_off(Time interval, std::uint32_t barren) const {
   if (barren <= kEager) return interval;
   const Time first = std::max(interval, config_.rto_high);
-  return std::min(first << std::min(barren - kEager, kMostDoubled), std::max(first, longest()));
+  const Time doubled = std::min(first << std::min(barren - kEager, kMostDoubled), longest());
+  const Time whole = std::max(doubled, first + first / 2);
+  const Time least = std::max(whole / 2, first);
+  const auto room = static_cast<std::uint64_t>(whole - least + 1);
+  return least + static_cast<Time>(lab_mix64(barren) % room);
 }
 
 // ---------------------------------------------------------------- receiving

@@ -94,6 +94,7 @@ class SelectiveRepeat : public PacketTransport {
   ReceiveFlow& flow_of(const ReceiveMessage& message) {
     return receives_[static_cast<std::uint32_t>(message.handle)];
   }
+  // Doubled behind eager rounds, and varied: an outage that comes round does not meet every one.
   Time backed_off(Time interval, std::uint32_t barren) const;
   Time longest() const {
     return std::max(config_.rto_high, std::min(config_.rto_high << kMostDoubled, kLongestWait));

@@ -34,7 +34,7 @@ class Bounds:
         srtt, var = slowest(view, stream)
         srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
         late = _lateness_ns(view)
-        look = 2 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
+        look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
         resend = timing.t_max_ns + max(4 * srtt, view.persist_ns) + late
         return cls(look, resend)
 

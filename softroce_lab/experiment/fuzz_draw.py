@@ -51,7 +51,7 @@ def draw(seed: int) -> Case:
     """The case of this seed."""
     dice = Dice(seed)
     final = dice.chance(_FINAL_PERCENT)
-    # Who is gone is given up after the longest blackout, or 236 RTTs: the sooner, the cheaper.
+    # Who is gone is given up after the longest blackout, or 237 RTTs: the sooner, the cheaper.
     rtt_us = dice.one((8, 20, 100) if final else (2, 4, 8, 20, 100))
     case: Case = {
         "name": f"fuzz-{seed}",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NEVER_NS = (1 << 63) - 1
 """A time that does not come."""
 
+_GOLDEN_RATIO_32 = 0x9E3779B9  # 2**32 / 1.618
+
 Key: TypeAlias = tuple[int, int, int]
 """What a workload calls a message: (operation, step, message of the step)."""
 
@@ -343,3 +345,14 @@ def packets_in(words: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.bool
 def missing_packets(state: ReceiveState) -> npt.NDArray[np.bool_]:
     """Which packets have not arrived; shape (count,)."""
     return ~packets_in(state.words, state.count)
+
+
+def in_turn(packets: npt.NDArray[np.uint32], resends: int) -> npt.NDArray[np.uint32]:
+    """The same packets, begun elsewhere with each resend, and in the end at each of them.
+
+    If they went out in the same order each time, a queue shorter than they are would drop the last
+    of them each time, and what loses each nth packet of a link the same ones. Turns of the golden
+    ratio (Knuth, TAOCP volume 3, 6.4) go everywhere and keep step with nothing.
+    """
+    turn = resends * _GOLDEN_RATIO_32 % (1 << 32)
+    return np.roll(packets, -(turn * len(packets) >> 32))

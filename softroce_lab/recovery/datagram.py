@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control, turns
+from softroce_lab.recovery import control, jitter
 from softroce_lab.recovery.api import (
     NEVER_NS,
     Action,
@@ -90,7 +90,7 @@ class DatagramPolicy(Policy):
     def backed_off(self, interval_ns: int, barren: int) -> int:
         """The interval after so many rounds in a row that brought nothing."""
         excess = max(barren - self.timing.eager_rounds, 0)
-        return turns.backed_off(interval_ns, excess, self.timing.t_max_ns)
+        return jitter.backed_off(interval_ns, excess, self.timing.t_max_ns)
 
     def say(self, peer: int, message: control.Message) -> Control:
         """The action that sends a control message."""
@@ -200,23 +200,26 @@ class DatagramPolicy(Policy):
     # ---------------------------------------------------------------- acknowledgements, batched
 
     def _acknowledge(self, work: PeerWork, id_: int, now_ns: int) -> list[Action]:
-        """Soon, with others; at once where no other receive waits."""
+        """Soon, with others; at once where no other receive waits.
+
+        What nobody hears waits for another time each time: an outage that comes round might meet
+        all that follow a packet after the same one.
+        """
+        unheard = self._unheard(work, id_)
         work.acks[id_] = None
-        if not work.receives or len(work.acks) >= self.timing.acks_in_batch:
+        full = len(work.acks) >= self.timing.acks_in_batch
+        if full or not (work.receives or unheard):
             return self._flush_acks(work, now_ns)
         if work.ack_at_ns is not None:
             return []
-        work.ack_at_ns = now_ns + self._ack_delay_ns(work)
-        return [self._next_peer_look(work)]
-
-    def _ack_delay_ns(self, work: PeerWork) -> int:
-        """A quarter of SRTT; of acknowledgements that nobody hears, another time each time.
-
-        An outage that comes round might meet each that follows a packet after the same delay.
-        """
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         delay_ns = min(srtt // 4, self.timing.ack_delay_most_ns)
-        return delay_ns - turns.share(delay_ns, work.acked_again)
+        work.ack_at_ns = now_ns + (jitter.share(delay_ns, unheard) if unheard else delay_ns)
+        return [self._next_peer_look(work)]
+
+    def _unheard(self, work: PeerWork, id_: int) -> int:
+        """Acknowledgements of this message in vain, beyond those that may well be lost."""
+        return max(work.outcomes[id_ % work.slots].again - self.timing.eager_rounds, 0)
 
     def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
         batch = tuple(work.acks)
@@ -233,15 +236,9 @@ class DatagramPolicy(Policy):
         Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
         counts once a round trip: of what was resent in vain all packets are acknowledged.
         """
-        if work.acks.keys().isdisjoint(work.acked_before):
-            work.acked_again = 0
-            return 1
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
-        if now_ns - work.acked_again_ns < srtt:
-            return 1
-        work.acked_again += 1
-        work.acked_again_ns = now_ns
-        return min(max(work.acked_again - self.timing.eager_rounds, 0) + 1, _MOST_SAID)
+        counted = [id_ for id_ in work.acks if work.say_again(id_, now_ns, srtt)]
+        return min(max((self._unheard(work, id_) for id_ in counted), default=0) + 1, _MOST_SAID)
 
     # ---------------------------------------------------------------- signs of life
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
-from softroce_lab.recovery.turns import backed_off
+from softroce_lab.recovery.jitter import backed_off
 
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
@@ -26,8 +26,10 @@ BLACKOUT_NS = 1000 * MILLISECOND_NS
 _FRUITLESS_ROUNDS = 40
 _ALIVE_MOST = 4
 """`alive_most_ns`, in `alive_ns`."""
-_QUESTIONED = 113
-"""From the first question to the last, in `alive_ns`: 113.1, rounded down."""
+_QUESTIONED = (
+    sum(backed_off(1 << 20, n, _ALIVE_MOST << 20) for n in range(_FRUITLESS_ROUNDS - 1)) >> 20
+)
+"""From the first question to the last, in `alive_ns`, rounded down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ class Timing:
     """Silence of a peer, with work outstanding, after which it is asked for a sign of life."""
 
     alive_most_ns: int = _ALIVE_MOST * 10 * MILLISECOND_NS
-    """From one question to the next; they begin `alive_ns` apart, and the distance doubles."""
+    """From one question to the next; they begin `alive_ns` apart, and the distance doubles, and
+    varies between a half of that and all of it."""
 
     fruitless_rounds: int = _FRUITLESS_ROUNDS
     """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
@@ -106,7 +109,7 @@ class Timing:
 
         The base RTT is that of an unloaded fabric: propagation, serialisation, switches, hosts.
         `blackout_ns` is the longest outage that is to cost no work request; a peer is given up
-        after 1.06 times that, but not before 233 base RTTs, of silence. Raises ValueError unless
+        after 1.06 times that, but not before 237 base RTTs, of silence. Raises ValueError unless
         both are positive.
         """
         if base_rtt_ns <= 0 or blackout_ns <= 0:

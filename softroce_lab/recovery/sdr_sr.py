@@ -28,12 +28,12 @@ from softroce_lab.recovery.api import (
     ReceiveState,
     Resend,
     SendState,
+    in_turn,
     missing_chunks,
     missing_packets,
 )
 from softroce_lab.recovery.control import Bitmap, Chunks
 from softroce_lab.recovery.telling import TellingPolicy
-from softroce_lab.recovery.turns import in_turn
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 CHUNK_BYTES = 64 << 10
@@ -80,18 +80,18 @@ class SdrSr(TellingPolicy):
     def on_timeout(  # noqa: D102
         self, work: PeerWork, send: Sending, state: SendState, now_ns: int
     ) -> Iterator[Action]:
-        rto_ns = self.rto_ns(work, send)
         missing, sent_ns = self._outstanding(send, state)
         if state.paused or not missing.any():
             send.barren += 1  # there is nothing to send again: what is missed is a word
-            yield LookAt(send.handle, now_ns + rto_ns)
+            yield LookAt(send.handle, now_ns + self.rto_ns(work, send))
             yield self.ask_if_ready(send)
             return
-        due = missing & (sent_ns <= now_ns - rto_ns)
+        due = missing & (sent_ns <= now_ns - self.rto_ns(work, send))
         waiting = sent_ns[missing & ~due]
+        repeat = [] if state.resend_pending else self._repeat(work, send, state, due, now_ns)
+        rto_ns = self.rto_ns(work, send)  # until then: to repeat may have been barren
         yield LookAt(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
-        if due.any() and not state.resend_pending:
-            yield from self._repeat(work, send, state, due, now_ns)
+        yield from repeat
 
     def _outstanding(self, send: Sending, state: SendState) -> tuple[_Bits, npt.NDArray[np.int64]]:
         """Which chunks were sent and are missed, and when the last packet of each was sent."""
@@ -102,13 +102,15 @@ class SdrSr(TellingPolicy):
 
     def _repeat(
         self, work: PeerWork, send: Sending, state: SendState, chunks: _Bits, now_ns: int
-    ) -> Iterator[Action]:
+    ) -> list[Action]:
         packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
+        if not packets.size:
+            return []
         attempts = int(state.attempts[packets].max())
         action = Resend(send.handle, in_turn(packets.astype(np.uint32), attempts - 1))
         if attempts > 1:  # many chunks lost once, each with its timer, bring something
             send.was_barren(now_ns, self.rtt_ns(work.index)[0])
-        yield from self.resend(work, send, action, attempts, now_ns)
+        return list(self.resend(work, send, action, attempts, now_ns))
 
     def learn(self, send: Sending, message: Bitmap | Chunks) -> bool:  # noqa: D102
         if not isinstance(message, Chunks) or message.packets != self.chunk_packets:
@@ -143,5 +145,4 @@ class SdrSrNack(SdrSr):
         missing, sent_ns = self._outstanding(send, state)
         missing[int(np.flatnonzero(~known)[-1]) :] = False
         lost = missing & (sent_ns <= now_ns - srtt)
-        if lost.any():
-            yield from self._repeat(work, send, state, lost, now_ns)
+        yield from self._repeat(work, send, state, lost, now_ns)

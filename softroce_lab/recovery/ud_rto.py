@@ -61,6 +61,7 @@ class UdRto(TellingPolicy):
     ) -> Iterator[Action]:
         yield LookAt(send.handle, now_ns + self.rto_ns(work, send))
         if state.paused:
+            send.barren += 1
             yield self.ask_if_ready(send)
             return
         if state.sent < state.count or state.resend_pending:

@@ -77,6 +77,16 @@ class Receiving:
 
 
 @dataclasses.dataclass(slots=True)
+class Outcome:
+    """What became of a message that came."""
+
+    id: int
+    status: ibv_wc_status
+    again: int = -1  # times acknowledged, a round trip and more apart, behind the first,
+    again_ns: int = 0  # and when it was counted last
+
+
+@dataclasses.dataclass(slots=True)
 class PeerWork:
     """What is outstanding with one peer."""
 
@@ -93,13 +103,11 @@ class PeerWork:
     # Unopened ones by handle, in the order posted, but for those that later ones have overtaken:
     in_order: OrderedDict[int, Receiving] = dataclasses.field(default_factory=OrderedDict)
     flowing: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # opened, tail not due
-    outcomes: dict[int, tuple[int, ibv_wc_status]] = dataclasses.field(default_factory=dict)
+    outcomes: dict[int, Outcome] = dataclasses.field(default_factory=dict)  # by slot
     turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
     acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
-    acked_again: int = 0  # round trips in a row,
-    acked_again_ns: int = 0  # and when the newest was
     ack_at_ns: int | None = None
     alive_at_ns: int | None = None
     began_ns: int = 0
@@ -199,13 +207,22 @@ class PeerWork:
     def end(self, id_: int, status: ibv_wc_status) -> None:
         """Remember what became of the sender's message `id_`."""
         newest = self.outcomes.get(id_ % self.slots)
-        if newest is None or not is_newer(newest[0], id_):
-            self.outcomes[id_ % self.slots] = (id_, status)
+        if newest is None or not is_newer(newest.id, id_):
+            self.outcomes[id_ % self.slots] = Outcome(id_, status)
 
     def outcome(self, id_: int) -> ibv_wc_status | None:
         """What became of it; None: not over. One older than the newest of its slot is over."""
         newest = self.outcomes.get(id_ % self.slots)
-        return None if newest is None or is_newer(id_, newest[0]) else newest[1]
+        return None if newest is None or is_newer(id_, newest.id) else newest.status
+
+    def say_again(self, id_: int, now_ns: int, round_ns: int) -> bool:
+        """It is acknowledged; whether that counts as once more, being a round after the last."""
+        outcome = self.outcomes[id_ % self.slots]
+        if outcome.again >= 0 and now_ns - outcome.again_ns < round_ns:
+            return False
+        outcome.again += 1
+        outcome.again_ns = now_ns
+        return True
 
     def remember_turned_away(self, key: Key, id_: int) -> None:
         """A message found no receive; its sender is to be told when one is posted."""

@@ -62,7 +62,7 @@ def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links)
 RING = """\
 name: ring
 topology: {generator: {kind: star, hosts: 3, access: {rate: 10Gbit, delay: 1us}}}
-workload: {kind: ring-all-reduce, bytes: 64KiB, message: 8KiB, repeat: 6}
+workload: {kind: ring-all-reduce, bytes: 64KiB, message: 8KiB, repeat: 20}
 faults: [{name: loss, links: "*->*", loss: random 16%}]
 payload: verify
 deadline: 1s

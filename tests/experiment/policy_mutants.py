@@ -54,7 +54,7 @@ def an_acknowledgement_too_many(original):
     """The message after the newest is acknowledged, too."""
 
     def flush(self, work, now_ns):
-        work.acks[max(work.acks) + 1] = None
+        work.acked_before += (max(work.acks) + 1,)
         return original(self, work, now_ns)
 
     return flush
@@ -78,7 +78,7 @@ def outcome_of_any_generation(original):
 
     def outcome(self, id_):
         newest = self.outcomes.get(id_ % self.slots)
-        return None if newest is None else newest[1]
+        return None if newest is None else newest.status
 
     return outcome
 
@@ -105,7 +105,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "resend", "csa_ud", 21)
+@mutant(DatagramPolicy, "resend", "csa_ud", 15)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Intervals that have backed off keep step with no outage that comes round."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from softroce_lab.recovery.jitter import backed_off, share
+from tests.recovery.pair_rig import MILLISECOND_NS, PairRig
+
+LENGTHS = st.integers(1, 1 << 40)
+
+
+@given(LENGTHS, st.integers(1, 1 << 20), LENGTHS)
+def test_an_interval_that_backs_off_is_neither_shorter_nor_much_longer(first, doublings, most):
+    interval = backed_off(first, doublings, most)
+    assert first <= interval <= max(first * 3 // 2, most)
+    assert interval <= first << min(doublings, 40)
+    if first << min(doublings, 40) >= most >= 2 * first:
+        assert most // 2 <= interval <= most
+    assert backed_off(first, 0, most) == first
+
+
+def test_shares_are_spread_evenly():
+    shares = [share(10, number) for number in range(1, 10_001)]
+    counts = np.bincount(shares, minlength=10)
+    assert len(counts) == 10
+    assert np.abs(counts - 1000).max() < 4 * 30  # standard deviations
+
+
+def longest_run_in_vain(at_ns, period_ns, dead):
+    """Of repetitions in a row that meet an outage of this share of each period, of any phase."""
+    phases = np.linspace(0, period_ns, 50, endpoint=False)
+    met = (at_ns - phases[:, None]) % period_ns < dead * period_ns
+    run = longest = np.zeros(len(phases), int)
+    for each in met.T:
+        run = np.where(each, run + 1, 0)
+        longest = np.maximum(longest, run)
+    return longest.max()
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "most_ms", "count", "in_vain"),
+    [
+        (10, 40, 40, 40),  # questions: all of them would be the end
+        (0.05, 40, 200, 100),  # timers, resends: half of those that there are
+        (30, 40, 200, 100),  # on a long haul, where 3 R is close to T_max,
+        (50, 40, 200, 100),  # and beyond it
+    ],
+)
+def test_no_outage_that_comes_round_meets_every_repetition(first_ms, most_ms, count, in_vain):
+    """For 60 % of the time, in a twelfth of the longest interval to five times that."""
+    first_ns, most_ns = (round(ms * MILLISECOND_NS) for ms in (first_ms, most_ms))
+    at_ns = np.cumsum([backed_off(first_ns, doublings, most_ns) for doublings in range(count)])
+    for times_a_most in np.arange(0.2, 12, 0.005):
+        assert longest_run_in_vain(at_ns, most_ns / times_a_most, 0.6) < in_vain, times_a_most
+
+
+def test_the_same_interval_each_time_would_meet_it():
+    at_ns = 40 * MILLISECOND_NS * np.arange(40)
+    assert longest_run_in_vain(at_ns, 20 * MILLISECOND_NS, 0.1) == 40
+
+
+@pytest.fixture
+def unheard():
+    """Messages whose receiver is not heard: when they were sent again, until they were given up."""
+
+    def run(transport, messages):
+        rig = PairRig(transport)
+        for number in range(messages):
+            rig.transfer((1, 2, number), 1000)
+        rig.sides[1].receive((9, 9, 9), 1000)  # so that acknowledgements wait for company
+        rig.cables[1].down = True
+        resent, at_ns = 0, []
+        while rig.sides[0].outstanding:
+            rig.step(rig.now_ns + MILLISECOND_NS)
+            now = rig.counters(0)["tx_resent"]
+            at_ns += [rig.now_ns] * (now > resent)
+            resent = now
+        return rig, np.diff(at_ns)
+
+    return run
+
+
+@pytest.mark.parametrize("transport", ["ud_rto", "sdr_sr", "sdr_sr_nack"])
+def test_timers_that_bring_nothing_are_of_all_lengths(transport, unheard):
+    most_ns = DEFAULT_TIMING.t_max_ns
+    _, intervals = unheard(transport, 1)
+    late = intervals[8:]
+    assert len(late) > 20
+    assert most_ns * 0.49 < late.min() < most_ns * 0.55
+    assert most_ns * 0.95 < late.max() < most_ns * 1.01
+    assert np.abs(np.diff(late)).mean() > most_ns * 0.1
+
+
+@pytest.mark.parametrize("messages", [1, 2, 5])
+def test_each_acknowledgement_that_nobody_hears_is_said_more_and_more_often(messages, unheard):
+    rig, intervals = unheard("ud_rto", messages)
+    rounds = np.arange(len(intervals))
+    assert rig.counters(1)["tx_control"] > np.minimum(np.maximum(rounds - 5, 0), 16).sum()
