@@ -73,7 +73,7 @@ Time SelectiveRepeat::backed_off(Time interval, std::uint32_t barren) const {
   if (barren <= kEager) return interval;
   const Time first = std::max(interval, config_.rto_high);
   const Time doubled = std::min(first << std::min(barren - kEager, kMostDoubled), longest());
-  const Time whole = std::max(doubled, first + first / 2);
+  const Time whole = std::max(doubled, 2 * first);
   const Time least = std::max(whole / 2, first);
   const auto room = static_cast<std::uint64_t>(whole - least + 1);
   return least + static_cast<Time>(lab_mix64(barren) % room);
@@ -293,7 +293,9 @@ void SelectiveRepeat::tell_again(Time now) {
   std::erase_if(given_up_, [this](GivenUp& each) { return each.told++ >= config_.retry_limit; });
   for (const GivenUp& each : given_up_) say(each.peer, write(BodyType::refuse, each.naming));
   telling_ = !given_up_.empty();
-  if (telling_) host_.wake_at(now + longest(), kNoHandle);
+  if (!telling_) return;
+  const std::uint32_t told = given_up_.front().told;
+  host_.wake_at(now + backed_off(config_.rto_high, kEager + told), kNoHandle);
 }
 
 // A receive that has not begun hears of its sender by any packet of it.

@@ -35,7 +35,7 @@ class Bounds:
         srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
         late = _lateness_ns(view)
         look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
-        resend = timing.t_max_ns + max(4 * srtt, view.persist_ns) + late
+        resend = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
         return cls(look, resend)
 
 

@@ -320,6 +320,7 @@ class DatagramPolicy(Policy):
             yield from self.fail_send(work, send, ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR)
             return
         send.not_ready += 1
+        send.barren = 0  # it answered
         send.retry_ns = now_ns + self.timing.t_max_ns
         yield Pause(send.handle, True)
         yield LookAt(send.handle, send.retry_ns)

@@ -37,7 +37,7 @@ RUN = Q**T.fruitless_rounds
 NOT_PLACED = PACKETS * (1 - (1 - LOSS**2) * (1 - LOSS)) ** ROUNDS_TO_PLACE
 NOT_KNOWN = Q**ROUNDS_TO_KNOW
 TOO_MANY_ATTEMPTS = PACKETS * Q ** (T.most_attempts - 1)
-ROUND_NS = T.t_max_ns + ROUND_TRIP_NS
+ROUND_NS = 3 * T.t_max_ns // 2 + ROUND_TRIP_NS  # backed off from close to T_max
 RECEIVER_LIFE_NS = FIRST_PASS_NS + ROUNDS_TO_PLACE * ROUND_NS
 SENDER_LIFE_NS = RECEIVER_LIFE_NS + ROUNDS_TO_KNOW * 2 * T.t_max_ns
 
@@ -186,8 +186,7 @@ def scaled_figures():
         timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
         intervals = intervals_ns(timing)
         least, most = (each + sum(intervals) for each in (timing.alive_ns, timing.alive_most_ns))
-        timer_ns = max(timing.t_max_ns, 3 * 3 * base_rtt_ns // 2)
-        dead_data = timing.most_attempts * (timer_ns + timing.alive_ns)
+        dead_data = timing.most_attempts * (3 * timing.t_max_ns // 2 + timing.alive_ns)
         columns.append(
             {
                 "T_min": f"{timing.t_min_ns / 1e3:g} us",
