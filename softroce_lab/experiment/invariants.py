@@ -103,7 +103,8 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
-    if not (stalled_ns or np.isin(losses["rule_id"], list(outages)).any() or _rc_heavy(run, made)):
+    outage = np.isin(losses["rule_id"], list(outages)).any() or _unrouted(made)
+    if not (stalled_ns or outage or _rc_heavy(run, made)):
         return False
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
@@ -159,8 +160,13 @@ def _unrecorded(run: WorkloadRun, made: VirtualRun, pair: Pair) -> int:
         if others.isdisjoint((near.node, far.node)):
             found += link["wire"]["dropped_by_queue"] + link["wire"]["trimmed"]
             found += link["records_lost"]
+    return found + _unrouted(made)
+
+
+def _unrouted(made: VirtualRun) -> int:
+    """What switches dropped while a link was not in the routes, or before they had heard of it."""
     switches = made.fabric.switches().values()
-    return found + sum(each["no_route"] + each["ttl_exceeded"] for each in switches)
+    return sum(each["no_route"] + each["ttl_exceeded"] for each in switches)
 
 
 def _lost(link: Mapping[str, Any]) -> int:
