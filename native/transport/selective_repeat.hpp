@@ -7,8 +7,9 @@
 // succeed, and leave retry limits open. This project's definitions, for all subclasses:
 //
 // - From the fourth timeout in a row that brings nothing the interval doubles, beginning at twice
-//   RTO_high, to 16 times RTO_high or 40 ms, whichever is less. After `retry_limit` of them the
-//   send fails in IBV_WC_RETRY_EXC_ERR; the receiver is told (REFUSE), again and again until it
+//   RTO_high, to 16 times RTO_high or 40 ms, whichever is less, and varies between a half and all
+//   of that, or RTO_high and twice that where 40 ms are less. After `retry_limit` of them the send
+//   fails in IBV_WC_RETRY_EXC_ERR; the receiver is told (REFUSE), again and again until it
 //   acknowledges it. One before which nothing was sent, for want of a window, does not count.
 // - A receiver that waits in silence asks (ASK), at intervals that grow in the same way, and fails
 //   the receive if nothing is heard for `retry_limit` questions.

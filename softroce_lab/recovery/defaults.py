@@ -45,8 +45,9 @@ class Timing:
     once in a hundred times. With 1 ms `ud_rto` sends 3 to 8 % of all packets in vain."""
 
     t_max_ns: int = 40 * MILLISECOND_NS
-    """No look is longer; also the first pause after NOT_STARTED, which doubles up to `alive_ns`
-    where that is longer, and the pause after a receiver was not ready."""
+    """No look is longer, but for half as much again once it has backed off; also the first pause
+    after NOT_STARTED, which doubles up to `alive_ns` where that is longer, and the pause after a
+    receiver was not ready."""
 
     first_look_ns: int = 20 * MILLISECOND_NS
     """From the post of the oldest receive without any packet to the first look at it."""

@@ -109,6 +109,15 @@ def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_
     assert np.abs(np.diff(late)).mean() > 0.1 * most_ns
 
 
+@pytest.mark.parametrize("transport", ["irn", "srnic"])
+def test_no_outage_meets_all_timeouts_of_the_engines_transports(transport, unheard):
+    """Which have 40, the intervals of which are computed natively."""
+    _, intervals = unheard(transport, 1)
+    at_ns = np.cumsum(intervals)
+    for times_a_most in np.arange(0.2, 12, 0.005):
+        assert longest_run_in_vain(at_ns, 2 * RTO_HIGH_NS / times_a_most, 0.6) < 35
+
+
 @pytest.mark.parametrize("company", [False, True])
 @pytest.mark.parametrize("messages", [1, 2, 5])
 def test_each_acknowledgement_that_nobody_hears_is_said_more_often(messages, company, unheard):
