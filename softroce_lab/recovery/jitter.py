@@ -24,8 +24,8 @@ def share(whole: int, number: int) -> int:
 def backed_off(interval_ns: int, doublings: int, most_ns: int) -> int:
     """The interval, doubled so often, to `most_ns`; then between a half of that and the whole.
 
-    None is shorter than the interval. Where `most_ns` leaves no room above that, they vary between
-    the interval and half as much again. Without a doubling it is the interval itself.
+    None is shorter than the interval. Where `most_ns` leaves little or no room above that, they
+    vary between the interval and half as much again. Without a doubling it is the interval itself.
     """
     if doublings <= 0:
         return interval_ns

@@ -89,7 +89,7 @@ class SdrSr(TellingPolicy):
         due = missing & (sent_ns <= now_ns - self.rto_ns(work, send))
         waiting = sent_ns[missing & ~due]
         repeat = [] if state.resend_pending else self._repeat(work, send, state, due, now_ns)
-        rto_ns = self.rto_ns(work, send)  # until then: to repeat may have been barren
+        rto_ns = self.rto_ns(work, send)  # another one, if that was barren
         yield LookAt(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
         yield from repeat
 
