@@ -18,16 +18,18 @@ PACKAGE = "softroce_lab"
 
 STOREYS = (
     {"cli"},
-    {"report"},
+    {"bench", "fuzz", "sweep", "crosscheck", "perftest"},
     {"check"},
     {"experiment"},
     {"workloads"},
     {"recovery"},
+    {"rdmacm"},
     {"rnic"},
-    {"fabric", "sim"},
+    {"kernel_host", "fabric", "sim"},
     {"telemetry"},
     {"dissect"},
     {"topology", "faults"},
+    {"inputs"},
     # Not rooms, but what every room may use: `softroce_lab` itself holds the version.
     {"units", "errors", "paths", "_native", PACKAGE},
 )
@@ -205,7 +207,7 @@ def test_the_native_engine_takes_no_time_and_no_randomness():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("softroce_lab.topology.plan", "import softroce_lab.fabric.netns"),
+        ("softroce_lab.topology.plan", "import softroce_lab.fabric.net.netns"),
         ("softroce_lab.topology.plan", "from softroce_lab import rnic"),
         ("softroce_lab.rnic.qp", "from ..recovery import csa_ud"),
         ("softroce_lab.recovery.base", "def f():\n    from softroce_lab.cli.app import main"),
@@ -224,7 +226,7 @@ def test_an_upward_import_is_found(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("softroce_lab.cli.up", "from softroce_lab.fabric import ledger\nimport time"),
+        ("softroce_lab.cli.labs.up", "from softroce_lab.fabric import ledger\nimport time"),
         ("softroce_lab.dissect.layers", "from scapy.packet import Packet"),
         ("softroce_lab.recovery.csa_ud", "from . import registry\nfrom .registry import find"),
         ("softroce_lab.cli.app", "from softroce_lab import __version__"),

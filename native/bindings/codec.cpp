@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 
 #include <array>
 #include <cstring>
 #include <string>
 
-#include "../engine/crc.hpp"
-#include "../engine/sliced_crc.hpp"
+#include "../engine/codec/crc.hpp"
+#include "../engine/codec/sliced_crc.hpp"
 #include "bindings.hpp"
 #include "lent_bytes.hpp"
 

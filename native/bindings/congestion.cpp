@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Congestion control as tests and lessons drive it: alone, with a clock moved by hand.
-#include "../engine/congestion.hpp"
+#include "../engine/congestion/congestion.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>

@@ -5,7 +5,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "../engine/gid.hpp"
+#include "../engine/codec/gid.hpp"
 
 NAMESPACE_BEGIN(NB_NAMESPACE)
 NAMESPACE_BEGIN(detail)

@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "../engine/rnic.hpp"
+#include "../engine/verbs/rnic.hpp"
 #include "bindings.hpp"
 
 namespace softroce {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "../engine/bytes.hpp"
+#include "../engine/codec/bytes.hpp"
 #include "contents.hpp"
 
 namespace softroce::capture {

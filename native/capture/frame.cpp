@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "../engine/codec.hpp"
-#include "../engine/ud_framing.hpp"
+#include "../engine/codec/codec.hpp"
+#include "../engine/striped/ud_framing.hpp"
 #include "xxh64.hpp"
 
 namespace softroce::capture {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../engine/bytes.hpp"
+#include "../engine/codec/bytes.hpp"
 
 namespace softroce::capture {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The codec, told any frame: as it is, with its ICRC put right, and cut anywhere. What it takes, it
 // writes again as the same packet, and its two readers agree.
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 
 #include <cstdint>
 #include <cstdio>

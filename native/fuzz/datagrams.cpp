@@ -19,9 +19,9 @@
 #include <memory>
 #include <vector>
 
-#include "../engine/bytes.hpp"
-#include "../engine/report.hpp"
-#include "../engine/rnic.hpp"
+#include "../engine/codec/bytes.hpp"
+#include "../engine/striped/report.hpp"
+#include "../engine/verbs/rnic.hpp"
 
 namespace {
 

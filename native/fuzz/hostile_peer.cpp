@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "../engine/codec.hpp"
-#include "../engine/rnic.hpp"
+#include "../engine/codec/codec.hpp"
+#include "../engine/verbs/rnic.hpp"
 #include "number.hpp"
 
 namespace {

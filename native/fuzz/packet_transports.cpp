@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
-#include "../engine/bytes.hpp"
-#include "../engine/rnic.hpp"
+#include "../engine/codec/bytes.hpp"
+#include "../engine/verbs/rnic.hpp"
 
 namespace {
 

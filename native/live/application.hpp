@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "../engine/rnic.hpp"
+#include "../engine/verbs/rnic.hpp"
 
 namespace softroce {
 

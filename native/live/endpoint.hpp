@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "../engine/rnic.hpp"
+#include "../engine/verbs/rnic.hpp"
 #include "statistics.hpp"
 
 namespace softroce {

@@ -12,10 +12,10 @@
 #include <system_error>
 
 #include "../engine/counters.hpp"
-#include "../engine/event.hpp"
-#include "../engine/qp_state.hpp"
-#include "../engine/rc_qp.hpp"
-#include "../engine/work_request.hpp"
+#include "../engine/striped/event.hpp"
+#include "../engine/verbs/qp_state.hpp"
+#include "../engine/verbs/rc_qp.hpp"
+#include "../engine/verbs/work_request.hpp"
 
 namespace softroce {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "../engine/qp_event.hpp"
+#include "../engine/verbs/qp_event.hpp"
 #include "spsc_ring.hpp"
 
 namespace softroce {

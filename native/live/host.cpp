@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 #include "clock.hpp"
 #include "moderation.hpp"
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../engine/rnic.hpp"
+#include "../engine/verbs/rnic.hpp"
 
 namespace softroce {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "../engine/crc.hpp"
+#include "../engine/codec/crc.hpp"
 #include "pair.hpp"
 
 namespace softroce {

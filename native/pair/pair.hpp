@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "../engine/codec.hpp"
-#include "../engine/rnic.hpp"
+#include "../engine/codec/codec.hpp"
+#include "../engine/verbs/rnic.hpp"
 
 namespace softroce {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 
 namespace softroce::sim {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "../../xdp/lab_records.h"
 #include "../engine/ring.hpp"
-#include "../engine/rnic.hpp"
+#include "../engine/verbs/rnic.hpp"
 #include "../live/endpoint.hpp"
 #include "../wire/wheel.hpp"
 #include "flight.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../../xdp/lab_route.h"
-#include "../engine/packet.hpp"
+#include "../engine/codec/packet.hpp"
 #include "../engine/prefetch.hpp"
 #include "slab.hpp"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "../capture/comment.hpp"
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 
 namespace softroce::sim {
 namespace {

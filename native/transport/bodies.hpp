@@ -19,7 +19,7 @@
 #include <optional>
 #include <span>
 
-#include "../engine/completion.hpp"
+#include "../engine/verbs/completion.hpp"
 
 namespace softroce {
 

@@ -22,7 +22,7 @@
 #include <deque>
 #include <vector>
 
-#include "../engine/packet_transport.hpp"
+#include "../engine/striped/packet_transport.hpp"
 #include "bodies.hpp"
 
 namespace softroce {

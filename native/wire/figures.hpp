@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is counted, since the stage began; softroce_lab/fabric/wire_layout.py holds the same
+// What is counted, since the stage began; softroce_lab/fabric/daemons/wire_layout.py holds the same
 // layouts. Every field is a 64-bit number. "roce" counts are of UDP datagrams to port 4791.
 //
 // Of each directed link, always: arrived + duplicated = released + dropped_limit + gone +

@@ -2,7 +2,7 @@
 #include "frame_edit.hpp"
 
 #include "../../xdp/lab_shape.h"
-#include "../engine/codec.hpp"
+#include "../engine/codec/codec.hpp"
 
 namespace softroce::wire {
 namespace {

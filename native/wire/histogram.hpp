@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How often each duration occurred, to within a sixteenth: 16 buckets an octave, as HdrHistogram
-// has them. softroce_lab/fabric/wire_layout.py reads it.
+// has them. softroce_lab/fabric/daemons/wire_layout.py reads it.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What goes over wire.sock, a SOCK_SEQPACKET socket: one packet asks, one answers, in the machine's
-// byte order. softroce_lab/fabric/wire_layout.py holds the same layouts.
+// byte order. softroce_lab/fabric/daemons/wire_layout.py holds the same layouts.
 #pragma once
 
 #include <cstdint>

@@ -6,11 +6,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from softroce_lab.check import csa_ud, exactly_once, recovery_time, selective_repeat
-from softroce_lab.check.controls import Controls
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.losses import Losses
-from softroce_lab.check.striped import Striped
+from softroce_lab.check.striped import csa_ud, exactly_once, recovery_time, selective_repeat
+from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.losses import Losses
+from softroce_lab.check.striped.messages import Striped
 from softroce_lab.check.verdict import Suite, Verdict
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from softroce_lab.check import icrc, integrity, lab, rc, uc, ud
+from softroce_lab.check import icrc, integrity, lab, uc, ud
 from softroce_lab.check.evidence import Evidence, Options, Run
+from softroce_lab.check.rc import suite as rc
 from softroce_lab.check.verdict import Rule, Suite, Verdict
 from softroce_lab.errors import UserError
 from softroce_lab.telemetry import capture_file

@@ -18,7 +18,7 @@ from softroce_lab.telemetry.packets import Packets
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 
-INITIAL_HOPS = 64  # of the engine's packets (native/engine/packet.hpp)
+INITIAL_HOPS = 64  # of the engine's packets (native/engine/codec/packet.hpp)
 
 
 class Taps:

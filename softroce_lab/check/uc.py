@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from softroce_lab.check import doubt, opcodes, rc_messages
+from softroce_lab.check import doubt, opcodes
 from softroce_lab.check.connections import Agreed, Connection, successive
 from softroce_lab.check.evidence import DUPLICATED, Evidence
 from softroce_lab.check.flows import flows
-from softroce_lab.check.rc_case import named, ranged
-from softroce_lab.check.rc_packets import Requests, path_mtu, requests_of
+from softroce_lab.check.rc import messages as rc_messages
+from softroce_lab.check.rc.case import named, ranged
+from softroce_lab.check.rc.packets import Requests, path_mtu, requests_of
 from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
 
 CONTINUITY = Rule("uc.psn-continuity", "packets have successive PSNs", "IBA 9.8.2.1")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The `lab` command. A verb's module is imported when that verb is named, not before.
 
-The module `cli/<verb>.py` holds `app = typer.Typer(add_completion=False)`: one `@app.command()`
-makes a plain verb (`lab up`), an `@app.callback()` beside it makes a group (`lab bench path`).
+The module `cli/<group>/<verb>.py` holds `app = typer.Typer(add_completion=False)`: one
+`@app.command()` makes a plain verb (`lab up`), an `@app.callback()` beside it makes a group
+(`lab bench path`).
 A verb's `-` is a `_` in the name of its module.
-To add a verb, write its file and put its name into `VERBS`.
+To add a verb, write its file and put its name into `GROUPS`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ from typer.core import TyperGroup
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
-VERBS = (
-    "demo", "run", "sweep", "crosscheck", "fuzz", "up", "down", "status", "graph", "inspect",
-    "fault", "top", "stats", "ping", "trace", "capture", "exec", "perf", "pingpong",
-    "kernel-host", "wireshark", "check", "gc", "doctor", "bench", "test",
-)  # fmt: skip
+GROUPS = {
+    "experiments": ("demo", "run", "sweep", "crosscheck", "fuzz"),
+    "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
+    "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
+    "programs": ("perf", "pingpong"),
+    "evidence": ("capture", "check", "wireshark"),
+    "development": ("bench", "test"),
+}
+"""The folders of `cli/`, and the verbs in each."""
+
+VERBS = {verb: group for group, verbs in GROUPS.items() for verb in verbs}
+"""Every verb, and the folder that its module is in."""
 
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
@@ -38,7 +46,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = dict.fromkeys(VERBS)
+        self.commands = dict[str, Any].fromkeys(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a verb, or None if there is no such verb."""
@@ -65,7 +73,7 @@ class LazyGroup(TyperGroup):
 
 def _load(verb: str) -> Any:
     try:
-        module = importlib.import_module(f"softroce_lab.cli.{verb.replace('-', '_')}")
+        module = importlib.import_module(f"softroce_lab.cli.{VERBS[verb]}.{verb.replace('-', '_')}")
     except ImportError as error:
         application = _unavailable(verb, error)
     else:

@@ -2,8 +2,9 @@
 """The lab's own headers, described once: scapy's layers and Wireshark's dissector are made of this.
 
 `struct lab_hdr` is that of xdp/lab_wire.h, the bodies of control messages those of
-softroce_lab/recovery/control.py, native/transport/bodies.hpp and native/engine/clearance.hpp, the
-report that of native/engine/report.hpp. All is big-endian.
+softroce_lab/recovery/control.py, native/transport/bodies.hpp and
+native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp.
+All is big-endian.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
-from softroce_lab.fabric import wire_layout
+from softroce_lab.fabric.bpf.layout import PortCounters
+from softroce_lab.fabric.daemons import wire_layout
+from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.fabric.wire import WireStage
-from softroce_lab.fabric.xdp_layout import PortCounters
 from softroce_lab.faults.effects import Delay, Fault, Queue, Reorder
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
 from softroce_lab.topology import locate

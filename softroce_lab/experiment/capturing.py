@@ -109,7 +109,7 @@ def capturing(lab: Lab, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCap
         return
     links = wanted.links(lab.plan, hosts)
     with opened(wanted.path) as fd:
-        from softroce_lab.fabric.capture import Capture  # of the real clock alone
+        from softroce_lab.fabric.observe.capture import Capture  # of the real clock alone
 
         capture = Capture(lab.directory, links, fd, snap_bytes=wanted.snap_bytes)
     with capture:

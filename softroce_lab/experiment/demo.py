@@ -14,23 +14,25 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import topology, units
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import capturing, demo_virtual, idle_rules, record, transfer
+from softroce_lab.experiment import capturing, demo_virtual, record, transfer
 from softroce_lab.experiment.capturing import RunCapture, Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.files import saving, size_to_send
+from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.experiment.transfer import Job, TransferRun
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.fabric import lacks, wire
+from softroce_lab.fabric import lacks
+from softroce_lab.fabric.daemons import wire
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
+from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.paths import need_live
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry import event_log
 from softroce_lab.telemetry.rundir import RunDirectory, environment
 from softroce_lab.topology import routing
 from softroce_lab.topology.plan import Plan
-from softroce_lab.topology.validation import did_you_mean
 
 TRANSPORTS = ("csa_ud", "ud_rto")
 DEFAULT_BYTES = 128 << 20

@@ -16,14 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment import idle_rules, spec
 from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
+from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.workload_record import first_losses
 from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.topology import yaml_source
+from softroce_lab.inputs import yaml_source
 from softroce_lab.topology.plan import Plan
 from softroce_lab.workloads.flows import PointToPoint
 from softroce_lab.workloads.work import Buffer, Workload

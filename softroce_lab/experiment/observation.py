@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment import idle_rules
 from softroce_lab.experiment.accounting import Accounts, Counts
-from softroce_lab.fabric import lacks, monitor
+from softroce_lab.experiment.forecast import idle_rules
+from softroce_lab.fabric import lacks
+from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults.effects import Fault
 from softroce_lab.telemetry.drops import DROP, KIND_NONE, Drops, read_drops

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import base_rtt, hosts, record
-from softroce_lab.experiment.hosts import HostHandle
-from softroce_lab.experiment.journal import acted
-from softroce_lab.experiment.messenger import Done, RcSettings
-from softroce_lab.experiment.observation import Observation, Observed
-from softroce_lab.experiment.settings import (
+from softroce_lab.experiment import record
+from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.hosts import processes as hosts
+from softroce_lab.experiment.hosts.journal import acted
+from softroce_lab.experiment.hosts.messenger import Done, RcSettings
+from softroce_lab.experiment.hosts.processes import HostHandle
+from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
     WorkloadSettings,
     packed,
     path_mtu_bytes,
 )
+from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun

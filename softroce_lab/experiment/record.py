@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from softroce_lab.experiment.journal import acted
+from softroce_lab.experiment.hosts.journal import acted
 from softroce_lab.experiment.observation import Observed
 from softroce_lab.experiment.transfer import TransferRun
 from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses

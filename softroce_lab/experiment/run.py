@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import assumed_links, blind_rules, idle_rules, memory, workload_record
+from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
+from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents

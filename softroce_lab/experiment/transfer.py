@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment import hosts
-from softroce_lab.experiment.hosts import HostHandle
+from softroce_lab.experiment.hosts import processes as hosts
+from softroce_lab.experiment.hosts.processes import HostHandle
+from softroce_lab.experiment.hosts.settings import TransferSettings
 from softroce_lab.experiment.observation import Observation, Observed
-from softroce_lab.experiment.settings import TransferSettings
 from softroce_lab.experiment.workload_run import RESENT, SPURIOUS, data_packets, total
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.recovery import registry

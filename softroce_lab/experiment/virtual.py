@@ -13,12 +13,18 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import base_rtt, idle_rules, workload_record
-from softroce_lab.experiment.buffers import HostBuffer
+from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
-from softroce_lab.experiment.journal import Journal, acted
-from softroce_lab.experiment.messenger import Messenger, RcSettings, connect_all, open_messenger
-from softroce_lab.experiment.settings import path_mtu_bytes
+from softroce_lab.experiment.forecast import base_rtt, idle_rules
+from softroce_lab.experiment.hosts.buffers import HostBuffer
+from softroce_lab.experiment.hosts.journal import Journal, acted
+from softroce_lab.experiment.hosts.messenger import (
+    Messenger,
+    RcSettings,
+    connect_all,
+    open_messenger,
+)
+from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.recovery import congestion, defaults, registry

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.experiment.messenger import Done
+from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.work import Message
 

@@ -20,9 +20,13 @@ from pathlib import Path
 from typing import IO
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import bpf, bpf_probe, lacks, links, monitor, netns, syscalls, wire, xsk
-from softroce_lab.fabric.bpf_image import Loaded
-from softroce_lab.fabric.xdp_compile import compile_image
+from softroce_lab.fabric import lacks
+from softroce_lab.fabric.bpf import libbpf as bpf
+from softroce_lab.fabric.bpf import probe as bpf_probe
+from softroce_lab.fabric.bpf.compiler import compile_image
+from softroce_lab.fabric.bpf.image import Loaded
+from softroce_lab.fabric.daemons import monitor, wire
+from softroce_lab.fabric.net import links, netns, syscalls, xsk
 from softroce_lab.paths import native_program
 from softroce_lab.topology.plan import Link, Port
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import syscalls, view
+from softroce_lab.fabric.net import syscalls
+from softroce_lab.fabric.observe import view
+from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.view import View
 from softroce_lab.topology.plan import Plan
 
 HOSTS = Path("/etc/hosts")

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.fabric import fault_lock, interrupts, lacks, planfile, rule_texts, wire
+from softroce_lab.fabric import fault_lock, interrupts, lacks, rule_texts
+from softroce_lab.fabric.bpf.xdp import XdpFabric
+from softroce_lab.fabric.daemons import wire
+from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.fault_lock import changing
-from softroce_lab.fabric.wire import WireStage
-from softroce_lab.fabric.xdp import XdpFabric
+from softroce_lab.fabric.ledger import planfile
 from softroce_lab.faults.effects import Down, Fault, Window
 from softroce_lab.topology import routing
 from softroce_lab.topology.digest import with_digest

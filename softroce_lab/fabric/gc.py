@@ -7,7 +7,7 @@ import dataclasses
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import runtime
-from softroce_lab.fabric.removal import Say
+from softroce_lab.fabric.ledger.removal import Say
 from softroce_lab.fabric.room import needing_room
 from softroce_lab.fabric.runtime import Condition
 

@@ -12,36 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import (
-    bpffs,
-    control_plane,
-    fault_lock,
-    faults,
-    guest,
-    interrupts,
-    lacks,
-    links,
-    monitor,
-    netns,
-    planfile,
-    probe,
-    process,
-    removal,
-    runtime,
-    wire,
-)
+from softroce_lab.fabric import fault_lock, faults, interrupts, lacks, probe, runtime
+from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric.bpf.xdp import Mode as XdpMode
+from softroce_lab.fabric.bpf.xdp import XdpFabric
+from softroce_lab.fabric.daemons import control_plane, monitor, wire
 from softroce_lab.fabric.faults import FaultControl
-from softroce_lab.fabric.ledger import Ledger, no_step
+from softroce_lab.fabric.ledger import planfile, process, removal
+from softroce_lab.fabric.ledger.ledger import Ledger, no_step
+from softroce_lab.fabric.net import links, netns
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
-from softroce_lab.fabric.xdp import Mode as XdpMode
-from softroce_lab.fabric.xdp import XdpFabric
+from softroce_lab.kernel_host import guest
 from softroce_lab.paths import need_live
 from softroce_lab.telemetry import counters_file
 from softroce_lab.topology.plan import Node, Plan
 
 if TYPE_CHECKING:
-    from softroce_lab.fabric.guest_start import Means
+    from softroce_lab.kernel_host.start import Means
 
 Mode = Literal["auto", "native", "generic"]
 Say = Callable[[str], None]
@@ -171,7 +159,7 @@ class Lab:
 
     def boot(self, node: str, say: Say = _silent) -> None:
         """Boot a kernel host again, whether it runs or is dead. UserError, RunError."""
-        from softroce_lab.fabric import guest_start
+        from softroce_lab.kernel_host import start as guest_start
 
         role = guest.ROLE_PREFIX + self.guest(node).node
         means = guest_start.prepare(self.plan, say)
@@ -291,13 +279,13 @@ class Lab:
             self._start_guest(node, means, say)
 
     def _start_guest(self, node: Node, means: Means, say: Say) -> None:
-        from softroce_lab.fabric import guest_start  # most labs have none
+        from softroce_lab.kernel_host import start as guest_start  # most labs have none
 
         say(f"{node.name}: {guest_start.described(node, means)}")
         guest_start.start(self.ledger, self.plan, node, self._namespaces[node.name], means)
 
     def _await_guests(self, say: Say, check: Callable[[], None]) -> None:
-        from softroce_lab.fabric import guest_start
+        from softroce_lab.kernel_host import start as guest_start
 
         say("waiting for kernel hosts")
         guest_start.await_ready([self.guest(n.name) for n in self.plan.kernel_hosts], check)
@@ -423,7 +411,7 @@ def _means(plan: Plan, say: Say) -> Means | None:
     """What the plan's kernel hosts boot from, if it has any."""
     if not plan.kernel_hosts:
         return None
-    from softroce_lab.fabric import guest_start
+    from softroce_lab.kernel_host import start as guest_start
 
     with needing_root():
         return guest_start.prepare(plan, say)

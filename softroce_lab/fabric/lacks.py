@@ -13,7 +13,8 @@ import socket
 from collections.abc import Callable
 
 from softroce_lab.errors import EnvironmentLackError
-from softroce_lab.fabric import bpf_probe, xsk
+from softroce_lab.fabric.bpf import probe as bpf_probe
+from softroce_lab.fabric.net import xsk
 
 AF_XDP = "AF_XDP sockets"
 RING_BUFFERS = "BPF ring buffers"

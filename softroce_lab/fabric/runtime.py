@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import interrupts, ledger, removal
-from softroce_lab.fabric.identity import boot_id
-from softroce_lab.fabric.ledger import History, LabBusyError, Ledger, LedgerDamagedError
+from softroce_lab.fabric import interrupts
+from softroce_lab.fabric.ledger import ledger, removal
+from softroce_lab.fabric.ledger.identity import boot_id
+from softroce_lab.fabric.ledger.ledger import History, LabBusyError, Ledger, LedgerDamagedError
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
 

@@ -20,7 +20,7 @@ from softroce_lab.faults.words import (
     numbers,
     parts_of,
 )
-from softroce_lab.topology.validation import KeyedError, did_you_mean
+from softroce_lab.inputs.validation import KeyedError, did_you_mean
 
 MAX_ITER = 64
 QPN_MAX = PSN_MAX = 2**24 - 1

@@ -15,9 +15,9 @@ from softroce_lab.faults.effects import Fault, Word
 from softroce_lab.faults.model import BESIDE, EFFECTS, Impairments
 from softroce_lab.faults.resolve import Ground, Origin, place, with_faults
 from softroce_lab.faults.words import tokens
+from softroce_lab.inputs.validation import did_you_mean, validate
+from softroce_lab.inputs.yaml_source import Data, Source
 from softroce_lab.topology.plan import Half, Plan
-from softroce_lab.topology.validation import did_you_mean, validate
-from softroce_lab.topology.yaml_source import Data, Source
 
 LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
 

@@ -35,7 +35,7 @@ from softroce_lab.faults.model import (
     Loss,
     QueueSpec,
 )
-from softroce_lab.topology.yaml_source import Place
+from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.units import threshold
 
 DEFAULT_LIMIT_PACKETS = 1000  # tc-netem's

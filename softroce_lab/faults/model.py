@@ -35,7 +35,7 @@ from softroce_lab.faults.words import (
     Time,
     number,
 )
-from softroce_lab.topology.validation import KeyedError
+from softroce_lab.inputs.validation import KeyedError
 
 MAX_RULE_NAME = 32
 

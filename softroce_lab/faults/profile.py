@@ -11,9 +11,9 @@ from pydantic import Field
 from softroce_lab import paths
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules
-from softroce_lab.topology import yaml_source
-from softroce_lab.topology.ready import find
-from softroce_lab.topology.validation import Model, editor_schema, validate
+from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs.ready import find
+from softroce_lab.inputs.validation import Model, editor_schema, validate
 
 
 class ProfileFile(Model):

@@ -23,11 +23,11 @@ from softroce_lab.faults.effects import (
 from softroce_lab.faults.lower import Lowered, lower, remembers
 from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
+from softroce_lab.inputs.validation import listed
+from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.topology import locate
 from softroce_lab.topology.digest import with_digest
 from softroce_lab.topology.plan import Half, Plan
-from softroce_lab.topology.validation import listed
-from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
 

@@ -17,13 +17,13 @@ from pydantic_core import CoreSchema
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.topology.validation import KeyedError, Model, did_you_mean
+from softroce_lab.inputs.validation import KeyedError, Model, did_you_mean
 
 NUMBER_MAX = 2**32 - 1
 MAX_NUMBERS = 4096  # that one entry may name
 MAX_DELAY_NS = 3600 * 10**9
 MAX_TIME_NS = 10**18  # 31 years
-MAX_RATE_BPS = 10**13  # what congestion control reckons with (native/engine/congestion.cpp)
+MAX_RATE_BPS = 10**13  # of congestion control (native/engine/congestion)
 
 _SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?|bps))(?: |$))")
 _BPS = re.compile(r"([kKmMgGtT]?i?)(bps)$", re.ASCII)

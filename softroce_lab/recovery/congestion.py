@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Congestion control by name: what there is, what a fabric calls for, and how it is told of it.
 
-The algorithms are native (native/engine/congestion.hpp); docs/congestion.md says what they do.
+The algorithms are native (native/engine/congestion); docs/congestion.md says what they do.
 """
 
 from __future__ import annotations

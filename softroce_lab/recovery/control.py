@@ -252,7 +252,7 @@ class Chunks:
 
 @dataclasses.dataclass(slots=True)
 class Clear:
-    """Messages are cleared to be sent (native/engine/clearance.hpp); no policy says or hears it."""
+    """Messages are cleared to be sent (engine/striped/clearance.hpp): not for policies."""
 
     generations: int
     paths: int

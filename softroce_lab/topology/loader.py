@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 
 from softroce_lab import paths
-from softroce_lab.topology import resolve, yaml_source
+from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs.ready import find
+from softroce_lab.inputs.validation import validate
+from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
 from softroce_lab.topology.plan import Plan
-from softroce_lab.topology.ready import find
-from softroce_lab.topology.validation import validate
 
 
 def load(

@@ -19,10 +19,10 @@ from softroce_lab.faults.effects import (
     Reorder,
     probability,
 )
+from softroce_lab.inputs.validation import listed
 from softroce_lab.topology.layout import Mark, Marks, rows
 from softroce_lab.topology.locate import link_names
 from softroce_lab.topology.plan import Plan
-from softroce_lab.topology.validation import listed
 
 Texts = Callable[[Sequence[Fault]], tuple[str, ...]]
 

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 from softroce_lab.faults.effects import Queue
 from softroce_lab.faults.resolve import FaultRules, LinkFaults, arm
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.topology import generators, routing
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
@@ -24,8 +26,6 @@ from softroce_lab.topology.model import (
 from softroce_lab.topology.plan import Guest, Link, Node, NodeKind, Plan, Port, Route
 from softroce_lab.topology.routing import Neighbours
 from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
-from softroce_lab.topology.validation import did_you_mean
-from softroce_lab.topology.yaml_source import NOWHERE, Place, Source
 
 FIRST_IFINDEX = 100  # above what a fresh namespace holds
 GUEST_MEMORY_BYTES = 1 << 30

@@ -15,7 +15,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
-from softroce_lab.topology.validation import Model
+from softroce_lab.inputs.validation import Model
 
 MAX_PORTS = 65_000  # the real clock has fewer: fabric/lab.py
 MAX_FAT_TREE = 32

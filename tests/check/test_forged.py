@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.check.opcodes import READ_REQUEST
-from softroce_lab.check.rc_results import _missing_ends
+from softroce_lab.check.rc.results import _missing_ends
 from tests.check.plant import Tape
 from tests.check.striped_tape import record
 

@@ -29,7 +29,7 @@ def with_verb(monkeypatch, function):
     """The command line with one more verb, `fake`, that calls `function`."""
     application = typer.Typer(add_completion=False)
     application.command()(function)
-    monkeypatch.setattr(cli, "VERBS", (*cli.VERBS, "fake"))
+    monkeypatch.setattr(cli, "VERBS", cli.VERBS | {"fake": "labs"})
     load = cli._load
     fake = typer.main.get_command(application)
     monkeypatch.setattr(cli, "_load", lambda verb: fake if verb == "fake" else load(verb))
@@ -96,13 +96,13 @@ def test_an_error_becomes_its_exit_code(monkeypatch, error, code):
 
 
 def test_a_verb_that_cannot_be_imported_says_why_and_leaves_the_others_alone(monkeypatch):
-    monkeypatch.setattr(cli, "VERBS", (*cli.VERBS, "nonesuch"))
+    monkeypatch.setattr(cli, "VERBS", cli.VERBS | {"nonesuch": "labs"})
     result = CliRunner().invoke(cli.app, ["nonesuch", "x", "--y"])
     assert result.exit_code == 3
-    assert "No module named 'softroce_lab.cli.nonesuch'" in result.stderr
+    assert "No module named 'softroce_lab.cli.labs.nonesuch'" in result.stderr
     shown = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert "(unavailable: No module named 'softroce_lab.cli.nonesuch')" in shown.stdout
+    assert "(unavailable: No module named 'softroce_lab.cli.labs.nonesuch')" in shown.stdout
 
 
 INTERRUPTED_WHILE_LOADED = """

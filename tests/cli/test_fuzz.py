@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
-from softroce_lab.experiment import fuzz, fuzz_draw, fuzz_pool
+from softroce_lab.fuzz import draw as fuzz_draw
+from softroce_lab.fuzz import pool as fuzz_pool
+from softroce_lab.fuzz import seeds as fuzz
 
 PLAIN = """\
 name: mine

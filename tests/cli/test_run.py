@@ -87,7 +87,7 @@ def test_a_dry_run_refuses_what_the_run_would(line, monkeypatch):
     assert (real.exit_code, real.stdout.splitlines()[0]) == (2, "mine: point-to-point, 1 message")
     assert "rnic: the virtual clock alone has that" in real.stderr
     assert line("mine", "--dry-run", "--capture", "h1->h2").exit_code == 2
-    monkeypatch.setattr("softroce_lab.experiment.memory.available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("softroce_lab.experiment.forecast.memory.available_bytes", lambda: 1 << 20)
     large = line("mine", "--dry-run")
     assert (large.exit_code, line("mine").stderr) == (2, large.stderr)
     assert large.stderr.startswith("lab: the run would need 1")

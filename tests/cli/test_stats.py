@@ -14,10 +14,10 @@ import time
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.cli.stats import _rows
-from softroce_lab.cli.stats_server import Handler, Server, loopback
+from softroce_lab.cli.observe.stats import _rows
+from softroce_lab.cli.observe.stats_server import Handler, Server, loopback
 from softroce_lab.errors import UserError
-from softroce_lab.fabric.stats import Stats
+from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.telemetry import counters, event_log
 from softroce_lab.telemetry.counters_file import Published, Snapshot

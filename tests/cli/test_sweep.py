@@ -110,7 +110,7 @@ def test_a_dry_run_says_what_it_would_do(line, tmp_path):
 
 
 def test_a_dry_run_refuses_what_does_not_fit(line, monkeypatch):
-    monkeypatch.setattr("softroce_lab.experiment.memory.available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("softroce_lab.experiment.forecast.memory.available_bytes", lambda: 1 << 20)
     result = line("mine", "--dry-run")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (2, "mine: 4 runs")
     assert "1 MiB are free with depth=" in result.stderr

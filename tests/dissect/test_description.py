@@ -161,7 +161,7 @@ def test_a_look_can_be_built_by_hand():
 
 
 def test_reports_are_as_the_engine_writes_them():
-    """native/engine/report.hpp: six words, then packets and bytes of every path."""
+    """native/engine/striped/report.hpp: six words, then packets and bytes of every path."""
     body = struct.pack(">IIIIII", 1, 2, 3, 4, 5, 2) + struct.pack(">IQIQ", 6, 7, 8, 2**64 - 1)
     report = ReceiverReport(body)
     names = ("echo_stamp_ns", "echo_delay_ns", "credit_packets", "packets", "ce_packets", "paths")

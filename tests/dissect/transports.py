@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from softroce_lab import _native
+from softroce_lab.rdmacm.messages import GSI_QKEY, GSI_QPN
 from softroce_lab.recovery import control
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from softroce_lab.rnic.cm.messages import GSI_QKEY, GSI_QPN
 from tests.native.bare_verbs import GSI, UD, BareRnic, address_vector
 from tests.native.connected import (
     CMP_SWAP,
@@ -28,6 +28,7 @@ from tests.native.connected import (
     WRITE_IMM,
     Duo,
 )
+from tests.rdmacm.cm_rig import PASSIVE, UDP, Wire
 from tests.recovery.pair_rig import (
     ADDRESSES,
     DATA,
@@ -39,7 +40,6 @@ from tests.recovery.pair_rig import (
     threshold,
 )
 from tests.recovery.sabotage import lose
-from tests.rnic.cm.cm_rig import PASSIVE, UDP, Wire
 
 CHUNK = 1024 - 40
 PERCENT = 2**64 // 100

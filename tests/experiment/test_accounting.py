@@ -8,8 +8,8 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.experiment.accounting import Accounts, Counts, WireCounts
 from softroce_lab.experiment.capturing import links_of
-from softroce_lab.fabric.wire_layout import StageFigures
-from softroce_lab.fabric.xdp_layout import PortCounters
+from softroce_lab.fabric.bpf.layout import PortCounters
+from softroce_lab.fabric.daemons.wire_layout import StageFigures
 from tests.topology.conftest import TRUNK
 
 PLAN = topology.load("two-hosts")

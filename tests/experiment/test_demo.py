@@ -156,7 +156,7 @@ def host_memory_kib():
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                if b"softroce_lab.experiment.host\0" in (entry / "cmdline").read_bytes():
+                if b"softroce_lab.experiment.hosts.process\0" in (entry / "cmdline").read_bytes():
                     status = (entry / "status").read_text()
                     yield int(status.split("VmRSS:")[1].split()[0])
             except (OSError, IndexError):

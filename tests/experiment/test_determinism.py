@@ -19,8 +19,8 @@ import pytest
 from softroce_lab import paths
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
-from softroce_lab.topology import yaml_source
 
 DIGESTS = Path(__file__).with_name("virtual_digests.json")
 ALL = [*registry.transports(), "{name: csa_ud, framing: uc_immediate}"]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from softroce_lab import paths
 from softroce_lab.cli.app import app
-from softroce_lab.experiment import sweep_spec
+from softroce_lab.sweep import spec as sweep_spec
 
 
 def examples(name, language):

@@ -9,7 +9,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.experiment import record
-from softroce_lab.experiment.journal import COMPLETION, EVENT
+from softroce_lab.experiment.hosts.journal import COMPLETION, EVENT
 from softroce_lab.experiment.transfer import TransferRun
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import assumed_links, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec, workload_table
+from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.telemetry.rundir import RunDirectory
-from softroce_lab.topology import yaml_source
 
 SMALL = """\
 name: small

@@ -6,9 +6,10 @@ import platform
 
 import pytest
 
-from softroce_lab.experiment import sweep_spec, sweep_table
-from softroce_lab.experiment.sweep_work import Work
 from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.sweep import spec as sweep_spec
+from softroce_lab.sweep import table as sweep_table
+from softroce_lab.sweep.work import Work
 
 FILE = "docs/snapshots.md"
 AGAIN = f"lab sweep snapshots --table {FILE}"

@@ -13,7 +13,7 @@ from softroce_lab import paths
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec_model import AnyWorkload, ExperimentFile, json_schema
-from softroce_lab.topology import yaml_source
+from softroce_lab.inputs import yaml_source
 from softroce_lab.workloads.work import FLOAT32, INT32
 
 SHIPPED = [name for name, _ in spec.shipped()]
@@ -205,7 +205,8 @@ def test_editors_are_told_all_keys():
 
 def test_nothing_of_it_needs_the_real_clock():
     program = (
-        "import sys, softroce_lab.cli.run, softroce_lab.experiment.spec as s; s.load('incast');"
+        "import sys, softroce_lab.cli.experiments.run, softroce_lab.experiment.spec as s\n"
+        "s.load('incast')\n"
         "print([m for m in sys.modules if m.startswith(('softroce_lab.fabric.', 'bcc', 'scapy'))])"
     )
     found = subprocess.run(

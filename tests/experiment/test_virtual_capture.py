@@ -14,10 +14,10 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packets import Has
-from softroce_lab.topology import yaml_source
 
 TEXT = """\
 name: captured

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.experiment import run, spec, virtual, workload_record
 from softroce_lab.experiment.workload_run import RESENT
-from softroce_lab.topology import yaml_source
+from softroce_lab.inputs import yaml_source
 
 LOSSY = """\
 name: lossy

@@ -4,8 +4,8 @@
 import pytest
 
 from softroce_lab.experiment import spec, virtual
+from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
-from softroce_lab.topology import yaml_source
 
 SLOW = """\
 name: slow

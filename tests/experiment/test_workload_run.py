@@ -10,7 +10,7 @@ import pytest
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import workload_record, workload_table
-from softroce_lab.experiment.messenger import Done
+from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.workload_run import (
     NEVER_NS,
     NOT_DONE,

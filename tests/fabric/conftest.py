@@ -17,7 +17,11 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import bpf, bpf_probe, bpffs, links, netns, runtime, syscalls
+from softroce_lab.fabric import runtime
+from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric.bpf import libbpf as bpf
+from softroce_lab.fabric.bpf import probe as bpf_probe
+from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.topology.plan import Link, Port
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from softroce_lab.fabric import bpf_probe, xsk
+from softroce_lab.fabric.bpf import probe as bpf_probe
+from softroce_lab.fabric.net import xsk
 from softroce_lab.paths import PROJECT_ROOT
 
 BPF, SOCKET, SENDTO, SECCOMP = 321, 41, 44, 317

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from softroce_lab.fabric import bpf_objects, lab
-from softroce_lab.fabric.bpf_objects import BpfObjects
+from softroce_lab.fabric import lab
+from softroce_lab.fabric.bpf import objects as bpf_objects
+from softroce_lab.fabric.bpf.objects import BpfObjects
 
 MIB = 1 << 20
 WARM_UP = 3  # what a first lab loads for good is there then

@@ -14,11 +14,14 @@ from pyroute2 import IPRoute
 
 from softroce_lab import topology
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.fabric import describe, lab, planfile, routes, runtime
-from softroce_lab.fabric.control_plane import ControlPlane
-from softroce_lab.fabric.ping import Pinger
-from softroce_lab.fabric.wire import WireStage
-from softroce_lab.fabric.xdp import XdpFabric
+from softroce_lab.fabric import lab, runtime
+from softroce_lab.fabric.bpf.xdp import XdpFabric
+from softroce_lab.fabric.daemons.control_plane import ControlPlane
+from softroce_lab.fabric.daemons.wire import WireStage
+from softroce_lab.fabric.ledger import planfile
+from softroce_lab.fabric.net import routes
+from softroce_lab.fabric.observe import describe
+from softroce_lab.fabric.observe.ping import Pinger
 from softroce_lab.faults import live, profile
 from softroce_lab.faults.layout import Hits
 from softroce_lab.faults.resolve import arm, links_of

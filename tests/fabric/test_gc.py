@@ -6,8 +6,10 @@ import subprocess
 import pytest
 
 from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import gc, lab, ledger, netns, process, runtime, syscalls
-from softroce_lab.fabric.identity import ProcessIdentity, boot_id
+from softroce_lab.fabric import gc, lab, runtime
+from softroce_lab.fabric.ledger import ledger, process
+from softroce_lab.fabric.ledger.identity import ProcessIdentity, boot_id
+from softroce_lab.fabric.net import netns, syscalls
 
 
 def ignore(_):

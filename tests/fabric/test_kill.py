@@ -10,7 +10,9 @@ import time
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import gc, lab, ledger, netns, runtime
+from softroce_lab.fabric import gc, lab, runtime
+from softroce_lab.fabric.ledger import ledger
+from softroce_lab.fabric.net import netns
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,10 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import EnvironmentLackError, LabError, UserError
-from softroce_lab.fabric import lab, ledger, netns, probe, runtime
-from softroce_lab.fabric.ledger import LabBusyError
+from softroce_lab.fabric import lab, probe, runtime
+from softroce_lab.fabric.ledger import ledger
+from softroce_lab.fabric.ledger.ledger import LabBusyError
+from softroce_lab.fabric.net import netns
 
 
 @pytest.fixture

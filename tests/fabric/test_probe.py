@@ -7,7 +7,8 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import links, netns, probe
+from softroce_lab.fabric import probe
+from softroce_lab.fabric.net import links, netns
 
 
 @pytest.fixture

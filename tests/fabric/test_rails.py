@@ -7,7 +7,8 @@ import time
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import lab, links
+from softroce_lab.fabric import lab
+from softroce_lab.fabric.net import links
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import lab, ledger, runtime, syscalls
-from softroce_lab.fabric.ledger import Ledger
+from softroce_lab.fabric import lab, runtime
+from softroce_lab.fabric.ledger import ledger
+from softroce_lab.fabric.ledger.ledger import Ledger
+from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.room import needing_room
 
 

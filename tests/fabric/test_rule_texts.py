@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What rules do, in words; tests/fabric/test_capture.py has the monitor read them."""
+"""What rules do, in words; tests/fabric/observe/test_capture.py has the monitor read them."""
 
 import errno
 
 import pytest
 
-from softroce_lab.fabric import rule_texts, syscalls
+from softroce_lab.fabric import rule_texts
+from softroce_lab.fabric.net import syscalls
 from softroce_lab.faults.effects import (
     CERTAIN,
     Corrupt,

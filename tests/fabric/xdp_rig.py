@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from softroce_lab.fabric import bpf, bpffs, links, netns
-from softroce_lab.fabric.xdp import Mode, XdpFabric
-from softroce_lab.fabric.xdp_layout import PortCounters
+from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric.bpf import libbpf as bpf
+from softroce_lab.fabric.bpf.layout import PortCounters
+from softroce_lab.fabric.bpf.xdp import Mode, XdpFabric
+from softroce_lab.fabric.net import links, netns
 from softroce_lab.topology.plan import Link, Plan, Port
 
 TOKEN = 0xFEEDFACE12345678

@@ -11,9 +11,9 @@ from softroce_lab.faults.check import overlap
 from softroce_lab.faults.effects import Window
 from softroce_lab.faults.profile import ProfileFile
 from softroce_lab.faults.resolve import FaultRules, arm
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.topology.plan import Plan
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
 
 PLAN = topology.load("leaf-spine")
 

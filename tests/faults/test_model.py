@@ -9,8 +9,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.effects import Window
 from softroce_lab.faults.lower import lower
 from softroce_lab.faults.model import FaultRule, LinkImpairments
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 
 
 def read(effects: str) -> FaultRule:

@@ -19,8 +19,8 @@ from softroce_lab.faults.model import EFFECTS, FaultRule
 from softroce_lab.faults.profile import ProfileFile
 from softroce_lab.faults.resolve import FaultRules, arm, links_of
 from softroce_lab.faults.text import text
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import Source
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import Source
 
 PLAN = topology.load("two-hosts")
 

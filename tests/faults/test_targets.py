@@ -6,8 +6,8 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 
 
 def read(target: str) -> FaultRule:

@@ -8,8 +8,8 @@ from softroce_lab.faults.live import parse_impairments, set_on
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.faults.tc import commands
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 
 PLAN = topology.load("two-hosts")
 

@@ -22,8 +22,8 @@ from softroce_lab.faults.words import (
     numbers,
     tokens,
 )
-from softroce_lab.topology.validation import Model, validate
-from softroce_lab.topology.yaml_source import parse
+from softroce_lab.inputs.validation import Model, validate
+from softroce_lab.inputs.yaml_source import parse
 
 
 class Thing(Compact):

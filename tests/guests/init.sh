@@ -36,8 +36,8 @@ job demo 900 ./lab demo --seed 1
 # An emulated processor is twenty to fifty times slower: what needs a kernel of its own goes first,
 # and the killing and cycling of whole labs is left to machines with KVM.
 if grep -q 'QEMU TCG' /proc/cpuinfo; then
-  set -- tests/fabric/test_xdp.py tests/fabric/test_xdp_faults.py tests/fabric/test_wire.py \
-    tests/fabric/test_rails.py tests/fabric/test_links.py tests/fabric/test_lab.py
+  set -- tests/fabric/bpf/test_xdp.py tests/fabric/bpf/test_xdp_faults.py tests/fabric/daemons/test_wire.py \
+    tests/fabric/test_rails.py tests/fabric/net/test_links.py tests/fabric/test_lab.py
 else
   set -- tests/fabric tests/xdp tests/cli
 fi

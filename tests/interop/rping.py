@@ -7,8 +7,8 @@ where it wants it; the server WRITEs it there and says so. What is told are 16 b
 
 import struct
 
+from softroce_lab.rdmacm import CMID, AddrInfo, ConnParam, rdma_addrinfo_flags
 from softroce_lab.rnic import MR, QPCap, QPInitAttr
-from softroce_lab.rnic.cm import CMID, AddrInfo, ConnParam, rdma_addrinfo_flags
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_READ,

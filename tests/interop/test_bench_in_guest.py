@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab bench verbs --in-guest`, its part in the guest in a short form."""
 
-from softroce_lab.experiment import bench_in_guest
+from softroce_lab.bench import in_guest as bench_in_guest
 
 
 def test_both_move_bytes_over_one_veth_pair():

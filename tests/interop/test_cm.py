@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from softroce_lab.rnic import AH, SGE, SendWR
-from softroce_lab.rnic.cm import (
+from softroce_lab.rdmacm import (
     CMID,
     AddrInfo,
     CmAgent,
@@ -21,6 +20,7 @@ from softroce_lab.rnic.cm import (
     rdma_addrinfo_flags,
     rdma_port_space,
 )
+from softroce_lab.rnic import AH, SGE, SendWR
 from softroce_lab.rnic.enums import IBV_QPT_UD, IBV_WC_SUCCESS, IBV_WR_SEND_WITH_IMM
 from softroce_lab.rnic.errors import PyverbsRDMAError
 from softroce_lab.rnic.qp import QPCap, QPInitAttr

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from softroce_lab import topology
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import pingpong
-from softroce_lab.experiment.perf_figures import Bandwidth
-from softroce_lab.experiment.perf_kernel import measures
-from softroce_lab.experiment.perf_lab import GID_INDEX
-from softroce_lab.experiment.perf_options import Options, PerfTest
-from softroce_lab.experiment.settings import path_mtu_bytes
+from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.fabric.guest import GuestDeadError
+from softroce_lab.kernel_host.guest import GuestDeadError
+from softroce_lab.perftest import pingpong
+from softroce_lab.perftest.figures import Bandwidth
+from softroce_lab.perftest.kernel import measures
+from softroce_lab.perftest.lab import GID_INDEX
+from softroce_lab.perftest.options import Options, PerfTest
 
 PORT = 18515
 ROUNDS = 50

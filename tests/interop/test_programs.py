@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Unmodified programs of rdma-core and perftest in the guest, our end of them here.
 
-They meet over TCP, as they do with each other; the bytes on it are softroce_lab.rnic.oob's.
+They meet over TCP, as they do with each other; the bytes on it are softroce_lab.perftest.oob's.
 """
 
 import contextlib
@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from softroce_lab.rnic import GID
-from softroce_lab.rnic.oob import (
+from softroce_lab.perftest.oob import (
     OobServer,
     OobSocket,
     PingpongDest,
@@ -19,7 +18,8 @@ from softroce_lab.rnic.oob import (
     pingpong_server_hears,
     pingpong_server_tells,
 )
-from softroce_lab.rnic.oob_perftest import BwReport, Conversation, PerftestDest, PerftestPeer
+from softroce_lab.perftest.oob_perftest import BwReport, Conversation, PerftestDest, PerftestPeer
+from softroce_lab.rnic import GID
 from tests.interop.rxe import KERNEL, RECV, SOFT
 from tests.interop.test_cm import address, set_loss
 from tests.interop.verbs_peer import GRH_BYTES

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from softroce_lab import _native, topology
-from softroce_lab.experiment import rnics
 from softroce_lab.fabric import lab as fabric
+from softroce_lab.perftest import rnics
 
 CALLERS = 3
 STOPS = 1_000

@@ -10,7 +10,8 @@ import pytest
 from pyroute2 import IPRoute
 
 from softroce_lab import topology
-from softroce_lab.experiment import hosts, transfer
+from softroce_lab.experiment import transfer
+from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.transfer import Job
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.recovery import registry

@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.rdmacm import enums as cm_enums
 from softroce_lab.rnic import (
     AH,
     GID,
@@ -15,7 +16,6 @@ from softroce_lab.rnic import (
     GlobalRoute,
     PyverbsRDMAError,
     PyverbsUserError,
-    cm_enums,
     get_device_list,
 )
 from softroce_lab.rnic.enums import (

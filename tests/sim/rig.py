@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from softroce_lab import topology
-from softroce_lab.experiment.messenger import RcSettings, connect_all, open_messenger
+from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all, open_messenger
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim.fabric import HostModel, SimFabric

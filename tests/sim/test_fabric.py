@@ -6,10 +6,11 @@ import dataclasses
 import pytest
 
 from softroce_lab.errors import UserError
+from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs.validation import validate
 from softroce_lab.sim.fabric import HostModel, SimFabric
-from softroce_lab.topology import resolve, yaml_source
+from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
-from softroce_lab.topology.validation import validate
 
 QKEY = 7
 HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4

@@ -11,8 +11,8 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.inputs import yaml_source
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel, rnic
-from softroce_lab.topology import yaml_source
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
 

@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from softroce_lab.experiment.messenger import RcSettings
+from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.recovery import registry, sdr_sr
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
@@ -25,7 +25,7 @@ RTT_NS = 10_000
 OF_CHUNKS = ["sdr_sr", "sdr_sr_nack"]
 OF_PACKETS = [name for name in registry.transports() if name not in ("rc", *OF_CHUNKS)]
 # A clearance of one receive: what a control message begins with as data packets do, then a body of
-# 20 bytes and 16 for each receive (native/engine/clearance.hpp).
+# 20 bytes and 16 for each receive (native/engine/striped/clearance.hpp).
 CLEARANCE = theory.ETHERNET_IPV4_UDP_BTH_ICRC + theory.DETH_AND_LAB_HEADER + 20 + 16
 
 

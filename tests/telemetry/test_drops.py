@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The monitor's drop log: what is read from a whole, growing, foreign and empty one.
 
-tests/fabric/test_monitor.py reads one that the monitor wrote.
+tests/fabric/daemons/test_monitor.py reads one that the monitor wrote.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.topology.generators import expand
 from softroce_lab.topology.model import Graph, LinkSpec, TopologyFile
 from softroce_lab.topology.resolve import resolve
@@ -26,8 +28,6 @@ from softroce_lab.topology.shapes import (
     Star,
     TwoSites,
 )
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import Source
 
 
 def nodes_of(graph: Graph) -> dict[str, str | None]:

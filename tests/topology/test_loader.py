@@ -10,10 +10,10 @@ import pytest
 
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.topology.model import TopologyFile
 from softroce_lab.topology.resolve import resolve
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
 
 
 def test_name_and_seed_can_be_given() -> None:

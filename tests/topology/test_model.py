@@ -8,6 +8,8 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.topology.model import (
     Endpoint,
     TopologyFile,
@@ -15,8 +17,6 @@ from softroce_lab.topology.model import (
     check_seed,
 )
 from softroce_lab.topology.shapes import LeafSpine
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import parse
 
 GOOD = """\
 name: demo

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import xdp_layout
+from softroce_lab.fabric.bpf import layout as xdp_layout
 from softroce_lab.faults.text import text as fault_text
+from softroce_lab.inputs.validation import validate
+from softroce_lab.inputs.yaml_source import Data, Source, parse
 from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
 from softroce_lab.topology.plan import Guest, Plan, Port
 from softroce_lab.topology.resolve import resolve
-from softroce_lab.topology.validation import validate
-from softroce_lab.topology.yaml_source import Data, Source, parse
 
 
 def plan_of(text: str, *, name: str | None = None, seed: int | None = None) -> Plan:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """xdp/lab_fault.h: what it decides, that it is random enough, and that it never changes.
 
-tests/fabric/test_xdp.py holds the BPF build of the same header to these answers.
+tests/fabric/bpf/test_xdp.py holds the BPF build of the same header to these answers.
 """
 
 from __future__ import annotations

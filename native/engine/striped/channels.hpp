@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the framing uc_immediate needs to know of a peer beside what either framing does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "../units.hpp"
+#include "clearance.hpp"
+#include "message.hpp"
+#include "uc_framing.hpp"
+
+namespace softroce {
+
+struct Channels {
+  Channels(std::uint32_t peer, std::uint32_t first_id, std::uint32_t slots)
+      : own{uc_framing::first_qp_of(peer), kFirstRootKey + peer},
+        next_receive_id(first_id),
+        names(slots) {}
+
+  // Not a key that a region ever has in practice; who guesses it still has to be the peer.
+  static constexpr std::uint32_t kFirstRootKey = 0x53445200;
+  static constexpr std::uint32_t kNoCode = ~0U;
+
+  // A packet in flight, and in reports: channel, and of the PSN what tells it from others in
+  // flight. What it was sent to say is not in it.
+  static constexpr std::uint32_t kCodePsnBits = 22, kCodePsnMask = (1U << kCodePsnBits) - 1;
+  static constexpr std::uint32_t code_of(std::uint32_t channel, std::uint32_t psn) {
+    return channel << kCodePsnBits | (psn & kCodePsnMask);
+  }
+  static constexpr std::uint32_t channel_of(std::uint32_t code) { return code >> kCodePsnBits; }
+
+  // Sending to it.
+  std::optional<uc_framing::Target> target;                // known with its first clearance
+  std::array<std::uint32_t, uc_framing::kChannels> psn{};  // of the next packet
+  std::unordered_map<std::uint32_t, Handle> waiting;       // by id, sends that have not begun
+  std::unordered_map<std::uint32_t, Cleared> cleared;      // by id, not begun here
+
+  // Receiving from it. Receives get ids, and slots, in the order in which they were posted.
+  uc_framing::Target own;
+  std::uint32_t next_receive_id;
+  std::deque<Handle> slotless;      // posted; their slots are in use by earlier ones
+  std::deque<std::uint32_t> quiet;  // ids that were cleared, and of which no packet has come
+  Time clear_at = kNever;           // when those are cleared again
+  std::uint32_t cleared_in_vain = 0;
+  struct Name {
+    MessageKey key;
+    std::uint32_t length = 0;
+  };
+  std::vector<Name> names;  // of what each slot was last used for
+  std::array<std::uint32_t, kMaxPaths> newest = all_unknown();  // by path, the last to arrive
+  std::uint8_t last_path = 0;
+
+ private:
+  static_assert(uc_framing::kChannels <= 1U << (32 - kCodePsnBits));
+
+  static constexpr std::array<std::uint32_t, kMaxPaths> all_unknown() {
+    std::array<std::uint32_t, kMaxPaths> codes{};
+    codes.fill(kNoCode);
+    return codes;
+  }
+};
+
+}  // namespace softroce

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Striped messages: a buffer cut into packets that may travel and arrive in any order.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "../codec/packet.hpp"
+#include "../units.hpp"
+#include "../verbs/completion.hpp"
+#include "bitmap.hpp"
+#include "paths.hpp"
+#include "pool.hpp"
+
+namespace softroce {
+
+using PeerIndex = std::uint32_t;
+
+// Bytes of data that a packet carries beside our header under the path MTU.
+inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std::uint32_t length,
+                                  std::uint32_t chunk_bytes) {
+  return index + 1 < count ? chunk_bytes : length - (count - 1) * chunk_bytes;
+}
+
+inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
+
+// What became of a packet so far, in one word: when it was last sent, in ns, over which path, and
+// how often, at most 255 times. All zero: never.
+class Sent {
+ public:
+  Sent() = default;
+  Sent(std::int64_t at_ns, std::uint8_t path, std::uint8_t attempts)
+      : word_(static_cast<std::uint64_t>(at_ns) << 12 | std::uint64_t{path} << 8 | attempts) {}
+
+  std::int64_t at_ns() const { return static_cast<std::int64_t>(word_ >> 12); }
+  std::uint8_t path() const { return word_ >> 8 & 15; }
+  std::uint8_t attempts() const { return word_ & 255; }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+static_assert(kMaxPaths <= 16);
+
+struct SendMessage {
+  Handle handle = kNoHandle;
+  std::mutex lock;
+
+  PeerIndex peer = 0;
+  MessageKey key;
+  std::uint32_t id = 0;  // slot and generation at the peer
+  const std::uint8_t* base = nullptr;
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
+
+  std::uint32_t next = 0;  // packets [0, next) have been sent at least once
+  Bitmap resend;           // asked for by the policy, not sent yet
+  std::uint32_t resend_pending = 0;
+  std::uint32_t resend_cursor = 0;
+  bool in_send_queue = false;
+  bool in_resend_queue = false;
+  bool paused = false;
+  bool cleared = true;               // else it waits for its receive (framing uc_immediate)
+  std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
+  std::uint8_t path = kAnyPath;      // that all packets take
+  std::vector<Sent> sent;            // each packet
+
+  Time look_at = kNever;
+  Time posted_at = 0;
+  Time first_at = 0;
+  std::uint32_t resent = 0;
+};
+
+struct ReceiveMessage {
+  Handle handle = kNoHandle;
+  std::mutex lock;
+
+  PeerIndex peer = 0;
+  MessageKey key;
+  bool open = false;  // a packet has arrived: id, length and count are known
+  std::uint32_t id = 0;
+  std::uint8_t* base = nullptr;
+  std::uint32_t capacity = 0;  // bytes posted
+  std::uint32_t length = 0;
+  std::uint32_t count = 0;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
+
+  Bitmap bitmap;
+  std::uint32_t received = 0;
+  std::uint32_t highest = 0;  // highest index seen
+  std::uint32_t duplicates = 0;
+  Time look_at = kNever;
+  Time posted_at = 0;
+  Time first_at = 0;
+  Time last_at = 0;
+};
+
+}  // namespace softroce

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What one endpoint knows of another: an address handle, both directions' flow state, no QP.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "../codec/gid.hpp"
+#include "../congestion/congestion.hpp"
+#include "../units.hpp"
+#include "channels.hpp"
+#include "message.hpp"
+#include "paths.hpp"
+
+namespace softroce {
+
+struct PeerAddress {
+  Gid gid;
+  std::uint64_t mac = 0;  // of the next hop
+  std::uint32_t data_qp = 0;
+  std::uint32_t recovery_qp = 0;
+  std::uint32_t qkey = 0;
+};
+
+// Smoothed round-trip time, RFC 6298 section 2 (alpha 1/8, beta 1/4). Zero: no sample yet.
+struct RttEstimate {
+  Time srtt = 0;
+  Time rttvar = 0;
+
+  void sample(Time rtt) {
+    if (srtt == 0) {
+      relaxed_store(rttvar, rtt / 2);
+      relaxed_store(srtt, std::max(rtt, Time{1}));
+      return;
+    }
+    const Time error = srtt > rtt ? srtt - rtt : rtt - srtt;
+    relaxed_store(rttvar, rttvar + (error - rttvar) / 4);
+    relaxed_store(srtt, srtt + (rtt - srtt) / 8);
+  }
+};
+
+// When each packet in flight was sent, so that an echoed stamp tells how many are accounted for.
+// Times are whole nanoseconds: old ones may be seconds past, where 32-bit stamps are ambiguous.
+class FlightLog {
+ public:
+  static constexpr std::uint32_t kMostInFlight = 1 << 20;  // 25 ms at 800 Gbit/s in 4 KiB
+
+  explicit FlightLog(std::uint32_t most) : sent_ns_(std::bit_ceil(most)) {}
+
+  // From now on each packet has a code, by which reports may name it where it carries no stamp.
+  void keep_codes() { codes_.resize(sent_ns_.size()); }
+
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
+  std::uint64_t in_flight() const { return sent_ - accounted_; }
+  std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
+
+  void sent(std::int64_t now_ns) {
+    newest_ns_ = now_ns;
+    sent_ns_[sent_++ & (capacity() - 1)] = now_ns;
+  }
+
+  void sent(std::int64_t now_ns, std::uint32_t code) {
+    codes_[sent_ & (capacity() - 1)] = code;
+    sent(now_ns);
+  }
+
+  // When the newest packet in flight was sent that `is_named(code)`; -1: none is.
+  template <typename F>
+  std::int64_t newest_named(F is_named) const {
+    for (std::uint64_t at = sent_; at-- != accounted_;)
+      if (is_named(codes_[at & (capacity() - 1)])) return sent_ns_[at & (capacity() - 1)];
+    return -1;
+  }
+
+  // All packets sent no later than the echoed one have arrived or are lost. Returns how many were
+  // newly accounted for.
+  std::uint32_t echo(std::int64_t sent_ns) {
+    const std::uint64_t before = accounted_;
+    while (accounted_ < sent_ && sent_ns_[accounted_ & (capacity() - 1)] <= sent_ns) ++accounted_;
+    return static_cast<std::uint32_t>(accounted_ - before);
+  }
+
+  void forgive() { accounted_ = sent_; }
+
+ private:
+  std::uint64_t sent_ = 0;
+  std::uint64_t accounted_ = 0;
+  std::int64_t newest_ns_ = -1;
+  std::vector<std::int64_t> sent_ns_;
+  std::vector<std::uint32_t> codes_;
+};
+
+// What the newest message that began in this slot came to.
+struct ReceiveSlot {
+  enum class State : std::uint8_t { empty, open, complete, failed };
+  State state = State::empty;
+  std::uint32_t id = 0;
+  Handle message = kNoHandle;
+  std::uint32_t told_id = 0;  // whose packet without effect the policy last heard of, and when
+  Time told_at = -1;
+};
+
+// A table by slot whose parts are made when they are first used: most peers use few slots, and
+// there are as many tables as pairs of hosts that talk.
+template <typename T>
+class SlotTable {
+ public:
+  explicit SlotTable(std::uint32_t slots) : parts_((slots + kPart - 1) / kPart) {}
+
+  T& operator[](std::uint32_t slot) {
+    auto& part = parts_[slot / kPart];
+    if (part == nullptr) [[unlikely]]
+      part = std::make_unique<std::array<T, kPart>>();
+    return (*part)[slot % kPart];
+  }
+
+ private:
+  static constexpr std::uint32_t kPart = 32;
+  std::vector<std::unique_ptr<std::array<T, kPart>>> parts_;
+};
+
+// The newest of the stamps that a peer put on packets: what it sent before has left before.
+struct NewestStamp {
+  std::uint32_t stamp_ns = 0;
+  Time at = -1;  // when it arrived; -1: none has
+
+  void note(std::uint32_t other_ns, Time now) {
+    if (at >= 0 && now - at <= kStampHorizon && stamp_distance(other_ns, stamp_ns) < 0) return;
+    relaxed_store(stamp_ns, other_ns);
+    relaxed_store(at, now);
+  }
+};
+
+// How much earlier than the newest packet that is here others were sent that still come: paths
+// differ, and each has its queues. Mean and mean deviation, as RFC 6298 smooths the RTT, but over
+// several turns of the paths: a packet tells of its own path alone.
+struct Lateness {
+  Time mean = 0, deviation = 0;
+
+  void sample(Time late) {
+    const Time error = late - mean;
+    relaxed_store(deviation, deviation + ((error < 0 ? -error : error) - deviation) / 32);
+    relaxed_store(mean, mean + error / 64);
+  }
+  // Few come later. One path of eight that is late by x makes it x.
+  Time usual() const { return relaxed_load(mean) + 4 * relaxed_load(deviation); }
+};
+
+struct PathCount {
+  std::uint32_t packets = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Peer {
+  Peer(PeerIndex index_, const PeerAddress& address_, std::uint32_t slots, std::uint32_t paths,
+       std::uint32_t most_in_flight, std::unique_ptr<CongestionControl> control)
+      : index(index_),
+        address(address_),
+        send_slots(slots),
+        schedule(paths),
+        flight(most_in_flight),
+        congestion(std::move(control)),
+        receive_slots(slots) {}
+
+  PeerIndex index;
+  PeerAddress address;
+
+  // Sending to it.
+  std::uint32_t next_id = 0;
+  std::uint32_t sends_outstanding = 0;
+  std::vector<bool> send_slots;  // in use
+  std::deque<Handle> sends;      // first passes, in the order posted
+  std::deque<Handle> resends;    // messages with packets to resend
+  PathSchedule schedule;
+  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
+  FlightLog flight;
+  std::unique_ptr<CongestionControl> congestion;
+  std::uint32_t credit_packets = 0;  // free frames it last reported
+  RttEstimate rtt;
+  bool in_data_ring = false;
+  bool in_resend_ring = false;
+  Time persist_at = kNever;     // when packets in flight count as lost, if nothing is heard
+  Time pace_at = kNever;        // when its rings are looked at again, congestion control willing
+  std::int64_t echoed_ns = -1;  // the newest echo among its reports
+  std::uint32_t reported_packets = 0;
+  std::uint32_t reported_ce = 0;
+
+  // Receiving from it.
+  SlotTable<ReceiveSlot> receive_slots;
+  std::array<PathCount, kMaxPaths> arrived{};
+  std::uint32_t arrived_packets = 0;
+  std::uint32_t ce_packets = 0;
+  std::uint32_t unreported = 0;
+  bool report_queued = false;
+  bool cnp_queued = false;
+  NotificationPoint notification;
+  Time report_at = kNever;
+  NewestStamp newest;       // of all its packets
+  NewestStamp newest_data;  // what reports echo
+  Lateness lateness;        // of its data packets
+  std::int64_t active_epoch = -1;
+  std::uint32_t remote_srtt_ns = 0;
+  std::uint32_t remote_rttvar_ns = 0;
+  std::uint64_t bytes_since_rate = 0;
+  Time rate_since = 0;
+  double receive_bytes_per_second = 0;  // read by policies only; decides nothing in here
+
+  std::unique_ptr<Channels> channels;  // of the framing uc_immediate
+
+  std::uint32_t control_sequence = 0;
+  Time heard_at = -1;  // any valid packet; -1: never
+};
+
+}  // namespace softroce

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What queue pairs do, one by one, for those who want to read it: the event log
+// (docs/telemetry.md). Nobody does most of the time, so that all it costs is a branch.
+#pragma once
+
+#include <cstdint>
+
+#include "../units.hpp"
+#include "completion.hpp"
+
+namespace softroce {
+
+enum class QpEventKind : std::uint8_t {
+  state,            // `from` became `code`, of enum QpState
+  post_send,        // `code`: WrOpcode
+  post_recv,        // not to a shared receive queue
+  sent,             // all packets of a request have left once: PSNs [psn, last_psn]
+  resend,           // PSNs [psn, last_psn] are to be sent again; `code`: ResendReason
+  timeout,          // the timer ran out; `psn`: the oldest that is not acknowledged
+  ack_received,     // up to `psn`
+  nak_received,     // `code`: the syndrome
+  rnr_received,     // RNR NAK; `code`: its timer
+  ack_sent,         // up to `psn`
+  nak_sent,         // `code`: the syndrome
+  rnr_sent,         // RNR NAK; `code`: its timer
+  response_sent,    // a READ's or an atomic's result, PSNs [psn, last_psn]
+  out_of_sequence,  // a request with `psn` came, `last_psn` is expected
+  duplicate,        // a request with `psn` came again, `last_psn` is expected
+  dropped,          // `code`: the counter that says why
+  completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
+  // Of striped messages:
+  message,         // `code`: EventKind, what the policy is told
+  message_resend,  // a policy's: `packets` of it, indices [psn, last_psn]
+  control_sent,    // `bytes` of a policy's message
+};
+
+enum class ResendReason : std::uint8_t { timeout, nak, implied_nak, rnr };
+
+struct QpEvent {
+  QpEventKind kind{};
+  std::uint8_t code = 0, from = 0;
+  bool signaled = true;  // of a completion: it has an entry in its completion queue
+  std::uint32_t qp = 0;
+  Time at = 0;
+  std::uint32_t psn = 0, last_psn = 0;
+  std::uint64_t wr_id = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t peer = 0;  // this and the rest: of striped messages
+  std::uint32_t packets = 0;
+  MessageKey key{};
+};
+
+// Called in the engine's turn: to be quick, and never to wait.
+class QpEventSink {
+ public:
+  virtual ~QpEventSink() = default;
+  virtual void note(const QpEvent& event) = 0;
+};
+
+}  // namespace softroce

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a responder answers: NAKs, acknowledgements, and those of duplicates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from softroce_lab.check.evidence import Indices, Mask
+from softroce_lab.check.opcodes import NAK_CODES, Family
+from softroce_lab.check.rc.case import OVERTAKEN, Case, named, next_of_psn
+from softroce_lab.check.rc.packets import Answers, Moments
+from softroce_lab.check.rc.walk import Place
+from softroce_lab.check.verdict import Rule
+
+NAK_ONCE = Rule(
+    "rc.nak-once-per-gap",
+    "a missing PSN is told of by one NAK, until it comes",
+    "IBA 9.7.5.2.2",
+)
+NAK_NAMES = Rule(
+    "rc.nak-names-gap",
+    "a NAK sequence error follows a packet that came too early, and names the PSN that is missing",
+    "IBA 9.7.5.2.2",
+)
+NAK_FOR = Rule(
+    "rc.nak-for-gap",
+    "a request that comes too early is answered by a NAK sequence error",
+    "IBA 9.7.5.2.2",
+)
+ACK_ORDER = Rule(
+    "rc.ack-order",
+    "what was acknowledged stays so: later acknowledgements and NAKs name no lower PSN",
+    "IBA 9.7.5.1.2, 9.7.5.1.3",
+)
+DUPLICATES = Rule(
+    "rc.duplicate-acknowledged",
+    "a duplicate request is acknowledged again, or its result is sent again",
+    "IBA 9.7.5.1.3, C9-105",
+)
+FINAL = Rule(
+    "rc.error-is-final",
+    "after a NAK that ends the connection nothing more is acknowledged",
+    "IBA 9.9.3",
+)
+_LOST = "the request may have been lost behind the capture, or its answer before it (--at)"
+_SOON_NS = 100_000_000  # an answer may take as long
+_PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
+
+
+def check_naks(case: Case) -> None:
+    """NAKs of the sequence error."""
+    answers, walk = case.near_responder.answers, case.walk
+    naks = np.flatnonzero(answers.is_sequence_nak)
+    once = case.tally["nak-once-per-gap"]
+    once.holds(len(naks) - len(walk.again))
+    for first, again in walk.again:
+        once.violated(
+            (answers.number[first], answers.number[again]),
+            f"a second NAK for {named(int(answers.psn[again]))}, which did not come meanwhile",
+        )
+    behind = {each.answer for each in walk.behind}
+    greatest = np.maximum.accumulate(case.near_responder.requests.psn)
+    if len(case.near_responder.requests):
+        for nak in naks.tolist():
+            _check_reason(case, nak, greatest, came=nak in behind)
+    _note_refused(case, naks)
+
+
+def check_gaps(case: Case) -> None:
+    """From the first request behind a gap to the NAK that names it, or to what fills the gap."""
+    answers, requests = case.near_responder.answers, case.near_responder.requests
+    if not len(answers):
+        return
+    tally = case.tally["nak-for-gap"]
+    asked = np.flatnonzero(answers.is_sequence_nak)
+    naks = Moments(answers.psn[asked], answers.place[asked])
+    for at, missing in case.walk.gaps:
+        place = int(requests.place[at])
+        filled, nak = requests.moments.next(missing, place), naks.next(missing, place)
+        until = len(case.evidence.in_time) if filled is None else int(requests.place[filled])
+        if nak is not None and answers.place[asked[nak]] < until:
+            tally.holds()
+        elif _otherwise(answers, missing, place, until):
+            continue
+        elif not case.is_at_responder or case.may_overtake_behind:
+            tally.doubts("it may not have come to the responder, or its NAK not here (--at)")
+        elif _time_ns(case, -1 if filled is None else until) - requests.time_ns[at] < _SOON_NS:
+            tally.doubts("the gap was filled soon, or the capture ends")
+        else:
+            came = named(int(requests.psn[at]))
+            shown = [requests.number[at]] + ([] if filled is None else [requests.number[filled]])
+            tally.violated(shown, f"{came} came, and {named(missing)}, missing, is never asked for")
+
+
+def _otherwise(answers: Answers, missing: int, place: int, until: int) -> bool:
+    """Whether no NAK is due: the responder refuses all, or had what the capture misses."""
+    refused = (answers.is_rnr & (answers.psn == missing) & (answers.place < until)).any()
+    dead = (answers.is_fatal & (answers.place < until)).any()
+    later = (answers.place > place) & (answers.place < until)
+    return bool(refused or dead or (later & (answers.through > missing)).any())
+
+
+def _note_refused(case: Case, naks: Indices) -> None:
+    """NAKs of what an RNR NAK has refused, though it did not come again."""
+    answers, requests = case.near_responder.answers, case.near_responder.requests
+    refusals = np.flatnonzero(answers.is_rnr)
+    refused = Moments(answers.psn[refusals], answers.place[refusals])
+    for nak in naks.tolist():
+        psn, place = int(answers.psn[nak]), int(answers.place[nak])
+        refusal = refused.last(psn, place)
+        if refusal is None:
+            continue
+        again = requests.moments.next(psn, int(answers.place[refusals[refusal]]))
+        if again is None or requests.place[again] > place:
+            text = "a NAK of what an RNR NAK had refused: Linux says so, IBA 9.7.5.2.8 does not"
+            case.tally["nak-names-gap"].notes_that(text)
+
+
+def _check_reason(case: Case, nak: int, greatest: Indices, *, came: bool) -> None:
+    answers, tally = case.near_responder.answers, case.tally["nak-names-gap"]
+    requests, psn = case.near_responder.requests, int(answers.psn[nak])
+    before = int(np.searchsorted(requests.place, answers.place[nak]))
+    expected = int(case.walk.expected[nak])
+    covers = (requests.psn[:before] <= expected) & (expected < requests.end[:before])
+    skips = expected < psn and not covers.any()
+    arrived = requests.moments.last(psn, int(answers.place[nak])) if came else None
+    if before == 0:
+        tally.doubts("the capture begins with it")
+    elif skips and case.near_responder.at_responder and not case.asked_before[nak]:
+        numbers = requests.number[before - 1], answers.number[nak]
+        tally.violated(numbers, f"NAK of {named(psn)}, and {named(expected)} had not come either")
+    elif greatest[before - 1] <= psn:
+        tally.violated([answers.number[nak]], f"NAK of {named(psn)}, and nothing beyond it came")
+    elif arrived is None or requests.lost[arrived]:
+        tally.holds()
+    elif (
+        case.near_responder.at_responder
+        and answers.time_ns[nak] - requests.time_ns[arrived] > _SOON_NS
+    ):
+        numbers = requests.number[arrived], answers.number[nak]
+        tally.violated(numbers, f"NAK of {named(psn)}, which had come")
+    else:
+        tally.doubts("NAKs of what had come here: lost behind the capture, or on its way")
+
+
+def check_order(case: Case) -> None:
+    """Acknowledgements and NAKs, one after the other; results come in their own order.
+
+    An acknowledgement of a duplicate may leave out READs and atomics behind the last SEND or WRITE
+    (rxe_resp.c, `ack_psn`), for they are acknowledged by their results.
+    """
+    answers, tally = case.near_responder.answers, case.tally["ack-order"]
+    plain = np.flatnonzero(~answers.is_result)
+    through = answers.through[plain]
+    least = case.near_responder.requests.before_results(through)
+    back = np.flatnonzero(np.where(answers.is_ack[plain], _falls(least), _falls(through)))
+    tally.holds(max(len(plain) - 1, 0) - len(back))
+    seen = case.near_responder
+    if seen.at_requester and not seen.at_responder:
+        tally.doubts(
+            "taken at the requester: the network between may have reordered them", len(back)
+        )
+        return
+    if len(back) and case.may_overtake_before:
+        tally.doubts(OVERTAKEN, len(back))
+        return
+    for at in back.tolist():
+        before = plain[np.argmax(through[:at])]
+        tally.violated(
+            (answers.number[before], answers.number[plain[at]]),
+            f"{_said(answers, int(plain[at]))} after {_said(answers, int(before))}",
+        )
+
+
+def _falls(values: Indices) -> Mask:
+    """Which are less than any before."""
+    below: Mask = values < np.maximum.accumulate(values)
+    return below
+
+
+def _said(answers: Answers, at: int) -> str:
+    kind = "ACK" if answers.is_ack[at] else "RNR NAK" if answers.is_rnr[at] else "NAK"
+    return f"{kind} of {named(int(answers.psn[at]))}"
+
+
+def check_duplicates(case: Case) -> None:
+    """Each duplicate, till it comes once more or the capture ends.
+
+    What comes once more before a responder can be expected to have answered is not looked at.
+    """
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    if not len(answers):
+        return
+    duplicates = np.flatnonzero(case.walk.place == Place.DUPLICATE)
+    again = next_of_psn(requests.psn, requests.place)[duplicates]
+    results = np.flatnonzero(answers.is_result)
+    said_when = Moments(answers.psn[results], answers.place[results])
+    fatal = answers.place[answers.is_fatal]
+    for at, until in zip(duplicates.tolist(), again.tolist(), strict=True):
+        place, psn = int(requests.place[at]), int(requests.psn[at])
+        soon = until >= 0 and _time_ns(case, until) - requests.time_ns[at] < _SOON_NS
+        if soon or (len(fatal) and fatal[0] < place):
+            continue
+        if requests.family[at] in (Family.READ, Family.ATOMIC):
+            result = said_when.next(psn, place)
+            answer = len(answers) if result is None else int(results[result])
+        else:
+            answer = int(np.searchsorted(answers.place, place))
+        said = answer < len(answers) and (until < 0 or answers.place[answer] < until)
+        _judge(case, at, said=bool(said), ended=until < 0)
+
+
+def _judge(case: Case, at: int, *, said: bool, ended: bool) -> None:
+    requests, tally = case.near_responder.requests, case.tally["duplicate-acknowledged"]
+    if said:
+        tally.holds()
+    elif ended and _time_ns(case, -1) - requests.time_ns[at] < _PATIENCE_NS:
+        tally.doubts("the capture ends")
+    elif case.is_at_responder:
+        tally.violated(
+            [requests.number[at]], f"{named(int(requests.psn[at]))} came again, without an answer"
+        )
+    else:
+        tally.doubts(_LOST)
+
+
+def _time_ns(case: Case, place: int) -> int:
+    evidence = case.evidence
+    return int(evidence.times_ns(evidence.in_time[place]))
+
+
+def check_final(case: Case) -> None:
+    """What follows a NAK that ends the connection."""
+    answers, tally = case.near_responder.answers, case.tally["error-is-final"]
+    for fatal in np.flatnonzero(answers.is_fatal).tolist():
+        following = np.arange(fatal + 1, len(answers))
+        positive = (answers.is_ack | answers.is_result) & (answers.psn >= answers.psn[fatal])
+        after = following[positive[following]]
+        if len(after) == 0:
+            tally.holds()
+            continue
+        code = int(answers.syndrome[fatal]) & 31
+        name = NAK_CODES[code] if code < len(NAK_CODES) else f"code {code}"
+        tally.violated(
+            (answers.number[fatal], answers.number[after[0]]),
+            f"NAK {name} of {named(int(answers.psn[fatal]))}, and then an acknowledgement of "
+            f"{named(int(answers.psn[after[0]]))}",
+        )

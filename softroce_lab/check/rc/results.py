@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Responses to READs and atomics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from softroce_lab.check.evidence import Indices
+from softroce_lab.check.opcodes import Family
+from softroce_lab.check.rc.case import Case, named, ranged
+from softroce_lab.check.rc.packets import Answers, Requests
+from softroce_lab.check.rc.walk import Place
+from softroce_lab.check.verdict import Rule, Tally
+from softroce_lab.faults.opcodes import opcode_name
+
+SEQUENCE = Rule(
+    "rc.read-response",
+    "a READ is answered by First, Middle and Last, or Only, of its PSNs in order, as long as the "
+    "path MTU and as what was asked for",
+    "IBA 9.7.5.1, 9.7.6.1.4",
+)
+COMPLETE = Rule(
+    "rc.results-complete",
+    "every READ and every atomic that was acknowledged has all of its response",
+    "IBA 9.7.5.1",
+)
+KIND = Rule(
+    "rc.result-kind",
+    "READs are answered by READ responses, atomics by atomic acknowledgements, nothing else is",
+    "IBA 9.7.5.1",
+)
+ATOMIC = Rule(
+    "rc.atomic-once",
+    "an atomic that is asked for again is answered with the same value",
+    "IBA 9.7.5.1.3, C9-106",
+)
+
+
+def check_kinds(case: Case) -> None:
+    """Results by the request whose PSN they have."""
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["result-kind"]
+    results = np.flatnonzero(answers.is_result)
+    if not len(requests) or not len(results):
+        return
+    once, of = _requests_of(requests, answers.psn[results])
+    known = of >= 0
+    family = requests.family[once[np.maximum(of, 0)]]
+    is_read = answers.family[results] == Family.READ_RESPONSE
+    fits = np.where(is_read, family == Family.READ, family == Family.ATOMIC)
+    tally.holds(int(np.count_nonzero(known & fits)))
+    for at in np.flatnonzero(known & ~fits).tolist():
+        asked, said = once[of[at]], results[at]
+        tally.violated(
+            (requests.number[asked], answers.number[said]),
+            f"{opcode_name(int(answers.opcode[said]))} to a "
+            f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[said]))}",
+        )
+
+
+def _requests_of(requests: Requests, psns: Indices) -> tuple[Indices, Indices]:
+    """Requests by PSN, and for each PSN which of them it is one of; -1: of none that was seen."""
+    once = requests.once
+    of = np.searchsorted(requests.psn[once], psns, "right") - 1
+    inside = (of >= 0) & (psns < requests.end[once[np.maximum(of, 0)]])
+    return once, np.where(inside, of, -1)
+
+
+def check_complete(case: Case) -> None:
+    """PSNs of results that were never seen, though later requests were acknowledged."""
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["results-complete"]
+    once = requests.once
+    wanted = once[np.isin(requests.family[once], (Family.READ, Family.ATOMIC))]
+    came = np.unique(answers.psn[answers.is_result])
+    before_fatal = min(answers.psn[answers.is_fatal].tolist(), default=1 << 62)
+    for at in wanted.tolist():
+        begin, end = int(requests.psn[at]), int(requests.end[at])
+        there = np.searchsorted(came, (begin, end))
+        missing = end - begin - int(there[1] - there[0])
+        if missing == 0:
+            tally.holds()
+        elif end >= case.acknowledged or begin >= before_fatal:
+            tally.doubts("the capture or the connection ends before the response does")
+        else:
+            first, last = _missing_ends(begin, end, came[there[0] : there[1]])
+            tally.violated(
+                [requests.number[at]],
+                f"{missing} of {end - begin} responses are missing: {ranged(first, last + 1)}",
+            )
+
+
+def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
+    """The first and the last PSN of [begin, end) that is not among `came`, which is ascending.
+
+    Without a list of all of them: a READ may ask for millions.
+    """
+    steps = np.arange(len(came))
+    from_begin = np.flatnonzero(came != begin + steps)
+    from_end = np.flatnonzero(came[::-1] != end - 1 - steps)
+    first = begin + int(from_begin[0] if len(from_begin) else len(came))
+    last = end - 1 - int(from_end[0] if len(from_end) else len(came))
+    return first, last
+
+
+# ---------------------------------------------------------------- READ responses, in order
+
+
+_MOST_READS = 1024  # asked for before a response, of which one may be the one that is answered
+
+
+@dataclass
+class _Response:
+    """A response under way: what its next packet is to be."""
+
+    psn: int
+    left: int
+    begun: bool
+    repeated: bool
+
+
+def check_sequence(case: Case) -> None:
+    """READ responses as they come, each from its request on."""
+    answers = case.near_responder.answers
+    responses = np.flatnonzero(answers.family == Family.READ_RESPONSE)
+    if len(responses) and len(case.near_responder.requests):
+        _Reader(case, responses).check()
+
+
+class _Reader:
+    def __init__(self, case: Case, responses: Indices) -> None:
+        self.case, self.responses = case, responses
+        self.requests, self.answers = case.near_responder.requests, case.near_responder.answers
+        self.mtu = case.near_responder.path_mtu
+        self.tally = case.tally["read-response"]
+        self.reads = np.flatnonzero(self.requests.family == Family.READ)
+        self.under_way: _Response | None = None
+
+    def check(self) -> None:
+        """Each response beside what is due."""
+        answers, requests = self.answers, self.requests
+        heard = np.searchsorted(requests.place[self.reads], answers.place[self.responses]).tolist()
+        columns = zip(
+            self.responses.tolist(),
+            heard,
+            answers.psn[self.responses].tolist(),
+            answers.payload_bytes[self.responses].tolist(),
+            answers.opcode[self.responses].tolist(),
+            strict=True,
+        )
+        for at, reads, psn, size, opcode in columns:
+            if self.under_way is None or self.under_way.psn != psn:
+                self._begin(at, reads, psn)
+            if self.under_way is not None:
+                self._take(self.under_way, at, size, opcode - 0x0D)
+
+    def _begin(self, at: int, reads: int, psn: int) -> None:
+        """The latest READ of this PSN: that of the packet, or one that it is in the middle of."""
+        requests = self.requests
+        broken, self.under_way = self.under_way, None
+        for read in self.reads[max(reads - _MOST_READS, 0) : reads][::-1].tolist():
+            into = psn - int(requests.psn[read])
+            if not 0 <= into < requests.end[read] - requests.psn[read]:
+                continue
+            left = int(requests.dma_length[read]) - into * self.mtu
+            # The first READ of the capture may be the rest of one before it.
+            repeated = read == self.reads[0] or self.case.walk.place[read] != Place.EXPECTED
+            self.under_way = _Response(psn, left, into > 0, repeated)
+            if into:
+                self._lacks(at, read, psn, broken)
+            return
+        self.tally.doubts("a READ response whose request was not seen")
+
+    def _lacks(self, at: int, read: int, psn: int, broken: _Response | None) -> None:
+        begin = int(self.requests.psn[read])
+        if broken is not None and begin < broken.psn < psn:
+            begin = broken.psn
+        # The requester got them another time, or never had what it waited for.
+        other_time = self._was_said(begin) or self._asked_again(at, begin)
+        if not self.case.near_responder.at_responder and other_time:
+            self.tally.doubts("responses may have been lost before the capture (--at)")
+            return
+        self.tally.violated(
+            (self.requests.number[read], self.answers.number[at]),
+            f"{named(psn)} follows where {named(begin)} is due",
+        )
+
+    def _was_said(self, psn: int) -> bool:
+        """Whether a PSN was answered at any time."""
+        return bool(np.any(self.answers.psn[self.responses] == psn))
+
+    def _asked_again(self, at: int, psn: int) -> bool:
+        """Whether the requester, too, lacked it."""
+        requests = self.requests
+        later = self.reads[requests.place[self.reads] > self.answers.place[at]]
+        return bool(np.any((requests.psn[later] <= psn) & (psn < requests.end[later])))
+
+    def _take(self, due: _Response, at: int, size: int, place: int) -> None:
+        ends = due.left <= self.mtu
+        wanted = (3 if ends else 0) if not due.begun else (2 if ends else 1)
+        # Asked for again from the middle on, Linux goes on with a Middle (docs/checks.md).
+        goes_on = due.repeated and not due.begun and place == (2 if ends else 1)
+        if (place != wanted and not goes_on) or size != max(min(due.left, self.mtu), 0):
+            self._wrong(at, size, due, wanted)
+            self.under_way = None
+            return
+        if goes_on:
+            self.tally.notes_that(
+                "a READ asked for again is answered from the middle on by a Middle or Last: as "
+                "Linux does"
+            )
+        self.tally.holds()
+        due.psn, due.left, due.begun = due.psn + 1, due.left - self.mtu, True
+        if ends:
+            self.under_way = None
+
+    def _wrong(self, at: int, size: int, due: _Response, wanted: int) -> None:
+        opcode = int(self.answers.opcode[at])
+        self.tally.violated(
+            [self.answers.number[at]],
+            f"{opcode_name(opcode)} of {size} bytes at {named(due.psn)}, where "
+            f"{opcode_name(0x0D + wanted)} of {max(min(due.left, self.mtu), 0)} is due",
+        )
+
+
+# ---------------------------------------------------------------- atomics
+
+
+def check_atomics(case: Case) -> None:
+    """Atomic acknowledgements of one PSN, beside each other."""
+    answers, tally = case.near_responder.answers, case.tally["atomic-once"]
+    values = case.evidence.packets["original"]
+    atomics = np.flatnonzero(answers.family == Family.ATOMIC_RESPONSE)
+    order = atomics[np.lexsort((answers.place[atomics], answers.psn[atomics]))]
+    same = np.flatnonzero(answers.psn[order][1:] == answers.psn[order][:-1])
+    tally.holds(len(order) - len(same))
+    _compare(answers, values, order[same], order[same + 1], tally)
+
+
+def _compare(answers: Answers, values: Indices, one: Indices, other: Indices, tally: Tally) -> None:
+    for first, again in zip(one.tolist(), other.tolist(), strict=True):
+        before, now = (int(values[answers.rows[each]]) for each in (first, again))
+        if before == now:
+            tally.holds()
+        else:
+            tally.violated(
+                (answers.number[first], answers.number[again]),
+                f"{named(int(answers.psn[again]))} answered with {now:#x}, before with {before:#x}",
+            )

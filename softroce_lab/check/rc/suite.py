@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reliable connections (IBA 9.7): every rule, over every connection of a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from softroce_lab.check import doubt
+from softroce_lab.check.connections import Connection, connections
+from softroce_lab.check.evidence import Evidence
+from softroce_lab.check.rc import messages, msn, psns, requester, responder, results
+from softroce_lab.check.rc.case import Case
+from softroce_lab.check.verdict import Suite, Tally, Verdict, tallies
+
+RULES = (
+    psns.CONTINUITY,
+    messages.OPCODES,
+    messages.LENGTHS,
+    messages.AGAIN,
+    requester.GO_BACK,
+    requester.RETRIES,
+    requester.RNR,
+    requester.CREDIT,
+    responder.NAK_ONCE,
+    responder.NAK_NAMES,
+    responder.NAK_FOR,
+    responder.ACK_ORDER,
+    psns.SENT,
+    psns.IN_ORDER,
+    responder.DUPLICATES,
+    responder.FINAL,
+    msn.MONOTONIC,
+    msn.RIGHT,
+    results.SEQUENCE,
+    results.COMPLETE,
+    results.KIND,
+    results.ATOMIC,
+    psns.UNSEEN,
+)
+_CHECKS = (
+    messages.check_opcodes,
+    messages.check_lengths,
+    messages.check_again,
+    requester.check_go_back,
+    requester.check_retries,
+    requester.check_rnr,
+    requester.check_credits,
+    responder.check_naks,
+    responder.check_gaps,
+    responder.check_order,
+    responder.check_duplicates,
+    responder.check_final,
+    msn.check,
+    results.check_kinds,
+    results.check_sequence,
+    results.check_complete,
+    results.check_atomics,
+)
+
+
+# Rules whose violations are proven by the packets that are there, whatever else was missed.
+_PROVEN = frozenset(
+    ("opcode-sequence", "length", "resend-same", "ack-order", "msn-monotonic", "atomic-once",
+     "rnr-wait", "unseen", psns.OVERLAPS)
+)  # fmt: skip
+
+
+def check(evidence: Evidence) -> Iterable[Verdict]:
+    """All rules of RC, and the capture's own losses as far as acknowledgements tell of them."""
+    tally = tallies(RULES)
+    found = connections(evidence)
+    tried = [(each, _try(evidence, each)) for each in found]
+    lossy = doubt.missed(evidence) or _unseen(each for _, each in tried)
+    for connection, each in tried:
+        reason = _doubt(evidence, connection)
+        missed = lossy or _behind(each)
+        for name, part in each.items():
+            untimed = doubt.untimed(evidence) if name == "rnr-wait" else None
+            tally[part.rule.short].add(part, reason or (name not in _PROVEN and missed) or untimed)
+    _note_no_statistics(evidence, tally)
+    lone = sum(each.requests is None or each.answers is None for each in found)
+    if lone:
+        for total in tally.values():
+            total.notes_that(f"{lone} of {len(found)} flows have no counterpart")
+    return [each.verdict() for each in tally.values()]
+
+
+def _note_no_statistics(evidence: Evidence, tally: dict[str, Tally]) -> None:
+    """Where packets are not there, and nothing says how many the capture missed."""
+    if any(each.dropped is None for each in evidence.capture.interfaces):
+        for name, total in tally.items():
+            if name not in _PROVEN and total.violations:
+                total.notes_that("the file does not say whether the capture missed packets")
+
+
+def _try(evidence: Evidence, connection: Connection) -> dict[str, Tally]:
+    tally = tallies(RULES) | {psns.OVERLAPS: Tally(psns.CONTINUITY)}
+    case = Case(evidence, connection, tally)
+    psns.check_continuity(case, tally["unseen"])
+    psns.check_answers(case, tally["unseen"])
+    for each in _CHECKS:
+        each(case)
+    return tally
+
+
+def _unseen(tried: Iterable[dict[str, Tally]]) -> str | None:
+    """The responders acknowledged what is not there, so that other packets may be missing, too."""
+    if any(each["unseen"].violations for each in tried):
+        return "the capture missed packets (integrity.unseen)"
+    return None
+
+
+def _behind(tried: dict[str, Tally]) -> str | None:
+    """What the capture has begins with what was sent, and acknowledged, before it."""
+    return "the capture begins in mid-connection" if tried["unseen"].undecided else None
+
+
+def _doubt(evidence: Evidence, connection: Connection) -> str | None:
+    """Why nothing is proven of this connection."""
+    both = [each for each in (connection.requests, connection.answers) if each is not None]
+    return next(filter(None, (doubt.of_flow(evidence, each) for each in both)), None)
+
+
+SUITE = Suite(RULES, check)

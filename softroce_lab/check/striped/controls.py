@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the two ends of a stream said to each other about it: control messages, parsed.
+
+Each is said once here, however many links it was seen on. Those that the snap length cut are
+counted, for then nothing follows from what was not read.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.striped import feedback
+from softroce_lab.check.striped.feedback import Feedback
+from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import Key
+from softroce_lab.recovery.control import (
+    Ack,
+    Answer,
+    Bitmap,
+    Chunks,
+    Clear,
+    Look,
+    PacketSet,
+    Refused,
+    Rnr,
+)
+
+CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
+TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK)  # by timers of the sender, which knows a bitmap
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """A control message that was sent."""
+
+    stream: int  # that it is part of
+    at: int  # place of the first sighting
+    heard_at: int  # where it reached the receiver's link; NEVER
+    gone: bool  # dropped or corrupted
+    body: control.Message | Feedback
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A LOOK, BITMAP or CHUNKS: what a receiver says it lacks of a message."""
+
+    said: Said
+    round: int | None  # of a LOOK
+    missing: PacketSet | None  # None: all of it
+    packets: int = 1  # that one bit stands for
+
+    def names(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these packets it lacks."""
+        if self.missing is None:
+            return np.ones(len(indices), dtype=np.bool_)
+        where = indices // self.packets - self.missing.base
+        inside = (where >= 0) & (where < len(self.missing.bits))
+        named = np.zeros(len(indices), dtype=np.bool_)
+        named[inside] = self.missing.bits[where[inside]]
+        return named
+
+
+class Controls:
+    """All control messages of a view, by what they are about."""
+
+    def __init__(self, view: Striped) -> None:
+        self.view = view
+        self.cut: collections.Counter[int] = collections.Counter()  # by stream: not read
+        self.malformed: list[tuple[int, str]] = []  # places, and what is wrong
+        self.said = list(self._read())
+        self.failed = self._failed()  # messages that ended in error, by the run directory
+        self._keys = {each.number: view.by_key(each.number) for each in view.data_streams()}
+        self.asked: dict[int, list[Asked]] = {}  # by message, in time
+        self.told: dict[int, list[Said]] = {}  # feedback of irn and srnic, likewise
+        self.not_ready: set[int] = set()  # messages for which no receive was posted once
+        self.acked: dict[int, Said] = {}  # by message, the first
+        self.refused: dict[int, Said] = {}
+        self.stray_acks: list[tuple[Said, int]] = []  # of messages that the capture has not
+        self.cleared: set[int] = set()  # streams of which the messages travel as UC WRITEs
+        self.refused_ids: set[tuple[int, int]] = set()  # (stream of the message, id)
+        self.answers: dict[int, list[Said]] = {}
+        self.transports = self._from_manifest()
+        for said in self.said:
+            self._file(said)
+        for stream in view.streams:  # both directions of a pair speak one protocol
+            if stream.back in self.transports:
+                self.transports.setdefault(stream.number, self.transports[stream.back])
+
+    # ---------------------------------------------------------------- reading
+
+    def _read(self) -> Iterator[Said]:
+        view = self.view
+        which = np.flatnonzero(view.kinds == CONTROL)
+        sequence, psn = view.column("lab_message", which), view.column("psn", which)
+        order = np.lexsort((psn, sequence, view.stream_of[which]))  # of one packet in time
+        groups: dict[tuple[int, ...], list[int]] = {}
+        columns = (view.stream_of[which], sequence, psn, which)
+        for *name, number in zip(*(each[order].tolist() for each in columns), strict=True):
+            groups.setdefault(tuple(name), []).append(number)
+        lost = view.evidence.is_lost[view.rows]
+        begins = np.cumsum([0, *map(len, groups.values())])[:-1]
+        rows, places = view.rows[which[order]], view.places[which[order]]
+        lost[which[order]] |= view.corrupted_before(rows, places, begins)
+        for sightings in sorted(groups.values()):
+            said = self._one(sightings, lost)
+            if said is not None:
+                yield said
+
+    def _one(self, sightings: list[int], lost: npt.NDArray[np.bool_]) -> Said | None:
+        view = self.view
+        place = int(view.places[sightings[0]])
+        stream = int(view.stream_of[sightings[0]])
+        body = self._body(sightings)
+        if body is None:
+            self.cut[stream] += 1
+            return None
+        message: control.Message | Feedback | None = feedback.parse(body)
+        if message is None:
+            try:
+                message = control.decode(body)
+            except control.ControlError as error:
+                self.malformed.append((place, str(error)))
+                return None
+        heard = [n for n in sightings if view.taps.arrives[n] and not lost[n]]
+        return Said(
+            stream,
+            place,
+            int(view.places[heard[0]]) if heard else NEVER,
+            any(lost[n] for n in sightings),
+            message,
+        )
+
+    def _body(self, sightings: list[int]) -> bytes | None:
+        """The body, from whichever sighting has all of it."""
+        view = self.view
+        packets = view.evidence.packets
+        for number in sightings:
+            row = packets[view.rows[number]]
+            length = int(row["lab_length"])
+            body = view.evidence.capture.payload(int(row["number"]))
+            if len(body) >= length:
+                return body[:length]
+        return None
+
+    # ---------------------------------------------------------------- filing
+
+    def _file(self, said: Said) -> None:
+        """Under the messages that it is about."""
+        towards = self.view.streams[said.stream].back  # the stream of the messages it speaks of
+        match said.body:
+            case Answer(id_, _, _, _, _):
+                self.transports[said.stream] = CSA_UD
+                message = self.view.find_message(said.stream, id_)
+                if message is not None:
+                    self.answers.setdefault(message, []).append(said)
+            case Refused(id_, _, by_receiver, _):
+                stream = towards if by_receiver else said.stream
+                if stream is not None:
+                    self._refuse(stream, id_, said)
+            case _ if towards is not None:
+                self._file_receivers(said, towards)
+
+    def _file_receivers(self, said: Said, towards: int) -> None:
+        """What a receiver says of messages of the stream `towards`."""
+        match said.body:
+            case Look(id_, key, round_, _, missing):
+                self.transports[towards] = CSA_UD
+                self._ask(self._named(towards, id_, key, said.at), Asked(said, round_, missing))
+            case Bitmap(id_, key, missing):
+                self.transports[towards] = UD_RTO
+                self._ask(self._named(towards, id_, key, said.at), Asked(said, None, missing))
+            case Chunks(id_, key, packets, missing):
+                self.transports.setdefault(towards, SDR_SR)
+                asked = Asked(said, None, missing, max(packets, 1))
+                self._ask(self._named(towards, id_, key, said.at), asked)
+            case Feedback():
+                self._tell(towards, said.body, said)
+            case Rnr(id_, _):
+                message = self.view.find_message(towards, id_)
+                if message is not None:
+                    self.not_ready.add(message)
+            case Clear():
+                self.cleared.add(towards)
+            case Ack(ids):
+                for id_ in ids:
+                    self._acknowledge(towards, id_, said)
+
+    def _named(self, stream: int, id_: int | None, key: Key, at: int) -> int | None:
+        """The message of an id, or the newest by a key that had begun by then.
+
+        Who names a key only has had no packet of the message. But at the sender's link, neither
+        need the capture: then it is the first one behind those that were acknowledged.
+        """
+        if id_ is not None:
+            return self.view.find_message(stream, id_)
+        numbers = self._keys.get(stream, {}).get(key, [])
+        begun = int(sum(self.view.messages["first_at"][n] < at for n in numbers))
+        before, behind = numbers[:begun], numbers[begun:]
+        if before and before[-1] not in self.acked:
+            return before[-1]
+        if behind and not self.view.streams[stream].leaves:
+            return behind[0]
+        return before[-1] if before else None
+
+    def _ask(self, message: int | None, asked: Asked) -> None:
+        if message is not None:
+            self.asked.setdefault(message, []).append(asked)
+
+    def _tell(self, stream: int, body: Feedback, said: Said) -> None:
+        if body.transport is not None:
+            self.transports[stream] = body.transport
+        message = self.view.find_message(stream, body.id)
+        if message is None:
+            self.stray_acks.append((said, body.id))
+            return
+        self.told.setdefault(message, []).append(said)
+        if body.cumulative == self.view.messages["count"][message]:
+            self.acked.setdefault(message, said)
+
+    def _acknowledge(self, stream: int, id_: int, said: Said) -> None:
+        """An ACK of a message that was refused before says that this was heard, and no more."""
+        message = self.view.find_message(stream, id_)
+        if message is not None:
+            if message not in self.refused:
+                self.acked.setdefault(message, said)
+        elif stream not in self.cleared:  # else a CLEAR that names it may be missing
+            self.stray_acks.append((said, id_))
+
+    def _refuse(self, stream: int, id_: int, said: Said) -> None:
+        self.refused_ids.add((stream, id_))
+        message = self.view.find_message(stream, id_)
+        if message is not None:
+            self.refused.setdefault(message, said)
+
+    def _failed(self) -> npt.NDArray[np.bool_]:
+        """By their keys: of the same key all are meant, whoever sent them."""
+        run = self.view.evidence.run
+        columns = {} if run is None or run.only is None else run.messages
+        mine = self.view.messages
+        names = ("operation", "step", "message")
+        if not {"status", *names} <= columns.keys():
+            return np.zeros(len(mine), dtype=np.bool_)
+        bad = columns["status"] != 0
+        keys = set(zip(*(columns[name][bad].tolist() for name in names), strict=True))
+        here = zip(*(mine[name].tolist() for name in names), strict=True)
+        return np.array([key in keys for key in here], dtype=np.bool_)
+
+    # ---------------------------------------------------------------- for the checkers
+
+    def _from_manifest(self) -> dict[int, str]:
+        """Transports by stream, as the run directory tells: all of one run's, or one a run."""
+        run = self.view.evidence.run
+        runs = [] if run is None else run.runs
+        if run is not None and run.only is not None:
+            protocol = str(run.only.get("protocol"))
+            return {each.number: protocol for each in self.view.data_streams()}
+        first = self.view.messages["first_at"]
+        of = self.view.messages["stream"]
+        streams = sorted(
+            (each.number for each in self.view.data_streams()),
+            key=lambda number: int(first[of == number].min()),
+        )
+        if len(runs) != len(streams):
+            return {}
+        names = (str(each.get("transport")) for each in runs)
+        return dict(zip(streams, names, strict=True))
+
+    def of(self, transport: str) -> set[int]:
+        """The streams of data whose messages this transport recovers."""
+        return {stream for stream, name in self.transports.items() if name == transport}
+
+    def hears(self, stream: Stream) -> str | None:
+        """Why nothing follows from a LOOK or BITMAP about this stream that was not seen."""
+        back = None if stream.back is None else self.view.streams[stream.back]
+        if back is None:
+            return "the other direction was not captured"
+        if not back.whole:
+            return "the other direction was captured at neither end"
+        if self.cut[back.number]:
+            return f"the snap length cut {self.cut[back.number]} control messages"
+        if self.view.missed:
+            return f"the capture missed {self.view.missed} packets"
+        return None
+
+    def places(self, of: dict[int, Said]) -> npt.NDArray[np.int64]:
+        """For each message where it was first said (acked, refused); NEVER."""
+        places = np.full(len(self.view.messages), NEVER, dtype=np.int64)
+        for message, said in of.items():
+            places[message] = said.at
+        return places

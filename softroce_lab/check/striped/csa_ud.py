@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CSA-UD (docs/protocols.md, section 1): the receiver looks, and nothing is resent unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from softroce_lab.check.striped.controls import CSA_UD, Controls
+from softroce_lab.check.striped.losses import Bounds, Losses
+from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, Stream, Striped
+from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+
+_LOOKS = "docs/protocols.md, section 1, Looks"
+RULES = (
+    Rule(
+        "csa.look",
+        "a lost packet is named by a LOOK within the bound, or its message ends in error",
+        _LOOKS,
+    ),
+    Rule("csa.resend", "what a LOOK names is sent again within the bound, if it is lost", _LOOKS),
+    Rule("csa.asked", "nothing is sent again unless a LOOK of a new round asked for it", _LOOKS),
+    Rule(
+        "csa.complete",
+        "a message is acknowledged when its bitmap is full, not before",
+        "docs/protocols.md, section 1, Acknowledgements",
+    ),
+    Rule(
+        "csa.control-share",
+        "control traffic keeps within its share of the data",
+        "docs/checks-striped.md, Control's share",
+    ),
+)
+
+SHARE = 0.05  # of the bytes of data, on the wire
+LEAST_BYTES = 4096  # a share of little data is no measure
+MESSAGE_BYTES = 256  # an acknowledgement and a probe
+ROUND_BYTES = 4 * 128  # LOOK and ANSWER, each said twice
+QUESTION_BYTES = 4 * 128  # question and answer of both ends, every `alive_ns`
+
+
+def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
+    """The verdicts of all rules, of the streams that `csa_ud` recovers."""
+    rules = tallies(RULES)
+    for number in sorted(controls.of(CSA_UD)):
+        stream = view.streams[number]
+        bounds = Bounds.of(view, stream)
+        _look(view, controls, losses, stream, bounds, rules["look"])
+        _resend(view, controls, losses, stream, bounds, rules["resend"])
+        _asked(view, controls, stream, rules["asked"])
+        complete(view, controls, stream, rules["complete"])
+        _share(view, controls, stream, rules["control-share"])
+    yield from (tally.verdict() for tally in rules.values())
+
+
+def _mine(losses: Losses, stream: Stream) -> list[int]:
+    return np.flatnonzero((losses.stream == stream.number) & ~losses.covered).tolist()
+
+
+def _named(view: Striped, losses: Losses, number: int) -> str:
+    id_ = view.messages["id"][losses.message[number]]
+    return f"packet {losses.index[number]} of message id {id_}"
+
+
+def _look(
+    view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
+) -> None:
+    refused = controls.places(controls.refused)
+    doubt = controls.hears(stream) or view.doubts_timers
+    early = 0
+    for number in _mine(losses, stream):
+        gone_at, asked_at = int(losses.gone_at[number]), int(losses.asked_at[number])
+        if controls.failed[losses.message[number]]:
+            tally.holds()
+            continue
+        if _asked_before(view, controls, losses, number):
+            early += 1
+            tally.holds()
+            continue
+        until = min(asked_at, int(refused[losses.message[number]]))
+        waited_ns = _since(view, gone_at, until)
+        if until != NEVER and (waited_ns <= bounds.look_ns or not view.stamped):
+            tally.holds()
+        elif losses.unsure[number]:
+            tally.doubts("another copy may have arrived")
+        elif doubt:
+            tally.doubts(doubt)
+        elif waited_ns <= bounds.look_ns and losses.message[number] not in controls.acked:
+            tally.doubts("the capture ends too soon after it")
+        else:
+            when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
+            tally.violated(
+                [view.frame(place) for place in (gone_at, until) if place != NEVER],
+                f"{_named(view, losses, number)} was lost and asked for {when}; "
+                f"the bound is {bounds.look_ns / 1e6:.1f} ms",
+            )
+    if early:
+        tally.notes_that(f"{early} were asked for before they were lost, and resent for it")
+
+
+def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
+    """Whether the next attempt answers a LOOK from before the loss: then none need follow."""
+    if not losses.resent_at[number] < losses.asked_at[number]:
+        return False
+    following = view.transmissions[losses.of[number] + 1]
+    return len(_rounds(controls, following)) >= int(following["attempt"])
+
+
+def _since(view: Striped, begin: int, end: int) -> int:
+    """From one place to another, or to the capture's end; ns."""
+    end_ns = view.end_ns if end == NEVER else int(view.time_ns(end))
+    return end_ns - int(view.time_ns(begin))
+
+
+def _resend(
+    view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
+) -> None:
+    """From a LOOK's arrival at the sender, so only where it was captured there."""
+    refused = controls.places(controls.refused)
+    for number in _mine(losses, stream):
+        failed = bool(controls.failed[losses.message[number]])
+        if failed or _asked_before(view, controls, losses, number):
+            tally.holds()
+            continue
+        if losses.asked_at[number] == NEVER:
+            continue  # the rule above
+        heard_at = int(losses.heard_at[number])
+        resent_at = int(losses.resent_at[number])
+        until = min(resent_at, int(refused[losses.message[number]]))
+        if heard_at == NEVER:
+            if until != NEVER:
+                tally.holds()
+            else:
+                tally.doubts("no LOOK was seen to reach the sender")
+            continue
+        waited_ns = _since(view, heard_at, until)
+        if until != NEVER and (waited_ns <= bounds.resend_ns or not view.stamped):
+            tally.holds()
+        elif losses.unsure[number]:
+            tally.doubts("an earlier copy may have arrived")
+        elif doubt := _doubts_resends(view, stream):
+            tally.doubts(doubt)
+        elif waited_ns <= bounds.resend_ns and losses.message[number] not in controls.acked:
+            tally.doubts("the capture ends too soon after it")
+        else:
+            when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
+            places = (int(losses.gone_at[number]), heard_at, until)
+            tally.violated(
+                [view.frame(place) for place in places if place != NEVER],
+                f"{_named(view, losses, number)} resent {when} the LOOK that named it arrived; "
+                f"the bound is {bounds.resend_ns / 1e6:.1f} ms",
+            )
+
+
+def _doubts_resends(view: Striped, stream: Stream) -> str | None:
+    """Why nothing follows from a resend that was not seen, or late."""
+    if view.missed or not stream.whole:
+        return "not all that the sender sent was captured"
+    if view.pacing:
+        return f"{view.pacing} may let a packet wait for many round trips"
+    return view.doubts_timers
+
+
+def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+    """Attempt k needs k rounds that named the packet: a LOOK is said twice and taken once."""
+    sent = view.transmissions
+    mine = view.messages["stream"][sent["message"]] == stream.number
+    again = np.flatnonzero(mine & (sent["attempt"] > 0))
+    doubt = controls.hears(stream)
+    for number in again.tolist():
+        one = sent[number]
+        rounds = _rounds(controls, one)
+        if len(rounds) >= one["attempt"]:
+            tally.holds()
+        elif doubt:
+            tally.doubts(doubt)
+        elif not view.messages["begun"][one["message"]]:
+            tally.doubts("the message began before the capture")
+        else:
+            id_ = view.messages["id"][one["message"]]
+            tally.violated(
+                [view.frame(int(one["at"]))],
+                f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and LOOKs "
+                f"of {len(rounds)} rounds had asked for it",
+            )
+
+
+def _rounds(controls: Controls, one: np.void) -> set[int | None]:
+    index = np.array([one["index"]], dtype=np.int64)
+    asked = controls.asked.get(int(one["message"]), [])
+    return {a.round for a in asked if a.said.at < one["at"] and a.names(index)[0]}
+
+
+# ---------------------------------------------------------------- completion
+
+
+def complete(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+    """Every packet was at the receiver's link before the acknowledgement, or not known lost."""
+    acked = controls.places(controls.acked)
+    messages = view.messages
+    mine = (messages["stream"] == stream.number) & (acked != NEVER)
+    of, within = view.packet_message, view.packet_counts
+    arrived = view.packet_arrived_at < acked[of]
+    there = arrived if stream.arrives else _perhaps_there(view, acked)
+    have = np.bincount(of[there & within], minlength=len(messages))
+    # Where nothing shows arrivals, packets that were not seen may have taken other links.
+    seen = np.bincount(of[within], minlength=len(messages))
+    need = messages["count"] if stream.whole else seen
+    short = mine & (have < need)
+    tally.holds(int((mine & ~short).sum()))
+    if view.missed and short.any():
+        tally.doubts(f"the capture missed {view.missed} packets", int(short.sum()))
+        return
+    unsure = short & ~messages["begun"]
+    if unsure.any():
+        tally.doubts("the message began before the capture", int(unsure.sum()))
+    if view.may_be_corrupt and mine.any():
+        tally.notes_that(
+            "corrupted on links that were not captured, the ICRC cut: not known as lost"
+        )
+    if not stream.whole and mine.any():
+        tally.notes_that("captured at neither end: only packets known lost count as holes")
+    for number in np.flatnonzero(short & ~unsure).tolist():
+        _show_hole(view, controls, number, there, tally)
+
+
+def _perhaps_there(view: Striped, acked: np.ndarray) -> np.ndarray:
+    """Packets of which some transmission before the acknowledgement is not known to be lost."""
+    sent = view.transmissions
+    alive = (sent["gone_at"] == NEVER) & (sent["at"] < acked[sent["message"]])
+    there: np.ndarray = np.logical_or.reduceat(alive, view.packet_begins)
+    return there
+
+
+def _show_hole(
+    view: Striped, controls: Controls, number: int, there: np.ndarray, tally: Tally
+) -> None:
+    message = view.messages[number]
+    packets = view.transmissions[view.packet_begins]
+    have = packets["index"][(packets["message"] == number) & there]
+    have, count = have[have < message["count"]], int(message["count"])
+    # The first of them will do: a header may say that there are billions of packets.
+    holes = np.setdiff1d(np.arange(min(count, len(have) + 5)), have)
+    missing = count - len(have)
+    said = controls.acked[number]
+    some = ", ".join(str(each) for each in holes[:4]) + (", ..." if missing > 4 else "")
+    frames = [view.frame(said.at)]
+    first = packets[(packets["message"] == number) & (packets["index"] == holes[0])]
+    if len(first):
+        frames.insert(0, view.frame(int(first[0]["at"])))
+    tally.violated(
+        frames,
+        f"message id {message['id']} acknowledged although {missing} of its "
+        f"{count} packets were not there: {some}",
+    )
+
+
+# ---------------------------------------------------------------- control traffic
+
+
+def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+    """Bytes of control messages of both directions, each counted once however often seen."""
+    if stream.back is None:
+        tally.doubts("the other direction was not captured")
+        return
+    if stream.back < stream.number and stream.back in controls.of(CSA_UD):
+        return  # said of the pair already
+    pair = (stream.number, stream.back)
+    if controls.failed[np.isin(view.messages["stream"], pair)].any():
+        tally.doubts("messages failed: who hears nothing asks on and on")
+        return
+    both = np.isin(view.stream_of, pair)
+    data = _bytes(view, both & (view.kinds == DATA))
+    said = _bytes(view, both & (view.kinds == CONTROL))
+    allowed = LEAST_BYTES + SHARE * data + _timers_bytes(view, controls, pair, both)
+    share = f"{said} bytes of control for {data} of data ({said / max(data, 1):.2%})"
+    if said <= allowed:
+        tally.holds()
+        tally.notes_that(share)
+    elif data == 0:
+        tally.doubts("no data was seen: who hears nothing asks on and on")
+    else:
+        last = np.flatnonzero(both & (view.kinds == CONTROL))[-1]
+        tally.violated([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")
+
+
+def _timers_bytes(
+    view: Striped, controls: Controls, pair: tuple[int, int], both: np.ndarray
+) -> int:
+    """What messages, losses and timers may cost whatever the data are."""
+    messages = view.messages[np.isin(view.messages["stream"], pair)]
+    over = np.minimum(controls.places(controls.acked), len(view.evidence.in_time) - 1)
+    over = np.maximum(over[np.isin(view.messages["stream"], pair)], messages["last_at"])
+    lives_ns = view.time_ns(over) - view.time_ns(messages["first_at"])
+    sent = view.transmissions
+    mine = np.isin(view.messages["stream"][sent["message"]], pair)
+    resent = int((mine & (sent["attempt"] > 0)).sum())
+    rounds = int((1 + lives_ns // view.timing.t_min_ns).sum()) + resent
+    places = view.places[np.flatnonzero(both)]
+    span_ns = int(view.time_ns(int(places[-1]))) - int(view.time_ns(int(places[0])))
+    questions = 1 + span_ns // view.timing.alive_ns
+    return MESSAGE_BYTES * len(messages) + ROUND_BYTES * rounds + QUESTION_BYTES * questions
+
+
+def _bytes(view: Striped, which: np.ndarray) -> int:
+    """On the wire, of packets: one sighting of each."""
+    rows = np.flatnonzero(which)
+    stream = view.stream_of[rows].astype(np.uint64)
+    qp = view.column("destination_qp", rows).astype(np.uint64)
+    names = stream << np.uint64(48) | qp << np.uint64(24) | view.column("psn", rows)
+    _, first = np.unique(names, return_index=True)
+    return int(view.column("length", rows[first]).sum(dtype=np.int64))

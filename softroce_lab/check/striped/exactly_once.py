@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exactly once: every message arrives whole, once, and as it was sent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from softroce_lab.check import taps
+from softroce_lab.check.evidence import DUPLICATED
+from softroce_lab.check.striped import csa_ud, feedback
+from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
+from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.telemetry.packets import Has
+
+_ONCE = "docs/protocols.md, section 1, Exactly once"
+_ACKS = "docs/protocols.md, section 1, Acknowledgements"
+RULES = (
+    Rule("once.whole", "what is acknowledged was at the receiver, every packet of it", _ACKS),
+    Rule("once.acknowledged", "what is whole at the receiver is acknowledged, or refused", _ACKS),
+    Rule("once.ack-known", "an acknowledgement is of a message that was sent", _ACKS),
+    Rule(
+        "once.told",
+        "what an answer to a packet calls received was at the receiver before",
+        "docs/transports.md, What `irn` and `srnic` share",
+    ),
+    Rule("once.bytes", "every sighting of a packet carries the same bytes, resent or not", _ONCE),
+    Rule(
+        "once.length",
+        "a packet is one of its message's, and as long as count and length leave it",
+        "docs/protocols.md, section 1",
+    ),
+    Rule(
+        "once.copies",
+        "a packet sent once reaches the receiver once, unless a rule duplicates it",
+        _ONCE,
+    ),
+    Rule("once.id", "a message id means one message as long as that is under way", _ONCE),
+    Rule(
+        "once.counted",
+        "the receiver counted as duplicates what came to it twice",
+        "docs/run-directory.md",
+    ),
+    Rule(
+        "once.verified",
+        "the bytes of the run were compared, and are those that were sent",
+        "docs/run-directory.md",
+    ),
+    Rule("once.ended-well", "no message of the run ended in error", "docs/run-directory.md"),
+)
+_HALF_OF_IDS = 1 << 31
+_ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
+
+
+def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
+    """The verdicts of all rules."""
+    rules = tallies(RULES)
+    for stream in view.data_streams():
+        csa_ud.complete(view, controls, stream, rules["whole"])
+        _acknowledged(view, controls, stream, rules["acknowledged"])
+    _ack_known(view, controls, rules["ack-known"])
+    _told(view, controls, rules["told"])
+    _bytes(view, rules["bytes"])
+    _length(view, rules["length"])
+    _copies(view, rules["copies"])
+    _id(view, rules["id"])
+    _counted(view, rules["counted"])
+    _verified(view, rules["verified"])
+    _ended_well(view, rules["ended-well"])
+    yield from (tally.verdict() for tally in rules.values())
+
+
+def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+    """Within _ANSWERS_NS of the last packet, by a receiver that lives on: it talks after that."""
+    messages, of = view.messages, view.packet_message
+    mine = (messages["stream"] == stream.number) & messages["begun"] & ~controls.failed
+    arrived = view.packet_arrived_at
+    here = (arrived != NEVER) & view.packet_counts
+    whole = mine & (np.bincount(of[here], minlength=len(messages)) == messages["count"])
+    told = (controls.places(controls.acked) != NEVER) | (controls.places(controls.refused) != NEVER)
+    tally.holds(int((whole & told).sum()))
+    silent = np.flatnonzero(whole & ~told)
+    if not len(silent):
+        return
+    if doubt := controls.hears(stream):
+        tally.doubts(doubt, len(silent))
+        return
+    said = np.flatnonzero((view.stream_of == stream.back) & (view.kinds != DATA))
+    last_ns = view.time_ns(int(view.places[said[-1]])) if len(said) else 0
+    whole_at = np.zeros(len(messages), np.int64)
+    np.maximum.at(whole_at, of[here], arrived[here])
+    for number in silent.tolist():
+        at = int(whole_at[number])
+        if last_ns - view.time_ns(at) < _ANSWERS_NS:
+            tally.doubts("the receiver said nothing more, or the capture ends")
+            continue
+        tally.violated(
+            [view.frame(at), view.frame(int(view.places[said[-1]]))],
+            f"message id {messages['id'][number]} was whole, and is never acknowledged",
+        )
+
+
+def _ack_known(view: Striped, controls: Controls, tally: Tally) -> None:
+    for message, said in controls.acked.items():
+        stream = view.streams[int(view.messages["stream"][message])]
+        early = said.at < view.messages["first_at"][message]
+        if early and view.messages["begun"][message] and stream.leaves:
+            tally.violated(
+                [view.frame(said.at), view.frame(int(view.messages["first_at"][message]))],
+                f"message id {view.messages['id'][message]} acknowledged before it was sent",
+            )
+        else:
+            tally.holds()
+    for said, id_ in controls.stray_acks:
+        _stray(view, controls, said.stream, said.at, id_, tally)
+
+
+def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tally: Tally) -> None:
+    towards = view.streams[from_].back
+    stream = view.streams[towards] if towards is not None else None
+    if stream is None or not stream.leaves or view.missed:
+        tally.doubts("not all that the sender sent was captured")
+        return
+    mine = (view.messages["stream"] == stream.number) & view.messages["begun"]
+    ids = view.messages["id"][mine].astype(np.int64)
+    newer = bool(np.any((id_ - ids) % (1 << 32) < _HALF_OF_IDS))
+    if (stream.number, id_) in controls.refused_ids:
+        tally.holds()
+    elif newer:
+        tally.violated([view.frame(at)], f"message id {id_} acknowledged, and never sent")
+    else:
+        tally.doubts("it may have been sent before the capture")
+
+
+def _told(view: Striped, controls: Controls, tally: Tally) -> None:
+    for message, heard in controls.told.items():
+        stream = view.streams[int(view.messages["stream"][message])]
+        if not stream.arrives or view.missed:
+            tally.doubts("not all that reached the receiver was captured", len(heard))
+            continue
+        if not view.messages["begun"][message]:
+            tally.doubts("the message began before the capture", len(heard))
+            continue
+        packets = feedback.Packets.of(view, message)
+        for said in heard:
+            packet = packets.unfounded(said)
+            if packet is None:
+                tally.holds()
+            else:
+                tally.violated(
+                    [view.frame(said.at)],
+                    f"packet {packet} of message id {view.messages['id'][message]} is said to be "
+                    "there, and had not come",
+                )
+
+
+def _bytes(view: Striped, tally: Tally) -> None:
+    has = view.column("has", view.data)
+    hashed = (has & Has.PAYLOAD_HASH != 0) & (has & Has.TRIMMED == 0)
+    which = np.flatnonzero(hashed)
+    if len(which) < len(has):
+        tally.doubts("the snap length cut the data", len(has) - len(which))
+    packet = np.repeat(view.packet_of, view.sightings)[which]
+    hashes, lengths = (
+        view.column(name, view.data[which]) for name in ("payload_hash", "payload_bytes")
+    )
+    same = packet[1:] == packet[:-1]
+    differs = same & ((hashes[1:] != hashes[:-1]) | (lengths[1:] != lengths[:-1]))
+    late = view.places[view.data[which[1:]]] > view.packet_arrived_at[packet[1:]]
+    # Of a resend nobody knows whether it is late where the receiver's link was not captured.
+    sending = np.repeat(np.arange(len(view.begins)), view.sightings)[which]
+    arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
+    blind = differs & ~arrives[view.stream_of[view.data[which[1:]]]] & (sending[1:] != sending[:-1])
+    tally.doubts("whether it had arrived when it was resent was not captured", int(blind.sum()))
+    differs &= ~blind
+    tally.holds(int((same & ~blind & ~(differs & ~late)).sum()))
+    if (differs & late).any():
+        tally.notes_that(
+            f"{int((differs & late).sum())} resent with other bytes when they had arrived: what "
+            "was received behind them is written there"
+        )
+    for number in np.flatnonzero(differs & ~late).tolist():
+        pair = view.data[which[[number, number + 1]]]
+        one = view.transmissions[view.packet_begins[packet[number]]]
+        tally.violated(
+            [view.frame(int(place)) for place in view.places[pair]],
+            f"{view.name(one)} with other bytes",
+        )
+
+
+def _length(view: Striped, tally: Tally) -> None:
+    """All packets of a message but the last are of one size, the same for all of a stream."""
+    which = np.flatnonzero(view.column("has", view.data) & Has.TRIMMED == 0)
+    bytes_, index, count, length = (
+        view.column(name, view.data[which]).astype(np.int64)
+        for name in ("payload_bytes", "lab_index", "lab_count", "lab_length")
+    )
+    stream_of = view.stream_of[view.data[which]]
+    size = np.full(len(view.streams), -1, np.int64)
+    for stream in np.unique(stream_of[index < count - 1]).tolist():
+        sizes = bytes_[(stream_of == stream) & (index < count - 1)]
+        seen, times = np.unique(sizes, return_counts=True)
+        size[stream] = seen[times.argmax()]
+    size = size[stream_of]
+    wanted = np.where(index < count - 1, size, length - (count - 1) * size)
+    known = (size >= 0) | (count == 1)
+    wrong = (index >= count) | known & (bytes_ != wanted)
+    tally.holds(int((known & ~wrong).sum()))
+    for number in np.flatnonzero(wrong).tolist():
+        of = f"packet {index[number]} of a message of {count[number]} packets"
+        if index[number] < count[number]:
+            of += f" has {bytes_[number]} bytes instead of {wanted[number]}"
+        tally.violated([view.frame(int(view.places[view.data[which[number]]]))], of)
+
+
+def _copies(view: Striped, tally: Tally) -> None:
+    sent = view.transmissions
+    arrived = sent["arrivals"] > 0
+    if not arrived.any():
+        if len(sent):
+            tally.doubts("the receiver's link was not captured", len(sent))
+        return
+    twice = arrived & (sent["arrivals"] > 1) & ~sent["duplicated"]
+    tally.holds(int((arrived & ~twice).sum()))
+    excuse = _who_may_duplicate(view)
+    for number in np.flatnonzero(twice).tolist():
+        one = sent[number]
+        if excuse:
+            tally.doubts(excuse)
+            continue
+        begin = int(view.begins[number])
+        rows = view.data[begin : begin + int(view.sightings[number])]
+        at = rows[view.taps.arrives[rows]]
+        tally.violated(
+            [view.frame(int(view.places[each])) for each in at],
+            f"{view.name(one)}, attempt {one['attempt']}, "
+            f"arrived {one['arrivals']} times, and no rule duplicated it",
+        )
+
+
+def _who_may_duplicate(view: Striped) -> str | None:
+    """Why a copy may come from a link that was not captured."""
+    if view.evidence.run is not None:
+        if view.evidence.rules_of_the_run("duplicate"):
+            return "a rule duplicates packets on links that were not captured"
+        return None
+    if view.evidence.commented("duplicated").any():
+        return "rules duplicate packets, perhaps on links that were not captured"
+    return None
+
+
+def _id(view: Striped, tally: Tally) -> None:
+    """Within one id all packets agree about the message."""
+    message_of = np.repeat(view.transmissions["message"], view.sightings)
+    wrong = np.zeros(len(view.data), dtype=np.bool_)
+    for name in ("operation", "step", "message", "count", "length"):
+        wrong |= view.column("lab_" + name, view.data) != view.messages[name][message_of]
+    bad = np.unique(message_of[wrong])
+    tally.holds(len(view.messages) - len(bad))
+    for number in bad.tolist():
+        places = view.places[view.data[np.flatnonzero(wrong & (message_of == number))[:2]]]
+        first = int(view.messages["first_at"][number])
+        tally.violated(
+            [view.frame(first), *(view.frame(int(each)) for each in places)],
+            f"message id {view.messages['id'][number]} is two messages at once",
+        )
+    _more_than_there_were(view, tally)
+
+
+def _more_than_there_were(view: Striped, tally: Tally) -> None:
+    """A message that was sent under two ids was delivered twice."""
+    run = view.evidence.run
+    if run is None or run.only is None or "status" not in run.messages:
+        return
+    known, sent = len(run.messages["status"]), len(view.messages)
+    if sent > known:
+        newest = view.messages[np.argmax(view.messages["first_at"])]
+        tally.violated(
+            [view.frame(int(newest["first_at"]))],
+            f"{sent} message ids were sent, and the run had {known} messages",
+        )
+
+
+# ---------------------------------------------------------------- run directories
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Counted:
+    """What receivers counted of all that some streams brought them."""
+
+    streams: list[Stream]
+    counters: list[dict[str, int]]
+    emulator_drops: int
+    short_of_it: int = 0  # captured where the last link begins, and lost or still on it in the end
+
+    def sum(self, *names: str) -> int:
+        return sum(each.get(name, 0) for each in self.counters for name in names)
+
+
+def _by_run(view: Striped) -> list[_Counted]:
+    """By run: all streams of the only one, or one stream of each, in turn."""
+    run, streams = view.evidence.run, list(view.data_streams())
+    if run is None or not streams:
+        return []
+    if run.only is not None and not run.only.get("counters"):
+        return []
+    if run.only is not None:
+        # Of hosts whose last link was captured; what came to others, nobody saw.
+        seen = {taps.ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
+        counters = [each for host, each in run.only.get("counters", {}).items() if host in seen]
+        streams = [stream for stream in streams if stream.arrives]
+        if not counters or not streams:
+            return []
+        short_of_it = sum(
+            link.get("on_its_way", 0) + sum((link.get("wire") or {}).get(name, 0) for name in _CUT)
+            for link in run.links.get(str(run.only.get("run")), [])
+            if taps.ends(link["name"])[1] in run.manifest.get("hosts", [])
+        )
+        return [_Counted(streams, counters, run.only.get("emulator_drops", 0), short_of_it)]
+    first, of = view.messages["first_at"], view.messages["stream"]
+    streams.sort(key=lambda each: int(first[of == each.number].min()))
+    if len(streams) != len(run.runs):
+        return []
+    return [
+        _Counted(
+            [stream], [each.get("receiver", {}).get("counters", {})], each.get("emulator_drops", 0)
+        )
+        for stream, each in zip(streams, run.runs, strict=True)
+    ]
+
+
+_CUT = ("dropped_by_queue", "trimmed")  # of a link: packets whose data goes no further
+_UNPLACED = ("rx_no_recv", "rx_slot_busy", "rx_stale_generation", "rx_message_too_long")
+
+
+def _counted(view: Striped, tally: Tally) -> None:
+    of_packet = view.messages["stream"][view.packet_message]
+    of = view.messages["stream"][view.transmissions["message"]]
+    rows = view.rows[view.data]
+    copied = view.taps.arrives[view.data] & view.evidence.commented(DUPLICATED)[rows]
+    copied &= ~view.evidence.is_lost[rows]
+    stream_of = view.stream_of[view.data]
+    for told in _by_run(view):
+        if view.missed or not all(stream.arrives for stream in told.streams):
+            tally.doubts("not all that reached the receiver was captured")
+            continue
+        if view.may_be_corrupt:
+            tally.doubts("a rule flips bits, and the snap length cut the ICRCs that would tell")
+            continue
+        lost = told.emulator_drops + told.sum(*_UNPLACED)
+        if lost:
+            tally.doubts(f"{lost} packets were captured at the receiver and not placed by it")
+            continue
+        numbers = [stream.number for stream in told.streams]
+        arrivals = int(view.transmissions["arrivals"][np.isin(of, numbers)].sum())
+        arrivals += int(copied[np.isin(stream_of, numbers)].sum())
+        there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
+        twice = arrivals - int(there.sum())
+        counted = told.sum("rx_duplicate")
+        if twice - told.short_of_it <= counted <= twice:
+            tally.holds()
+        else:
+            tally.violated([], f"{twice} packets came again, {counted} were counted as duplicates")
+
+
+def _verified(view: Striped, tally: Tally) -> None:
+    run = view.evidence.run
+    if run is None or "runs" not in run.manifest:
+        return
+    for document in run.runs:
+        digests = document.get("sha256", {})
+        same = digests.get("sent") == digests.get("received")
+        if run.only is None:
+            same = same and digests.get("sent") is not None
+        elif document.get("verified") is None:
+            tally.doubts("the run carried no bytes, or did not compare them (--payload verify)")
+            continue
+        if document.get("verified") and same:
+            tally.holds()
+        else:
+            tally.violated(
+                [], f"{document.get('transport')}: the bytes received are not those sent"
+            )
+
+
+def _ended_well(view: Striped, tally: Tally) -> None:
+    run = view.evidence.run
+    if run is None or "runs" not in run.manifest:
+        return
+    status = run.messages.get("status")
+    if status is None:
+        tally.doubts("there is no messages.parquet")
+        return
+    failed = int(np.count_nonzero(status))
+    tally.holds(len(status) - failed)
+    if failed:
+        tally.violated([], f"{failed} messages ended in error", failed)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every transmission of a striped message that was lost, and what became of it: asked for, resent,
+arrived. And how long each may take (docs/checks-striped.md derives the bounds).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.striped.controls import Asked, Controls
+from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
+
+_MACHINE_NS = 40_000_000  # what a busy machine may add, where no record says how late it was
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """The longest that a stream of `csa_ud` may take for each step, ns."""
+
+    look_ns: int  # from the loss to the LOOK that names the packet
+    resend_ns: int  # from that LOOK's arrival to the resend
+
+    @classmethod
+    def of(cls, view: Striped, stream: Stream) -> Bounds:
+        """By the run's timers, the RTT that the stream's packets tell, and the machine's lateness.
+
+        Of a capture by itself, by the timers' defaults.
+        """
+        timing = view.timing
+        srtt, var = slowest(view, stream)
+        srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
+        late = _lateness_ns(view)
+        look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
+        resend = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
+        return cls(look, resend)
+
+
+def slowest(view: Striped, stream: Stream) -> tuple[int, int]:
+    """The largest SRTT and RTTVAR that the stream's sender told, ns; 0: none."""
+    mine = np.flatnonzero(view.stream_of == stream.number)
+    srtt, var = (view.column(name, mine).max() for name in ("lab_srtt_ns", "lab_rttvar_ns"))
+    return int(srtt), int(var)
+
+
+def _lateness_ns(view: Striped) -> int:
+    """Of the machine: a run directory says how late decisions were at worst, if it is ours.
+
+    On the virtual clock nothing is late, but where the experiment lets timers stand still.
+    """
+    run = view.evidence.run
+    runs = [] if run is None else run.runs
+    if runs and all(each.get("clock") == "virtual" for each in runs):
+        return max(int(each.get("stalled_ns", 0)) for each in runs)
+    late = [
+        int(end.get("decision_lateness_ns", {}).get("p100", 0)) + _longest_ns(end)
+        for each in runs
+        for end in (each.get("sender", {}), each.get("receiver", {}))
+    ]
+    return max([_MACHINE_NS, *(2 * each for each in late)])
+
+
+def _longest_ns(end: dict[str, Any]) -> int:
+    """The end of the last histogram bin in use: entry i counts what lasted 2^i to 2^(i+1) ns."""
+    bins = np.flatnonzero(end.get("timer_lateness_log2_ns", []))
+    return int(2 ** (bins[-1] + 1)) if len(bins) else 0
+
+
+class Losses:
+    """Parallel arrays, one element for each lost transmission, in the order of the table."""
+
+    def __init__(self, view: Striped, controls: Controls) -> None:
+        self.view = view
+        sent = view.transmissions
+        self.of = np.flatnonzero(sent["gone_at"] != NEVER)  # of view.transmissions
+        lost = sent[self.of]
+        self.message = lost["message"].astype(np.int64)
+        self.index = lost["index"].astype(np.int64)
+        self.gone_at = lost["gone_at"]
+        self.packet = view.packet_of[self.of]
+        self.stream = view.messages["stream"][self.message].astype(np.int64)
+        self.resent_at = self._resent_at()
+        self.arrived_at = view.packet_arrived_at[self.packet]
+        self.covered, self.unsure = self._earlier_copies()
+        self.asked_at = np.full(len(self.of), NEVER, dtype=np.int64)
+        self.heard_at = np.full(len(self.of), NEVER, dtype=np.int64)
+        for message in np.unique(self.message).tolist():
+            self._find_asked(message, controls.asked.get(message, []))
+
+    def _resent_at(self) -> Places:
+        """Where the next attempt at the same packet was first seen."""
+        sent, packet_of = self.view.transmissions, self.view.packet_of
+        resent = np.full(len(self.of), NEVER, dtype=np.int64)
+        following = np.minimum(self.of + 1, max(len(sent) - 1, 0))
+        same = (packet_of[following] == self.packet) & (following > self.of)
+        resent[same] = sent["at"][following[same]]
+        return resent
+
+    def _earlier_copies(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Losses that mattered to nobody, for a copy sent before arrived; and perhaps such."""
+        view, sent = self.view, self.view.transmissions
+        covered = np.zeros(len(self.of), dtype=np.bool_)
+        unsure = np.zeros(len(self.of), dtype=np.bool_)
+        arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
+        blind = ~arrives[self.stream]
+        unsure |= blind & sent["duplicated"][self.of]
+        for number in np.flatnonzero(sent["attempt"][self.of] > 0).tolist():
+            place = self.of[number]
+            before = sent[view.packet_begins[self.packet[number]] : place]
+            covered[number] = bool(np.any(before["arrivals"] > 0))
+            unsure[number] |= blind[number] and not bool(np.all(before["gone_at"] != NEVER))
+            unsure[number] |= blind[number] and len(before) < sent["attempt"][place]
+        return covered, unsure & ~covered
+
+    def _find_asked(self, message: int, asked: list[Asked]) -> None:
+        """The first request that names each packet after it was lost; and where one was heard."""
+        begin, end = np.searchsorted(self.message, [message, message + 1])
+        part = slice(int(begin), int(end))
+        for each in asked:
+            later = self.gone_at[part] < each.said.at
+            new = later & (self.asked_at[part] == NEVER)
+            unheard = later & (self.heard_at[part] == NEVER) & (each.said.heard_at != NEVER)
+            if not (new | unheard).any():
+                continue
+            named = each.names(self.index[part])
+            self.asked_at[part][new & named] = each.said.at
+            self.heard_at[part][unheard & named] = each.said.heard_at

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Striped messages as a capture shows them: transmissions of packets, messages, control messages.
+
+One packet may be seen on several links; a *transmission* is all the sightings of one sending of
+it. Transmissions are the same packet's, one after the other, as attempts. Places in time are
+indices into `Evidence.in_time`, for two frames of one nanosecond still have an order; NEVER is
+behind all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check import opcodes
+from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
+from softroce_lab.check.striped import uc
+from softroce_lab.check.taps import Taps, addresses, mix
+from softroce_lab.recovery.defaults import EngineTiming, Timing
+from softroce_lab.telemetry.packets import Has
+
+Places = npt.NDArray[np.int64]
+Table = npt.NDArray[np.void]
+
+NEVER = 1 << 62
+_SILENCE_NS = 100_000_000  # between runs; endpoints of one that is under way ask more often
+# Those that send less than a packet a round trip, too (native/engine/congestion).
+_PACING = ("swift", "dcqcn")
+_LONGEST_WAY_NS = 100_000_000  # from one end to the other
+
+DATA, CONTROL, REPORT = 0, 1, 2  # enum lab_kind
+
+TRANSMISSION = np.dtype(
+    [
+        ("message", "u4"),  # index of Striped.messages
+        ("index", "u4"),  # of the packet in it
+        ("psn", "u4"),
+        ("attempt", "u1"),
+        ("path", "u1"),
+        ("duplicated", "?"),  # by a rule, on a captured link
+        ("at", "i8"),  # place of the first sighting
+        ("lost_at", "i8"),  # where it was dropped, corrupted or trimmed; NEVER
+        ("arrived_at", "i8"),  # at the receiver's link; NEVER
+        ("arrivals", "i8"),  # more than one: copies
+        ("left", "i8"),  # sightings at the sender's link
+        (
+            "gone_at",
+            "i8",
+        ),  # lost_at, or, where both ends were captured, `at` of what did not arrive
+    ]
+)
+
+MESSAGE = np.dtype(
+    [
+        ("stream", "u4"),
+        ("id", "u4"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("message", "u4"),
+        ("count", "u4"),
+        ("length", "u4"),
+        ("begin", "i8"),  # its transmissions are [begin, end)
+        ("end", "i8"),
+        ("first_at", "i8"),
+        ("last_at", "i8"),
+        ("begun", "?"),  # it began when the capture was running
+    ]
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stream:
+    """All that one endpoint sends another."""
+
+    number: int
+    key: int
+    leaves: bool  # captured where it leaves its sender
+    arrives: bool  # captured where it reaches its receiver
+    back: int | None  # the stream in the other direction
+
+    @property
+    def whole(self) -> bool:
+        """Whether what is not in the capture did not happen (at one end of it)."""
+        return self.leaves or self.arrives
+
+
+class Striped:
+    """The view: built once for all checkers of striped messages."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.packets = uc.translated(evidence)
+        ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0)
+        in_time = evidence.in_time
+        self.places = np.flatnonzero(ours[in_time])  # of all rows with our header
+        self.rows = in_time[self.places]
+        self.kinds = self.packets["lab_kind"][self.rows]
+        self.taps = Taps(evidence, self.rows)
+        self.stream_of, self.streams = self._find_streams()
+        self.missed = sum(each.dropped or 0 for each in evidence.capture.interfaces)
+        self._group()
+
+    # ---------------------------------------------------------------- streams
+
+    @functools.cached_property
+    def timing(self) -> Timing:
+        """The policies' timers: the run's, or the defaults."""
+        told = self._told_times()
+        names = [field.name for field in dataclasses.fields(Timing)]
+        return Timing(**{name: told[name] for name in names if name in told})
+
+    @functools.cached_property
+    def doubts_timers(self) -> str | None:
+        """Why nothing follows from how long something took: the timers are not known.
+
+        Those of a network with long round trips are longer than the defaults (`Timing.for_rtt`: no
+        look is later than 4 of them). The least SRTT of a stream has the fewest queues in it.
+        """
+        if self._told_times():
+            return None
+        told = self.column("lab_srtt_ns", np.arange(len(self.rows))).astype(np.int64)
+        heard = self.stream_of[told > 0]
+        least = np.full(len(self.streams), NEVER, dtype=np.int64)
+        np.minimum.at(least, heard, told[told > 0])
+        if 4 * int(least[heard].max(initial=0)) <= self.timing.t_max_ns:
+            return None
+        return "no run directory tells the timers of a network with such long round trips"
+
+    @property
+    def persist_ns(self) -> int:
+        """A window that nothing opens stays shut for this long, or for four SRTT."""
+        return self._told_times().get("persist_least_ns", EngineTiming().persist_least_ns)
+
+    @property
+    def pacing(self) -> str | None:
+        """The run's congestion control, if it may let packets wait for many round trips."""
+        named = self._told().get("congestion_control")
+        return named if named in _PACING else None
+
+    @property
+    def times_senders(self) -> bool:
+        """Whether packets were on the link when their timers started: their run says so.
+
+        Before it they may have waited for contexts of an RNIC that keeps few (`rnic`).
+        """
+        told = self._told()
+        return bool(told) and not told.get("contexts_missed")
+
+    def _told_times(self) -> dict[str, int]:
+        told: dict[str, int] = self._told().get("timing", {})
+        return told
+
+    def _told(self) -> Mapping[str, Any]:
+        """What the run directory says of the run, if it is of one."""
+        run = self.evidence.run
+        return {} if run is None or run.only is None else run.only
+
+    def _find_streams(self) -> tuple[npt.NDArray[np.int64], list[Stream]]:
+        packets = self.packets
+        source = addresses(packets, "source", self.rows)
+        destination = addresses(packets, "destination", self.rows)
+        qkey = packets["qkey"][self.rows].astype(np.uint64)
+        ends = mix(mix(source, destination), qkey)
+        era = mix(qkey, self._eras(ends))
+        keys, stream_of = np.unique(mix(mix(source, destination), era), return_inverse=True)
+        back = np.zeros(len(keys), dtype=np.uint64)
+        back[stream_of] = mix(mix(destination, source), era)
+        numbers = {int(key): number for number, key in enumerate(keys)}
+        leaves = np.bincount(stream_of, self.taps.leaves, len(keys)) > 0
+        arrives = np.bincount(stream_of, self.taps.arrives, len(keys)) > 0
+        streams = [
+            Stream(n, int(keys[n]), bool(leaves[n]), bool(arrives[n]), numbers.get(int(back[n])))
+            for n in range(len(keys))
+        ]
+        return stream_of.astype(np.int64), streams
+
+    def _eras(self, ends: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Which of several runs over the same addresses each row is of, counted from 0.
+
+        The next one begins when, after a silence of everybody, a first packet of a message whose
+        id was there before is sent for the first time.
+        """
+        times = self.time_ns(self.places)
+        if self.evidence.run is not None and self.evidence.run.only is not None:
+            return np.zeros(len(times), np.uint64)
+        bounds = np.flatnonzero(np.diff(times) >= _SILENCE_NS) + 1
+        begins = np.zeros(len(times), np.uint64)
+        if not len(bounds):
+            return begins
+        packets, rows = self.packets, self.rows
+        ids = mix(ends, packets["lab_message_id"][rows].astype(np.uint64))
+        fresh = (packets["lab_attempt"][rows] == 0) & (packets["lab_index"][rows] == 0)
+        fresh &= self.kinds == DATA
+        last = 0
+        for begin, end in zip(bounds.tolist(), [*bounds[1:].tolist(), len(times)], strict=True):
+            before, now = (np.arange(*part) for part in ((last, begin), (begin, end)))
+            if np.isin(ids[now][fresh[now]], ids[before][fresh[before]]).any():
+                begins[begin] = 1
+                last = begin
+        return np.cumsum(begins, dtype=np.uint64)
+
+    # ---------------------------------------------------------------- messages, transmissions
+
+    def _group(self) -> None:
+        """Rows of data -> transmissions, sorted by message, index and attempt; -> messages."""
+        which = np.flatnonzero(self.kinds == DATA)
+        column = functools.partial(self.column, which=which)
+        stream = self.stream_of[which].astype(np.uint64)
+        names = stream << np.uint64(32) | column("lab_message_id")
+        self.message_names, message_of = np.unique(names, return_inverse=True)
+        packet = message_of.astype(np.uint64) << np.uint64(32) | column("lab_index")
+        sending = column("lab_attempt").astype(np.uint64) << np.uint64(32) | column("psn")
+        order = np.lexsort((sending, packet))  # stable: within one, by time
+        self.data = which[order]  # of self.rows, so sorted
+        packet, sending = packet[order], sending[order]
+        new = np.ones(len(order), dtype=np.bool_)
+        new[1:] = (packet[1:] != packet[:-1]) | (sending[1:] != sending[:-1])
+        self.begins = np.flatnonzero(new)  # of transmissions in self.data
+        self.transmissions = self._transmissions(message_of[order])
+        self.messages = self._messages()
+        self._find_gone()
+
+    def _transmissions(self, message_of: npt.NDArray[np.int64]) -> Table:
+        begins = self.begins
+        table = np.zeros(len(begins), dtype=TRANSMISSION)
+        if not len(begins):
+            return table
+        table["message"] = message_of[begins]
+        for mine, theirs in (
+            ("index", "lab_index"),
+            ("psn", "psn"),
+            ("attempt", "lab_attempt"),
+            ("path", "lab_path"),
+        ):
+            table[mine] = self.column(theirs, self.data[begins])
+        rows, places = self.rows[self.data], self.places[self.data]
+        trimmed = self.column("has", self.data) & Has.TRIMMED != 0
+        lost = self.evidence.is_lost[rows] | trimmed | self.corrupted_before(rows, places, begins)
+        arrives = self.taps.arrives[self.data] & ~lost
+        duplicated = self.evidence.commented(DUPLICATED)[rows]
+        table["at"] = np.minimum.reduceat(places, begins)
+        table["lost_at"] = np.minimum.reduceat(np.where(lost, places, NEVER), begins)
+        table["arrived_at"] = np.minimum.reduceat(np.where(arrives, places, NEVER), begins)
+        table["arrivals"] = np.add.reduceat(arrives.astype(np.int64), begins)
+        table["left"] = np.add.reduceat(self.taps.leaves[self.data].astype(np.int64), begins)
+        table["duplicated"] = np.logical_or.reduceat(duplicated, begins)
+        return table
+
+    def corrupted_before(
+        self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Sightings behind a link whose rule flipped bits, where the snap length hides it.
+
+        `begins`: where those of each packet begin. Of one that was duplicated besides, another copy
+        may be whole, and its ICRC is not there to tell: none counts as flipped.
+        """
+        if not len(begins):
+            return np.zeros(0, dtype=np.bool_)
+        evidence = self.evidence
+        doubled = np.logical_or.reduceat(evidence.commented(DUPLICATED)[rows], begins)
+        flipped = np.where(evidence.commented(CORRUPTED)[rows], places, NEVER)
+        first = np.where(doubled, NEVER, np.minimum.reduceat(flipped, begins))
+        checked = self.packets["has"][rows] & Has.ICRC_CHECKED != 0
+        sightings = np.diff(np.append(begins, len(rows)))
+        behind: npt.NDArray[np.bool_] = (places > np.repeat(first, sightings)) & ~checked
+        return behind
+
+    def _messages(self) -> Table:
+        sent = self.transmissions
+        table = np.zeros(len(self.message_names), dtype=MESSAGE)
+        if not len(table):
+            return table
+        begin = np.searchsorted(sent["message"], np.arange(len(table)))
+        table["begin"], table["end"] = begin, np.append(begin[1:], len(sent))
+        table["stream"] = self.message_names >> np.uint64(32)
+        table["id"] = self.message_names & np.uint64(0xFFFFFFFF)
+        table["first_at"] = np.minimum.reduceat(sent["at"], begin)
+        table["last_at"] = np.maximum.reduceat(sent["at"], begin)
+        first = self.data[self.begins[begin]]
+        for name in ("operation", "step", "message", "count", "length"):
+            table[name] = self.column("lab_" + name, first)
+        for stream in self.streams:
+            self._mark_begun(table, stream.number)
+        return table
+
+    def _mark_begun(self, table: Table, stream: int) -> None:
+        """First passes go in the order of ids: newer than the first one seen began in view."""
+        mine = np.flatnonzero(table["stream"] == stream)
+        sent = self.transmissions
+        fresh = np.flatnonzero(
+            (sent["attempt"] == 0) & (table["stream"][sent["message"]] == stream)
+        )
+        if not len(fresh):
+            return
+        first = sent[fresh[np.argmin(sent["at"][fresh])]]
+        oldest = int(table["id"][first["message"]])
+        distance = (table["id"][mine].astype(np.int64) - oldest) % (1 << 32)
+        table["begun"][mine] = (distance > 0) & (distance < 1 << 31)
+        table["begun"][first["message"]] = first["index"] == 0
+
+    def _find_gone(self) -> None:
+        """What both ends should have seen and one did not was lost between, by whatever."""
+        sent = self.transmissions
+        sent["gone_at"] = np.where(sent["arrivals"] > 0, NEVER, sent["lost_at"])
+        both = np.array([each.leaves and each.arrives for each in self.streams], dtype=np.bool_)
+        if not len(sent) or not both.any() or self.missed:
+            return
+        stream = self.messages["stream"][sent["message"]]
+        # The rest may be on its way.
+        old = self.time_ns(sent["at"]) < self.end_ns - _LONGEST_WAY_NS
+        old |= self.packet_arrived_at[self.packet_of] != NEVER
+        missing = both[stream] & (sent["arrivals"] == 0) & (sent["left"] > 0) & old
+        missing &= sent["lost_at"] == NEVER
+        sent["gone_at"][missing] = sent["at"][missing]
+
+    # ---------------------------------------------------------------- for the checkers
+
+    @functools.cached_property
+    def may_be_corrupt(self) -> bool:
+        """Whether arrivals may hide flipped bits: a rule flips them, and ICRCs are cut off."""
+        has = self.column("has", self.data[self.taps.arrives[self.data]])
+        cut = np.any(has & Has.ICRC_CHECKED == 0)
+        return bool(cut) and self.evidence.rules_of_the_run("corrupt")
+
+    def counts_attempts(self, stream: int) -> bool:
+        """Whether attempts are those that were seen, for its packets, UC's, do not tell."""
+        opcode = self.column("opcode", self.data[self.stream_of[self.data] == stream][:1])
+        return bool(np.any(opcode >> 5 == opcodes.UC))
+
+    def answers(self, stream: Stream) -> npt.NDArray[np.int64]:
+        """Rows of all that came back to the link of a stream's sender."""
+        rows: npt.NDArray[np.int64] = self.rows[(self.stream_of == stream.back) & self.taps.arrives]
+        return rows
+
+    def column(self, name: str, which: Places) -> npt.NDArray[Any]:
+        """One column of some of the rows with our header; rows are wide, and many."""
+        return self.packets[name][self.rows[which]]
+
+    @functools.cached_property
+    def sightings(self) -> Places:
+        """How many rows each transmission has, from `begins` on in `data`."""
+        return np.diff(self.begins, append=len(self.data))
+
+    @functools.cached_property
+    def packet_begins(self) -> Places:
+        """Where the transmissions of each packet (message and index) begin."""
+        sent = self.transmissions
+        new = np.ones(len(sent), dtype=np.bool_)
+        new[1:] = (sent["message"][1:] != sent["message"][:-1]) | (
+            sent["index"][1:] != sent["index"][:-1]
+        )
+        return np.flatnonzero(new)
+
+    @functools.cached_property
+    def packet_of(self) -> Places:
+        """The packet (index of `packet_begins`) of each transmission."""
+        of = np.zeros(len(self.transmissions), dtype=np.int64)
+        of[self.packet_begins[1:]] = 1
+        return np.cumsum(of)
+
+    @functools.cached_property
+    def packet_message(self) -> Places:
+        """The message of each packet."""
+        of: Places = self.transmissions["message"][self.packet_begins].astype(np.int64)
+        return of
+
+    @functools.cached_property
+    def packet_counts(self) -> npt.NDArray[np.bool_]:
+        """Whether each packet is one of those that its message has: none lies behind the end."""
+        index, count = self.transmissions["index"][self.packet_begins], self.messages["count"]
+        within: npt.NDArray[np.bool_] = index < count[self.packet_message]
+        return within
+
+    @functools.cached_property
+    def packet_arrived_at(self) -> Places:
+        """Of each packet, where any transmission of it first reached the receiver's link."""
+        if not len(self.packet_begins):
+            return np.zeros(0, dtype=np.int64)
+        arrived: Places = np.minimum.reduceat(self.transmissions["arrived_at"], self.packet_begins)
+        return arrived
+
+    def time_ns(self, places: Places | int) -> npt.NDArray[np.int64]:
+        """When the frames at these places were captured."""
+        rows = self.evidence.in_time[places]
+        times: npt.NDArray[np.int64] = self.evidence.packets["time_ns"][rows].astype(np.int64)
+        return times
+
+    def frame(self, place: int) -> int:
+        """The number of the frame at this place."""
+        return int(self.evidence.packets["number"][self.evidence.in_time[place]])
+
+    @functools.cached_property
+    def end_ns(self) -> int:
+        """When the capture ended."""
+        times = self.evidence.packets["time_ns"]
+        return int(times.max()) if len(times) else 0
+
+    @functools.cached_property
+    def stamped(self) -> bool:
+        """Whether times can be compared."""
+        return bool(np.all(self.evidence.packets["has"] & Has.STAMPED))
+
+    def stream(self, transmission: np.void) -> Stream:
+        """Who sent it."""
+        return self.streams[int(self.messages["stream"][transmission["message"]])]
+
+    def name(self, transmission: np.void) -> str:
+        """The packet, for people."""
+        id_ = self.messages["id"][transmission["message"]]
+        return f"packet {transmission['index']} of message id {id_}"
+
+    def find_message(self, stream: int, id_: int) -> int | None:
+        """The message by this id of a stream."""
+        name = np.uint64(stream << 32 | id_)
+        found = int(np.searchsorted(self.message_names, name))
+        if found < len(self.message_names) and self.message_names[found] == name:
+            return found
+        return None
+
+    def by_key(self, stream: int) -> dict[tuple[int, int, int], list[int]]:
+        """Messages of a stream by what its workload calls them, in the order they began."""
+        named: dict[tuple[int, int, int], list[int]] = {}
+        mine = np.flatnonzero(self.messages["stream"] == stream)
+        ordered = mine[np.argsort(self.messages["first_at"][mine], kind="stable")]
+        part = self.messages[ordered]
+        keys = zip(*(part[n].tolist() for n in ("operation", "step", "message")), strict=True)
+        for number, key in zip(ordered.tolist(), keys, strict=True):
+            named.setdefault(key, []).append(number)
+        return named
+
+    def data_streams(self) -> Iterator[Stream]:
+        """The streams that carry messages."""
+        for number in np.unique(self.messages["stream"]).tolist():
+            yield self.streams[number]

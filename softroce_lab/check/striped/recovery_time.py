@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How long recovery took: from a loss to its detection, to the resend, to the arrival."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.losses import Losses
+from softroce_lab.check.striped.messages import NEVER, Places, Striped
+from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+
+_HERE = "docs/checks-striped.md, Recovery time"
+RULES = (
+    Rule("recovery.detected", "from a loss to the first LOOK or BITMAP that names it", _HERE),
+    Rule("recovery.resent", "from a loss to the next attempt", _HERE),
+    Rule("recovery.repaired", "from a loss to the packet's arrival at the receiver's link", _HERE),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of times, ns; percentiles are values that occurred."""
+
+    count: int
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+    @classmethod
+    def of(cls, times_ns: Places) -> Distribution:
+        """Of at least one time."""
+        p50, p99, most = np.percentile(times_ns, [50, 99, 100], method="higher")
+        return cls(len(times_ns), int(p50), int(p99), int(most))
+
+    def __str__(self) -> str:
+        """For people."""
+        times = (self.p50_ns, self.p99_ns, self.max_ns)
+        p50, p99, most = (units.format_duration(each) for each in times)
+        return f"p50 {p50}, p99 {p99}, max {most}"
+
+
+def measure(
+    view: Striped, controls: Controls, losses: Losses
+) -> dict[str, dict[str, Distribution]]:
+    """By transport, by what is behind the point of the rule."""
+    steps = {
+        "detected": np.where(losses.asked_at < losses.resent_at, losses.asked_at, NEVER),
+        "resent": losses.resent_at,
+        "repaired": losses.arrived_at,
+    }
+    found: dict[str, dict[str, Distribution]] = {}
+    if not view.stamped:
+        return found
+    streams: dict[str, list[int]] = {}
+    for stream in view.data_streams():
+        name = controls.transports.get(stream.number, "no transport told")
+        streams.setdefault(name, []).append(stream.number)
+    for name, numbers in streams.items():
+        of_these = np.isin(losses.stream, numbers) & ~losses.covered
+        for step, until in steps.items():
+            mine = of_these & (until != NEVER) & (until > losses.gone_at)
+            if mine.any():
+                times = view.time_ns(until[mine]) - view.time_ns(losses.gone_at[mine])
+                found.setdefault(name, {})[step] = Distribution.of(times)
+    return found
+
+
+def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
+    """Nothing can be violated here: the notes have the figures, `measure` the numbers."""
+    rules: dict[str, Tally] = tallies(RULES)
+    for transport, steps in measure(view, controls, losses).items():
+        for step, times in steps.items():
+            rules[step].holds(times.count)
+            rules[step].notes_that(f"{transport}: {times}")
+    yield from (tally.verdict() for tally in rules.values())

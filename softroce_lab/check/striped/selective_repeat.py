@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Selective repeat, by either transport: what was lost is sent again, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.rules import dropped_by_queues
+from softroce_lab.check.striped import feedback
+from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
+from softroce_lab.check.striped.feedback import Told
+from softroce_lab.check.striped.losses import Bounds, Losses
+from softroce_lab.check.striped.messages import NEVER, Stream, Striped
+from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+
+_PAGE = "docs/protocols.md, section"
+RULES = (
+    Rule(
+        "sr.only-holes",
+        "a packet is sent again when it was lost, or said to be missing",
+        f"{_PAGE} 1, Looks; 2; docs/transports.md",
+    ),
+    Rule(
+        "sr.repaired",
+        "a lost packet is sent again, or its message ends in error",
+        f"{_PAGE} 1, Looks; 2",
+    ),
+    Rule("sr.attempts", "attempts at a packet count up from 0, one by one", f"{_PAGE} 3"),
+    Rule(
+        "sr.other-path",
+        "a packet is sent again on another path than the time before",
+        f"{_PAGE} 1, Looks",
+    ),
+)
+_UNKNOWN = "nothing tells which transport it is"
+_MOST_ATTEMPTS = 255  # the header counts no further
+_MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
+
+
+def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
+    """The verdicts of all rules."""
+    rules = tallies(RULES)
+    _only_holes(view, controls, rules["only-holes"])
+    _repaired(view, controls, losses, rules["repaired"])
+    _attempts(view, rules["attempts"])
+    _other_path(view, controls, rules["other-path"])
+    yield from (tally.verdict() for tally in rules.values())
+
+
+def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
+    sent = view.transmissions
+    spurious = 0
+    told: dict[int, Told] = {}
+    for number in np.flatnonzero(sent["attempt"] > 0).tolist():
+        one = sent[number]
+        stream = view.stream(one)
+        before = sent[view.packet_begins[view.packet_of[number]] : number]
+        transport = controls.transports.get(stream.number)
+        came = bool(np.any(before["arrivals"] > 0))
+        spurious += transport in TIMED and came
+        lost = len(before) and before[-1]["gone_at"] < one["at"]
+        if transport in feedback.TRANSPORTS:
+            _by_feedback(view, controls, told, one, before, tally)
+        elif lost or _may(view, controls, one, transport):
+            tally.holds()
+        elif doubt := _doubt(view, controls, stream, one):
+            tally.doubts(doubt)
+        else:
+            _blame(view, one, before, tally)
+    if spurious:
+        tally.notes_that(f"{_timed(controls)}'s timer resent {spurious} that were on their way")
+
+
+def _timed(controls: Controls) -> str:
+    return " and ".join(sorted(set(controls.transports.values()) & set(TIMED)))
+
+
+def _by_feedback(
+    view: Striped,
+    controls: Controls,
+    told: dict[int, Told],
+    one: np.void,
+    before: np.ndarray,
+    tally: Tally,
+) -> None:
+    """Of `irn` and `srnic`, whose senders act on what receivers say of each packet."""
+    message, stream = int(one["message"]), view.stream(one)
+    if not _hears(view, stream) or not stream.leaves:
+        tally.doubts("what the sender heard and sent was not captured")
+        return
+    if doubt := _doubt(view, controls, stream, one):
+        tally.doubts(doubt)
+        return
+    if message in controls.not_ready:
+        tally.holds()  # all that had been sent was refused
+        return
+    if message not in told:
+        told[message] = Told(view, message, controls.told.get(message, []))
+    why = feedback.why_not(view, controls, told[message], one, strict=view.times_senders)
+    if not why:
+        tally.holds()
+    elif told[message].overtaken:
+        tally.doubts("answers overtook each other, and may behind the capture")
+    elif dropped_by_queues(view.evidence, view.answers(stream)):
+        tally.doubts("the queue of the sender's link, behind the capture, dropped packets")
+    else:
+        _blame(view, one, before, tally, why)
+
+
+def _may(view: Striped, controls: Controls, one: np.void, transport: str | None) -> bool:
+    """Whether a rule of the protocol explains the resend: its receiver lacks the packet."""
+    asked = [a for a in controls.asked.get(int(one["message"]), []) if a.said.at < one["at"]]
+    index = np.array([one["index"]], dtype=np.int64)
+    if transport in TIMED:
+        unit = max((each.packets for each in asked), default=1)
+        if int(one["index"]) + unit >= int(view.messages["count"][one["message"]]):
+            return True  # resent so that a receiver that has all acknowledges again
+        asked = _known(view, asked, one)
+        if not asked:
+            return True  # nothing is known to have arrived
+    return any(bool(each.names(index)[0]) for each in asked)
+
+
+def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
+    """The bitmaps that the sender may have acted on, for a resend may have waited.
+
+    Those of the last moments, and the newest of those before. Where it was not captured what the
+    sender heard, any may have been lost: all of them.
+    """
+    if not _hears(view, view.stream(one)):
+        return asked
+    horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
+    heard = [each for each in asked if each.said.heard_at < one["at"]]
+    older = sum(int(view.time_ns(each.said.heard_at)) < horizon for each in heard)
+    # Before the first was heard, the timer may have run out.
+    return heard[older - 1 :] if older else []
+
+
+def _doubt(view: Striped, controls: Controls, stream: Stream, one: np.void) -> str | None:
+    """Why the capture may not show the reason."""
+    if stream.number not in controls.transports:
+        return _UNKNOWN
+    if not view.messages["begun"][one["message"]]:
+        return "the message began before the capture"
+    if controls.transports[stream.number] in TIMED and not _hears(view, stream):
+        return "which bitmaps the sender heard was not captured"
+    if controls.transports[stream.number] in TIMED and view.doubts_timers:
+        return view.doubts_timers  # nor how long it may have acted on one
+    return controls.hears(stream)
+
+
+def _hears(view: Striped, stream: Stream) -> bool:
+    """Whether what reaches the sender was captured."""
+    return stream.back is not None and view.streams[stream.back].arrives
+
+
+def _blame(
+    view: Striped,
+    one: np.void,
+    before: np.ndarray,
+    tally: Tally,
+    why: str = "nobody lost it and nobody asked for it",
+) -> None:
+    frames = [view.frame(int(each["at"])) for each in (*before, one)]
+    tally.violated(
+        frames,
+        f"{view.name(one)}: attempt {one['attempt']}, although {why}",
+    )
+
+
+def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -> None:
+    refused = controls.places(controls.refused)[losses.message] != NEVER
+    done = refused | losses.covered | controls.failed[losses.message]
+    done |= (losses.resent_at != NEVER) | (losses.arrived_at != NEVER)
+    tally.holds(int(done.sum()))
+    for number in np.flatnonzero(~done).tolist():
+        stream = view.streams[int(losses.stream[number])]
+        if losses.unsure[number]:
+            tally.doubts("an earlier copy may have arrived")
+        elif not stream.whole:
+            tally.doubts("resends may have taken links that were not captured")
+        elif view.missed:
+            tally.doubts(f"the capture missed {view.missed} packets")
+        elif _may_follow(view, controls, losses, number):
+            tally.doubts(view.doubts_timers or "the capture ends too soon after it")
+        else:
+            tally.violated(
+                [view.frame(int(losses.gone_at[number]))],
+                f"{view.name(view.transmissions[losses.of[number]])} was lost and never sent again",
+            )
+
+
+def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
+    """Whether the resend may come after the capture's end."""
+    message, stream = int(losses.message[number]), view.streams[int(losses.stream[number])]
+    if message in controls.acked:
+        return False
+    if view.doubts_timers:
+        return True
+    since = int(losses.gone_at[number])
+    if stream.number not in controls.of(CSA_UD):  # a timer of ud_rto starts when all is out
+        since = max(since, int(view.messages["last_at"][message]))
+    transport = controls.transports.get(stream.number)
+    if transport in feedback.TRANSPORTS:
+        longest_ns = feedback.Timers.of(transport, view.timing).longest_ns
+        return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
+    bounds = Bounds.of(view, stream)
+    return view.end_ns - int(view.time_ns(since)) < bounds.look_ns + bounds.resend_ns
+
+
+def _attempts(view: Striped, tally: Tally) -> None:
+    sent = view.transmissions
+    if not len(sent):
+        return
+    attempt = sent["attempt"].astype(np.int64)
+    same = np.zeros(len(sent), dtype=np.bool_)  # packet as the transmission before
+    same[1:] = view.packet_of[1:] == view.packet_of[:-1]
+    before = np.where(same, np.roll(attempt, 1), -1)
+    full = attempt == _MOST_ATTEMPTS
+    again = same & (attempt == before) & ~full
+    late = same & (sent["at"] < np.roll(sent["at"], 1))
+    leaves = np.array([each.leaves for each in view.streams], dtype=np.bool_)
+    known = same | view.messages["begun"][sent["message"]]
+    known &= leaves[view.messages["stream"][sent["message"]]] & (view.missed == 0)
+    wrong = again | known & ~full & ((attempt != before + 1) | late)
+    tally.holds(int((~wrong).sum()))
+    for number in np.flatnonzero(wrong).tolist():
+        one = sent[number]
+        how = "again" if again[number] else "out of turn"
+        places = [int(sent["at"][n]) for n in (number - 1, number) if n == number or same[number]]
+        tally.violated(
+            [view.frame(place) for place in places],
+            f"{view.name(one)}: attempt {one['attempt']} {how}",
+        )
+
+
+def _keep_to_a_path(sent: npt.NDArray[np.void]) -> bool:
+    """Whether all packets of each message, and of one more than two, took the same path."""
+    _, of, counts = np.unique(sent["message"], return_inverse=True, return_counts=True)
+    least, most = np.full(len(counts), 255), np.zeros(len(counts), dtype=np.int64)
+    np.minimum.at(least, of, sent["path"])
+    np.maximum.at(most, of, sent["path"])
+    indices = np.zeros(len(counts), dtype=np.int64)
+    np.maximum.at(indices, of, sent["index"])
+    return bool((least == most).all() and indices.max() > 1)
+
+
+def _other_path(view: Striped, controls: Controls, tally: Tally) -> None:
+    sent = view.transmissions
+    again = np.zeros(len(sent), dtype=np.bool_)
+    again[1:] = (view.packet_of[1:] == view.packet_of[:-1]) & (
+        sent["attempt"][1:] == sent["attempt"][:-1] + 1
+    )
+    stream = view.messages["stream"][sent["message"]]
+    for number in np.unique(stream[again]).tolist():
+        mine = stream == number
+        shares = np.bincount(sent["path"][mine]) / max(int(mine.sum()), 1)
+        occasions = np.flatnonzero(again & mine)
+        transport = controls.transports.get(number)
+        if transport in feedback.TRANSPORTS:
+            continue  # a message stays on its path
+        if transport is None:
+            tally.doubts(_UNKNOWN, len(occasions))
+            continue
+        if not view.streams[number].leaves and view.counts_attempts(number):
+            tally.doubts("between two attempts another may have left its sender", len(occasions))
+            continue
+        if np.count_nonzero(shares) < 2:
+            tally.doubts("the stream used one path", len(occasions))
+            continue
+        if _keep_to_a_path(sent[mine]):
+            tally.doubts("every message keeps to one path", len(occasions))
+            continue
+        stayed = occasions[sent["path"][occasions] == sent["path"][occasions - 1]]
+        tally.holds(len(occasions) - len(stayed))
+        for place in stayed.tolist():
+            one = sent[place]
+            if shares[one["path"]] > _MOST_SHARE:
+                tally.doubts("most packets took that path, for the others lose more")
+                continue
+            tally.violated(
+                [view.frame(int(sent[place - 1]["at"])), view.frame(int(one["at"]))],
+                f"{view.name(one)} resent on path {one['path']}, which lost it",
+            )

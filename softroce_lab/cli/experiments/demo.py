@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab demo`: send a real file through a lossy fabric, and prove that it arrived."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from softroce_lab import units
+from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
+from softroce_lab.cli.screen import Screen
+from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment import demo as experiment
+from softroce_lab.experiment import demo_virtual
+from softroce_lab.experiment.capturing import Wanted, summary
+from softroce_lab.experiment.transfer import DEPTH
+from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+
+app = typer.Typer(add_completion=False)
+
+
+class IpVersion(enum.StrEnum):
+    """What RoCEv2 lies upon."""
+
+    V4 = "4"
+    V6 = "6"
+
+
+class Clock(enum.StrEnum):
+    """Where the demo runs."""
+
+    AUTO = "auto"
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+class _Screen(Screen):
+    """Progress in bytes."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        columns = (
+            TextColumn("{task.description:>8}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+        )
+        super().__init__(*columns, TransferSpeedColumn(), TimeRemainingColumn(), quiet=quiet)
+
+    def transfer(self, transport: str, total_bytes: int) -> Callable[[int], None]:
+        """A transfer begins."""
+        return self.bar(transport, total_bytes, units.format_bytes(total_bytes))
+
+
+@app.command(cls=WithCapture)
+def demo(
+    file: Annotated[Path | None, typer.Option(help="Send this file, not libLLVM.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the losses.")] = None,
+    transport: Annotated[
+        list[str] | None, typer.Option(help="A transport to run; may be repeated.")
+    ] = None,
+    topology: Annotated[str, typer.Option(help="A topology file, or a ready one.")] = "leaf-spine",
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A fault profile, or a ready one, beside the topology's own faults; may be "
+            "repeated; none: no profile. By default spine-loss-1pct, on leaf-spine alone."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The sending host; by default the first.")
+    ] = None,
+    destination: Annotated[
+        str | None,
+        typer.Option("--to", help="The receiving host; by default one farthest from it."),
+    ] = None,
+    message: Annotated[str, typer.Option(help="Size of a message.")] = "1MiB",
+    depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = DEPTH,
+    capture: Captured = None,
+    snap: Snap = SNAP_BYTES,
+    ip: Annotated[IpVersion, typer.Option(help="Send RoCEv2 over this IP version.")] = IpVersion.V4,
+    save: Annotated[Path | None, typer.Option(help="Write the received file here.")] = None,
+    clock: Annotated[
+        Clock, typer.Option(help="By default a lab; where none comes up, a simulation.")
+    ] = Clock.AUTO,
+    name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
+    xdp: Xdp = XdpMode.AUTO,
+    log_to: LogTo = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Send a file over CSA-UD and ud_rto through a leaf-spine fabric, 1 % lost at its spines.
+
+    Captured is leaf1->spine1 by default, on leaf-spine alone; --capture none captures nothing.
+    """
+    options = experiment.Options(
+        file=file,
+        transports=tuple(transport or experiment.TRANSPORTS),
+        topology=topology,
+        faults=_profiles(faults, topology),
+        source=source,
+        destination=destination,
+        name=name,
+        seed=seed,
+        mode=xdp.value,
+        capture=Wanted(_captured(capture, topology), snap),
+        message_bytes=_message_bytes(message),
+        depth=depth,
+        ip_version=int(ip),
+        save=save,
+        clock=clock.value,
+        event_log=log_to,
+    )
+    with _Screen(quiet=quiet) as screen:
+        outcome = experiment.run(options, screen)
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print(outcome)
+    if not outcome.verified:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _chosen(option: str | None, default: str, topology: str) -> str | None:
+    """What a user chose, or the default, which fits the default topology alone; None: nothing."""
+    if option is None:
+        return default if topology == "leaf-spine" else None
+    return None if option == "none" else option
+
+
+def _captured(options: list[str] | None, topology: str) -> tuple[str, ...]:
+    if options:
+        return tuple(name for name in options if name != "none")
+    default = _chosen(None, "leaf1->spine1", topology)
+    return () if default is None else (default,)
+
+
+def _profiles(options: list[str] | None, topology: str) -> tuple[str, ...]:
+    if options:
+        return tuple(name for name in options if name != "none")
+    default = _chosen(None, "spine-loss-1pct", topology)
+    return () if default is None else (default,)
+
+
+def _message_bytes(text: str) -> int:
+    size = units.parse_bytes(text)
+    if not 0 < size <= 1 << 28:
+        raise UserError(f"a message of {text}", hint="between 1B and 256MiB")
+    return size
+
+
+def _print(outcome: experiment.Outcome | demo_virtual.Outcome) -> None:
+    rows = outcome.rows()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("transport", *(row["transport"] for row in rows)):
+        table.add_column(heading, justify="left" if heading == "transport" else "right")
+    for label, show in _LINES[outcome.clock]:
+        table.add_row(label, *(show(row) for row in rows))
+    Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
+    for row in rows:
+        for reason in row["fidelity"]["reasons"] if row["fidelity"] else ():
+            print(f"  {row['transport']} not faithful: {reason}")
+        for reason in row.get("reasons", ()):
+            print(f"  {row['transport']} failed: {reason}")
+    if len(outcome.telling) > 1 and outcome.lost_any_first:
+        same = {True: "the same", False: "NOT the same", None: "perhaps not the same"}
+        who = "every transport"
+        if len(outcome.telling) < len(rows):
+            who = ", ".join(run.transport for run in outcome.telling)
+        print(f"\nFirst attempts lost: {same[outcome.same_fates]} packets for {who}.")
+    if outcome.idle_rules:
+        print(f"\nRules that did nothing: {', '.join(outcome.idle_rules)}")
+    for each in outcome.captures:
+        print(f"\n{summary(each)}")
+    print(f"\n{outcome.directory}")
+
+
+def _duration(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: "-" if row[name] is None else units.format_duration(row[name])
+
+
+def _count(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: f"{row[name]:,}"
+
+
+Line: TypeAlias = tuple[str, Callable[[dict[str, Any]], str]]
+
+_FIGURES: list[Line] = [
+    ("goodput", lambda row: units.format_rate(row["goodput_bps"])),
+    ("p50 message completion", _duration("fct_p50_ns")),
+    ("p99 message completion", _duration("fct_p99_ns")),
+    ("data packets sent", _count("packets_sent")),
+    ("injected drops", _count("injected_drops")),
+    ("emulator drops", _count("emulator_drops")),
+    ("resent", _count("resent")),
+    ("received again", _count("spurious_resent")),
+]
+_LINES: dict[str, list[Line]] = {
+    "real": [
+        *_FIGURES,
+        ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
+        ("fidelity", lambda row: row["fidelity"]["verdict"]),
+    ],
+    "virtual": [
+        *_FIGURES,
+        ("verified (every byte)", lambda row: "yes" if row["verified"] else "NO"),
+        ("clock", lambda row: row["clock"]),
+    ],
+}

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab fuzz`: seeds against the transports, on the virtual clock, until one of them breaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.experiments.counting import Counting
+from softroce_lab.cli.experiments.experiment_options import Transports
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment import code_version, spec
+from softroce_lab.fuzz import pool as fuzz_pool
+from softroce_lab.fuzz import seeds as experiment_fuzz
+from softroce_lab.fuzz.seeds import Campaign, Violation
+from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs.yaml_source import Source
+from softroce_lab.topology.model import SEED_MAX
+
+app = typer.Typer(add_completion=False)
+
+_SEEDS = 200
+_MOST_SHRUNK = 3
+_RARE = 0.05
+
+
+@app.command()
+def fuzz(
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"How many; by default {_SEEDS}, or as time allows.")
+    ] = None,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Stop after so many minutes.")
+    ] = None,
+    transport: Transports = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=1024, help="Processes; by default one a core."),
+    ] = None,
+    case: Annotated[
+        Path | None, typer.Option(help="Run this case, a file that an earlier failure left.")
+    ] = None,
+    keep: Annotated[Path, typer.Option(metavar="DIR", help="Where cases go that failed.")] = Path(
+        "fuzz-failures"
+    ),
+    shrink: Annotated[bool, typer.Option(help="Make a failing case small.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw fabrics, work and misfortune from seeds; run every transport; look at what it promised.
+
+    Exits with 1 if a promise was broken, and says the command that shows it again.
+    """
+    transports = experiment_fuzz.transports_of(transport)
+    _check_seeds(first, seeds)
+    if case is not None and (seeds is not None or first or minutes is not None):
+        hint = "without --seeds, --from and --minutes: it has a seed"
+        raise UserError(f"{case} is one case", hint=hint)
+    _check_keep(keep)
+    commit = code_version.name()  # of what runs now, whatever the files are by its end
+    with Counting("fuzz", "seeds", quiet=quiet) as screen:
+        if case is not None:
+            found = _one_case(case, transports)
+        else:
+            count = seeds if seeds is not None or minutes is not None else _SEEDS
+            end = SEED_MAX + 1 if count is None else min(first + count, SEED_MAX + 1)
+            numbers = range(first, end)
+            screen.begin(None if count is None else len(numbers))
+            found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, screen)
+        files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
+        if found.interrupted:
+            screen.say(f"stopped; --from {first + found.seeds} goes on")
+    about = {"commit": commit, "files": [str(file) for file in files]}
+    document = {**found.document(), **about}
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        _print(found, files, document)
+    if found.interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if found.violations:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_seeds(first: int, count: int | None) -> None:
+    """UserError for seeds that no experiment has."""
+    if first > SEED_MAX:
+        raise UserError(f"--from {first} is no seed", hint=f"the last one is {SEED_MAX}")
+    left = SEED_MAX + 1 - first
+    if (count or 1) > left:
+        what = f"--seeds {count}: from {first} on there are {left}"
+        raise UserError(what, hint=f"the last seed is {SEED_MAX}")
+
+
+def _check_keep(folder: Path) -> None:
+    """UserError now, for what would be noticed only when a case has failed."""
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise UserError(f"cannot write into {folder}", hint="--keep DIR: where cases go that fail")
+
+
+def _many(
+    seeds: Iterable[int],
+    transports: tuple[str, ...],
+    jobs: int,
+    minutes: float | None,
+    screen: Counting,
+) -> Campaign:
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    said = 0
+
+    def told(campaign: Campaign) -> None:
+        nonlocal said
+        for each in campaign.violations[said:]:
+            screen.say(f"seed {each.seed}, {each.transport}: {each.what}")
+        said = len(campaign.violations)
+        screen.add(f"{said} broken" if said else "")
+
+    return experiment_fuzz.campaign(
+        fuzz_pool.run(seeds, transports, jobs), transports, told=told,
+        until=lambda: end is not None and time.monotonic() >= end,
+    )  # fmt: skip
+
+
+def _one_case(file: Path, transports: tuple[str, ...]) -> Campaign:
+    source = yaml_source.read(file)
+    experiment = spec.of(source)  # what is wrong is said with its place
+    _check_case(source)
+    campaign = Campaign(transports)
+    seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], transports)
+    violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
+    campaign.add(dataclasses.replace(seen, violations=tuple(violations)))
+    return campaign
+
+
+def _check_case(source: Source) -> None:
+    """UserError for an experiment that is not written as seeds are drawn, and so cannot shrink."""
+    hint = "lab run runs experiments; a case has all keys of the files in fuzz-failures"
+    for key in ("lb", "depth", "faults"):
+        if key not in source.data:
+            raise source.error((), f"this is no case of lab fuzz: it has no {key!r}", hint=hint)
+    topology = source.data["topology"]
+    if not (isinstance(topology, dict) and "generator" in topology):
+        raise source.error(("topology",), "a case of lab fuzz has a generator", hint=hint)
+    for number, fault in enumerate(source.data["faults"]):
+        if isinstance(fault, str):
+            what = "a case of lab fuzz has its faults written out"
+            raise source.error(("faults", number), what, hint=hint)
+
+
+def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -> Path:
+    """The file of its case, made small if wanted."""
+    tries = shrinks and violation.shrinks
+    small = experiment_fuzz.shrink(violation, screen.say) if tries else violation
+    folder.mkdir(parents=True, exist_ok=True)
+    name = (
+        f"seed-{violation.seed}" if violation.file is None else f"{Path(violation.file).stem}-small"
+    )
+    file = folder / f"{name}-{violation.transport}.yaml"
+    file.write_text(
+        f"# {small.what}\n# lab fuzz --transport {small.transport} --case {file}\n{small.case}"
+    )
+    return file
+
+
+def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None:
+    runs = units.format_count(found.runs, "run")
+    print(f"{units.format_count(found.seeds, 'seed')}, {runs}, {len(found.violations)} violations")
+    print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
+    for name, share in found.coverage.items():
+        print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
+    for violation in found.violations:
+        print(f"seed {violation.seed}, {violation.transport}: {violation.what}")
+        print(f"  again: {violation.replay}")
+    for file in files:
+        print(f"small case: {file}")

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab run`: an experiment on either clock, and the table that compares its transports."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from softroce_lab import units
+from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.experiments.experiment_options import (
+    Changes,
+    DryRun,
+    RunsUnder,
+    Seeds,
+    Transports,
+    print_ready,
+)
+from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.cli.screen import Screen
+from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec, workload_table
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.run import Outcome
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+
+app = typer.Typer(add_completion=False)
+
+_MOST_REASONS = 4
+_UNBOUNDED = 10_000  # columns: of what is not a terminal
+
+
+class Clock(enum.StrEnum):
+    """Where an experiment runs."""
+
+    VIRTUAL = "virtual"
+    REAL = "real"
+
+
+class Payload(enum.StrEnum):
+    """Whether packets carry bytes."""
+
+    NONE = "none"
+    VERIFY = "verify"
+
+
+class RunScreen(Screen):
+    """Progress in messages."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        super().__init__(*columns, TextColumn("messages"), TimeRemainingColumn(), quiet=quiet)
+
+    def run(self, name: str, messages: int) -> experiment_run.Progress:
+        """A run begins."""
+        return self.bar(name, messages, units.format_count(messages, "message"))
+
+
+@app.command(cls=WithCapture)
+def run(
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="[EXPERIMENT]", help="A file, or a ready one by name.")
+    ] = None,
+    clock: Annotated[Clock | None, typer.Option(help="Simulated, or on this machine.")] = None,
+    seed: Seeds = None,
+    transport: Transports = None,
+    payload: Annotated[
+        Payload | None, typer.Option(help="Carry no bytes, or carry and check them.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long a run may last on its clock.")
+    ] = None,
+    changes: Changes = None,
+    capture: Captured = None,
+    snap: Snap = SNAP_BYTES,
+    output: RunsUnder = Path("runs"),
+    show: Annotated[bool, typer.Option("--list", help="List the ready experiments.")] = False,
+    check: DryRun = False,
+    xdp: Xdp = XdpMode.AUTO,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment: its workload over each of its transports, with each of its seeds."""
+    if show:
+        print_ready(spec.shipped(), as_json=as_json)
+        return
+    if experiment is None:
+        raise UserError("which experiment?", hint="a file, or a name: lab run --list")
+    options = {"clock": clock, "seeds": seed, "payload": payload, "deadline": deadline}
+    overrides = [spec.parse_override(text) for text in changes or ()]
+    overrides += [(key, _plain(value)) for key, value in options.items() if value is not None]
+    loaded = spec.load(experiment, overrides)
+    if transport:
+        loaded = spec.with_transports(loaded, transport)
+    wanted = Wanted(tuple(capture or ()), snap)
+    if check:
+        _describe(loaded, as_json=as_json)
+        experiment_run.check(loaded, wanted)
+        return
+    with RunScreen(quiet=quiet) as screen:
+        outcome = experiment_run.run(loaded, screen, under=output, mode=xdp.value, capture=wanted)
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print(outcome)
+    if not outcome.passed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, enum.StrEnum) else value
+
+
+def _describe(experiment: Experiment, *, as_json: bool) -> None:
+    seed = experiment.seeds[0]
+    plan, work = experiment.plan(seed), experiment.workload(seed)
+    document = {
+        **experiment.document(),
+        "nodes": len(plan.nodes),
+        "hosts": work.hosts,
+        "messages": work.message_count,
+        "runs": len(experiment.seeds) * len(experiment.transports),
+        "memory_bytes": memory.needed_bytes(experiment),
+        "notes": experiment_run.notes(experiment),
+    }
+    if as_json:
+        print(json.dumps(document, indent=1))
+        return
+    labels = ", ".join(transport.label for transport in experiment.transports)
+    print(f"{experiment.name}: {work.name}, {units.format_count(work.message_count, 'message')}")
+    print(f"  over {labels}, on the {experiment.clock} clock")
+    print(f"  {len(plan.nodes)} nodes, {len(plan.links)} links, {work.hosts} hosts take part")
+    print(f"  {units.format_count(document['runs'], 'run')}, "
+          f"about {units.format_bytes(document['memory_bytes'])} of memory")  # fmt: skip
+    for note in document["notes"]:
+        print(f"  {note}")
+
+
+def _print(outcome: Outcome) -> None:
+    rows = [run.summary() for run in outcome.runs]
+    names, lines = workload_table.lines(rows)
+    width = Console().width if sys.stdout.isatty() else _UNBOUNDED
+    for columns in workload_table.beside(names, lines, width):
+        table = Table(box=None, pad_edge=False, padding=(0, workload_table.GAP, 0, 0))
+        table.add_column("transport")
+        for at in columns:
+            table.add_column(names[at], justify="right", no_wrap=True)
+        for line in lines:
+            table.add_row(line.title, *(line.cells[at] for at in columns))
+        if columns.start:
+            print()
+        Console(width=_UNBOUNDED).print(table)
+    for note in outcome.notes:
+        print(f"  {note}")
+    for run, row in zip(outcome.runs, rows, strict=True):
+        _print_some(f"{run.name}: ", row["reasons"])
+        _print_some(f"{run.name} not faithful: ", (row["fidelity"] or {}).get("reasons", ()))
+    print(f"\n{outcome.directory}")
+
+
+def _print_some(name: str, reasons: Sequence[str]) -> None:
+    for reason in reasons[:_MOST_REASONS]:
+        print(f"  {name}{reason}")
+    if len(reasons) > _MOST_REASONS:
+        print(f"  {name}and {len(reasons) - _MOST_REASONS} more, all in manifest.json")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab sweep`: an experiment over many parameters and seeds, in parallel, into one table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.experiments.counting import Counting
+from softroce_lab.cli.experiments.experiment_options import DryRun, print_ready
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.experiment.forecast import memory
+from softroce_lab.sweep import campaign as experiment_sweep
+from softroce_lab.sweep import spec as sweep_spec
+from softroce_lab.sweep import table as sweep_table
+from softroce_lab.sweep.campaign import Options, Outcome
+from softroce_lab.sweep.spec import Sweep, Task
+from softroce_lab.sweep.work import Row
+from softroce_lab.telemetry.rundir import give_to_user
+
+app = typer.Typer(add_completion=False)
+
+_MOST_LINES = 40  # of the table on the terminal
+_MOST_REASONS = 8
+_MOST_NOTES = 8
+
+
+class Screen(Counting):
+    """How a sweep goes."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__("sweep", "runs", quiet=quiet)
+        self._bad = 0
+
+    def done(self, _: Task, row: Row) -> None:
+        """A run is over."""
+        self._bad += row["verdict"] != "passed"
+        self.add(f"{self._bad} not passed" if self._bad else "")
+
+
+@app.command()
+def sweep(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="A file, or a ready one by name.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Let a Dask cluster do it: tcp://HOST:PORT."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="These runs alone, such as transport=csa_ud or seed=3; may be repeated.",
+        ),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a readable table, in Markdown.")
+    ] = None,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="Keep a run directory for every run.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Do all runs anew, those that are done, too.")
+    ] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where directories of sweeps go.")
+    ] = Path("sweeps"),
+    show: Annotated[bool, typer.Option("--list", help="List the ready sweeps.")] = False,
+    check: DryRun = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment with all combinations of parameters, transports and seeds.
+
+    The same command again goes on where it was interrupted.
+    """
+    if show:
+        print_ready(sweep_spec.shipped(), as_json=as_json)
+        return
+    if file is None:
+        raise UserError("which sweep?", hint="a file, or a name: lab sweep --list")
+    loaded = sweep_spec.load(file)
+    if table is not None:
+        _check_writable(table)
+    options = Options(output, tuple(only or ()), jobs, scheduler, keep_runs, fresh)
+    if check:
+        tasks = sweep_spec.only(loaded.tasks(""), loaded, options.only)
+        _describe(loaded, tasks, as_json=as_json)
+        experiment_sweep.crew_of(loaded, options, tasks)  # what does not fit is refused
+        return
+    with Screen(quiet=quiet) as screen:
+        try:
+            outcome = experiment_sweep.run(loaded, options, screen)
+        except KeyboardInterrupt:
+            screen.say(f"what is done is kept in {output / loaded.name}; "
+                       "the same command goes on from there")  # fmt: skip
+            raise
+    if table is not None:
+        _write(table, sweep_table.document(loaded, outcome.rows))
+    if as_json:
+        print(json.dumps(outcome.document(), indent=1))
+    else:
+        _print(outcome)
+    if not outcome.passed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
+    chosen = {task.recipe for task in tasks}
+    runs = (
+        sweep_spec.alone(each.experiment) for each in sweep.combinations if each.recipe in chosen
+    )
+    needed = max(map(memory.needed_bytes, runs))
+    axes = {
+        axis.name: list(dict.fromkeys(task.labels[axis.name] for task in tasks))
+        for axis in sweep.axes
+    }
+    transports = list(dict.fromkeys(task.transport.label for task in tasks))
+    seeds = list(dict.fromkeys(task.seed for task in tasks))
+    if as_json:
+        document = {
+            "name": sweep.name, "axes": axes, "transports": transports, "seeds": seeds,
+            "runs": len(tasks), "memory_bytes": needed,
+        }  # fmt: skip
+        print(json.dumps(document, indent=1))
+        return
+    print(f"{sweep.name}: {units.format_count(len(tasks), 'run')}")
+    for axis, labels in axes.items():
+        print(f"  {axis}: {', '.join(labels)}")
+    print(f"  over {', '.join(transports)}; {units.format_count(len(seeds), 'seed')}")
+    print(f"  at most {units.format_bytes(needed)} of memory a run")
+
+
+def _check_writable(file: Path) -> None:
+    """UserError now, for what would be noticed only when all runs are over."""
+    folder = file.parent
+    if file.is_dir() or not (
+        os.access(file, os.W_OK)
+        or (not file.exists() and folder.is_dir() and os.access(folder, os.W_OK))
+    ):
+        hint = "--table FILE: one that may be written, in a folder that is there"
+        raise UserError(f"cannot write {file}", hint=hint)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+        give_to_user(file)
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror}", hint="--table FILE") from None
+
+
+def _print(outcome: Outcome) -> None:
+    text = "\n".join(sweep_table.sections(outcome.sweep, outcome.rows))
+    lines = text.splitlines()
+    if len(lines) <= _MOST_LINES:
+        print(text)
+    else:
+        print(f"{len(lines):,} lines of a table are not shown: --table FILE writes them")
+    for note in outcome.notes[:_MOST_NOTES]:
+        print(f"  {note}")
+    bad = [row for row in outcome.rows if row["verdict"] != "passed"]
+    for row in bad[:_MOST_REASONS]:
+        where = f"run {row['run']}, {row['transport']}, seed {row['seed']}"
+        print(f"  {where}: {row['reasons'][0]}")
+    if len(bad) > _MOST_REASONS:
+        print(f"  and {len(bad) - _MOST_REASONS} more, all in the table")
+    passed, failed, error = map(outcome.count, ("passed", "failed", "error"))
+    runs = units.format_count(len(outcome.rows), "run")
+    print(f"{runs}: {passed} passed, {failed} failed, {error} without a result")
+    print(outcome.table)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab exec`: run a command at a node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from softroce_lab.errors import UserError
+from softroce_lab.fabric import execute
+from softroce_lab.fabric.observe import view
+
+app = typer.Typer(add_completion=False)
+
+_OWN_OPTIONS = ("--lab", "--help")
+
+
+class Command(TyperCommand):
+    """Says what is missing where the command's options would be taken for those of `lab exec`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As the parser, once it is clear whose options are meant."""
+        if "--" not in args:
+            self._refuse_options_of_the_command(args)
+        return super().parse_args(ctx, args)
+
+    @staticmethod
+    def _refuse_options_of_the_command(args: list[str]) -> None:
+        words = list(args)
+        if "--lab" in words[:-1]:
+            del words[words.index("--lab") : words.index("--lab") + 2]
+        node, *command = [word for word in words if not word.startswith("--lab=")] or [""]
+        options = [word for word in command if word.startswith("-") and word not in _OWN_OPTIONS]
+        if options:
+            line = " ".join(command)
+            what = f"is {options[0]} an option of lab exec, or of the command?"
+            raise UserError(what, hint=f"put -- before the command: lab exec {node} -- {line}")
+
+
+@app.command(cls=Command)
+def exec(  # noqa: A001 - the verb's name
+    node: Annotated[str, typer.Argument(help="A host or switch.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this there; by default bash."),
+    ] = None,
+    lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
+) -> None:
+    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
+
+    The lab's hosts have names there: h1, and h1.eth2 for a rail. At a kernel host COMMAND runs in
+    the guest, whose programs and files are Debian's.
+    """
+    command = command or ["bash"]
+    seen = view.of_lab(lab)
+    if any(host.name == node for host in seen.plan.kernel_hosts):
+        raise typer.Exit(_in_guest(seen, node, command))
+    execute.execute(seen, node, command)
+
+
+def _in_guest(seen: view.View, node: str, command: list[str]) -> int:
+    from softroce_lab.kernel_host import exec as guest_exec  # late, as it is for kernel hosts alone
+
+    with seen.guest(node) as guest:
+        return guest_exec.execute(guest, command)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab kernel-host`: hosts whose RDMA is Linux's own, and what they boot from."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Annotated, Any
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.options import Json
+from softroce_lab.fabric import lab, runtime
+from softroce_lab.fabric.observe import describe, view
+from softroce_lab.kernel_host import image as guest_image
+from softroce_lab.kernel_host import start as guest_start
+from softroce_lab.topology.plan import KernelVersion
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_LAB = Annotated[str | None, typer.Option("--lab", help="The lab, when several are up.")]
+_NODE = Annotated[str, typer.Argument(metavar="NODE", help="A kernel host of a lab that is up.")]
+
+
+class Kernel(enum.StrEnum):
+    """Debian's kernels."""
+
+    DEBIAN_12 = "6.1"
+    DEBIAN_13 = "6.12"
+
+
+@app.callback()
+def kernel_host() -> None:
+    """Hosts of `kind: kernel`: small virtual machines with Linux's own Soft-RoCE."""
+
+
+@app.command()
+def prepare(
+    kernel: Annotated[
+        list[Kernel] | None, typer.Option(help="Only this one; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Build what kernel hosts boot from, of Debian packages; `lab up` does it when it has to."""
+    images = {}
+    for version in kernel or list(Kernel):
+        images[version.value] = guest_image.prepare(version.value, _say)
+    means = guest_start.Means(images, guest_start.accelerator(images, _say))
+    if as_json:
+        documents = [_image_document(version) for version in images]
+        print(json.dumps(_document(images=documents, accelerator=means.accelerator), indent=1))
+        return
+    for version, image in images.items():
+        print(f"{version:5} Linux {image.version}, {guest_start.how(means)}")
+
+
+@app.command(name="list")
+def list_(as_json: Json = False) -> None:
+    """Show the images that are built, and the kernel hosts of all labs."""
+    images = [_image_document(version.value) for version in Kernel]
+    hosts = [host for condition in runtime.labs() for host in _hosts(condition)]
+    if as_json:
+        print(json.dumps(_document(images=images, hosts=hosts), indent=1))
+        return
+    for image in images:
+        facts = "not built: lab kernel-host prepare"
+        if image["version"]:
+            facts = f"Linux {image['version']}, {units.format_bytes(image['size_bytes'])}"
+        print(f"{image['kernel']:5} {facts}")
+    for host in hosts:
+        state = f"process {host['pid']}" if host["alive"] else "dead: lab kernel-host boot"
+        print(f"{host['lab']}  {host['node']}  {state}")
+
+
+@app.command()
+def console(node: _NODE, lab: _LAB = None) -> None:
+    """Print what a kernel host has said on its console. For a shell: lab exec NODE -- bash."""
+    seen = view.of_lab(lab)
+    with seen.guest(node) as guest:
+        typer.echo(guest.console.read_text("utf-8", "replace").replace("\r", ""), nl=False)
+
+
+@app.command()
+def boot(node: _NODE, lab_name: _LAB = None) -> None:
+    """Boot a kernel host again, one that is dead or one that runs; the lab stays up."""
+    name = view.up(lab_name).name
+    with lab.Lab.open(name) as held:
+        held.boot(node, _say)
+    print(f"{node} is up")
+
+
+@app.command()
+def remove() -> None:
+    """Delete all images; guests that run go on."""
+    print(f"{units.format_bytes(guest_image.remove(_say))} freed")
+
+
+def _say(text: str) -> None:
+    typer.echo(f"lab: {text}", err=True)
+
+
+def _document(**facts: Any) -> dict[str, Any]:
+    return {"schema_version": describe.SCHEMA_VERSION, **facts}
+
+
+def _image_document(kernel: KernelVersion) -> dict[str, Any]:
+    image = guest_image.find(kernel)
+    files = [] if image is None else [image.vmlinux, image.initramfs, image.disk]
+    return {
+        "kernel": kernel,
+        "version": image.version if image else None,
+        "size_bytes": guest_image.disk_usage(files),
+        "files": [str(path) for path in files],
+    }
+
+
+def _hosts(condition: runtime.Condition) -> list[dict[str, Any]]:
+    return [{"lab": condition.name, **host} for host in describe.guests_document(condition.history)]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab ping`: round trips between two hosts of a lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.options import Json
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.fabric.observe import describe, ping, view
+from softroce_lab.fabric.rights import needing_root
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Port
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(name="ping")
+def ping_(
+    source: Annotated[str, typer.Argument(metavar="A", help="A host, or its port: h1:eth2.")],
+    target: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    count: Annotated[int, typer.Option("-c", "--count", min=1, max=65535, help="Echoes.")] = 5,
+    interval: Annotated[str, typer.Option("-i", "--interval", help="Between them.")] = "200ms",
+    size: Annotated[
+        int, typer.Option("-s", "--size", min=0, max=65000, help="Bytes of data.")
+    ] = 56,
+    ipv6: Annotated[bool, typer.Option("-6", help="Over IPv6.")] = False,
+    rail: Annotated[int, typer.Option(min=1, help="The rail, at both hosts.")] = 1,
+    timeout: Annotated[str, typer.Option("-W", "--timeout", help="For the last reply.")] = "1s",
+    lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Send ICMP echoes from A to B; exit with 1 if none comes back."""
+    seen = view.of_lab(lab)
+    ends = tuple(locate.rail(seen.plan, text, rail) for text in (source, target))
+    if ends[0].node == ends[1].node:
+        raise UserError(f"{ends[0].node} is both ends", hint="name two hosts")
+    times = {
+        name: units.parse_time_ns(text)
+        for name, text in (("interval_ns", interval), ("timeout_ns", timeout))
+    }
+    ping.check_size(size, seen.plan.mtu, ipv6=ipv6)
+    if not as_json:
+        print(f"{_name(ends[0], ipv6=ipv6)} to {_name(ends[1], ipv6=ipv6)}, {size} bytes")
+    say = (lambda _: None) if as_json else _say
+    send = _from_guest if seen.plan.node(ends[0].node).guest else _from_here
+    outcome = send(seen, *ends, ipv6=ipv6, count=count, size_bytes=size, say=say, **times)
+    if as_json:
+        print(json.dumps(_document(ends, outcome, ipv6=ipv6), indent=1))
+    else:
+        _print(outcome)
+    if not outcome.replies:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _from_here(
+    seen: view.View, source: Port, target: Port, *, ipv6: bool, **options: Any
+) -> ping.Outcome:
+    with _opened(seen, source, target, ipv6=ipv6) as pinger:
+        return ping.run(pinger, **options)
+
+
+def _from_guest(seen: view.View, source: Port, target: Port, **options: Any) -> ping.Outcome:
+    from softroce_lab.kernel_host import ping as guest_ping  # late, as it is for kernel hosts alone
+
+    with seen.guest(source.node) as guest:
+        return guest_ping.run(guest, source, target, **options)
+
+
+def _opened(seen: view.View, source: Port, target: Port, *, ipv6: bool) -> ping.Pinger:
+    try:
+        with seen.inside(source.node), needing_root():
+            return ping.Pinger(source, target, ipv6=ipv6)
+    except OSError as error:
+        raise RunError(f"cannot send from {source}: {error.strerror}") from error
+
+
+def _name(port: Port, *, ipv6: bool) -> str:
+    return f"{port} ({port.address6 if ipv6 else port.address})"
+
+
+def _say(reply: ping.Reply) -> None:
+    note = ", duplicate" if reply.duplicate else ""
+    hops = f"{reply.hops} hop{'' if reply.hops == 1 else 's'}"
+    print(
+        f"{reply.sequence:6}  {units.format_duration(reply.rtt_ns):>10}  {hops}{note}", flush=True
+    )
+
+
+def _print(outcome: ping.Outcome) -> None:
+    duplicates = len(outcome.replies) - len(outcome.firsts)
+    extra = f", {duplicates} duplicates" if duplicates else ""
+    lost = f"{100 * outcome.loss:.3g} % lost"
+    print(f"{outcome.sent} sent, {len(outcome.firsts)} received, {lost}{extra}")
+    times = outcome.rtt_ns()
+    if times is not None:
+        shown = ", ".join(f"{name} {units.format_duration(each)}" for name, each in times.items())
+        print(f"round trip: {shown}")
+
+
+def _document(ends: tuple[Port, ...], outcome: ping.Outcome, *, ipv6: bool) -> dict[str, Any]:
+    names = [
+        {"host": port.node, "port": port.name, "address": port.address6 if ipv6 else port.address}
+        for port in ends
+    ]
+    return {
+        "schema_version": describe.SCHEMA_VERSION,
+        "from": names[0],
+        "to": names[1],
+        "sent": outcome.sent,
+        "received": len(outcome.firsts),
+        "duplicates": len(outcome.replies) - len(outcome.firsts),
+        "loss": outcome.loss,
+        "rtt_ns": outcome.rtt_ns(),
+        "replies": [dataclasses.asdict(reply) for reply in outcome.replies],
+    }

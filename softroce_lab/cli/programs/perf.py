@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab perf`: perftest's tests between two hosts of a lab, with its flags and its columns."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.evidence import capture_options
+from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
+from softroce_lab.cli.options import Json, LogTo, Xdp, XdpMode, either, saying
+from softroce_lab.cli.programs.foreign import PerftestOptions
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.capturing import capturing
+from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.perftest import lab as perf_lab
+from softroce_lab.perftest import report as perf_report
+from softroce_lab.perftest import tests as experiment
+from softroce_lab.perftest.end import Address
+from softroce_lab.perftest.figures import Bandwidth, Latency
+from softroce_lab.perftest.lab import Place, Where
+from softroce_lab.perftest.options import TESTS, Options, PerfTest
+from softroce_lab.perftest.report import Style
+from softroce_lab.telemetry import event_log
+from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+
+app = typer.Typer(add_completion=False)
+
+
+class ConnectionType(enum.StrEnum):
+    """Of a queue pair."""
+
+    RC = "RC"
+    UC = "UC"
+    UD = "UD"
+
+
+class _Command(WithCapture, PerftestOptions):
+    """Knows perftest's flags, and ours."""
+
+
+@app.command(cls=_Command)
+def perf(
+    test: Annotated[str, typer.Argument(metavar="TEST", help=", ".join(TESTS))],
+    client: Annotated[str | None, typer.Argument(help="A host; by default the first.")] = None,
+    server: Annotated[str | None, typer.Argument(help="Another one.")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("-s", "--size", help="Of a message: 4096, 4K, 4KiB [65536; latency: 2]."),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("-n", "--iters", help="Messages [1000; write_bw: 5000].")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option("-D", "--duration", help="Run for so many seconds.")
+    ] = None,
+    qps: Annotated[int, typer.Option("-q", "--qp", help="Queue pairs.")] = 1,
+    tx_depth: Annotated[
+        int | None, typer.Option("-t", "--tx-depth", help="Requests under way [128; latency: 1].")
+    ] = None,
+    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Receives posted.")] = 512,
+    cq_mod: Annotated[
+        int | None,
+        typer.Option("-Q", "--cq-mod", help="Requests to a completion [100; beyond 8 KiB: 1]."),
+    ] = None,
+    connection: Annotated[
+        ConnectionType,
+        typer.Option("-c", "--connection", case_sensitive=False, help="Service."),
+    ] = ConnectionType.RC,
+    mtu: Annotated[
+        int | None, typer.Option("-m", "--mtu", help="Path MTU; by default the largest.")
+    ] = None,
+    all_sizes: Annotated[bool, typer.Option("-a", "--all", help="All sizes, 2 to 2^23.")] = False,
+    bidirectional: Annotated[
+        bool, typer.Option("-b", "--bidirectional", help="Both directions at once.")
+    ] = False,
+    events: Annotated[
+        bool, typer.Option("-e", "--events", help="Sleep until something comes.")
+    ] = False,
+    qp_timeout: Annotated[
+        int, typer.Option("-u", "--qp-timeout", help="4.096 us * 2^this, then resend.")
+    ] = 14,
+    port: Annotated[
+        int, typer.Option("-p", "--port", min=1, max=65535, help="TCP port; kernel hosts only.")
+    ] = 18515,
+    gid_index: Annotated[
+        int, typer.Option("-x", "--gid-index", min=0, help="Of the GID at a kernel host.")
+    ] = perf_lab.GID_INDEX,
+    ipv6: Annotated[bool, typer.Option("--ipv6", help="IPv6; between soft hosts.")] = False,
+    _cpu_freq: Annotated[bool, typer.Option("-F", "--CPU-freq", help="No effect.")] = False,
+    _no_peak: Annotated[bool, typer.Option("-N", "--noPeak", help="No effect.")] = False,
+    gbits: Annotated[bool, typer.Option("--report_gbits", help="Gb/sec, not MB/sec.")] = False,
+    out_json: Annotated[bool, typer.Option("--out_json", help="Write a JSON file, too.")] = False,
+    out_json_file: Annotated[
+        Path | None, typer.Option("--out_json_file", help="That file [perftest_out.json].")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("-f", "--topology", help="Measure in a lab of this topology.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="LAB", help="Measure in this lab, which is up.")
+    ] = None,
+    lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
+    xdp: Xdp = XdpMode.AUTO,
+    capture: Captured = None,
+    capture_file: CaptureFile = None,
+    snap: Snap = SNAP_BYTES,
+    log_to: LogTo = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Run perftest's TEST: CLIENT, which posts, and SERVER, in the lab that is up or one of two
+    hosts, which is gone afterwards.
+    """
+    size_bytes = None if size is None else _bytes(size)
+    options = Options(
+        test, size_bytes, all_sizes, iterations, duration, qps, tx_depth, rx_depth, cq_mod,
+        connection.value, mtu, ipv6, bidirectional, events, qp_timeout,
+    )  # fmt: skip
+    PerfTest.of(options, 4096)  # what is wrong is said before a lab comes up
+    file_out = out_json_file or (Path("perftest_out.json") if out_json else None)
+    if file_out is not None:
+        _check_writable(file_out)
+    wanted = capture_options.wanted(capture, snap, capture_file)
+    log = None if log_to is None else event_log.create(log_to)
+    style = Style(gbits, gid_index=gid_index)
+    print_line = (lambda _: None) if as_json else functools.partial(print, flush=True)
+    where = Where(either(name, lab), file, "perf", xdp.value)
+    suits = functools.partial(perf_lab.check_gids, gid_index=gid_index, ipv6=ipv6)
+    with perf_lab.chosen(where, client, server, saying(quiet), suits) as place:
+        hosts = place.client.name, place.server.name
+        with capturing(place.lab, wanted, hosts) as captured:
+            document = _run(place, port, options, style, log, print_line)
+    if captured is not None:
+        saying(quiet)(captured.summary())
+        document["capture"] = captured.document()
+    if log is not None:
+        saying(quiet)(f"{event_log.totals(log)} in {log_to}")
+    text = json.dumps(document, indent=1)
+    if file_out is not None:
+        _write(file_out, text)
+    if as_json:
+        print(text)
+
+
+def _run(
+    place: Place,
+    port: int,
+    options: Options,
+    style: Style,
+    log: Path | None,
+    say: Callable[[str], Any],
+) -> dict[str, Any]:
+    ip_version: Literal[4, 6] = 6 if options.ipv6 else 4
+    test = PerfTest.of(options, path_mtu_bytes(place.lab.plan.mtu, ip_version))
+    say(perf_report.preamble(test, style))
+
+    def connected(client: list[Address], server: list[Address]) -> None:
+        say(perf_report.addresses("local", client, test))
+        say(perf_report.addresses("remote", server, test))
+        say(f"{perf_report.RULE}\n{perf_report.header(test, style)}")
+
+    found: list[Bandwidth | Latency] = []
+    with measures(place, port, style.gid_index, ip_version, log) as measure:
+        for size in test.sizes:
+            found.append(measure(test, size, None if found else connected))
+            say(perf_report.row(found[-1], style))
+    say(perf_report.RULE)
+    return perf_report.document(test, style, found)
+
+
+@contextlib.contextmanager
+def measures(
+    place: Place, port: int, gid_index: int, ip_version: Literal[4, 6], log: Path | None = None
+) -> Iterator[experiment.Measure]:
+    """What runs a test between two hosts, be they soft or kernel ones."""
+    lab, client, server = place.lab, place.client, place.server
+    if "kernel" not in (client.kind, server.kind):
+        names = client.name, server.name
+        with experiment.ends(lab, *names, ip_version=ip_version, event_log=log) as both:
+            yield both.measure
+        return
+    # Imported late: most labs have no kernel host.
+    from softroce_lab.perftest import kernel as perf_kernel
+
+    with perf_kernel.measures(
+        lab, client, server, port=port, gid_index=gid_index, event_log=log
+    ) as measure:
+        yield measure
+
+
+def _bytes(text: str) -> int:
+    """A number, with perftest's K or M or a unit of ours behind it."""
+    if found := re.fullmatch(r"(\d+)([KkMm]?)", text):
+        return int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2].upper()]
+    return units.parse_bytes(text)
+
+
+def _check_writable(path: Path) -> None:
+    """UserError if the results could not be written: that is said before they are there."""
+    new = not path.exists()
+    try:
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error

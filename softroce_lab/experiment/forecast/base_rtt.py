@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a plan's fabric does to one packet when it is empty: the base round trip, and the line rate.
+
+Timers and windows on the virtual clock follow from it (recovery/defaults.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+from collections.abc import Mapping
+
+from softroce_lab.faults.effects import Delay, Queue
+from softroce_lab.topology.plan import Plan
+
+_HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
+_CONTROL_BYTES = 200
+_PICOSECONDS = 10**12
+
+LEAST_RTT_NS = 1000
+"""Timers are not made for less: where nothing takes time, they would be due at each nanosecond."""
+
+MOST_WINDOW_PACKETS = 1 << 20
+"""What the engine can keep in flight to one peer (native/engine/striped/peer.hpp)."""
+
+_Links = dict[str, list[tuple[int, str]]]
+"""By node: the directed links there, and the node at the other end of each."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Empty:
+    """The fabric without other traffic."""
+
+    rtt_ns: int  # a full packet there and a small one back, between the hosts farthest apart
+    rate_bps: int  # of the slowest link at a host, either way; 0: nothing limits it
+
+    def window_packets(self, path_mtu: int) -> int:
+        """One bandwidth-delay product, and half as much again for reports that wait.
+
+        A sender hears of arrivals up to a quarter of a round trip late, or 64 packets.
+        """
+        if not self.rate_bps:
+            return 1024
+        bits = 8 * (path_mtu + _HEADERS_BYTES)
+        product = -(-self.rate_bps * self.rtt_ns // (bits * 10**9))
+        return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
+
+
+def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
+    """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
+
+    The round trip is no less than `LEAST_RTT_NS`.
+    """
+    picoseconds, rate_bps = _of_links(plan, path_mtu)
+    return Empty(max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns), rate_bps)
+
+
+@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
+def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int]:
+    """The longest round trip in picoseconds, and the rate of the slowest link at a host."""
+    trips = _Trips(plan, path_mtu + _HEADERS_BYTES, _CONTROL_BYTES)
+    one, _ = trips.farthest(plan.hosts[0].name)
+    _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
+    rails = {host.ports[0] for host in plan.hosts}
+    rates = _rates(plan)
+    at_hosts = [rates[number] for number, *ends in plan.halves if rails.intersection(ends)]
+    return picoseconds, min((rate for rate in at_hosts if rate), default=0)
+
+
+class _Trips:
+    """Round trips between a host and every other: a long frame one way and a short one back."""
+
+    def __init__(self, plan: Plan, long_bytes: int, short_bytes: int) -> None:
+        self._hosts = [host.name for host in plan.hosts]
+        self._costs = [_costs(plan, length) for length in (long_bytes, short_bytes)]
+        self._leaving: _Links = {node.name: [] for node in plan.nodes}
+        self._coming: _Links = {node.name: [] for node in plan.nodes}
+        for number, near, far in plan.halves:
+            self._leaving[near.node].append((number, far.node))
+            self._coming[far.node].append((number, near.node))
+
+    def farthest(self, host: str) -> tuple[str, int]:
+        """The host with the longest round trip, whichever of both sends the long frame."""
+        long_to, short_to = (_times(host, self._leaving, costs) for costs in self._costs)
+        long_from, short_from = (_times(host, self._coming, costs) for costs in self._costs)
+        trips = {
+            other: max(long_to[other] + short_from[other], long_from[other] + short_to[other])
+            for other in self._hosts
+        }
+        return max(trips.items(), key=lambda trip: trip[1])
+
+
+def _rates(plan: Plan) -> dict[int, int]:
+    found = {number: 0 for number, _, _ in plan.halves}
+    for fault in plan.faults:
+        if isinstance(fault.effect, Queue) and fault.window.always:
+            found[fault.directed_link] = fault.effect.rate_bps
+    return found
+
+
+def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
+    """Picoseconds that a frame of this length takes over each directed link."""
+    delays = {number: 0 for number, _, _ in plan.halves}
+    for fault in plan.faults:
+        if isinstance(fault.effect, Delay) and fault.window.always:
+            delays[fault.directed_link] = fault.effect.delay_ns * 1000
+    rates = _rates(plan)
+    return {
+        number: delay + (8 * length_bytes * _PICOSECONDS // rates[number] if rates[number] else 0)
+        for number, delay in delays.items()
+    }
+
+
+def _times(start: str, links: _Links, costs: Mapping[int, int]) -> dict[str, int]:
+    """The least time between `start` and every node, one way (Dijkstra)."""
+    found: dict[str, int] = {}
+    heap = [(0, start)]
+    while heap:
+        time, node = heapq.heappop(heap)
+        if node in found:
+            continue
+        found[node] = time
+        for number, other in links[node]:
+            if other not in found:
+                heapq.heappush(heap, (time + costs[number], other))
+    return found

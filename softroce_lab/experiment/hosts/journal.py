@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host writes down while it runs: completions, and what its policy did and how late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import (
+    Action,
+    Control,
+    Event,
+    FailReceive,
+    Key,
+    Pause,
+    Refuse,
+    Resend,
+    UsePaths,
+)
+
+COMPLETION = np.dtype(
+    [
+        ("peer", "u4"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("message", "u4"),
+        ("received", "?"),
+        ("status", "u1"),
+        ("bytes", "u4"),
+        ("packets", "u4"),
+        ("resent", "u4"),
+        ("duplicates", "u4"),
+        ("posted_ns", "i8"),
+        ("first_ns", "i8"),
+        ("completed_ns", "i8"),
+    ]
+)
+EVENT = np.dtype(
+    [
+        ("time_ns", "i8"),
+        ("kind", "U16"),
+        ("operation", "u2"),
+        ("step", "u2"),
+        ("message", "u4"),
+        ("packets", "u4"),
+    ]
+)
+
+About = bytes | Key  # a control message, or what a workload calls a message
+
+
+class Journal:
+    """Grows with messages and looks, never with packets."""
+
+    def __init__(self) -> None:
+        self._completions: list[tuple[Any, ...]] = []
+        self._events: list[tuple[int, str, About, int]] = []
+        self._lateness: list[int] = []
+
+    def complete(self, done: Done) -> None:
+        """Write down that a post is over."""
+        kind, peer, key, *figures = done
+        self._completions.append((peer, *key, kind == "receive", *figures))
+
+    def decided(self, lateness_ns: int) -> None:
+        """A policy took up an event this long after it happened."""
+        self._lateness.append(lateness_ns)
+
+    def record(self, now_ns: int, event: Event, action: Action) -> None:
+        """Write down an action that is worth a line: not the setting of timers."""
+        about = event.body or event.key
+        match action:
+            case Resend(indices=indices):
+                self._events.append((now_ns, "resend", about, len(indices)))
+            case Control(body=body):
+                self._events.append((now_ns, "control", body, 0))
+            case FailReceive() | Pause() | UsePaths() | Refuse():
+                self._events.append((now_ns, type(action).__name__.lower(), about, 0))
+
+    def acts(self, epoch_ns: int) -> Iterator[dict[str, Any]]:
+        """What the policy did, as lines of the event log; `epoch_ns`: CLOCK_MONOTONIC at time 0."""
+        rows = (_row(*event) for event in self._events)
+        for time_ns, act, _operation, _step, message, packets in rows:
+            yield {
+                "time_ns": epoch_ns + time_ns,
+                "event": "policy",
+                "act": act,
+                "message": message,
+                "packets": packets,
+            }
+
+    def lateness(self) -> dict[str, int]:
+        """Percentiles of how late decisions came."""
+        late = np.array(self._lateness or [0])
+        return {f"p{q}": int(np.percentile(late, q)) for q in (50, 99, 100)}
+
+    def save(self, file: IO[bytes]) -> None:
+        """Write completions and events as .npz."""
+        completions = np.array(self._completions, dtype=COMPLETION)
+        np.savez(file, completions=completions, events=self.events())
+
+    def events(self) -> npt.NDArray[Any]:
+        """What the policy did, as rows of `EVENT`."""
+        return np.array([_row(*event) for event in self._events], dtype=EVENT)
+
+
+Row: TypeAlias = tuple[int, str, int, int, int, int]
+_SEVERAL: Key = 0, 0, 0
+
+
+def _row(time_ns: int, kind: str, about: About, packets: int) -> Row:
+    if isinstance(about, tuple):
+        return time_ns, kind, *about, packets
+    try:
+        message = control.decode(about)
+    except control.ControlError:
+        return time_ns, kind, *_SEVERAL, packets
+    name = type(message).__name__.lower() if kind == "control" else kind
+    return time_ns, name, *_key(message), packets
+
+
+def _key(message: control.Message) -> Key:
+    """What the workload calls the message that a control message is about; zeros: several."""
+    key: Key | None = getattr(message, "key", None)
+    return _SEVERAL if key is None else key
+
+
+def acted(node: str, acts: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """What a host's policy did, rows of `EVENT`, as columns of a table of events."""
+    count = len(acts)
+    empty = np.full(count, "")
+    zero = np.zeros(count, dtype=np.uint32)
+    return {
+        "time_ns": acts["time_ns"],
+        "source": np.full(count, node),
+        "event": acts["kind"],
+        "link": empty,
+        "rule": empty,
+        "packet_kind": empty,
+        "operation": acts["operation"],
+        "step": acts["step"],
+        "message": acts["message"],
+        "index": zero,
+        "attempt": zero.astype(np.uint8),
+        "packets": acts["packets"],
+        "src": empty,
+        "dst": empty,
+        "sport": zero.astype(np.uint16),
+        "psn": zero,
+        "qpn": zero,
+    }

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host of the lab: one process in the host's network namespace, told what to do line by line.
+
+Standard input brings commands, standard output carries one JSON document a line. The end of the
+input is the end of the process. The engine runs in a native thread of its own, the recovery
+policy in a thread beside it, the workload in the main thread.
+
+    settings {...}     ->  {"ready": true}            its port is open
+    transfer {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
+    workload {...}     ->  the same
+    connect {...}      ->  {"connected": true}        its receives are posted
+    begin {...}        ->  {"begun": true}, {"progress": bytes, ...} ..., {"done": true}
+    stop               ->  {"done": true}             of a task that will not end by itself
+    finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
+
+A failure is said as {"error", "hint", "exit_code"} before the process ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import select
+import sys
+import threading
+import time
+from typing import Any
+
+from softroce_lab import _native
+from softroce_lab.errors import LabError, RunError
+from softroce_lab.experiment.hosts.journal import Journal
+from softroce_lab.experiment.hosts.messenger import (
+    Address,
+    Memory,
+    Messenger,
+    RcSettings,
+    open_messenger,
+)
+from softroce_lab.experiment.hosts.settings import (
+    PACING_SLACK_NS,
+    HostSettings,
+    TransferSettings,
+    WorkloadSettings,
+    read_command,
+)
+from softroce_lab.experiment.hosts.streams import Receiver, Sender
+from softroce_lab.experiment.hosts.task import Task
+from softroce_lab.experiment.hosts.worker import Worker
+from softroce_lab.fabric.net.owner import PortOwner
+from softroce_lab.recovery import congestion, registry
+from softroce_lab.recovery.api import NEVER_NS
+from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
+from softroce_lab.telemetry import counters_file
+from softroce_lab.telemetry.event_log import EventLog
+
+_POLL_MS = 200
+_WAIT_S = _POLL_MS / 1e3
+_REPORT_S = 0.1
+_POLICY_PRIORITY = 1  # the lowest of the real-time ones
+
+
+def _say(**document: Any) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+def _configure(settings: HostSettings) -> Any:
+    config = _native.HostConfig()
+    messages = config.messages
+    messages.address = settings.address
+    messages.path_mtu = settings.path_mtu
+    messages.paths = settings.paths
+    messages.window_packets = settings.window_packets
+    messages.receive_ring_packets = settings.receive_frames
+    messages.congestion_control = settings.congestion_control
+    messages.pacing_slack_ns = PACING_SLACK_NS
+    EngineTiming.on_machine(settings.fabric_rtt_ns).apply(messages)
+    base_rtt_ns = settings.fabric_rtt_ns + MACHINE_RTT_NS
+    fabric = congestion.FabricFigures.of(base_rtt_ns, settings.line_rate_bps)
+    for name, value in dataclasses.asdict(fabric).items():
+        if value is not None:
+            setattr(messages, name, value)
+    messages.framing = settings.framing or registry.framing(settings.transport)
+    messages.transport = registry.engine_transport(settings.transport)
+    port = config.port
+    port.interface = settings.interface
+    port.ifindex = settings.ifindex
+    port.xsks_map_path = settings.xsks_map
+    port.receive_frames = settings.receive_frames
+    port.generic = settings.xdp_mode == "generic"
+    config.messages = messages
+    config.port = port
+    config.mac = settings.mac
+    config.epoch_ns = settings.epoch_ns
+    config.cpu = settings.cpu
+    config.statistics = settings.statistics
+    return config
+
+
+def _go_first() -> bool:
+    """Let the calling thread run as soon as it has something to do; False: the machine refuses.
+
+    Decisions are rare and short, the engines beside them are busy all the time: among equals, a
+    decision would wait for the turns of all others.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_POLICY_PRIORITY))
+    except OSError:
+        return False
+    return True
+
+
+class PolicyThread:
+    """Waits for the engine's events and lets the recovery policy decide on them."""
+
+    def __init__(self, host: Any, messenger: Messenger) -> None:
+        self._host = host
+        self._messenger = messenger
+        self._stopping = threading.Event()
+        self.failure: BaseException | None = None
+        self.realtime = False
+        self._thread = threading.Thread(target=self._run, name="policy", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; bounded by one poll."""
+        self._stopping.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        self.realtime = _go_first()
+        poller = select.poll()
+        poller.register(self._host.event_fd, select.POLLIN)
+        try:
+            while not self._stopping.is_set():
+                if poller.poll(_POLL_MS):
+                    self._messenger.step()
+        except BaseException as error:
+            self.failure = error
+
+
+class HostProcess:
+    """An RNIC at its port."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self.settings = settings
+        registry.check(settings.transport)
+        self.owner = PortOwner(settings.interface)
+        try:
+            self.host = _native.Host(_configure(settings))
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
+        self.log = self._logged()
+        self.journal = Journal()
+        self.host.start()
+
+    def _logged(self) -> EventLog | None:
+        settings = self.settings
+        if settings.event_log is None:
+            return None
+        return EventLog(self.host, settings.event_log, host=settings.node, run=settings.transport)
+
+    def messenger(self, memory: Memory) -> Messenger:
+        """Its end of the transport."""
+        return open_messenger(
+            self.settings.transport,
+            self.host,
+            memory=memory,
+            timing=Timing.on_machine(self.settings.fabric_rtt_ns),
+            interval=self.settings.interval,
+            rc=RcSettings.on_machine(self.settings.fabric_rtt_ns),
+            next_hop_mac=self.settings.gateway_mac,
+            qkey=self.settings.qkey,
+            recorder=self.journal.record,
+            lateness=self.journal.decided,
+        )
+
+    def close(self) -> None:
+        """End the engine and close the port."""
+        self.host.stop()
+        if self.log is not None:
+            self.log.close()
+        self.owner.close()
+
+    def check(self) -> None:
+        """RunError if the engine stopped by itself."""
+        if self.host.failure:
+            raise RunError(f"the engine of {self.settings.node} stopped: {self.host.failure}")
+
+    def figures(self) -> dict[str, Any]:
+        """Stop the engine; what all layers counted, and how late things were."""
+        self.host.stop()
+        log = self.log and self.log.close(self.journal.acts(self.settings.epoch_ns))
+        return {
+            "counters": self.host.counters(),
+            "stats": counters_file.parse(_native.statistics(self.host)).document(),
+            "event_log": log and dataclasses.asdict(log),
+            "frames_sent": self.host.frames_sent,
+            "frames_received": self.host.frames_received,
+            "port": self.host.port_statistics(),
+            "timer_lateness_log2_ns": list(self.host.timer_lateness()),
+            "turn_length_log2_ns": list(self.host.turn_length()),
+            "decision_lateness_ns": self.journal.lateness(),
+        }
+
+
+class Errand:
+    """The one task that a host process is told to do."""
+
+    def __init__(self, process: HostProcess, task: Task) -> None:
+        self._process = process
+        self._task = task
+        self._messenger = process.messenger(task.memory)
+        self._thread = PolicyThread(process.host, self._messenger)
+
+    def addresses(self) -> dict[int, dict[str, int]]:
+        """The address that each peer has to know."""
+        return {
+            peer: dataclasses.asdict(self._messenger.address(peer)) for peer in self._task.peers
+        }
+
+    def connect(self, peers: dict[str, dict[str, int]]) -> None:
+        """Make the peers known, and post the receives."""
+        for peer, address in peers.items():
+            self._messenger.connect(int(peer), Address(**address))
+        self._task.prepare(self._messenger)
+
+    def close(self) -> None:
+        """End the policy's thread, close the task's files."""
+        self._thread.stop()
+        self._task.close()
+
+    def finish(self, journal_fd: int) -> dict[str, Any]:
+        """Stop, and say what came of the task; the journal goes to the file."""
+        self._thread.stop()
+        figures = self._process.figures()
+        with open(journal_fd, "wb", closefd=False) as file:
+            self._process.journal.save(file)
+        return {
+            **figures,
+            **self._task.result(),
+            "realtime_policy": self._thread.realtime,
+            "policy": self._messenger.summary(),
+        }
+
+    def work(self, start_ns: int) -> None:
+        """Do the task from `start_ns` on, until it is over or somebody says otherwise."""
+        task, host = self._task, self._process.host
+        while (left_ns := start_ns - host.now_ns) > 0:
+            time.sleep(left_ns / 1e9)
+        task.begin(host.now_ns)
+        _say(begun=True)
+        reported = time.monotonic()
+        while not task.finished and not self._told_to_stop():
+            self._check()
+            for done in self._messenger.completions():
+                self._process.journal.complete(done)
+                task.complete(done)
+            if host.now_ns >= task.next_at_ns:
+                task.on_time(host.now_ns)
+            if time.monotonic() - reported > _REPORT_S:
+                reported = time.monotonic()
+                _say(
+                    progress=task.done_bytes,
+                    messages=task.done_messages,
+                    quiet=task.quiet,
+                    due=task.next_at_ns != NEVER_NS,
+                    failed=task.failed,
+                )
+
+    def _told_to_stop(self) -> bool:
+        """Wait until something is over or due, a while at most; whether a command came instead.
+
+        EOFError if there is nobody any more to command.
+        """
+        left_ns = self._task.next_at_ns - self._process.host.now_ns
+        wait_s = min(_WAIT_S, max(0, left_ns) / 1e9)
+        ready, _, _ = select.select([self._messenger.fd, 0], [], [], wait_s)
+        if 0 not in ready:
+            return False
+        if not _read_line():
+            raise EOFError
+        return True
+
+    def _check(self) -> None:
+        self._process.check()
+        if self._thread.failure is not None:
+            transport = self._process.settings.transport
+            raise RunError(
+                f"the policy {transport} failed: {self._thread.failure!r}"
+            ) from self._thread.failure
+
+
+class Server:
+    """Does what it is told, line by line."""
+
+    def __init__(self) -> None:
+        self._process: HostProcess | None = None
+        self._errand: Errand | None = None
+
+    def run(self) -> None:
+        """Until the input ends."""
+        while line := _read_line():
+            command, arguments = read_command(line)
+            if not (self._on_process(command, arguments) or self._on_errand(command, arguments)):
+                raise RunError(f"a host process does not understand {command!r}")
+
+    def _on_process(self, command: str, arguments: dict[str, Any]) -> bool:
+        """Whether it is a command to the process as a whole."""
+        match command:
+            case "settings":
+                self._process = HostProcess(HostSettings(**arguments))
+                _say(ready=True)
+            case "transfer" if self._process is not None:
+                settings = TransferSettings(**arguments)
+                self._take(Sender(settings) if settings.role == "send" else Receiver(settings))
+            case "workload" if self._process is not None:
+                self._take(Worker(WorkloadSettings(**arguments)))
+            case "stop":
+                pass  # the task was over already
+            case _:
+                return False
+        return True
+
+    def _take(self, task: Task) -> None:
+        if self._process is not None:
+            self._errand = Errand(self._process, task)
+            _say(addresses=self._errand.addresses())
+
+    def _on_errand(self, command: str, arguments: dict[str, Any]) -> bool:
+        """Whether it is a command about the task."""
+        errand = self._errand
+        if errand is None:
+            return False
+        match command:
+            case "connect":
+                errand.connect(arguments)
+                _say(connected=True)
+            case "begin":
+                errand.work(**arguments)
+                _say(done=True)
+            case "finish":
+                _say(finished=errand.finish(**arguments))
+            case _:
+                return False
+        return True
+
+    def close(self) -> None:
+        """End the engine, close the port and files."""
+        if self._errand is not None:
+            self._errand.close()
+        if self._process is not None:
+            self._process.close()
+
+
+def _serve() -> None:
+    server = Server()
+    try:
+        server.run()
+    finally:
+        server.close()
+
+
+def _settle_memory() -> None:
+    """Take the modules out of the garbage collector's rounds: one of them would delay decisions."""
+    gc.collect()
+    gc.freeze()
+
+
+def _read_line() -> str:
+    """One line of the standard input, unbuffered: the transfer polls the same descriptor."""
+    line = bytearray()
+    while byte := os.read(0, 1):
+        line += byte
+        if byte == b"\n":
+            break
+    return line.decode()
+
+
+def main() -> None:
+    """Entry point of the process."""
+    _settle_memory()
+    try:
+        _serve()
+    except EOFError:
+        sys.exit(1)
+    except LabError as error:
+        _say(error=str(error).partition("\n")[0], hint=error.hint, exit_code=int(error.exit_code))
+        sys.exit(int(error.exit_code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Host processes as the experiment sees them: started, told, listened to, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.observe import counters_files as statistics
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Node, Port
+
+_ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
+START_S = 20.0  # a host process imports, opens its port and answers within this
+_CHUNK_BYTES = 1 << 16
+
+
+def gateway(lab: Lab, node: Node) -> Port:
+    """The switch's port at the other end of a host's uplink."""
+    _, far = locate.peers(lab.plan)[node.ports[0].ifindex]
+    return far
+
+
+def mac_number(mac: str) -> int:
+    """A MAC address as a number."""
+    return int(mac.replace(":", ""), 16)
+
+
+def _end(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RunError("a host process was started without its pipes")
+    return pipe
+
+
+class HostHandle:
+    """A host process of a lab, from the outside."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        node: Node,
+        transport: str,
+        epoch_ns: int,
+        qkey: int,
+        cpu: int = -1,
+        *,
+        ip_version: int = 4,
+        event_log: Path | None = None,
+        **engine: Any,
+    ) -> None:
+        """`engine`: what else `HostSettings` has to say of the engine."""
+        port = node.ports[0]
+        address = port.address6 if ip_version == 6 else port.address
+        if address is None:
+            raise RunError(f"{node.name} is a switch, not a host")
+        path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
+        empty = base_rtt.of(lab.plan, path_mtu)
+        self.node = node
+        self.settings = HostSettings(
+            node=node.name,
+            interface=port.name,
+            ifindex=port.ifindex,
+            address=int(ipaddress.ip_address(address)),
+            mac=mac_number(port.mac),
+            gateway_mac=mac_number(gateway(lab, node).mac),
+            xsks_map=str(lab.bpffs / "xsks"),
+            xdp_mode=lab.mode,
+            transport=transport,
+            epoch_ns=epoch_ns,
+            qkey=qkey,
+            path_mtu=path_mtu,
+            fabric_rtt_ns=empty.rtt_ns,
+            line_rate_bps=empty.rate_bps,
+            cpu=cpu,
+            statistics=statistics.path_for(lab.directory, port),
+            event_log=None if event_log is None else str(event_log),
+            **engine,
+        )
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._journal_fd = os.memfd_create("journal")  # no file that a crash could leave behind
+        self._process = lab.spawn(
+            _ARGV,
+            role=f"host {node.name}",
+            node=node.name,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=os.environ | _ENVIRONMENT,
+            pass_fds=[self._journal_fd],
+        )
+        self._input = _end(self._process.stdin)
+        self._output = _end(self._process.stdout)
+        self._received = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process: by the end of its input, and if that is not enough, by signals."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+        self._process.wait(1.0)
+        self._process.end()
+        self._output.close()
+        self._stderr.close()
+        os.close(self._journal_fd)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when a document waits."""
+        return self._output.fileno()
+
+    def tell(self, command: str, arguments: dict[str, Any]) -> None:
+        """Send a command. RunError if the process is gone."""
+        try:
+            self._input.write(f"{command} {json.dumps(arguments)}\n".encode())
+            self._input.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
+
+    def documents(self) -> list[dict[str, Any]]:
+        """All that the process has said and was not read; blocks if that is nothing.
+
+        RunError if it failed or is gone.
+        """
+        chunk = os.read(self.fileno(), _CHUNK_BYTES)
+        if not chunk:
+            raise self._gone()
+        self._received += chunk
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        documents = [json.loads(line) for line in lines]
+        for document in documents:
+            if "error" in document:
+                raise self._failed(document)
+        return documents
+
+    def expect(self, name: str, timeout_s: float = START_S) -> Any:
+        """The next document's field `name`. RunError if it does not come in time."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if select.select([self], [], [], left_s)[0]:
+                for document in self.documents():
+                    if name in document:
+                        return document[name]
+        raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
+
+    def finish(self, timeout_s: float = START_S) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Stop the engine: its final figures, and the arrays of its journal."""
+        self.tell("finish", {"journal_fd": self._journal_fd})
+        figures: dict[str, Any] = self.expect("finished", timeout_s)
+        with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
+            return figures, dict(np.load(journal))
+
+    def _failed(self, document: dict[str, Any]) -> RunError | UserError:
+        kind = UserError if document["exit_code"] == ExitCode.USAGE else RunError
+        return kind(f"{self.node.name}: {document['error']}", hint=document["hint"])
+
+    def _gone(self) -> RunError:
+        status = self._process.wait(1.0)
+        self._stderr.seek(0)
+        said = self._stderr.read()[-2000:].decode(errors="replace").strip()
+        last = said.splitlines()[-1] if said else "it said nothing"
+        return RunError(f"the host {self.node.name} ended with status {status}: {last}")
+
+
+def start(hosts: Iterable[HostHandle]) -> None:
+    """Open the hosts' ports, side by side."""
+    hosts = list(hosts)
+    for host in hosts:
+        host.tell("settings", dataclasses.asdict(host.settings))
+    for host in hosts:
+        host.expect("ready")
+
+
+def prepare(
+    hosts: Mapping[int, HostHandle],
+    tasks: Mapping[int, tuple[str, Any]],
+    timeout_s: float = START_S,
+) -> None:
+    """Give each host its task, a command and its settings, and introduce it to its peers.
+
+    Both by the number that peers are called by. Afterwards all receives are posted. RunError if
+    a host is not ready in `timeout_s`.
+    """
+    for number, host in hosts.items():
+        command, settings = tasks[number]
+        host.tell(command, dataclasses.asdict(settings))
+    addresses = {number: host.expect("addresses", timeout_s) for number, host in hosts.items()}
+    for number, host in hosts.items():
+        peers = {peer: addresses[int(peer)][str(number)] for peer in addresses[number]}
+        host.tell("connect", peers)
+    for host in hosts.values():
+        host.expect("connected")
+
+
+def begin(hosts: Iterable[HostHandle], start_ns: int = 0) -> None:
+    """Let the tasks of hosts that are prepared begin, not before that time of their engines."""
+    for host in hosts:
+        host.tell("begin", {"start_ns": start_ns})

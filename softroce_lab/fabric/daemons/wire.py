@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""softroce-wire: the lab's native process that holds frames for queues, rates and delays.
+
+XDP hands it the frames of shaped links by the AF_XDP sockets of the ports they arrive on, and it
+sends them out of the port that they were meant for (docs/wire-stage.md). What it is to do it is
+told over `wire.sock`, and there it says what became of the frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from softroce_lab import units
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric.daemons import wire_layout
+from softroce_lab.fabric.daemons.wire_layout import (
+    LinkFigures,
+    NoRoom,
+    Operation,
+    PortFigures,
+    StageFigures,
+    Status,
+)
+from softroce_lab.fabric.ledger import ledger, process
+from softroce_lab.fabric.ledger.identity import ProcessIdentity
+from softroce_lab.fabric.net import netns
+from softroce_lab.faults import shape_layout
+from softroce_lab.faults.effects import Fault
+from softroce_lab.paths import native_program
+from softroce_lab.topology.plan import Plan, Port
+
+PROGRAM = "softroce-wire"
+ROLE = "wire"  # in the ledger
+SOCKET = "wire.sock"
+LOG = "wire.log"  # its standard error
+FILES = (LOG, SOCKET)  # in the lab's directory, to be announced in the ledger
+
+FRAME_BYTES = 4096
+TIMEOUT_S = 20.0  # to begin with it pins its memory: 12 s on a busy emulated machine
+
+_LEAST_FRAMES = 1 << 14  # that lie ready at all ports together
+_FEWEST_FRAMES = 1 << 11  # of the pool, on the smallest machine
+_MOST_PORT_FRAMES = 2048  # that lie ready at each port: 5 ms at 400,000 frames a second
+_LEAST_PORT_FRAMES = 256
+_SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/stage.cpp)
+_SPARE_PART = 16  # of the free memory, for what only changes may need
+_MOST_SPARE_FRAMES = 1 << 17  # 512 MiB
+_RETRY_S = 0.005
+_LISTEN_S = 0.2  # a stage that made its socket listens by then, or is dead
+
+
+def argv(bpffs: Path, directory: Path, frames: int, port_frames: int) -> list[str]:
+    """The command that serves the fabric whose maps are pinned in `bpffs`; SIGTERM ends it.
+
+    `frames` and `port_frames` are those of `pool`. EnvironmentLackError if it was never built.
+    """
+    program = str(native_program(PROGRAM))
+    return [program, str(bpffs), str(directory), str(frames), str(port_frames)]
+
+
+def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
+    """Frames that the shapes of these directed links may hold together."""
+    if not shaped:
+        return 0
+    from softroce_lab import _native  # labs without shapes come up sooner
+
+    return sum(_native.frames_needed(shape_layout.shape(faults)) for faults in shaped.values())
+
+
+def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
+    """(frames of the pool, those that lie ready at each port).
+
+    `frames` are wanted for the shapes of a plan, and what lies ready at its `ports` comes on top;
+    the rest is room for changes: a sixteenth of the free memory, 512 MiB at most, shared with the
+    `spare_ports` that may need sockets later. None of it is taken before a link is shaped. The
+    kernel adds some 110 bytes a frame for each port. UserError if the plan needs more memory than
+    a machine should give.
+    """
+    ready = _LEAST_FRAMES // max(1, ports + spare_ports)
+    ready = min(_MOST_PORT_FRAMES, max(_LEAST_PORT_FRAMES, ready))
+    needed = frames + ports * (ready + _SEND_FRAMES)
+    available = available_bytes()
+    if needed * FRAME_BYTES > available // 2:
+        need, have = (units.format_bytes(size) for size in (needed * FRAME_BYTES, available))
+        raise UserError(
+            f"queues and delays of this lab may hold {need}; {have} of memory are free",
+            hint="shorter delays, lower rates, smaller limits, or fewer shaped links",
+        )
+    spare = min(available // _SPARE_PART // FRAME_BYTES, _MOST_SPARE_FRAMES)
+    return needed + max(spare, _FEWEST_FRAMES), ready
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping: MemAvailable of proc_meminfo(5)."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def ports_for(plan: Plan, shaped: Collection[int]) -> list[Port]:
+    """The ports that need the stage's sockets so that the directed links `shaped` can be shaped.
+
+    That is every port of a switch from which such a link leaves, or at which one from a host
+    ends: frames may arrive at any of them, and leave by any.
+    """
+    switches = {node.name for node in plan.nodes if node.kind == "switch"}
+    served = set()
+    for directed, sender, receiver in plan.halves:
+        if directed in shaped:
+            served.add(sender.node if sender.node in switches else receiver.node)
+    return [port for node in plan.nodes if node.name in served & switches for port in node.ports]
+
+
+def links_of(plan: Plan) -> dict[int, tuple[int, int]]:
+    """ifindex -> (directed link that ends there, directed link that begins there)."""
+    return {sender.ifindex: (directed ^ 1, directed) for directed, sender, _ in plan.halves}
+
+
+class WireStage:
+    """The running stage of one lab, as its other processes see it.
+
+    Every method raises RunError if it is dead, with what it said last, or does not answer in
+    time.
+    """
+
+    def __init__(self, directory: Path, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect; a stage that was only just started is waited for."""
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._socket = self._connect(time.monotonic() + timeout_s)
+
+    def __enter__(self) -> WireStage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the stage, which goes on."""
+        self._socket.close()
+
+    def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
+        """Take frames at a port, and send there; nothing happens if that is so already.
+
+        False if there is no such interface any more: somebody deleted it, or its peer.
+        `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
+        descriptor of its network namespace.
+        """
+        body = wire_layout.ends(*ends)
+        try:
+            self._ask(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+        except RunError:
+            if _exists(port, netns_fd):
+                raise
+            return False
+        return True
+
+    def shape(self, directed: int, faults: Sequence[Fault]) -> None:
+        """Let the queues, delays and reorderings among a directed link's faults shape it from now.
+
+        Frames that it holds keep their times. Without any it passes frames on at once. UserError
+        if its queue and its delay may hold more frames than there are.
+        """
+        self._ask(Operation.SHAPE, directed, shape_layout.shape(faults))
+
+    def set_epoch(self, moment_ns: int) -> None:
+        """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""
+        self._ask(Operation.EPOCH, 0, wire_layout.epoch(moment_ns))
+
+    def link(self, directed: int) -> LinkFigures:
+        """What became of a directed link's frames."""
+        return LinkFigures.unpack(self._ask(Operation.LINK_FIGURES, directed))
+
+    def base(self, directed: int) -> LinkFigures:
+        """The same as it was when the link's shape was last set."""
+        return LinkFigures.unpack(self._ask(Operation.LINK_BASE, directed))
+
+    def port(self, ifindex: int) -> PortFigures:
+        """What a port took and sent. RunError if it was never opened."""
+        return PortFigures.unpack(self._ask(Operation.PORT_FIGURES, ifindex))
+
+    def ports(self, plan: Plan) -> dict[int, PortFigures]:
+        """Of every port of a switch that was opened, by ifindex."""
+        found = {}
+        if self.figures().ports:
+            switches = (node for node in plan.nodes if node.kind == "switch")
+            for port in (port for node in switches for port in node.ports):
+                with contextlib.suppress(RunError):
+                    found[port.ifindex] = self.port(port.ifindex)
+        return found
+
+    def figures(self) -> StageFigures:
+        """Processor time, scheduling class, memory."""
+        return StageFigures.unpack(self._ask(Operation.STAGE_FIGURES))
+
+    # --- Asking ------------------------------------------------------------------------------
+
+    def _connect(self, deadline: float) -> socket.socket:
+        problem: OSError | str = "it does not answer"
+        listens_by = time.monotonic() + _LISTEN_S
+        recorded: Sequence[ProcessIdentity] | None = None
+        while (left_s := deadline - time.monotonic()) > 0:
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                client.settimeout(left_s)
+                client.connect(str(self._directory / SOCKET))
+            except (FileNotFoundError, ConnectionRefusedError, TimeoutError) as error:
+                client.close()
+                problem = error
+                if isinstance(error, ConnectionRefusedError) and time.monotonic() > listens_by:
+                    break
+                recorded = _recorded(self._directory) if recorded is None else recorded
+                if _ended(recorded):
+                    break
+                time.sleep(min(_RETRY_S, left_s))
+            else:
+                client.settimeout(self._timeout_s)
+                return client
+        raise self._dead(problem)
+
+    def _ask(
+        self, operation: Operation, number: int = 0, body: bytes = b"", fds: Iterable[int] = ()
+    ) -> bytes:
+        try:
+            message = wire_layout.request(operation, number, body)
+            socket.send_fds(self._socket, [message], list(fds))
+            status, payload = wire_layout.answer(self._socket.recv(wire_layout.ANSWER_MOST_BYTES))
+        except (OSError, ValueError) as error:
+            raise self._dead(error) from error
+        if status is Status.NO_ROOM:
+            raise _no_room(wire_layout.no_room(payload))
+        if status is Status.FAILED:
+            raise RunError(f"the wire stage refused: {payload.decode('utf-8', 'replace')}")
+        return payload
+
+    def _dead(self, problem: OSError | ValueError | str) -> RunError:
+        log = self._directory / LOG
+        ended = _ended(_recorded(self._directory))
+        state = "died" if ended else f"does not answer: {problem}"
+        return RunError(
+            f"the lab's wire stage {state}{process.last_words(log)}",
+            hint=f"frames of shaped links are lost without it; its log is {log}; start the lab "
+            "again",
+        )
+
+
+def _exists(port: Port, netns_fd: int) -> bool:
+    with netns.entered(netns_fd):
+        try:
+            socket.if_indextoname(port.ifindex)
+        except OSError:
+            return False
+    return True
+
+
+def _recorded(directory: Path) -> Sequence[ProcessIdentity]:
+    """The stage's processes in the lab's ledger; none if the stage was started without one."""
+    try:
+        entries = ledger.read(directory).of_kind("process")
+    except FileNotFoundError:
+        return ()
+    known = (process.recorded(entry) for entry in entries if entry.facts["role"] == ROLE)
+    return [identity for identity in known if identity is not None]
+
+
+def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
+    """Whether the stage is known to be dead."""
+    return bool(recorded) and not any(known.is_alive() for known in recorded)
+
+
+def _no_room(refusal: NoRoom) -> UserError:
+    mib = FRAME_BYTES / 2**20
+    return UserError(
+        f"queue and delay of this link may hold {refusal.needed} frames, "
+        f"{refusal.needed * mib:.0f} MiB; the wire stage has {refusal.available} left of "
+        f"{refusal.all}, {refusal.all * mib:.0f} MiB",
+        hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
+        "(lab up FILE --faults PROFILE) gets what it needs",
+    )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A node or a link of a lab in every detail, as the document that `lab inspect --json` prints."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from softroce_lab.fabric.bpf.layout import PortCounters
+from softroce_lab.fabric.net import routes
+from softroce_lab.fabric.net.routes import Routes
+from softroce_lab.fabric.observe import describe, traffic
+from softroce_lab.fabric.observe.traffic import Sample
+from softroce_lab.fabric.observe.view import View, moment_ns
+from softroce_lab.faults import lines, tc
+from softroce_lab.faults.effects import Fault
+from softroce_lab.faults.layout import Hits
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Half, Node, Plan, Port
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Live:
+    """What only a lab that is up can tell; empty for a file."""
+
+    look_up: Routes
+    counters: Mapping[int, PortCounters]
+    sample: Sample | None
+    now_ns: int | None  # the moment of the timeline
+
+
+@contextlib.contextmanager
+def observed(seen: View) -> Iterator[Live]:
+    """The state of the lab that is up, or of a file that has none."""
+    if not seen.is_up:
+        yield Live(routes.planned(seen.plan), {}, None, None)
+        return
+    with (
+        seen.maps() as fabric,
+        traffic.metering(seen) as meter,
+        routes.current(seen.plan, seen.bpffs) as look_up,
+    ):
+        yield Live(look_up, fabric.counters(), meter.sample(), moment_ns(fabric))
+
+
+def document(seen: View, what: str) -> dict[str, Any]:
+    """The node or link that `what` names. UserError if there is none."""
+    plan = seen.plan
+    with observed(seen) as live:
+        head = {"lab": plan.name, "up": seen.is_up, "timeline_ns": live.now_ns}
+        if not locate.is_link(what):
+            node = locate.node(plan, what)
+            hosts = describe.kernel_hosts(plan, seen.condition)
+            machine = next((host for host in hosts if host["node"] == node.name), None)
+            return head | {"node": _node(plan, node, live) | {"kernel_host": machine}}
+        halves = locate.halves(plan, what)
+        return head | {"links": [_half(seen, half, live) for half in halves]}
+
+
+# --- Nodes -------------------------------------------------------------------------------------
+
+
+def _node(plan: Plan, node: Node, live: Live) -> dict[str, Any]:
+    peers = locate.peers(plan)
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "tier": node.tier,
+        "namespace": node.namespace,
+        "ports": [_port(port, peers[port.ifindex][1], live) for port in node.ports],
+        "routes": _routes(plan, node, live.look_up) if node.kind == "switch" else [],
+    }
+
+
+def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
+    counters = live.counters.get(port.ifindex)
+    return {
+        "name": port.name,
+        "ifindex": port.ifindex,
+        "mac": port.mac,
+        "address": port.address,
+        "address6": port.address6,
+        "peer": str(peer),
+        "counters": dataclasses.asdict(counters) if counters else None,
+    }
+
+
+def _routes(plan: Plan, switch: Node, look_up: Routes) -> list[dict[str, Any]]:
+    """To every rail of every host: the ports of equal cost."""
+    rails = [port for host in plan.hosts for port in host.ports if port.address]
+    return [
+        {
+            "destination": rail.address,
+            "host": rail.node,
+            "ports": [port.name for port in look_up(switch, rail.address or "")],
+        }
+        for rail in rails
+    ]
+
+
+# --- Links -------------------------------------------------------------------------------------
+
+
+def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
+    number, near, far = half
+    sample = live.sample
+    on_link = [fault for fault in seen.plan.faults if fault.directed_link == number]
+    found = sample.hits.get(number, ()) if sample else ()
+    hits = {hit.rule_id: hit for hit in found}
+    return {
+        "directed_link": number,
+        "from": _end(near),
+        "to": _end(far),
+        "faults": [_fault(group, hits, live.now_ns) for group in lines.grouped(on_link)],
+        "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
+        "counters": dataclasses.asdict(sample.counts[number]) if sample else None,
+        "queued_bytes": sample.queued_bytes[number] if sample else None,
+    }
+
+
+def _end(port: Port) -> dict[str, Any]:
+    return {"port": str(port), "mac": port.mac, "ifindex": port.ifindex, "address": port.address}
+
+
+def _fault(group: Sequence[Fault], hits: Mapping[int, Hits], now_ns: int | None) -> dict[str, Any]:
+    """A fault, or all packets that one rule names."""
+    first = group[0]
+    found = [hits[fault.rule_id] for fault in group if fault.rule_id in hits]
+    return {
+        "rule": first.rule,
+        "text": lines.line(group),
+        "key": first.key,
+        "seen": found[0].seen if found else None,
+        "hits": sum(hit.hits for hit in found) if found else None,
+        "acts": None if now_ns is None else first.window.acts(now_ns),
+        "moment": lines.moment(first.window, now_ns),
+    }

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All counters of a lab that is up, read beside whatever runs (docs/telemetry.md).
+
+Ports and links are counted by the XDP programs and the wire stage since the lab came up; RNICs and
+queue pairs by the processes that own the ports, since they began; kernel hosts by their kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric.bpf.layout import PortCounters
+from softroce_lab.fabric.daemons.wire_layout import LinkFigures
+from softroce_lab.fabric.observe import describe, traffic
+from softroce_lab.fabric.observe.traffic import LinkCounts, Meter, Sample
+from softroce_lab.fabric.observe.view import View
+from softroce_lab.telemetry import counters, counters_file
+from softroce_lab.telemetry.counters_file import Published
+from softroce_lab.telemetry.openmetrics import Exposition
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Node, Plan, Port
+
+_GUEST_S = 20.0  # an emulated one takes its time
+_HW_COUNTERS = "/sys/class/infiniband/{device}/ports/1/hw_counters"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """What somebody wants to see of a lab."""
+
+    ports: frozenset[str]  # as node:interface
+    links: frozenset[int]  # directed
+
+    @classmethod
+    def of(cls, plan: Plan, names: Sequence[str]) -> Chosen:
+        """Nodes, ports and links by their names, globs too; all without names. UserError."""
+        if not names:
+            everywhere = frozenset(str(port) for node in plan.nodes for port in node.ports)
+            return cls(everywhere, frozenset(number for number, _, _ in plan.halves))
+        ports: set[str] = set()
+        links: set[int] = set()
+        for name in names:
+            if "->" in name:
+                links |= {number for number, _, _ in locate.halves(plan, name)}
+            else:
+                ports |= {str(port) for port in _ports(plan, name)}
+        return cls(frozenset(ports), frozenset(links))
+
+
+def _ports(plan: Plan, name: str) -> set[Port]:
+    found = locate.ports_like(plan, name)
+    if found:
+        return found
+    if ":" in name:
+        return {locate.port(plan, name)}  # which says what is wrong
+    return set(locate.node(plan, name).ports)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Counters of one thing."""
+
+    kind: str  # port, link, rnic, qp, kernel
+    labels: Mapping[str, str]
+    counts: Mapping[str, int]
+
+    @property
+    def title(self) -> str:
+        """In one word or two."""
+        labels = self.labels
+        if self.kind == "qp":
+            return f"{labels['port']} qp {labels['qp']}"
+        return labels.get("link") or labels.get("port") or f"{labels['host']} {labels['device']}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stats:
+    """All that was asked for, at one moment."""
+
+    plan: Plan
+    time_ns: int  # CLOCK_MONOTONIC
+    ports: Mapping[str, Mapping[str, int]]
+    links: Mapping[str, Mapping[str, int]]  # what nobody counts is absent
+    published: Sequence[Published]
+    kernels: Mapping[tuple[str, str], Mapping[str, int]]  # by host and device
+    notes: Sequence[str]
+
+    @property
+    def lab(self) -> str:
+        """The lab's name."""
+        return self.plan.name
+
+    def groups(self) -> Iterator[Group]:
+        """All of it, flat; of processes those that live."""
+        for port, counts in self.ports.items():
+            yield Group("port", {"lab": self.lab, "port": port}, counts)
+        for link, counts in self.links.items():
+            yield Group("link", {"lab": self.lab, "link": link}, counts)
+        for published in self.published:
+            if published.alive:
+                yield from self._rnic(published)
+        for (host, device), counts in self.kernels.items():
+            yield Group("kernel", {"lab": self.lab, "host": host, "device": device}, counts)
+
+    def _rnic(self, published: Published) -> Iterator[Group]:
+        at = {
+            "lab": self.lab,
+            "host": published.port.partition(":")[0],
+            "port": published.port,
+        }
+        said = published.snapshot.document()
+        yield Group("rnic", at, _merged(said))
+        for qp in said["qps"]:
+            labels = at | {"qp": str(qp["qp"]), "type": qp["type"]}
+            yield Group("qp", labels, _merged(qp))
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "schema_version": describe.SCHEMA_VERSION,
+            "lab": self.lab,
+            "monotonic_ns": self.time_ns,
+            "hosts": [
+                {"host": node.name, "counters": counts}
+                for node in self.plan.hosts
+                if (counts := self._of_host(node))
+            ],
+            "ports": [{"port": port, "counters": dict(c)} for port, c in self.ports.items()],
+            "links": [{"link": link, "counters": dict(c)} for link, c in self.links.items()],
+            "rnics": [self._published(published) for published in self.published],
+            "kernel_hosts": [
+                {"host": host, "device": device, "hw_counters": dict(counts)}
+                for (host, device), counts in self.kernels.items()
+            ],
+            "notes": list(self.notes),
+        }
+
+    def _of_host(self, node: Node) -> dict[str, int]:
+        """Its ports, and its RNICs or its kernel's, added up."""
+        total: Counter[str] = Counter()
+        for group in self.groups():
+            owner = group.labels.get("host") or group.labels.get("port", "").partition(":")[0]
+            if owner == node.name and group.kind != "qp":
+                total.update(group.counts)
+        return dict(total)
+
+    def _published(self, published: Published) -> dict[str, Any]:
+        snapshot = published.snapshot
+        return {
+            "host": published.port.partition(":")[0],
+            "port": published.port,
+            "pid": snapshot.pid,
+            "alive": published.alive,
+            "age_ns": self.time_ns - snapshot.taken_ns,
+            **snapshot.document(),
+        }
+
+
+def _merged(said: Mapping[str, Any]) -> dict[str, int]:
+    """A counter that has one name here and there has one value, too."""
+    return {**said["hw_counters"], **said["engine"]}
+
+
+class Collector:
+    """Reads the counters of a lab again and again."""
+
+    def __init__(self, seen: View, names: Sequence[str], meter: Meter) -> None:
+        """Use `collecting`."""
+        self._seen = seen
+        self._meter = meter
+        self._chosen = Chosen.of(seen.plan, names)
+
+    def collect(self) -> Stats:
+        """The counters now. RunError if the lab went down."""
+        plan = self._seen.plan
+        sample = self._meter.sample()
+        names = locate.arrows(plan)
+        links = {
+            names[number]: _known(sample.counts[number]) for number in sorted(self._chosen.links)
+        }
+        published = [
+            each
+            for each in counters_file.read_all(self._seen.directory / counters_file.DIRECTORY)
+            if each.port in self._chosen.ports
+        ]
+        kernels, troubles = self._kernels()
+        return Stats(
+            plan=plan,
+            time_ns=time.monotonic_ns(),
+            ports=self._ports(sample),
+            links=links,
+            published=published,
+            kernels=kernels,
+            notes=[*_notes(published), *troubles],
+        )
+
+    def _ports(self, sample: Sample) -> dict[str, dict[str, int]]:
+        hosts = {node.name for node in self._seen.plan.hosts}
+        counts = {}
+        for number, near, far in self._seen.plan.halves:
+            if str(near) not in self._chosen.ports:
+                continue
+            here, link = sample.ports[near.ifindex], sample.counts[number]
+            if near.node in hosts:
+                counts[str(near)] = _host_port(here, sample.ports[far.ifindex], link)
+            else:
+                stage = None if sample.stage is None else sample.stage[number]
+                counts[str(near)] = _switch_port(here, sample.ports[far.ifindex], stage, link)
+        return dict(sorted(counts.items()))
+
+    def _kernels(self) -> tuple[dict[tuple[str, str], dict[str, int]], list[str]]:
+        found, troubles = {}, []
+        for node in self._seen.plan.kernel_hosts:
+            devices = [
+                f"rxe{rail}"
+                for rail, port in enumerate(node.ports)
+                if str(port) in self._chosen.ports
+            ]
+            try:
+                for device in devices:
+                    found[node.name, device] = self._kernel(node.name, device)
+            except RunError as error:
+                troubles.append(f"{node.name}: {error}")
+        return found, troubles
+
+    def _kernel(self, node: str, device: str) -> dict[str, int]:
+        """As `rdma statistic` has them."""
+        place = _HW_COUNTERS.format(device=device)
+        with self._seen.guest(node) as guest:
+            lines = guest.run(["grep", "-r", "", place], _GUEST_S).check().text.splitlines()
+        pairs = (line.rpartition("/")[2].partition(":") for line in lines)
+        counts = {name: int(value) for name, _, value in pairs if value.strip().isdecimal()}
+        counts.pop("lifespan", None)  # how old values may be, in ms
+        return dict(sorted(counts.items()))
+
+
+@contextlib.contextmanager
+def collecting(seen: View, names: Sequence[str]) -> Iterator[Collector]:
+    """A collector of what `names` stand for. UserError, LabError if the lab's maps are gone."""
+    if not seen.is_up:
+        raise UserError(f"the lab {seen.plan.name} is not up", hint="lab up FILE")
+    Chosen.of(seen.plan, names)  # what is wrong is said before anything is opened
+    with traffic.metering(seen) as meter:
+        yield Collector(seen, names, meter)
+
+
+def _known(counts: LinkCounts) -> dict[str, int]:
+    return {name: value for name, value in dataclasses.asdict(counts).items() if value is not None}
+
+
+def _notes(published: Sequence[Published]) -> list[str]:
+    notes = []
+    for each in published:
+        snapshot = each.snapshot
+        if not each.alive:
+            notes.append(
+                f"{each.port}: process {snapshot.pid} was killed, these are its last counts"
+            )
+        hidden = snapshot.qps_alive - len(snapshot.qps)
+        if hidden:
+            notes.append(f"{each.port}: {hidden} more queue pairs are not shown one by one")
+    return notes
+
+
+def _switch_port(
+    counted: PortCounters, far: PortCounters, stage: LinkFigures | None, link: LinkCounts
+) -> dict[str, int]:
+    """`stage` and `link` are of the link that begins there.
+
+    What the far end answers is the switch's own probe, which nobody counted as sent.
+    """
+    octets = counted.tx_bytes + (stage.released_bytes if stage else 0)
+    frames = counted.tx_packets + counted.answered + far.answered
+    frames += stage.released if stage else 0
+    return _port(counted, octets, frames, link)
+
+
+def _host_port(counted: PortCounters, far: PortCounters, link: LinkCounts) -> dict[str, int]:
+    """What a host sends is first seen at the far end."""
+    return _port(counted, far.rx_bytes, far.rx_packets, link)
+
+
+def _port(counted: PortCounters, octets: int, frames: int, link: LinkCounts) -> dict[str, int]:
+    return {
+        "port_xmit_data": octets // 4,
+        "port_rcv_data": counted.rx_bytes // 4,
+        "port_xmit_packets": frames,
+        "port_rcv_packets": counted.rx_packets,
+        "port_xmit_discards": link.down + (link.queue or 0),
+        "port_rcv_errors": counted.malformed + counted.unsupported,
+        "port_rcv_switch_relay_errors": counted.no_route + counted.ttl_exceeded,
+        "port_rcv_constraint_errors": counted.spoofed,
+    }
+
+
+# --- OpenMetrics ---------------------------------------------------------------------------------
+
+_ENGINES = "a counter of the lab's engine: docs/telemetry.md"
+_KERNELS = "a counter of the kernel's RDMA device"
+
+
+def openmetrics(now: Stats) -> str:
+    """As OpenMetrics text: softroce_<kind>_<counter>_total{lab,...}."""
+    exposition = Exposition()
+    for group in now.groups():
+        for name, value in group.counts.items():
+            metric = f"softroce_{group.kind}_{name.removeprefix('port_')}"
+            exposition.counter(metric, _meaning(group.kind, name), group.labels, value)
+    for published in now.published:
+        labels = {"lab": now.lab, "port": published.port}
+        exposition.gauge(
+            "softroce_rnic_up", "whether the port's owner lives", labels, int(published.alive)
+        )
+    return exposition.text()
+
+
+def _meaning(kind: str, name: str) -> str:
+    known = {"port": counters.PORT, "link": counters.LINK}.get(kind, _HARDWARE)
+    return known.get(name, _KERNELS if kind == "kernel" else _ENGINES)
+
+
+_HARDWARE = {counter.name: counter.meaning for counter in counters.HARDWARE}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which path the switches choose for a flow, computed with the header that their programs use."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import ipaddress
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from softroce_lab import _native
+from softroce_lab.fabric.bpf.xdp import port_configs
+from softroce_lab.fabric.net.routes import Routes
+from softroce_lab.topology import locate
+from softroce_lab.topology.plan import Plan, Port
+
+End = Literal["arrived", "no route", "loop"]
+
+ROCE_PORT = 4791  # LAB_ROCE_UDP_PORT
+FIRST_SPORT = 0xC000  # LAB_UDP_SPORT_BASE: the engine's path n has source port base + n
+PATHS = 8  # that a queue pair stripes over unless told otherwise
+PROTOCOLS = {"tcp": 6, "udp": 17}  # IANA's numbers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flow:
+    """Everything of a flow but its source port. The addresses are the ports'."""
+
+    source: Port
+    target: Port
+    protocol: int = PROTOCOLS["udp"]
+    dport: int = ROCE_PORT
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Path:
+    """The directed links that a flow takes, and how that ends."""
+
+    links: tuple[int, ...]
+    nodes: tuple[str, ...]
+    end: End
+
+    def __str__(self) -> str:
+        return " > ".join(self.nodes) + ("" if self.end == "arrived" else f" ({self.end})")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """A path so far, and the port it goes on by."""
+
+    links: tuple[int, ...]
+    nodes: tuple[str, ...]
+    out: Port
+
+
+def _address(port: Port) -> str:
+    assert port.address is not None, f"{port} is not a host's"  # noqa: S101
+    return port.address
+
+
+def _number(port: Port) -> int:
+    """The address as the switches' hash sees it, over IPv6 too."""
+    return int(ipaddress.IPv4Address(_address(port)))
+
+
+class Tracer:
+    """Follows flows through a plan by the routes of its switches."""
+
+    def __init__(self, plan: Plan, routes: Routes) -> None:
+        self._plan = plan
+        self._routes = routes
+        self._peers = locate.peers(plan)
+        self._salts = {port.node: config.salt for port, config in port_configs(plan)}
+
+    def path(self, flow: Flow, sport: int) -> Path:
+        """The one way that every packet of the flow goes; for a plan with `lb: flow`."""
+        way = _Way(links=(), nodes=(flow.source.node,), out=flow.source)
+        while True:
+            walked, ways = self._step(way, flow)
+            if isinstance(walked, Path):
+                return walked
+            chosen = ways[self._choose(walked.nodes[-1], flow, sport, len(ways))]
+            way = dataclasses.replace(walked, out=chosen)
+
+    def all_paths(self, flow: Flow, most: int = 1000) -> list[Path]:
+        """Every way that equal-cost ports allow, at most so many of them."""
+        found: list[Path] = []
+        waiting = [_Way(links=(), nodes=(flow.source.node,), out=flow.source)]
+        while waiting and len(found) < most:
+            walked, ways = self._step(waiting.pop(), flow)
+            if isinstance(walked, Path):
+                found.append(walked)
+            else:
+                waiting += [dataclasses.replace(walked, out=out) for out in reversed(ways)]
+        return found
+
+    def _step(self, way: _Way, flow: Flow) -> tuple[_Way | Path, tuple[Port, ...]]:
+        """Over one link: how far that is, and where it may go on; or the end of the path."""
+        number, arrived = self._peers[way.out.ifindex]
+        links, nodes = (*way.links, number), (*way.nodes, arrived.node)
+        if arrived.node == flow.target.node:
+            return Path(links, nodes, "arrived"), ()
+        if arrived.node in way.nodes:
+            return Path(links, nodes, "loop"), ()
+        ways = self._ways(arrived.node, flow)
+        if not ways:
+            return Path(links, nodes, "no route"), ()
+        return _Way(links, nodes, way.out), ways
+
+    def _ways(self, name: str, flow: Flow) -> tuple[Port, ...]:
+        node = self._plan.node(name)
+        return self._routes(node, _address(flow.target)) if node.kind == "switch" else ()
+
+    def _choose(self, switch: str, flow: Flow, sport: int, ways: int) -> int:
+        way: int = _native.route_choose(
+            salt=self._salts[switch],
+            src=_number(flow.source),
+            dst=_number(flow.target),
+            proto=flow.protocol,
+            sport=sport,
+            dport=flow.dport,
+            ways=ways,
+        )
+        return way
+
+    def shares(self, flow: Flow, paths: Sequence[Path]) -> dict[str, dict[str, int]]:
+        """At every switch that has a choice: how many of `paths` leave by each of its ports."""
+        used = collections.Counter(number for path in paths for number in path.links)
+        on_the_way = dict.fromkeys(name for path in paths for name in path.nodes)
+        choices = {name: self._ways(name, flow) for name in on_the_way}
+        return {
+            name: {str(port): used[self._peers[port.ifindex][0]] for port in ports}
+            for name, ports in choices.items()
+            if len(ports) > 1
+        }
+
+
+def document(tracer: Tracer, flow: Flow, sports: Sequence[int]) -> dict[str, Any]:
+    """The paths of the flows from these ports, for `--json`."""
+    paths = {sport: tracer.path(flow, sport) for sport in sports}
+    return {
+        "flows": [
+            {"sport": sport, "nodes": list(path.nodes), "links": list(path.links), "end": path.end}
+            for sport, path in paths.items()
+        ],
+        "shares": tracer.shares(flow, list(paths.values())),
+    }

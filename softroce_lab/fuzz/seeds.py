@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Deterministic simulation testing: seeds in, broken promises out, each with a small example.
+
+Every seed is an experiment (fuzz_draw), run over every transport, and looked at (invariants). What
+fails is made smaller as long as it still fails in the same way.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import io
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
+from softroce_lab.faults.effects import Delay
+from softroce_lab.fuzz import draw, invariants
+from softroce_lab.fuzz.draw import Case
+from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs.yaml_source import Source
+from softroce_lab.recovery import congestion, registry
+from softroce_lab.recovery.csa_ud import CsaUd
+
+_RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+_AGAIN_EVERY = 50  # seeds: one of so many is run twice and compared
+_MOST_SHRINKS = 300
+_MOST_SLOTS = 1024  # of an engine that is told nothing
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that a transport broke."""
+
+    seed: int
+    transport: str
+    what: str  # its first word says in which way
+    case: str  # the experiment file
+    file: str | None = None  # that it was read from; None: drawn from the seed
+
+    @property
+    def manner(self) -> str:
+        """In which way: what shrinking keeps."""
+        return self.what.partition(":")[0]
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether it can be tried in this process."""
+        return self.manner not in ("dies", "loops")
+
+    @property
+    def replay(self) -> str:
+        """The command that shows it again."""
+        if self.file is not None:
+            return shlex.join(["lab", "fuzz", "--transport", self.transport, "--case", self.file])
+        return f"lab fuzz --from {self.seed} --seeds 1 --transport {self.transport}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What one seed came to."""
+
+    seed: int
+    hosts: int
+    features: frozenset[str]
+    violations: tuple[Violation, ...]
+    runs: int
+
+
+def run_seed(seed: int, transports: Sequence[str]) -> Seen:
+    """One seed over these transports."""
+    return run_case(draw.draw(seed), seed, transports)
+
+
+def run_case(case: Case, seed: int, transports: Sequence[str]) -> Seen:
+    """One case over these transports; its faults' streams come from `seed`."""
+    experiment = _experiment(case)
+    features: set[str] = set()
+    found: list[Violation] = []
+    for name in transports:
+        transport = _transport(experiment.transports[0], name)
+        made, run, broken = _try(experiment, transport, seed, draw.may_fail(case))
+        if run is not None and made is not None:
+            features |= set(_features(case, made, run))
+            if seed % _AGAIN_EVERY == 0 and not broken:
+                broken = _same_again(experiment, transport, seed, run)
+        if broken:
+            found.append(Violation(seed, name, broken[0], text(case, name)))
+    hosts = len(experiment.plan(seed).plain_hosts)
+    return Seen(seed, hosts, frozenset(features), tuple(found), len(transports))
+
+
+def _experiment(case: Case) -> Experiment:
+    """Of a case as it was drawn: nobody would look for the places of what is wrong in it."""
+    return spec.of(Source(None, case, {}, {}))
+
+
+def _transport(like: Transport, name: str) -> Transport:
+    """The transport of this name, otherwise like this one as far as it can be."""
+    return dataclasses.replace(
+        like,
+        name=name,
+        label=name,
+        framing=like.framing if name in registry.names() else None,
+        interval=like.interval if name == CsaUd.name else None,
+    )
+
+
+def _written(transport: Transport) -> dict[str, str]:
+    fields = dataclasses.asdict(transport).items()
+    return {key: value for key, value in fields if value is not None and key != "label"}
+
+
+def text(case: Case, transport: str | None = None) -> str:
+    """The case as an experiment file, of one transport or as it is."""
+    from ruamel.yaml import YAML  # what `topology.yaml_source` reads with
+
+    written = case
+    if transport is not None:
+        chosen = _transport(_experiment(case).transports[0], transport)
+        written = {**case, "transports": [_written(chosen)]}
+    out = io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.dump(written, out)
+    return out.getvalue()
+
+
+def _try(
+    experiment: Experiment, transport: Transport, seed: int, may_fail: bool
+) -> tuple[VirtualRun | None, WorkloadRun | None, list[str]]:
+    try:
+        made = VirtualRun(experiment, transport, seed, lambda _: None)
+        run = made.go()
+        return made, run, invariants.violations(made, run, may_fail=may_fail)
+    except Exception as error:  # a bug of ours is what this is for
+        return None, None, [f"crashes: {type(error).__name__}: {error}"]
+
+
+def _same_again(
+    experiment: Experiment, transport: Transport, seed: int, run: WorkloadRun
+) -> list[str]:
+    again = VirtualRun(experiment, transport, seed, lambda _: None).go()
+    same = (
+        np.array_equal(again.messages, run.messages)
+        and again.counters == run.counters
+        and list(again.links) == list(run.links)
+    )
+    return [] if same else ["differs: the same seed went otherwise the second time"]
+
+
+# --- What was met ----------------------------------------------------------------------------
+
+_ON_LINKS = {"tail drops": "dropped_by_queue", "ECN marks": "marked", "trimmed": "trimmed"}
+
+
+def expected_features() -> tuple[str, ...]:
+    """What a campaign over all transports is to meet, each in five of a hundred seeds."""
+    return (
+        *registry.transports(),
+        *(f"fault: {name}" for name in (*draw.FAULTS, "jitter", "stall")),
+        *(f"fabric: {name}" for name in draw.FABRICS),
+        *(f"queue: {name}" for name in _ON_LINKS),
+        *(f"congestion control: {name}" for name in congestion.names()),
+        *("looks", "probes", "resends", "RETRY_EXC", "generation reuse", "late generations"),
+        "RNIC's limits",
+    )
+
+
+def _drawn(case: Case) -> Iterator[str]:
+    yield f"fabric: {case['topology'].get('generator', {}).get('kind')}"
+    if case.get("stalls"):
+        yield "fault: stall"
+
+
+def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
+    """What this run met; a fault is met where it hit a packet."""
+    yield run.transport
+    yield f"congestion control: {run.congestion_control}"
+    yield from _drawn(case)
+    yield from (f"fault: {name}" for name in set(run.events["rule"].tolist()))
+    if any(
+        isinstance(fault.effect, Delay) and fault.effect.jitter_ns for fault in made.plan.faults
+    ):
+        yield "fault: jitter"
+    for name, counter in _ON_LINKS.items():
+        if any(link["wire"][counter] for link in run.links):
+            yield f"queue: {name}"
+    if run.count(RESENT):
+        yield "resends"
+    if case.get("rnic"):
+        yield "RNIC's limits"
+    if (run.messages["status"] == _RETRY_EXC).any():
+        yield "RETRY_EXC"
+    for policy in run.policies.values():
+        yield from (word for word in ("looks", "probes") if policy.get(word))
+    slots = case.get("message_slots") or _MOST_SLOTS
+    pairs = collections.Counter(
+        zip(run.messages["source"].tolist(), run.messages["destination"].tolist(), strict=True)
+    )
+    if pairs and max(pairs.values()) > slots:
+        yield "generation reuse"
+    if run.count(("rx_stale_generation",)):
+        yield "late generations"
+
+
+# --- Smaller ---------------------------------------------------------------------------------
+
+
+def shrink(violation: Violation, say: Callable[[str], None] = lambda _: None) -> Violation:
+    """The smallest case found that still breaks the same promise."""
+    case = yaml_source.parse(violation.case).data
+    best, left = violation, _MOST_SHRINKS
+    smaller = True
+    while smaller and left > 0:
+        smaller = False
+        for candidate in _simpler(case):
+            left -= 1
+            found = _fails(candidate, violation)
+            if found is not None:
+                case, best, smaller = candidate, found, True
+                say(f"smaller: {len(best.case)} characters")
+                break
+            if left <= 0:
+                break
+    return best
+
+
+def _fails(case: Case, like: Violation) -> Violation | None:
+    try:
+        seen = run_case(case, like.seed, [like.transport])
+    except Exception:  # no experiment any more
+        return None
+    return next((each for each in seen.violations if each.manner == like.manner), None)
+
+
+def _simpler(case: Case) -> Iterator[Case]:
+    """Each a step smaller: fewer faults, less work, fewer hosts, plainer links."""
+    for number in range(len(case["faults"])):
+        yield _with(case, faults=[f for at, f in enumerate(case["faults"]) if at != number])
+    for key in ("stalls", "message_slots", "rnic"):
+        if key in case:
+            yield {name: value for name, value in case.items() if name != key}
+    yield from (_with(case, workload=work) for work in _less_work(case["workload"]))
+    shapes = _plainer(case["topology"]["generator"])
+    yield from (_with(case, topology={"generator": shape}) for shape in shapes)
+    for key, plain in (("depth", 1), ("lb", "flow")):
+        if case[key] != plain:
+            yield _with(case, **{key: plain})
+
+
+def _less_work(work: Case) -> Iterator[Case]:
+    if "repeat" in work:
+        yield {key: value for key, value in work.items() if key not in ("repeat", "every")}
+    if "every" in work:
+        yield {key: value for key, value in work.items() if key != "every"}
+    if work["kind"] != "point-to-point":
+        kept = ("bytes", "message", "repeat", "every")
+        yield {"kind": "point-to-point", **{key: work[key] for key in kept if key in work}}
+
+
+_SIZES = ("hosts", "hosts_per_side", "hosts_per_leaf", "paths", "spines", "leaves", "pods")
+
+
+def _plainer(shape: Case) -> Iterator[Case]:
+    """What is too small to be a fabric, or lacks a link that a fault names, fails in no manner."""
+    for key in _SIZES:
+        if shape.get(key, 1) > 1:
+            yield {**shape, key: shape[key] - 1}
+    for links in ("core", "bottleneck"):
+        if shape.get(links, shape["access"]) != shape["access"]:
+            yield {**shape, links: shape["access"]}
+
+
+def _with(case: Case, **changes: Any) -> Case:
+    return {**copy.deepcopy(case), **changes}
+
+
+# --- Many seeds ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Campaign:
+    """What many seeds came to, added up as they come."""
+
+    transports: tuple[str, ...]
+    seeds: int = 0
+    runs: int = 0
+    hosts: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    violations: list[Violation] = dataclasses.field(default_factory=list)
+    interrupted: bool = False
+
+    def add(self, seen: Seen) -> None:
+        """One more."""
+        self.seeds += 1
+        self.runs += seen.runs
+        self.hosts[seen.hosts] += 1
+        self.features.update(seen.features)
+        self.violations.extend(seen.violations)
+
+    @property
+    def median_hosts(self) -> int:
+        """Of the seeds' fabrics."""
+        sizes = sorted(self.hosts.elements())
+        return sizes[len(sizes) // 2] if sizes else 0
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """In what share of the seeds each thing was met; what is expected stands there anyway."""
+        names = dict.fromkeys((*self._expected(), *sorted(self.features)))
+        return {name: self.features[name] / max(1, self.seeds) for name in names}
+
+    def _expected(self) -> tuple[str, ...]:
+        every = set(self.transports) >= set(registry.transports())
+        return expected_features() if every else ()
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "seeds": self.seeds,
+            "runs": self.runs,
+            "violations": [
+                {"seed": v.seed, "transport": v.transport, "what": v.what, "replay": v.replay,
+                 "case": v.case} for v in self.violations
+            ],
+            "transports": list(self.transports),
+            "median_hosts": self.median_hosts,
+            "coverage": self.coverage,
+        }  # fmt: skip
+
+
+def transports_of(chosen: Iterable[str] | None) -> tuple[str, ...]:
+    """Those chosen, or all there are. UserError for one that is not known."""
+    if not chosen:
+        return tuple(registry.transports())
+    for name in (names := tuple(dict.fromkeys(chosen))):
+        registry.check(name)
+    return names
+
+
+def campaign(
+    seen: Iterable[Seen],
+    transports: tuple[str, ...],
+    *,
+    until: Callable[[], bool] = lambda: False,
+    told: Callable[[Campaign], None] = lambda _: None,
+) -> Campaign:
+    """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
+
+    `told` hears of the campaign after every seed.
+    """
+    found = Campaign(transports)
+    try:
+        for each in seen:
+            found.add(each)
+            told(found)
+            if until():
+                break
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return found
+
+
+def in_process(seeds: Iterable[int], transports: tuple[str, ...]) -> Iterator[Seen]:
+    """What each seed came to, in this process: with whatever was registered here."""
+    return (run_seed(seed, transports) for seed in seeds)

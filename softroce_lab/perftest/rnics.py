@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An RNIC at a host of a lab that is up, for programs written for verbs.
+
+    with lab.owned(topology.load("two-hosts")) as up, opened(up, "h1") as context:
+        pd = PD(context)
+        ...
+
+Its engine runs in a thread of its own; nothing else of the calling process is in the host's
+namespace.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import _native
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.hosts.processes import gateway, mac_number
+from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.net.owner import PortOwner
+from softroce_lab.fabric.observe import counters_files as statistics
+from softroce_lab.paths import need_live
+from softroce_lab.rnic import GID, Context
+from softroce_lab.topology.plan import Node
+
+
+def config(lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int = -1) -> Any:
+    """What a native host is told: the node's first port, and its address of one IP version."""
+    need_live()
+    port = node.ports[0]
+    made = _native.HostConfig()
+    messages, socket = made.messages, made.port
+    messages.address = _address(node, ip_version)
+    messages.path_mtu = path_mtu
+    messages.receive_ring_packets = socket.receive_frames
+    socket.interface = port.name
+    socket.ifindex = port.ifindex
+    socket.xsks_map_path = str(lab.bpffs / "xsks")
+    socket.generic = lab.mode == "generic"
+    made.messages, made.port = messages, socket
+    made.mac = mac_number(port.mac)
+    made.epoch_ns = time.monotonic_ns()
+    made.cpu = cpu
+    made.statistics = statistics.path_for(lab.directory, port)
+    return made
+
+
+def _address(node: Node, ip_version: int) -> int:
+    port = node.ports[0]
+    return int(ipaddress.ip_address(str(port.address if ip_version == 4 else port.address6)))
+
+
+@contextmanager
+def opened(
+    lab: Lab,
+    name: str,
+    *,
+    path_mtu: int | None = None,
+    ip_version: int = 4,
+    cpu: int = -1,
+    event_log: Path | None = None,
+) -> Iterator[Context]:
+    """The device of a host, by its name; it closes with everything that was made of it.
+
+    GID 0 is its address of that IP version; GID 1 the other one, if that path MTU fits there too.
+    `path_mtu` is in bytes, by default what the fabric's frames hold; what its queue pairs do goes
+    to `event_log`. UserError if there is no such
+    host; RunError if somebody has its port already.
+    """
+    node = next((each for each in lab.plan.plain_hosts if each.name == name), None)
+    if node is None:
+        raise UserError(f"the lab {lab.plan.name} has no host {name} that a soft RNIC can live in")
+    mtu = path_mtu_bytes(lab.plan.mtu, ip_version) if path_mtu is None else path_mtu
+    with lab.enter(name):
+        owner = PortOwner(node.ports[0].name)
+    with owner:
+        try:
+            with lab.enter(name):
+                host = _native.Host(config(lab, node, path_mtu=mtu, ip_version=ip_version, cpu=cpu))
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"the port {name}:{node.ports[0].name}: {error}") from error
+        host.start()
+        try:
+            next_hop = mac_number(gateway(lab, node).mac)
+            with Context(
+                host, name=node.name, next_hop_mac=next_hop, event_log=event_log
+            ) as context:
+                other = 6 if ip_version == 4 else 4
+                if mtu <= path_mtu_bytes(lab.plan.mtu, other):
+                    context.add_gid(GID.of_address(_address(node, other)))
+                yield context
+        finally:
+            host.close()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Enums of rdma-core's rdma_cma.h, by pyverbs' names; members can be imported by name."""
+
+from softroce_lab.rdmacm import (
+    RDMA_OPTION_ID,
+    RDMA_OPTION_ID_ACK_TIMEOUT,
+    rdma_addrinfo_flags,
+    rdma_cm_event_type,
+    rdma_port_space,
+)
+
+(
+    RDMA_CM_EVENT_ADDR_RESOLVED,
+    RDMA_CM_EVENT_ADDR_ERROR,
+    RDMA_CM_EVENT_ROUTE_RESOLVED,
+    RDMA_CM_EVENT_ROUTE_ERROR,
+    RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_CONNECT_RESPONSE,
+    RDMA_CM_EVENT_CONNECT_ERROR,
+    RDMA_CM_EVENT_UNREACHABLE,
+    RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_DEVICE_REMOVAL,
+    RDMA_CM_EVENT_MULTICAST_JOIN,
+    RDMA_CM_EVENT_MULTICAST_ERROR,
+    RDMA_CM_EVENT_ADDR_CHANGE,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT,
+) = rdma_cm_event_type
+(
+    RDMA_PS_IPOIB,
+    RDMA_PS_TCP,
+    RDMA_PS_UDP,
+    RDMA_PS_IB,
+) = rdma_port_space
+(
+    RAI_PASSIVE,
+    RAI_NUMERICHOST,
+    RAI_NOROUTE,
+    RAI_FAMILY,
+) = rdma_addrinfo_flags
+
+__all__ = [
+    "RAI_FAMILY",
+    "RAI_NOROUTE",
+    "RAI_NUMERICHOST",
+    "RAI_PASSIVE",
+    "RDMA_CM_EVENT_ADDR_CHANGE",
+    "RDMA_CM_EVENT_ADDR_ERROR",
+    "RDMA_CM_EVENT_ADDR_RESOLVED",
+    "RDMA_CM_EVENT_CONNECT_ERROR",
+    "RDMA_CM_EVENT_CONNECT_REQUEST",
+    "RDMA_CM_EVENT_CONNECT_RESPONSE",
+    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+    "RDMA_CM_EVENT_DISCONNECTED",
+    "RDMA_CM_EVENT_ESTABLISHED",
+    "RDMA_CM_EVENT_MULTICAST_ERROR",
+    "RDMA_CM_EVENT_MULTICAST_JOIN",
+    "RDMA_CM_EVENT_REJECTED",
+    "RDMA_CM_EVENT_ROUTE_ERROR",
+    "RDMA_CM_EVENT_ROUTE_RESOLVED",
+    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "RDMA_CM_EVENT_UNREACHABLE",
+    "RDMA_OPTION_ID",
+    "RDMA_OPTION_ID_ACK_TIMEOUT",
+    "RDMA_PS_IB",
+    "RDMA_PS_IPOIB",
+    "RDMA_PS_TCP",
+    "RDMA_PS_UDP",
+    "rdma_addrinfo_flags",
+    "rdma_cm_event_type",
+    "rdma_port_space",
+]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import random
+
+import pytest
+
+from softroce_lab.bench.statistics import median_interval
+
+
+def test_ranks_for_fifteen():
+    """The 4th and the 12th of 15 values hold the median with 96.5 %."""
+    interval = median_interval(range(15))
+    assert (interval.median, interval.low, interval.high) == (7, 3, 11)
+
+
+def test_few_values_give_their_extremes():
+    interval = median_interval([3, 1, 2])
+    assert (interval.low, interval.median, interval.high) == (1, 2, 3)
+    assert median_interval([4]).median == 4
+
+
+def test_coverage():
+    """At least 95 % of the intervals hold the true median (0), whatever the distribution."""
+    chance = random.Random(1)
+    held = 0
+    for _ in range(4000):
+        interval = median_interval([chance.expovariate(1) - 0.6931 for _ in range(15)])
+        held += interval.low <= 0 <= interval.high
+    assert held / 4000 > 0.945
+
+
+def test_nothing_has_no_median():
+    with pytest.raises(ValueError, match="nothing"):
+        median_interval([])

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The base round trip, from which timers follow."""
+
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.experiment import spec, virtual, workload_run
+from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.inputs import yaml_source
+from softroce_lab.recovery import registry
+
+ALL_IS_LOST = """\
+name: all-is-lost
+topology: {generator: {kind: star, hosts: 2}}
+transports: [csa_ud]
+workload: {kind: point-to-point, bytes: 64KiB}
+faults: [{name: nothing-passes, links: "*<->*", loss: random 100%}]
+"""
+
+
+def of(text, *changes):
+    source = yaml_source.parse(text, "file.yaml")
+    return spec.of(spec.with_overrides(source, [spec.parse_override(each) for each in changes]))
+
+
+def test_a_packet_there_and_a_small_one_back():
+    access = "topology.generator.access={rate: 8Gbit, delay: 3us}"
+    found = base_rtt.of(of(ALL_IS_LOST, access).plan(1), 1024)
+    there, back = 1024 + 14 + 20 + 8 + 12 + 8 + 40 + 4, 200  # bytes, a nanosecond each
+    assert found == base_rtt.Empty(2 * (there + back) + 4 * 3000, 8 * 10**9)
+
+
+PAIR = """\
+name: pair
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, h3: {kind: host}, s1: {kind: switch}}
+  links:
+    - {endpoints: ["h1:a", "s1:a"], rate: 10Gbit}
+    - {endpoints: ["h2:a", "s1:b"], rate: 10Gbit}
+    - {endpoints: ["h3:a", "s1:c"], rate: 10Gbit}
+transports: [csa_ud, irn, rc, sdr_sr, srnic, ud_rto]
+workload: {kind: point-to-point, bytes: 256KiB, from: h1, to: h2}
+deadline: 10s
+faults: [{name: slow, links: "s1->h1", delay: 10ms}]
+"""
+LONG_NS, SHORT_NS = (8 * length // 10 for length in (1024 + 106, 200))  # at 10 Gbit/s
+
+
+@pytest.mark.parametrize(
+    ("links", "round_trip_ns"),
+    [
+        ("s1->h1", 10_000_000),
+        ("h1->s1", 10_000_000),
+        ("h1<->s1", 20_000_000),
+        ("s1->h3", 10_000_000),  # not the first host's
+        ("h[23]->s1", 20_000_000),  # between these two
+    ],
+)
+def test_each_way_counts_once(links, round_trip_ns):
+    found = base_rtt.of(of(PAIR, f"faults.0.links={links}").plan(1), 1024)
+    assert found == base_rtt.Empty(round_trip_ns + 2 * (LONG_NS + SHORT_NS), 10**10)
+
+
+@pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
+def test_a_path_that_is_long_one_way_makes_nobody_resend(transport, links, ends):
+    work = f"workload={{kind: point-to-point, bytes: 256KiB, from: {ends}}}"
+    run = of_one(PAIR, transport, f"faults.0.links={links}", work)
+    assert (run.verdict, run.count(workload_run.RESENT)) == ("passed", 0)
+
+
+@pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
+def test_a_path_that_is_narrow_one_way_ends_no_message(transport, links, ends):
+    """Timers that are made for a short round trip resend in vain there, but nobody gives up."""
+    narrow = f"faults=[{{name: narrow, links: '{links}', rate: 200Mbit}}]"
+    work = f"workload={{kind: point-to-point, bytes: 1MiB, from: {ends}}}"
+    run = of_one(PAIR.replace("rate: 10Gbit", "delay: 1us"), transport, narrow, work)
+    assert run.verdict == "passed"
+
+
+def of_one(text, transport, *changes):
+    experiment = of(text, f"transports=[{transport}]", *changes)
+    return virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+
+
+FAR = """\
+name: far
+topology:
+  generator:
+    kind: dumbbell
+    access: {rate: 100Gbit, delay: 1us}
+    bottleneck: {rate: 100Gbit, delay: 12498us}
+transports: [csa_ud]
+workload: {kind: point-to-point, bytes: 512MiB, message: 128MiB}
+"""
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "srnic"])
+def test_a_long_fat_path_is_filled(transport):
+    """The window is a bandwidth-delay product: 75,000 packets here."""
+    run = of_one(FAR, transport)
+    ideal_ns = 8 * (512 << 20) / 100 + 12.5e6  # to the last bit's arrival
+    acknowledged_ns = 12.5e6
+    assert run.verdict == "passed"
+    assert run.makespan_ns < 1.05 * (ideal_ns + acknowledged_ns)
+
+
+def test_the_greatest_window_is_one_that_the_engine_takes():
+    config = _native.MessageConfig()
+    config.window_packets = base_rtt.Empty(25_000_000, 10**12).window_packets(4096)
+    assert config.window_packets == base_rtt.MOST_WINDOW_PACKETS
+    _native.FrameEndpoint(config, 1)
+    config.window_packets += 1
+    with pytest.raises(ValueError, match="window_packets"):
+        _native.FrameEndpoint(config, 1)
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_a_fabric_that_takes_hardly_any_time_has_no_timers_of_nanoseconds(transport):
+    """With them, a sender that nobody answers would ask a hundred million times a second."""
+    access = "topology.generator.access={rate: 400Gbit}"
+    experiment = of(ALL_IS_LOST, access, f"transports=[{transport}]", "deadline=2s")
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert run.facts["base_rtt_ns"] == base_rtt.LEAST_RTT_NS
+    assert run.verdict == "failed"
+    assert "IBV_WC_RETRY_EXC_ERR" in run.reasons[0]
+    assert run.count(("tx_data", "tx_control", "tx_connected")) < 150_000

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Two hosts on an imagined cable, a messenger of one transport at each end."""
+
+from softroce_lab import _native
+from softroce_lab.experiment.hosts.messenger import connect_all, open_messenger
+from softroce_lab.recovery import registry
+from tests.recovery.pair_rig import ADDRESSES, config
+
+SLICE_NS = 100_000
+
+
+class Cable:
+    """The pair and its messengers; `hosts` are the numbers that they call each other by."""
+
+    def __init__(self, transport, memories, *, hosts=(0, 1), seed=1, **settings):
+        engine = {
+            "transport": registry.engine_transport(transport),
+            "framing": registry.framing(transport),
+            "initial_rtt_ns": 24_000,
+        }
+        self.pair = _native.Pair(*(config(address, **engine) for address in ADDRESSES), seed)
+        for which in (0, 1):
+            cable = self.pair.cable(which)
+            cable.delay_ns, cable.packet_time_ns = 10_000, 170
+        self.memories = memories
+        self.messengers = [
+            open_messenger(transport, self.pair.side(which), memory=memories[which], **settings)
+            for which in (0, 1)
+        ]
+        self.of_host = dict(zip(hosts, self.messengers, strict=True))
+        connect_all(self.of_host, [hosts])
+
+    def step(self, until_ns):
+        """Go on until something happens; what is over at each end. None: it is `until_ns`."""
+        while True:
+            # In slices: the pair does not stop for the completions of queue pairs.
+            happened = self.pair.run(min(until_ns, self.pair.now_ns + SLICE_NS))
+            for end in self.messengers:
+                happened |= bool(end.step())
+            told = [end.completions() for end in self.messengers]
+            if happened or any(told):
+                return told
+            if self.pair.now_ns >= until_ns:
+                return None
+
+    def drive(self, tasks, within_ns):
+        """Until both tasks are over."""
+        limit_ns = self.pair.now_ns + within_ns
+        while not all(task.finished for task in tasks):
+            due_ns = min(task.next_at_ns for task in tasks)
+            told = self.step(min(limit_ns, due_ns)) or [[], []]
+            assert self.pair.now_ns < limit_ns, "unfinished"
+            for task, ended in zip(tasks, told, strict=True):
+                for done in ended:
+                    task.complete(done)
+                if task.next_at_ns <= self.pair.now_ns:
+                    task.on_time(self.pair.now_ns)

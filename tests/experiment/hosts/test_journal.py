@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host writes down: every completion, the acts that are worth a line, how late they came."""
+
+import types
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment.hosts.journal import COMPLETION, EVENT, Journal
+from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import (
+    CompleteSend,
+    Control,
+    FailReceive,
+    LookAt,
+    LookAtPeer,
+    Pause,
+    Refuse,
+    Resend,
+    UsePaths,
+)
+
+KEY = (1, 2, 33)
+FAILED = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
+
+
+def event(body=b"", key=KEY):
+    return types.SimpleNamespace(key=key, body=body)
+
+
+def done(message, kind="receive", status=0, length=1 << 20):
+    return Done(kind, 7, (1, 2, message), status, length, 523, 1, 2, 10, 20, 1 << 40)
+
+
+def saved(journal, tmp_path):
+    path = tmp_path / "journal.npz"
+    with path.open("wb") as file:
+        journal.save(file)
+    with np.load(path) as file:
+        return file["completions"], file["events"]
+
+
+def rows(events):
+    return [(int(e["time_ns"]), str(e["kind"]), int(e["message"]), int(e["packets"]))
+            for e in events]  # fmt: skip
+
+
+def test_an_empty_journal_has_its_columns(tmp_path):
+    completions, events = saved(Journal(), tmp_path)
+    assert (completions.dtype, len(completions)) == (COMPLETION, 0)
+    assert (events.dtype, len(events)) == (EVENT, 0)
+
+
+def test_completions(tmp_path):
+    journal = Journal()
+    journal.complete(done(5))
+    journal.complete(done((1 << 32) - 1, "send", 12, (1 << 32) - 1))
+    first, last = saved(journal, tmp_path)[0]
+    assert first.tolist() == (7, 1, 2, 5, True, 0, 1 << 20, 523, 1, 2, 10, 20, 1 << 40)
+    assert last.tolist()[3:7] == ((1 << 32) - 1, False, 12, (1 << 32) - 1)
+
+
+def body(message):
+    return control.encode(message, 2008)
+
+
+MISSING = control.packet_set(np.ones(3, dtype=np.bool_))
+ACTS = [
+    (Resend(1, np.arange(7, dtype=np.uint32)), event(), ("resend", 33, 7)),
+    (FailReceive(1, FAILED), event(), ("failreceive", 33, 0)),
+    (Pause(1, True), event(), ("pause", 33, 0)),
+    (UsePaths(0, (1, 2)), event(), ("usepaths", 33, 0)),
+    (Refuse("why"), event(), ("refuse", 33, 0)),
+    (Control(0, body(control.Look(9, KEY, 1, None, MISSING))), event(), ("look", 33, 0)),
+    (Control(0, body(control.Rnr(9, (0, 0, 44)))), event(), ("rnr", 44, 0)),
+    (Control(0, body(control.Answer(9, KEY, 1, control.Verdict.RESENT, 3))), event(),
+     ("answer", 33, 0)),
+    (Control(0, body(control.Refused(9, KEY, True, FAILED))), event(), ("refused", 33, 0)),
+    (Control(0, body(control.Bitmap(9, KEY, MISSING))), event(), ("bitmap", 33, 0)),
+    (Control(0, body(control.Ack((1, 2)))), event(), ("ack", 0, 0)),  # of several messages
+    (Control(0, body(control.Probe(((1, KEY),)))), event(), ("probe", 0, 0)),
+    (Control(0, b"\xff what no policy of ours says"), event(), ("control", 0, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "cause", "row"), ACTS, ids=[row[0] for _, _, row in ACTS])
+def test_acts(tmp_path, action, cause, row):
+    journal = Journal()
+    journal.record(123, cause, action)
+    assert rows(saved(journal, tmp_path)[1]) == [(123, *row)]
+
+
+def test_acts_upon_a_control_message_are_about_its_message(tmp_path):
+    journal = Journal()
+    look = body(control.Look(9, (0, 0, 55), 1, None, MISSING))
+    journal.record(1, event(look), Resend(1, np.arange(3, dtype=np.uint32)))
+    journal.record(2, event(b"\xff\xff"), Refuse("no such type"))
+    journal.record(3, event(look), Control(0, body(control.Rnr(9, (0, 0, 66)))))
+    assert rows(saved(journal, tmp_path)[1]) == [
+        (1, "resend", 55, 3),
+        (2, "refuse", 0, 0),
+        (3, "rnr", 66, 0),
+    ]
+
+
+def test_timers_and_good_ends_are_not_written_down(tmp_path):
+    journal = Journal()
+    for action in (LookAt(1, 5), LookAtPeer(0, 5), CompleteSend(1, FAILED)):
+        journal.record(1, event(), action)
+    assert len(saved(journal, tmp_path)[1]) == 0
+
+
+def test_lateness():
+    journal = Journal()
+    assert journal.lateness() == {"p50": 0, "p99": 0, "p100": 0}
+    for late_ns in range(1, 1002):
+        journal.decided(late_ns)
+    assert journal.lateness() == {"p50": 501, "p99": 991, "p100": 1001}

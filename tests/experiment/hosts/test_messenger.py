@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every transport's messenger on an imagined cable: bytes in their places, ends told once."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import RunError, UserError, ibv_wc_status
+from softroce_lab.experiment.hosts.messenger import Address, RcSettings
+from softroce_lab.recovery import registry
+from tests.experiment.hosts.cable import Cable
+from tests.recovery.pair_rig import SECOND_NS, noise, threshold
+
+MEMORY_BYTES = 1 << 21
+SIZES = (0, 1, 2008, 2048, 2049, 100_000, 300_000)
+HOSTS = (3, 8)  # as a plan may number them
+
+
+class Talk(Cable):
+    """Noise in both memories, and all that is over, by host."""
+
+    def __init__(self, transport, *, loss=0.0, **settings):
+        memories = [noise(which + 1, MEMORY_BYTES).copy() for which in (0, 1)]
+        super().__init__(transport, memories, hosts=HOSTS, **settings)
+        for which in (0, 1):
+            self.pair.cable(which).loss = threshold(loss)
+        self.first, self.second = self.messengers
+        self.done = {host: [] for host in HOSTS}
+
+    def run(self, posts, within_ns=20 * SECOND_NS):
+        """Until so many posts are over."""
+        limit_ns = self.pair.now_ns + within_ns
+        while sum(map(len, self.done.values())) < posts:
+            told = self.step(limit_ns)
+            assert told, f"unfinished at {self.pair.now_ns} ns: {self.done}"
+            for host, ended in zip(HOSTS, told, strict=True):
+                self.done[host] += ended
+        return self.done
+
+
+def exchange(cable, sizes):
+    """Messages of these sizes both ways; the places (sent from, received at) of each."""
+    places, at = [], 0
+    half = MEMORY_BYTES // 2
+    for number, size in enumerate(sizes):
+        for here, there, offset in ((*HOSTS, at), (*reversed(HOSTS), at)):
+            cable.of_host[there].post_receive(here, (1, 2, number), half + offset, size)
+            cable.of_host[here].post_send(there, (1, 2, number), offset, size)
+        places.append((at, half + at))
+        at += size + 64
+    return places
+
+
+@pytest.mark.parametrize("loss", [0, 0.02])
+@pytest.mark.parametrize("transport", registry.transports())
+def test_messages_arrive_in_their_places(transport, loss):
+    cable = Talk(transport, loss=loss)
+    expected = [memory.copy() for memory in cable.memories]
+    places = exchange(cable, SIZES)
+    for (source, target), size in zip(places, SIZES, strict=True):
+        for mine, others in (expected, reversed(expected)):
+            others[target : target + size] = mine[source : source + size]
+    cable.run(4 * len(SIZES))
+    for memory, bytes_ in zip(cable.memories, expected, strict=True):
+        assert np.array_equal(memory, bytes_)
+    for here, there in (HOSTS, reversed(HOSTS)):
+        for kind in ("send", "receive"):
+            ended = sorted((d for d in cable.done[here] if d.kind == kind), key=lambda d: d.key)
+            assert [(d.peer, d.key[2], d.bytes) for d in ended] == [
+                (there, number, size) for number, size in enumerate(SIZES)
+            ]
+            for done in ended:
+                assert done.status == ibv_wc_status.IBV_WC_SUCCESS
+                assert done.packets >= max(1, -(-done.bytes // 4096))
+                assert 0 <= done.posted_ns <= done.first_ns <= done.completed_ns
+                assert done.first_ns < done.completed_ns or done.packets == 1
+        if loss:
+            assert sum(done.resent for done in cable.done[here]) > 0
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_a_dead_peer_is_a_status(transport):
+    cable = Talk(transport)
+    for which in (0, 1):
+        cable.pair.cable(which).down = True
+    exchange(cable, [5000])
+    for ended in cable.run(4).values():
+        statuses = {done.kind: done.status for done in ended}
+        assert statuses["send"] == ibv_wc_status.IBV_WC_RETRY_EXC_ERR
+        assert statuses["receive"] != ibv_wc_status.IBV_WC_SUCCESS
+
+
+def test_what_else_was_posted_to_a_dead_peer_is_flushed():
+    cable = Talk("rc")
+    for which in (0, 1):
+        cable.pair.cable(which).down = True
+    exchange(cable, [5000, 10])
+    cable.run(8)
+    statuses = [(done.kind, done.key[2], done.status) for done in cable.done[HOSTS[0]]]
+    flushed = ibv_wc_status.IBV_WC_WR_FLUSH_ERR
+    assert statuses == [
+        ("send", 0, ibv_wc_status.IBV_WC_RETRY_EXC_ERR),
+        ("send", 1, flushed),
+        ("receive", 0, flushed),
+        ("receive", 1, flushed),
+    ]
+
+
+def test_rc_says_when_sends_and_receives_do_not_meet():
+    cable = Talk("rc")
+    for number in (0, 1):
+        cable.second.post_receive(HOSTS[0], (0, 0, number), 1000 * number, 1000)
+    for number in (1, 0):
+        cable.first.post_send(HOSTS[1], (0, 0, number), 0, 1000)
+    with pytest.raises(RunError, match=r"host 3 sent another message than \(0, 0, 0\)"):
+        cable.run(4)
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_a_closed_messenger_touches_nothing(transport):
+    """In the middle of a message: what it has not placed then, it never does."""
+    cable = Talk(transport)
+    untouched = cable.memories[1].copy()
+    exchange(cable, [100_000])
+    while np.array_equal(cable.memories[1], untouched):
+        assert cable.pair.now_ns < SECOND_NS
+        cable.pair.run(cable.pair.now_ns + 1_000)
+        cable.first.step()
+        cable.second.step()
+    cable.second.close()
+    before = cable.memories[1].copy()
+    assert 0 < np.count_nonzero(before != untouched) < 90_000
+    cable.pair.run(cable.pair.now_ns + SECOND_NS // 100)
+    assert np.array_equal(cable.memories[1], before)
+
+
+def test_an_unknown_transport_is_the_users():
+    with pytest.raises(UserError, match="unknown transport 'tcp'"):
+        Talk("tcp")
+
+
+def test_addresses_survive_json():
+    cable = Talk("rc")
+    address = cable.first.address(HOSTS[1])
+    assert Address(**json.loads(json.dumps(dataclasses.asdict(address)))) == address
+    assert address == cable.first.address(HOSTS[1])  # one queue pair a peer, however often asked
+    assert address.qp != cable.first.address(5).qp
+
+
+@pytest.mark.parametrize(
+    ("rtt_ns", "timeout_ns"),
+    [
+        (8_000, 524_288),
+        (100_000, 524_288),
+        (25_000_000, 134_217_728),
+        (8000 * 10**9, 4096 << 31),  # the longest there is
+    ],
+)
+def test_rc_timeouts_follow_the_round_trip(rtt_ns, timeout_ns):
+    assert 4096 << RcSettings.for_rtt(rtt_ns).timeout == timeout_ns
+    assert RcSettings().timeout == 14
+
+
+@pytest.mark.parametrize(("rtt_ns", "timeout"), [(8_000, 14), (25_000_000, 15)])
+def test_on_a_machine_rc_waits_for_the_slower_of_both(rtt_ns, timeout):
+    assert RcSettings.on_machine(rtt_ns) == RcSettings(timeout=timeout)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Host processes: a dead peer is noticed, a port has one owner, failures have words."""
+
+import os
+import secrets
+import signal
+import time
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment import transfer
+from softroce_lab.experiment.hosts import processes
+from softroce_lab.experiment.transfer import Job
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.recovery import registry
+
+
+@pytest.fixture
+def lab():
+    made = fabric.up(topology.load("two-hosts", name=f"t{secrets.token_hex(3)}"), ephemeral=True)
+    yield made
+    made.down()
+
+
+@pytest.fixture
+def endless(tmp_path):
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(100 << 30)
+    return Job("h1", "h2", path, 100 << 30, hash=False)
+
+
+def pair(lab, transport):
+    epoch_ns = time.monotonic_ns()
+    nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
+    return [processes.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
+
+
+@pytest.mark.full("killed-peer")
+@pytest.mark.parametrize("transport", registry.names())
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_peer_ends_in_retry_exc(lab, endless, transport, victim, full):
+    """SIGKILL in mid-transfer ends in IBV_WC_RETRY_EXC_ERR within 2 s; in full 25 times each."""
+    for _ in range(25 if full else 1):
+        kill_in_mid_transfer(lab, endless, transport, victim)
+
+
+def kill_in_mid_transfer(lab, endless, transport, victim):
+    both = pair(lab, transport)
+    try:
+        processes.start(both)
+        transfer.prepare(*both, endless)
+        processes.begin(both)
+        both[1].expect("progress")
+        os.kill(both[victim].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        with pytest.raises(RunError, match="IBV_WC_RETRY_EXC_ERR"):
+            both[1 - victim].expect("done", timeout_s=10)
+        assert time.monotonic() - killed < 2.0
+    finally:
+        for host in both:
+            host.close()
+
+
+def test_port_has_one_owner(lab):
+    both = pair(lab, "csa_ud")
+    intruder = processes.HostHandle(lab, lab.plan.node("h1"), "csa_ud", 0, 7)
+    try:
+        processes.start(both)
+        with pytest.raises(RunError, match="h1: the port eth1 is in use") as caught:
+            processes.start([intruder])
+        assert str(both[0].pid) in str(caught.value)
+    finally:
+        for host in (*both, intruder):
+            host.close()
+
+
+def test_unknown_transport_is_the_users(lab):
+    host = processes.HostHandle(lab, lab.plan.node("h1"), "magic", 0, 7)
+    try:
+        with pytest.raises(UserError, match="unknown transport 'magic'"):
+            processes.start([host])
+    finally:
+        host.close()
+
+
+def test_dead_host_has_last_words(lab):
+    host = processes.HostHandle(lab, lab.plan.node("h1"), "csa_ud", 0, 7)
+    try:
+        host.tell("nonsense", {})
+        with pytest.raises(RunError, match="nonsense"):
+            host.expect("ready")
+    finally:
+        host.close()

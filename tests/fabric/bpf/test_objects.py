@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs and maps are seen while anybody holds them, and not a moment longer than that."""
+
+import os
+import time
+
+import pytest
+
+from softroce_lab.fabric.bpf import bpffs, libbpf, objects, probe
+from softroce_lab.fabric.bpf.objects import BpfObjects
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    path = tmp_path / "bpf"
+    bpffs.mount(path, "test")
+    yield path
+    bpffs.unmount(path, "test")
+
+
+def test_what_is_pinned_is_found_and_lives_until_it_is_let_go(mounted):
+    with probe.program() as program, probe.table(2, 4, 4, 1) as table:
+        libbpf.pin(program, mounted / "program")
+        libbpf.pin(table, mounted / "table")
+    found = objects.pinned(mounted)
+    assert (len(found.programs), len(found.maps)) == (1, 1)
+    assert found.living() == found
+    (mounted / "program").unlink()
+    left = objects.await_freed(found, 0.2)
+    assert left == BpfObjects(maps=found.maps)
+    assert str(left) == f"map {min(found.maps)}"
+    (mounted / "table").unlink()
+    assert not objects.await_freed(found, 2)
+
+
+def test_waiting_ends(mounted):
+    with probe.table(2, 4, 4, 1) as table:
+        libbpf.pin(table, mounted / "table")
+        found = objects.pinned(mounted)
+        begun = time.monotonic()
+        assert objects.await_freed(found, 0.1) == found
+        assert time.monotonic() - begun < 1
+
+
+def test_looking_opens_nothing_for_good(mounted):
+    with probe.table(2, 4, 4, 1) as table:
+        libbpf.pin(table, mounted / "table")
+        before = os.listdir("/proc/self/fd")
+        objects.pinned(mounted).living()
+        assert os.listdir("/proc/self/fd") == before
+
+
+def test_where_nothing_is_mounted_nothing_is_pinned(tmp_path):
+    assert not objects.pinned(tmp_path / "none")
+    assert not objects.pinned(tmp_path)

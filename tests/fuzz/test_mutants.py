@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The checkers of `lab fuzz` are able to fail: every mistake made on purpose is noticed.
+
+The short form has each mistake meet the first seed that notices it; `--full mutants` looks for that
+seed from the beginning.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.paths import PROJECT_ROOT
+from tests.fuzz.mutants import NativeMutants, first_violation
+from tests.fuzz.policy_mutants import MUTANTS
+
+MOST_SEEDS = 200
+ANSWERS_IN_S = 300  # of the wall: what never ends is stuck, and that was noticed as well
+
+NATIVE = {  # transport, and the first seed that notices it
+    "bit_skipped": ("csa_ud", 2),
+    "bytes_skipped": ("csa_ud", 0),
+    "one_too_early": ("csa_ud", 1),
+    "duplicate_counts": ("irn", 10),
+    "slot_reused_early": ("csa_ud", 36),
+    "resend_of_neighbour": ("csa_ud", 2),
+    "attempt_not_counted": ("csa_ud", 21),
+    "look_not_armed": ("csa_ud", 2),
+    "peer_look_not_armed": ("ud_rto", 1),
+    "persist_not_armed": ("sdr_sr", 15),
+    "pace_not_armed": ("csa_ud", 41),
+    "generation_unchecked": ("sdr_sr", 6),
+    "clearance_not_repeated": ("sdr_sr", 2),
+    "slot_given_twice": ("sdr_sr", 1),
+    "ack_one_too_many": ("irn", 0),
+    "ends_before_last": ("irn", 1),
+    "timeout_not_armed": ("irn", 2),
+    "sack_shifted": ("srnic", 1),
+    "rc_gap_accepted": ("rc", 2),
+    "rc_ack_one_too_many": ("rc", 0),
+    "rc_timer_not_armed": ("rc", 2),
+    "rc_goes_back_too_little": ("rc", 2),
+    "rc_duplicate_executed": ("rc", 3),
+    "rc_retries_unlimited": ("rc", 14),
+    "dcqcn_stops": ("irn", 21),
+    "swift_stops": ("irn", 14),
+}
+
+
+def seeds_for(first, full):
+    return range(MOST_SEEDS) if full else [first]
+
+
+def test_there_are_enough_of_them():
+    assert len(NATIVE) + len(MUTANTS) >= 20
+
+
+@pytest.mark.full("mutants")
+def test_every_mistake_in_a_policy_is_noticed(full, monkeypatch):
+    """Seeds of `lab fuzz` against every mistake made on purpose, from the first seed on."""
+    found = {}
+    for name, mutant in MUTANTS.items():
+        with monkeypatch.context() as patch:
+            original = getattr(mutant.owner, mutant.method)
+            patch.setattr(mutant.owner, mutant.method, mutant.mistake(original))
+            found[name] = first_violation([mutant.transport], seeds_for(mutant.seed, full))
+    for name, mutant in MUTANTS.items():
+        assert first_violation([mutant.transport], [mutant.seed]) is None, f"{name} or not"
+    tell(found)
+    assert [name for name, violation in found.items() if violation is None] == []
+    # A mistake that no longer fits what it is made in would be noticed for that.
+    assert [name for name, violation in found.items() if "TypeError" in violation[-1]] == []
+    if full:
+        assert {name: each[0] for name, each in found.items()} == {
+            name: mutant.seed for name, mutant in MUTANTS.items()
+        }
+
+
+def tell(found):
+    for name, violation in found.items():
+        print(f"{name:36} {violation}")
+
+
+# --- Native ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def native_mutants():
+    """The module with mistakes, made in the tree in which `_native` was made."""
+    trees = [Path(_native.__file__).resolve().parents[1], *PROJECT_ROOT.glob("build/*")]
+    source = f"CMAKE_HOME_DIRECTORY:INTERNAL={PROJECT_ROOT}\n"
+    cache = next(
+        (file for tree in trees if (file := tree / "CMakeCache.txt").exists()
+         and source in file.read_text()), None,
+    )  # fmt: skip
+    if cache is None:
+        pytest.skip("there is no build tree of this checkout, as ./lab leaves one")
+    jobs = str(os.cpu_count() or 1)
+    built = subprocess.run(
+        ["cmake", "--build", cache.parent, "--target", "_native_mutants", "--parallel", jobs],
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout[-4000:] + built.stderr[-4000:]
+    [module] = cache.parent.glob("native/_native_mutants*.so")
+    return str(module)
+
+
+def test_the_product_has_no_mistakes_in_it(native_mutants):
+    assert {*NATIVE, "none"} == set(NativeMutants(native_mutants).names)
+    product = Path(_native.__file__).read_bytes()
+    mutants = Path(native_mutants).read_bytes()
+    for word in (b"softroce_choose_mutant", b"rc_gap_accepted", b"chosen_mutant"):
+        assert word not in product
+    assert b"softroce_choose_mutant" in mutants
+
+
+@pytest.mark.full("mutants")
+def test_every_native_mistake_is_noticed(full, native_mutants):
+    """Seeds of `lab fuzz` against every mistake made on purpose, from the first seed on."""
+    argv = [sys.executable, "-m", "tests.fuzz.mutants", native_mutants]
+    found = {}
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT_ROOT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+    ) as process:  # fmt: skip
+        for name, (transport, seed) in NATIVE.items():
+            print(json.dumps([name, [transport], [*seeds_for(seed, full)]]), file=process.stdin)
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], ANSWERS_IN_S)
+            if not ready:
+                process.kill()
+                pytest.fail(f"{name}: no end")
+            found[name] = json.loads(process.stdout.readline())
+        process.stdin.close()
+    tell(found)
+    assert [name for name, violation in found.items() if violation is None] == []
+    if full:
+        assert {name: each[0] for name, each in found.items()} == {
+            name: seed for name, (_, seed) in NATIVE.items()
+        }

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Deterministic simulation testing: seeds hold, what is broken is found, and made small."""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import LabError, UserError
+from softroce_lab.experiment import spec
+from softroce_lab.fuzz import draw, pool
+from softroce_lab.fuzz import seeds as fuzz
+from softroce_lab.inputs import yaml_source
+from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.recovery import registry
+
+CASES = PROJECT_ROOT / "tests" / "experiment" / "cases"  # that failed once, and why
+FULL_SEEDS = 100_000
+SHORT_SEEDS = 20  # the same ones every time
+COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
+RARELY = 0.05
+THREE = ("csa_ud", "irn", "rc")
+
+
+@pytest.mark.full("fuzz-seeds")
+def test_no_seed_breaks_a_promise(full):
+    """Run 100,000 seeds over every transport; hours."""
+    transports = fuzz.transports_of(None)
+    seeds = range(FULL_SEEDS if full else SHORT_SEEDS)
+    seen = pool.run(seeds, transports, os.cpu_count() or 1) if full else None
+    found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
+    document = found.document()
+    print(json.dumps({**document, "violations": len(found.violations)}, indent=1))
+    assert [(v.replay, v.what) for v in found.violations] == []
+    assert found.median_hosts >= 8
+    if full:
+        assert min(document["coverage"].values()) >= RARELY
+
+
+@pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda case: case.stem)
+def test_what_broke_a_promise_once_keeps_it(case):
+    source = yaml_source.read(case)
+    experiment = spec.of(source)
+    transports = [each.name for each in experiment.transports]
+    assert fuzz.run_case(source.data, experiment.seeds[0], transports).violations == ()
+
+
+def test_whatever_can_be_drawn_is_drawn_often():
+    cases = [draw.draw(seed) for seed in range(400)]
+    drawn = collections.Counter(fault["name"] for case in cases for fault in case["faults"])
+    least = 1.2 * RARELY * len(cases)  # some hit nothing
+    assert drawn.keys() == set(draw.FAULTS)
+    assert min(drawn.values()) >= least, drawn
+    assert sum("stalls" in case for case in cases) >= least
+    kinds = collections.Counter(case["topology"]["generator"]["kind"] for case in cases)
+    assert kinds.keys() == set(draw.FABRICS)
+    assert min(kinds.values()) >= RARELY * len(cases) - 2, kinds
+    assert sum("rnic" in case for case in cases) >= least
+    sizes = sorted(len(fuzz._experiment(case).plan(0).plain_hosts) for case in cases[:100])
+    assert sizes[len(sizes) // 2] >= 8
+
+
+def test_what_is_drawn_is_met():
+    """By one transport of each kind, which is enough for all of them."""
+    found = fuzz.campaign(fuzz.in_process(range(1136, 1136 + 30), THREE), THREE)
+    others = set(registry.transports()) - set(THREE)
+    missing = set(fuzz.expected_features()) - found.features.keys() - others
+    assert not missing
+
+
+def test_a_case_is_a_function_of_its_seed_and_an_experiment():
+    for seed in range(40):
+        case = draw.draw(seed)
+        assert case == draw.draw(seed)
+        assert yaml_source.parse(fuzz.text(case)).data == case
+    assert len({fuzz.text(draw.draw(seed)) for seed in range(40)}) == 40
+
+
+class Forgetful(registry.find("csa_ud")):
+    """Takes every packet that is missed for late."""
+
+    name = "forgetful"
+
+    def _is_lost(self, work, look, sent_ns, now_ns):
+        return np.zeros(len(sent_ns), dtype=np.bool_)
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    monkeypatch.setitem(registry._policies, "forgetful", Forgetful)
+
+
+def test_what_is_broken_is_found_and_made_small(forgetful):
+    found = fuzz.campaign(fuzz.in_process(range(10), ("forgetful",)), ("forgetful",))
+    first = found.violations[0]
+    assert first.what.startswith("hangs:")
+    assert first.replay == f"lab fuzz --from {first.seed} --seeds 1 --transport forgetful"
+    small = fuzz.shrink(first)
+    assert small.manner == first.manner
+    assert len(small.case) < len(first.case)
+    case = yaml_source.parse(small.case).data
+    again = fuzz.run_case(case, first.seed, ["forgetful"])
+    assert [each.what for each in again.violations] == [small.what]
+
+
+def test_a_case_of_every_kind_of_fabric_can_be_made_smaller():
+    """Most steps are experiments; in some a fault would lose its link, or the fabric its sense."""
+    seeds = {}
+    for seed in range(400):
+        seeds.setdefault(draw.draw(seed)["topology"]["generator"]["kind"], seed)
+    assert seeds.keys() == set(draw.FABRICS)
+    for seed in seeds.values():
+        steps = list(fuzz._simpler(draw.draw(seed)))
+        assert len(steps) > 2
+        assert sum(map(runs, steps)) > len(steps) / 2
+
+
+def runs(case):
+    try:
+        fuzz._experiment(case).plan(0)
+    except LabError:
+        return False
+    return True
+
+
+# --- Processes -------------------------------------------------------------------------------
+
+
+def test_processes_come_to_the_same_as_one():
+    transports = ("rc", "srnic")
+    alone = fuzz.campaign(fuzz.in_process(range(20), transports), transports)
+    together = fuzz.campaign(pool.run(range(20), transports, 2), transports)
+    assert together.document() == alone.document()
+
+
+class Killed(pool._Worker):
+    """Its process is gone as soon as it is to run seed 3."""
+
+    def give(self, place, seed):
+        super().give(place, seed)
+        if seed == 3:
+            self.process.kill()
+
+
+def test_a_process_that_dies_is_a_finding(monkeypatch):
+    monkeypatch.setattr(pool, "_Worker", Killed)
+    found = fuzz.campaign(pool.run(range(3, 5), ("rc",), 1), ("rc",))
+    assert found.seeds == 2
+    assert [(each.seed, each.what) for each in found.violations] == [
+        (3, "dies: the process ended with signal 9")
+    ]
+
+
+def test_a_process_that_loops_is_a_finding(monkeypatch):
+    monkeypatch.setattr(pool, "SEED_CPU_S", 0)  # starting takes longer
+    monkeypatch.setattr(pool, "_LOOK_S", 0.05)
+    [seen] = pool.run([5], ("rc",), 1)
+    assert [each.what for each in seen.violations] == ["loops: no end within 0 s of processor time"]
+
+
+def test_ctrl_c_keeps_what_was_found():
+    def seeds():
+        yield fuzz.run_seed(0, ("rc",))
+        raise KeyboardInterrupt
+
+    found = fuzz.campaign(seeds(), ("rc",))
+    assert (found.seeds, found.interrupted) == (1, True)
+
+
+# --- The command -----------------------------------------------------------------------------
+
+
+def test_from_the_command_line(tmp_path):
+    argv = [*COMMAND, "--seeds", "3", "--from", "7", "--transport", "csa_ud", "-j", "1", "--json"]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=120, cwd=tmp_path,
+        env={"PYTHONPATH": str(PROJECT_ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["seeds"], document["violations"]) == (3, [])
+    assert document["transports"] == ["csa_ud"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_transport_that_there_is_not():
+    with pytest.raises(UserError, match="unknown transport 'tcp'"):
+        fuzz.transports_of(["tcp"])

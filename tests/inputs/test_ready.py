@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which file a word on the command line means."""
+
+from pathlib import Path
+
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.inputs.ready import find
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the ready topology `ring`; the current folder is an empty one beside it."""
+    ready, here = tmp_path / "ready", tmp_path / "here"
+    ready.mkdir()
+    here.mkdir()
+    (ready / "ring.yaml").touch()
+    monkeypatch.chdir(here)
+    return ready
+
+
+def test_a_bare_name_is_a_ready_one(folder: Path) -> None:
+    assert find("ring", folder, "topology") == folder / "ring.yaml"
+
+
+def test_the_current_folder_comes_first(folder: Path) -> None:
+    Path("ring.yaml").touch()
+    assert find("ring", folder, "topology") == Path("ring.yaml")
+    Path("ring").touch()
+    assert find("ring", folder, "topology") == Path("ring")
+
+
+def test_a_folder_of_that_name_is_passed_over(folder: Path) -> None:
+    Path("ring").mkdir()
+    assert find("ring", folder, "topology") == folder / "ring.yaml"
+
+
+@pytest.mark.parametrize("path", ["ring.yaml", "./ring", "a/ring", "/ring", "ring.yml"])
+def test_a_path_is_taken_as_it_is(folder: Path, path: str) -> None:
+    assert str(find(path, folder, "topology")) == str(Path(path))
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("rng", "did you mean 'ring'?"), ("zzz", "known: ring")]
+)
+def test_an_unknown_name_lists_the_known(folder: Path, word: str, hint: str) -> None:
+    with pytest.raises(UserError, match=f"no topology called '{word}'") as caught:
+        find(word, folder, "topology")
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("word", ["", "x" * 5000, "x\0y"])
+def test_what_can_be_no_file_is_no_topology(folder: Path, word: str) -> None:
+    with pytest.raises(UserError, match="no topology called '"):
+        find(word, folder, "topology")

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Makes the corpora anew from what the checkout holds: `python -m tests.parser_fuzz.seed_corpus`.
+
+What fuzzing found to be worth keeping stays beside them: their names are hashes, those of what is
+made here are words.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from scapy.utils import RawPcapReader
+
+from softroce_lab import _native, paths
+from softroce_lab.dissect.description import ASK, PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.fabric.ledger import planfile
+from softroce_lab.perftest.figures import Bandwidth, Latency
+from softroce_lab.perftest.oob import PingpongDest
+from softroce_lab.perftest.oob_perftest import VERSION, PerftestDest
+from softroce_lab.perftest.options import Options, PerfTest
+from softroce_lab.perftest.report import Style, header, row
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import Control
+from softroce_lab.rnic import GID
+from softroce_lab.telemetry.drops import DROP
+from softroce_lab.topology import loader
+from tests.parser_fuzz.catalogue import CORPUS
+from tests.rdmacm.test_messages import captured
+from tests.recovery.pair_rig import PairRig, threshold
+
+_CAPTURES = Path(__file__).parents[1] / "captures"
+_MOST_FRAME_BYTES = 400
+
+
+def write(target: str, seeds: dict[str, bytes]) -> None:
+    """One file a seed, its name a word."""
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in seeds.items():
+        (folder / name).write_bytes(data)
+
+
+def yaml_files(folder: Path) -> dict[str, bytes]:
+    """Of the checkout."""
+    return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.yaml"))}
+
+
+def live_words() -> dict[str, bytes]:
+    """Such as docs/faults.md has them."""
+    lines = [
+        "leaf1->spine1 loss 1%",
+        "'leaf*<->spine*' loss gemodel 1% 25% 50% 0.1% delay 10ms 2ms distribution normal",
+        "* rate 200Mbit limit 100 ecn 30 trim",
+        "h1:eth1 drop tail 1 iter 1 drop message 3 packet 0-2 iter 1,2",
+        "spine1 reorder 1% gap 5 by 100us duplicate 0.5% corrupt 1e-3%",
+        "leaf1<->* loss burst 1% 8 only data,control",
+        "leaf2->spine2 loss periodic 100 3 5 opcode SEND_ONLY",
+        "h2 down",
+        "h2 up",
+        "leaf1->h1 delay 10ms jitter 2ms reorder allow rate 1Gbit limit 64KiB",
+    ]
+    return {f"line-{n}": line.replace("'", "").encode() for n, line in enumerate(lines)}
+
+
+def control_bodies() -> dict[str, bytes]:
+    """What the policies say to each other on a cable that loses a fifth."""
+    return {name: _told(name, number) for number, name in enumerate(("csa_ud", "ud_rto", "sdr_sr"))}
+
+
+def _told(name: str, number: int) -> bytes:
+    rig, told = PairRig(name, path_mtu=1024), [bytes([number])]
+    for side, each in enumerate(rig.sides):
+        each.runner._recorder = lambda _, __, action, side=side: (
+            told.append(_framed(side, action.body)) if isinstance(action, Control) else None
+        )
+    for cable in rig.cables:
+        cable.loss = threshold(0.2)
+    for n in range(3):
+        rig.transfer((1, 0, n), 30_000, sender=n % 2)
+    rig.finish()
+    bodies = [
+        control.Refused(0, (1, 0, 0), by_receiver=True, status=9),
+        control.Rnr(0, (1, 0, 2)),
+        control.Probe(((1, (1, 0, 1)),)),
+    ]
+    return b"".join(told[:18] + [_framed(1, control.encode(each, 256)) for each in bodies])
+
+
+def _framed(side: int, body: bytes) -> bytes:
+    return struct.pack(">H", (1 - side) << 15 | 1 << 14 | len(body)) + body
+
+
+def mads() -> dict[str, bytes]:
+    """What Linux's connection manager sent."""
+    return {
+        f"{name}-{choice}": b"".join(bytes([choice << 1]) + mad for mad in captured(name))
+        for name in ("rxe_rc", "rxe_ud")
+        for choice in range(3)
+    }
+
+
+def out_of_band() -> dict[str, bytes]:
+    """The far side's words, as perftest and the pingpongs say them."""
+    gid = GID("0000:0000:0000:0000:0000:ffff:0a00:0002")
+    pingpong = PingpongDest(0x22, 7, gid).build()
+    dest = PerftestDest(0x22, 7, gid, 0x1234, 0x7F0000001000).build()
+    begin = VERSION.encode().ljust(16, b"\0") + struct.pack(">ii", 4096, 64) + b"5\0"
+    report = struct.pack(">QQddd", 65536, 5000, 1200.5, 1100.25, 0.0176)
+    said = {"pingpong-server": b"\0" + pingpong, "pingpong-client": b"\1" + pingpong + b"done\0"}
+    for who in (2, 4, 8, 0x22, 0x2E, 0x44, 0x6C, 0x84, 0xA2, 0xE2):
+        said[f"perftest-{who:02x}"] = bytes([who]) + begin + 5 * dest + report + dest + b"done\0"
+    return said
+
+
+def results() -> dict[str, bytes]:
+    """What a monitor, a program of perftest, and a lab write."""
+    drop = struct.pack("=QII", 5, 1, 2).ljust(DROP.itemsize, b"\1")
+    counts = {"received": 9, "emulator_drops": 1, "injected_drops": 0, "wire": None}
+    links = {"runs": {"csa_ud": [{"directed_link": 0, "name": "h1->leaf1", "sent": 10, **counts}]}}
+    end = {
+        "counters": {"rx_duplicate": 0, "rx_no_recv": 0},
+        "decision_lateness_ns": {"p50": 1, "p99": 2, "p100": 3},
+        "timer_lateness_log2_ns": [0, 1, 2],
+    }
+    ran = {"transport": "csa_ud", "sender": end, "receiver": end, "emulator_drops": 0}
+    same = {"verified": True, "sha256": {"sent": "ab", "received": "ab"}}
+    manifest = {
+        "source": "h1", "destination": "h2", "faults": [{"fault": "loss random 1%"}],
+        "runs": [ran | same, ran | same],
+    }  # fmt: skip
+    found = (
+        Bandwidth(64, 5000, 2.0 * 2**20, 1.5 * 2**20, 12_345.0, 0),
+        Latency(64, 1000, 5.1, 60.25, 5.5, 6.0, 1.25, 9.75, 60.25),
+    )
+    seeds = {
+        "drops": b"\0" + struct.pack("=8sII", b"LABDROP2", 16, DROP.itemsize) + 3 * drop,
+        "run": b"\1" + json.dumps(manifest).encode() + b"\0" + json.dumps(links).encode(),
+        "counters": b"\4" + _native.statistics(PairRig("csa_ud").sides[0].endpoint),
+        "plan": b"\3" + planfile._text(loader.load("two-hosts")).encode(),
+    }
+    for number, (name, each) in enumerate(zip(("write_bw", "send_lat"), found, strict=True)):
+        test = PerfTest.of(Options(name, bytes=64), 2048)
+        text = f"{header(test, Style())}\n{row(each, Style())}\n"
+        seeds[name] = bytes([2, number]) + text.encode()
+    return seeds
+
+
+def frames() -> dict[str, bytes]:
+    """One frame of each opcode and IP version that Linux sent, the shortest."""
+    kept: dict[str, bytes] = {}
+    for path in sorted(_CAPTURES.glob("*.pcap")):
+        with RawPcapReader(str(path)) as reader:
+            for data, _ in reader:
+                at = 62 if data[12:14] == b"\x86\xdd" else 42
+                if data[at - 6 : at - 4] != b"\x12\xb7" or len(data) > _MOST_FRAME_BYTES:
+                    continue
+                name = f"ipv{4 if at == 42 else 6}-opcode-{data[at]:02x}"
+                kept[name] = min(kept.get(name, bytes(data)), bytes(data), key=len)
+    return kept
+
+
+def datagrams() -> dict[str, bytes]:
+    """A message that arrives whole, one with a hole and a report, and control messages."""
+    report = struct.pack(">6I", 1, 2, 64, 100, 3, 8) + 8 * struct.pack(">IQ", 12, 3000)
+    look = control.encode(control.Bitmap(1, (1, 0, 1), None), 256)
+    return {
+        "whole": b"".join(map(_datagram, range(_PACKETS))),
+        "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
+        "trimmed": b"".join(_datagram(n, flags=1) for n in range(4)),
+        "report": b"".join(_told_to(1 | n << 2, _header(2) + report) for n in range(4)),
+        "control": b"".join(_told_to(1 | 4, _header(1) + look) for _ in range(3)),
+        "uc": b"".join(_write(index) for index in range(16)),
+        "uc-late": b"".join(_write(index % 16, slot=index // 16) for index in range(48))
+        + _write(3, generation=3)
+        + _write(3),
+        "uc-clear": _cleared() + _told_to(0x11, _header(2) + report + 8 * b"\0\0\0\1"),
+        "resend": _told_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40)) + _told_to(0x34, b""),
+    }
+
+
+_CHUNK, _MESSAGE = 256 - 40, 4000  # as in native/fuzz/datagrams.cpp
+_PACKETS = -(-_MESSAGE // _CHUNK)
+
+
+def _header(kind: int, index: int = 0, flags: int = 0) -> bytes:
+    """`struct lab_hdr` (xdp/lab_wire.h)."""
+    name = (1, 0, 1, 1, index, _PACKETS, _MESSAGE, 5000, 1000, 100)
+    return struct.pack(">BBBBHH8I", 1 << 4 | kind, flags, index % 4, 0, *name)
+
+
+def _datagram(index: int, flags: int = 0) -> bytes:
+    data = bytes(min(_CHUNK, _MESSAGE - index * _CHUNK))
+    return _told_to(0x14 if index % 4 == 0 else 0, _header(0, index, flags) + data)
+
+
+def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
+    """A UC WRITE of message `slot`, which is its number in the step, too."""
+    user = slot >> index % 8 * 4 & 0xF
+    immediate = slot << 22 | index << 4 | user
+    data = bytes(min(256, _MESSAGE - index * 256))
+    return _told_to(0xC0, struct.pack(">BIB", generation * 16 + index % 16, immediate, 0) + data)
+
+
+def _cleared() -> bytes:
+    """The peer clears what the endpoint has to send."""
+    receives = tuple((n, (1, 0, n), _MESSAGE) for n in range(3))
+    body = control.encode(control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216)
+    name = (1, 1, 0, 1, len(body), 5000, 1000, 100)  # message_id 1: for the engine
+    return _told_to(0x91, struct.pack(">BBBBHH8I", 1 << 4 | 1, 0, 0, 0, 0, 0, *name) + body)
+
+
+def _told_to(how: int, body: bytes) -> bytes:
+    return struct.pack(">BH", how, len(body)) + body
+
+
+def networks() -> dict[str, bytes]:
+    """What befalls two messages of each packet-reactive transport, with payload and without."""
+    bodies = {
+        "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
+        "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
+        "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
+        "ask": struct.pack(">BBIHHI", ASK, 1, 0, 1, 0, 0),
+        "rnr": control.encode(control.Rnr(0, (1, 0, 0)), 256),
+        "refused": control.encode(control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256),
+        "acknowledged": control.encode(control.Ack((0,)), 256),
+    }
+    there, back, later = bytes([8]), bytes([0]), bytes([5, 27])  # deliver; 0.13 ms go by
+    changed = (bytes([12, field]) + struct.pack(">I", value) + back
+               for field in range(12) for value in (0, 7, 1 << 31))  # fmt: skip
+    deeds = {
+        "whole": (there + back) * 100,
+        "lossy": (3 * there + back + bytes([9, 3, 11, 10, 1]) + later) * 25,
+        "silent": (bytes([9, 9, 1]) + bytes([5, 32])) * 40,
+        "changed": b"".join(changed),
+        "posted": bytes([6, 2, 14, 2]) + (there + back) * 40 + bytes([6, 3]) + later + there * 40,
+    } | {
+        name: 3 * there + b"".join(bytes([kind, len(body)]) + body for kind in (7, 15)) + later
+        for name, body in bodies.items()
+    }
+    return {
+        f"{transport}-{payload}-{name}": bytes([how | setup]) + deed
+        for how, transport in enumerate(("irn", "srnic"))
+        for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
+        for name, deed in deeds.items()
+    }
+
+
+def captures() -> dict[str, bytes]:
+    """Each format that is read, with some of the frames that Linux sent."""
+    some = [*frames().values()][:6]
+    pcaps = {
+        f"pcap-{name}": _pcap(some, magic, order, link_type)
+        for name, magic, order, link_type in (
+            ("us", 0xA1B2C3D4, "<", _ETHERNET),
+            ("ns-other-order", 0xA1B23C4D, ">", _ETHERNET),
+            ("raw", 0xA1B2C3D4, "<", _RAW_IP),
+            ("cooked", 0xA1B2C3D4, "<", _COOKED),
+            ("cooked-2", 0xA1B2C3D4, "<", _COOKED_2),
+        )
+    }
+    vlan = [frame[:12] + b"\x81\0\0\5" + frame[12:] for frame in some[:2]]
+    return {
+        **pcaps,
+        "pcap-vlan": _pcap(vlan, 0xA1B2C3D4, "<", _ETHERNET),
+        "pcapng": _pcapng(some[:4], "<"),
+        "pcapng-packet-without-row": _contradiction(_pcapng(some[:2], "<")),
+        "pcapng-other-order": _pcapng(some[4:], ">"),
+        "pcapng-two-sections": _pcapng(some[:1], "<") + _pcapng(some[1:2], ">"),
+    }
+
+
+def _contradiction(data: bytes) -> bytes:
+    """Of the last packet more is captured than its block holds."""
+    at = data.rindex(struct.pack("<I", 6)) + 20
+    return data[:at] + struct.pack("<I", 60_000) + data[at + 4 :]
+
+
+def conversations() -> dict[str, bytes]:
+    """Frames that belong together: Linux's with losses, and two policies' on a bad cable."""
+    some = {}
+    for name in ("rxe_verbs_nak", "rxe_verbs_loss", "rxe_ud"):
+        with RawPcapReader(str(_CAPTURES / f"{name}.pcap")) as reader:
+            short = [bytes(data) for data, _ in reader if len(data) <= 200]
+        some[name] = _pcap(short[:60], 0xA1B2C3D4, "<", _ETHERNET)
+    for name in ("csa_ud", "ud_rto"):
+        some[name] = _pcap(_said(name), 0xA1B23C4D, "<", _ETHERNET)
+    return some
+
+
+def _said(name: str) -> list[bytes]:
+    rig = PairRig(name, path_mtu=256)
+    rig.pair.keep_sent()
+    for cable in rig.cables:
+        cable.loss = threshold(0.2)
+    for n in range(3):
+        rig.transfer((1, 0, n), 1500, sender=n % 2)
+    rig.finish()
+    return [frame for _, _, frame in rig.pair.take_sent()]
+
+
+_ETHERNET, _RAW_IP, _COOKED, _COOKED_2 = 1, 101, 113, 276
+_LINK_HEADERS = {
+    _ETHERNET: lambda frame: frame,
+    _RAW_IP: lambda frame: frame[14:],
+    _COOKED: lambda frame: bytes(14) + frame[12:],
+    _COOKED_2: lambda frame: frame[12:14] + bytes(18) + frame[14:],
+}
+
+
+def _pcap(some: list[bytes], magic: int, order: str, link_type: int) -> bytes:
+    head = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 262144, link_type)
+    for number, frame in enumerate(map(_LINK_HEADERS[link_type], some)):
+        head += struct.pack(order + "IIII", 1, number, len(frame), len(frame)) + frame
+    return head
+
+
+def _pcapng(some: list[bytes], order: str) -> bytes:
+    """Two interfaces, comments, a simple packet, statistics, and a block that nobody knows."""
+
+    def padded(data: bytes) -> bytes:
+        return data + bytes(-len(data) % 4)
+
+    def block(kind: int, body: bytes) -> bytes:
+        total = len(body) + 12
+        return struct.pack(order + "II", kind, total) + body + struct.pack(order + "I", total)
+
+    def option(code: int, value: bytes) -> bytes:
+        return struct.pack(order + "HH", code, len(value)) + padded(value)
+
+    def interface(name: bytes, resolution: int) -> bytes:
+        options = option(2, name) + option(9, bytes([resolution])) + option(0, b"")
+        return block(1, struct.pack(order + "HHI", 1, 0, 128) + options)
+
+    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    out += interface(b"h1->leaf1", 9) + interface(b"leaf1->h1", 0x8A)
+    for number, frame in enumerate(some):
+        head = struct.pack(order + "IIIII", number % 2, 0, 77, len(frame), len(frame))
+        out += block(6, head + padded(frame) + option(1, b"dropped: rule x") + option(0, b""))
+    out += block(3, struct.pack(order + "I", len(some[0])) + padded(some[0][:128]))
+    out += block(0x0BAD, b"whatever")
+    counts = option(4, struct.pack(order + "Q", 9)) + option(5, struct.pack(order + "Q", 1))
+    return out + block(5, struct.pack(order + "III", 0, 0, 99) + counts + option(0, b""))
+
+
+def main() -> None:
+    """All of them."""
+    write("topology", yaml_files(paths.TOPOLOGIES))
+    write("faults", yaml_files(paths.FAULTS))
+    write("live", live_words())
+    write("control", control_bodies())
+    write("cm", mads())
+    write("oob", out_of_band())
+    write("results", results())
+    write("codec", frames())
+    write("datagrams", datagrams())
+    write("packet-transports", networks())
+    write("capture-reader", captures())
+    write("captures", captures() | conversations())
+
+
+if __name__ == "__main__":
+    main()

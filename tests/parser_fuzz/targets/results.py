@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What programs and earlier runs left behind; the first octet chooses the reader."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from softroce_lab.check import evidence as facts
+from softroce_lab.check import report, suites
+from softroce_lab.check.suites import Format
+from softroce_lab.errors import LabError
+from softroce_lab.fabric.ledger import planfile
+from softroce_lab.perftest import kernel as perf_kernel
+from softroce_lab.perftest.options import Options, PerfTest
+from softroce_lab.telemetry import counters_file, drops
+from tests.parser_fuzz.catalogue import CORPUS
+from tests.parser_fuzz.files import file_of
+
+_TRACE = (CORPUS / "captures" / "csa_ud").read_bytes()
+_TESTS = [PerfTest.of(Options(name), 2048) for name in ("write_bw", "send_lat")]
+
+
+def one(data: bytes) -> None:
+    """Read it."""
+    which, rest = data[:1] or b"\0", data[1:]
+    try:
+        _READERS[which[0] % len(_READERS)](rest)
+    except LabError as error:
+        str(error)
+
+
+def _drops(data: bytes) -> None:
+    rows = drops.read_drops(file_of("drops.bin", data), since_ns=1, until_ns=1 << 63)
+    assert rows.nbytes <= len(data)
+
+
+def _columns(data: bytes) -> None:
+    """What a program of perftest printed in a guest."""
+    which, text = data[:1] or b"\0", data[1:].decode("utf-8", "replace")
+    perf_kernel.figures(text, _TESTS[which[0] % len(_TESTS)], 64)
+
+
+def _plan(data: bytes) -> None:
+    planfile.read(file_of(planfile.FILE, data).parent)
+
+
+def _run(data: bytes) -> None:
+    """What a run directory says of itself, beside a capture: two documents with a 0 between."""
+    manifest, _, links = data.partition(b"\0")
+    file_of("manifest.json", manifest)
+    file_of("links.json", links)
+    evidence = suites.evidence_of(file_of(facts.TRACE, _TRACE), facts.Options())
+    verdicts = suites.check(evidence, suites.chosen(()), Format.LAB)
+    "\n".join(report.lines(report.Checked("run", evidence, tuple(verdicts)), 0)).encode()
+
+
+def _counters(data: bytes) -> None:
+    """What a process that owns a port publishes."""
+    with contextlib.suppress(ValueError):  # as it documents
+        counters_file.parse(data).document()
+
+
+_READERS: tuple[Callable[[bytes], None], ...] = (
+    _drops, _run, _columns, _plan, _counters,
+)  # fmt: skip
