@@ -8,6 +8,9 @@ import pytest
 
 from softroce_lab.rdmacm import CmAgent, CmTiming
 from tests.rdmacm.cm_rig import Wire
+from tests.rnic import conftest as rnic
+
+pair, contexts = rnic.pair, rnic.contexts  # fixtures
 
 STEP_NS = 50_000
 TIMING = CmTiming(

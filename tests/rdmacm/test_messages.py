@@ -25,7 +25,7 @@ from softroce_lab.rdmacm.messages import (
 )
 from softroce_lab.rdmacm.service import IpHeader
 
-CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+CAPTURES = Path(__file__).resolve().parents[1] / "captures"
 _UDP_AT, _BTH_AT, _MAD_AT, _ICRC_BYTES = 34, 42, 62, 4
 _DETH_QKEY = slice(54, 58)
 

@@ -431,7 +431,7 @@ def test_what_cannot_be_run_is_a_row_and_is_tried_again(carry_out, monkeypatch):
         outcome, _ = carry_out(only=["loss=none", "seed=1"])
     assert outcome.count("error") == 4
     (reason,) = outcome.rows[0]["reasons"]
-    assert reason.startswith("crashes: ZeroDivisionError: nothing left (test_sweep.py:")
+    assert reason.startswith("crashes: ZeroDivisionError: nothing left (test_campaign.py:")
     assert {row["verdict"] for row in table().to_pylist()} == {"error"}
     outcome, told = carry_out(only=["loss=none", "seed=1"])
     assert (told.runs, outcome.count("passed")) == (4, 4)

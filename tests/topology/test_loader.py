@@ -50,7 +50,7 @@ def test_the_examples_of_the_reference_work() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "topology", "topology.plan", "topology.model", "topology.resolve", "topology.validation",
+        "topology", "topology.plan", "topology.model", "topology.resolve", "inputs.validation",
         "faults.model", "faults.resolve", "faults.profile",
     ],
 )  # fmt: skip
