@@ -28,7 +28,9 @@ STOREYS = (
     {"kernel_host", "fabric", "sim"},
     {"telemetry"},
     {"dissect"},
-    {"topology", "faults"},
+    {"topology"},
+    {"faults"},
+    {"plan"},
     {"inputs"},
     # Not rooms, but what every room may use: `softroce_lab` itself holds the version.
     {"units", "errors", "paths", "_native", PACKAGE},
@@ -207,11 +209,13 @@ def test_the_native_engine_takes_no_time_and_no_randomness():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("softroce_lab.topology.plan", "import softroce_lab.fabric.net.netns"),
-        ("softroce_lab.topology.plan", "from softroce_lab import rnic"),
+        ("softroce_lab.plan.plan", "import softroce_lab.fabric.net.netns"),
+        ("softroce_lab.plan.plan", "from softroce_lab import rnic"),
+        ("softroce_lab.faults.resolve", "from softroce_lab import topology"),
+        ("softroce_lab.plan.locate", "from softroce_lab.faults.targets import QUOTE"),
         ("softroce_lab.rnic.qp", "from ..recovery import csa_ud"),
         ("softroce_lab.recovery.base", "def f():\n    from softroce_lab.cli.app import main"),
-        ("softroce_lab.units", "from softroce_lab.topology.plan import Plan"),
+        ("softroce_lab.units", "from softroce_lab.plan.plan import Plan"),
         ("softroce_lab.telemetry.pcapng", "if TYPE_CHECKING:\n    import softroce_lab.check"),
         ("softroce_lab.fabric.up", "from scapy.packet import Packet"),
         ("softroce_lab.fabric.up", "import scapy.all"),

@@ -16,8 +16,8 @@ import numpy as np
 from softroce_lab import _native
 from softroce_lab.experiment.hosts.processes import gateway, mac_number
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.effects import Fault
-from softroce_lab.topology.plan import Node
+from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Node
 
 SENDER_CPU, RECEIVER_CPU = 0, 1
 PAYLOAD_BYTES = 2048  # of a frame, whose headers of 62 bytes and ICRC make it 2114 long

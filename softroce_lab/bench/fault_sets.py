@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from softroce_lab import units
-from softroce_lab.faults.effects import (
+from softroce_lab.plan.effects import (
     Blackout,
     Corrupt,
     Drop,

@@ -38,10 +38,10 @@ from softroce_lab.bench.statistics import Interval
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.effects import Fault
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Link, Plan, Port
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Link, Plan, Port
 
 if TYPE_CHECKING:
     from softroce_lab.bench.kernel_routers import KernelRouters

@@ -26,7 +26,7 @@ from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.kernel_host.guest import Guest
 from softroce_lab.paths import native_program
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 MESSAGE_BYTES, PATH_MTU, DEPTH = 1 << 20, 2048, 128
 _CPUS = 2

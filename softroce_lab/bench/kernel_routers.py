@@ -22,7 +22,7 @@ from pyroute2.nftables.main import NFTables
 
 from softroce_lab.errors import EnvironmentLackError, LabError
 from softroce_lab.fabric.net import links, netns
-from softroce_lab.topology.plan import Node, Plan, Port
+from softroce_lab.plan.plan import Node, Plan, Port
 
 _LOOPBACK = 1  # its index, everywhere
 _NUD_PERMANENT = 0x80

@@ -45,8 +45,8 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
+from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
-from softroce_lab.topology.plan import Node, Plan
 
 TRANSFER_BYTES = 256 << 20
 _IPERF_S = 10.0  # longer than it should ever take to begin or to end

@@ -15,7 +15,7 @@ from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf.compiler import Module
 from softroce_lab.fabric.bpf.layout import u32
 from softroce_lab.fabric.bpf.xdp import Enter, Mode, attach_pinned
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.plan.plan import Plan, Port
 
 SOURCE = "plain_redirect.c"
 PROGRAM_OF_KIND = {"switch": "plain_switch", "host": "plain_host"}

@@ -19,7 +19,7 @@ from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf.compiler import Module
 from softroce_lab.fabric.bpf.xdp import attach_pinned
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.topology.plan import Node
+from softroce_lab.plan.plan import Node
 
 SOURCE = "stamps.c"
 PROGRAM = "stamp_port"

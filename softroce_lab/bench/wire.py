@@ -38,7 +38,7 @@ from softroce_lab.bench.stamps import Stamps
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.effects import Delay, Fault, Queue
+from softroce_lab.plan.effects import Delay, Fault, Queue
 from softroce_lab.telemetry.stolen import StolenTime
 
 Say: TypeAlias = Callable[[str], None]

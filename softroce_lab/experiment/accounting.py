@@ -16,10 +16,10 @@ from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.daemons import wire_layout
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.effects import Delay, Fault, Queue, Reorder
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import Delay, Fault, Queue, Reorder
+from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures, WireFigures
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan, Port
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

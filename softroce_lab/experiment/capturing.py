@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.faults import resolve
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Plan
 from softroce_lab.telemetry.capture_figures import (
     SNAP_BYTES,
     Figures,
@@ -20,8 +22,6 @@ from softroce_lab.telemetry.capture_figures import (
     check_snap,
 )
 from softroce_lab.telemetry.rundir import give_to_user
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab

@@ -28,11 +28,11 @@ from softroce_lab.faults.resolve import arm
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.paths import need_live
+from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry import event_log
 from softroce_lab.telemetry.rundir import RunDirectory, environment
 from softroce_lab.topology import routing
-from softroce_lab.topology.plan import Plan
 
 TRANSPORTS = ("csa_ud", "ud_rto")
 DEFAULT_BYTES = 128 << 20

@@ -25,7 +25,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.workload_record import first_losses
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs import yaml_source
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 from softroce_lab.workloads.flows import PointToPoint
 from softroce_lab.workloads.work import Buffer, Workload
 

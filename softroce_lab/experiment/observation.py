@@ -17,7 +17,7 @@ from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.faults.effects import Fault
+from softroce_lab.plan.effects import Fault
 from softroce_lab.telemetry.drops import DROP, KIND_NONE, Drops, read_drops
 from softroce_lab.telemetry.fidelity import Fidelity, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures

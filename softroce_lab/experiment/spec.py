@@ -33,18 +33,18 @@ from softroce_lab.experiment.spec_model import (
     TransportSpec,
 )
 from softroce_lab.faults import profile
-from softroce_lab.faults.effects import stream_key
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Place, Source
+from softroce_lab.plan.effects import stream_key
+from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import resolve, routing
 from softroce_lab.topology.model import Graph, TopologyFile
-from softroce_lab.topology.plan import Plan
 from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.ring import AllGather, ReduceScatter, Ring, RingAllReduce

@@ -25,6 +25,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule, name_schema
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, editor_schema
+from softroce_lab.plan.plan import LoadBalancing
 from softroce_lab.recovery.defaults import BLACKOUT_NS
 from softroce_lab.topology.model import (
     MAX_LAB_NAME,
@@ -35,7 +36,6 @@ from softroce_lab.topology.model import (
     NodeName,
     check_lab_name,
 )
-from softroce_lab.topology.plan import LoadBalancing
 from softroce_lab.workloads.work import MAX_MESSAGE_BYTES, MAX_OPERATIONS
 
 MAX_BYTES = 1 << 44

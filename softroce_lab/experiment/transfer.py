@@ -19,9 +19,9 @@ from softroce_lab.experiment.hosts.settings import TransferSettings
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.workload_run import RESENT, SPURIOUS, data_packets, total
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.drops import EFFECT_DROP, Drops
-from softroce_lab.topology.plan import Node
 
 Progress = Callable[[int], None]
 

@@ -27,13 +27,13 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
+from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults, registry
 from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
 from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses
-from softroce_lab.topology.plan import Plan
 from softroce_lab.workloads.progress import HostWork, Posts
 from softroce_lab.workloads.work import Message, Workload, by_host, mismatches
 

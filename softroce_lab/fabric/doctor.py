@@ -28,7 +28,7 @@ from softroce_lab.fabric.bpf.image import Loaded
 from softroce_lab.fabric.daemons import monitor, wire
 from softroce_lab.fabric.net import links, netns, syscalls, xsk
 from softroce_lab.paths import native_program
-from softroce_lab.topology.plan import Link, Port
+from softroce_lab.plan.plan import Link, Port
 
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
 _UMEM_BYTES = 16 << 20  # as a host's port uses; shows whether RLIMIT_MEMLOCK is in the way

@@ -16,7 +16,7 @@ from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"

@@ -21,10 +21,10 @@ from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile
-from softroce_lab.faults.effects import Down, Fault, Window
+from softroce_lab.plan.digest import with_digest
+from softroce_lab.plan.effects import Down, Fault, Window
+from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import routing
-from softroce_lab.topology.digest import with_digest
-from softroce_lab.topology.plan import Plan
 
 FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
 

@@ -25,8 +25,8 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
 from softroce_lab.kernel_host import guest
 from softroce_lab.paths import need_live
+from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry import counters_file
-from softroce_lab.topology.plan import Node, Plan
 
 if TYPE_CHECKING:
     from softroce_lab.kernel_host.start import Means

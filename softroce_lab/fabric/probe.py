@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.net import netns
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.plan.plan import Plan, Port
 
 ETHERTYPE = 0x88B5  # IEEE 802 local experimental 1
 

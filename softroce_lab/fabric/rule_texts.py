@@ -18,8 +18,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from softroce_lab.faults.effects import Fault
 from softroce_lab.faults.text import comments
+from softroce_lab.plan.effects import Fault
 
 FILE = "rules.txt"
 

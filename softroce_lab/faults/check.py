@@ -11,7 +11,8 @@ from math import gcd
 from typing import TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import (
+from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
+from softroce_lab.plan.effects import (
     Blackout,
     Delay,
     Effect,
@@ -23,8 +24,7 @@ from softroce_lab.faults.effects import (
     Reorder,
     Window,
 )
-from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 from softroce_lab.units import format_rate
 
 MAX_RULES = 8  # LAB_FAULT_RULES of xdp/lab_fault.h: on one directed link, named drops aside

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import PacketKind
 from softroce_lab.faults.opcodes import OPCODES, UD_SEND_ONLY
 from softroce_lab.faults.words import (
     NUMBER_MAX,
@@ -21,6 +20,7 @@ from softroce_lab.faults.words import (
     parts_of,
 )
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
+from softroce_lab.plan.effects import PacketKind
 
 MAX_ITER = 64
 QPN_MAX = PSN_MAX = 2**24 - 1

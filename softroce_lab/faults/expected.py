@@ -6,7 +6,7 @@ Of the packets that reach it while it acts and pass its filter.
 
 from __future__ import annotations
 
-from softroce_lab.faults.effects import (
+from softroce_lab.plan.effects import (
     Blackout,
     Burst,
     Corrupt,

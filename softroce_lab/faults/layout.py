@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from softroce_lab.faults.effects import (
+from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
     Burst,

@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from softroce_lab import units
-from softroce_lab.faults.effects import Fault, NamedDrop, Window
 from softroce_lab.faults.text import filter_text, spans, text, window_text
 from softroce_lab.inputs.validation import listed
-from softroce_lab.topology.locate import link_names
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import Fault, NamedDrop, Window
+from softroce_lab.plan.locate import link_names
+from softroce_lab.plan.plan import Plan
 
 _MOST_SPANS = 6  # of packets in a row that a line lists
 _MOST_NAMES = 3  # of messages or queue pairs

@@ -11,13 +11,13 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
 from softroce_lab.faults.drops import DropEvent
-from softroce_lab.faults.effects import Fault, Word
 from softroce_lab.faults.model import BESIDE, EFFECTS, Impairments
 from softroce_lab.faults.resolve import Ground, Origin, place, with_faults
 from softroce_lab.faults.words import tokens
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Source
-from softroce_lab.topology.plan import Half, Plan
+from softroce_lab.plan.effects import Fault, Word
+from softroce_lab.plan.plan import Half, Plan
 
 LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
 

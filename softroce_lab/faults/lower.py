@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.drops import DropEvent
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.model import (
+    BurstSpec,
+    DelaySpec,
+    GemodelSpec,
+    Impairments,
+    Loss,
+    QueueSpec,
+)
+from softroce_lab.inputs.yaml_source import Place
+from softroce_lab.plan.effects import (
     Blackout,
     Burst,
     Corrupt,
@@ -26,16 +35,7 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
-from softroce_lab.faults.effects import Loss as LossEffect
-from softroce_lab.faults.model import (
-    BurstSpec,
-    DelaySpec,
-    GemodelSpec,
-    Impairments,
-    Loss,
-    QueueSpec,
-)
-from softroce_lab.inputs.yaml_source import Place
+from softroce_lab.plan.effects import Loss as LossEffect
 from softroce_lab.units import threshold
 
 DEFAULT_LIMIT_PACKETS = 1000  # tc-netem's

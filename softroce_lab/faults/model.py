@@ -20,7 +20,6 @@ from pydantic import (
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.drops import QPN_MAX, DropEvent, Kinds
-from softroce_lab.faults.effects import Distribution, FaultKey, Window
 from softroce_lab.faults.targets import Links, Nodes, Ports
 from softroce_lab.faults.words import (
     NUMBER_MAX,
@@ -36,6 +35,7 @@ from softroce_lab.faults.words import (
     number,
 )
 from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.plan.effects import Distribution, FaultKey, Window
 
 MAX_RULE_NAME = 32
 

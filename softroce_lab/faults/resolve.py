@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.lower import Lowered, lower, remembers
+from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
+from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
+from softroce_lab.inputs.validation import listed
+from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
+from softroce_lab.plan import locate
+from softroce_lab.plan.digest import with_digest
+from softroce_lab.plan.effects import (
     ALWAYS,
     Fault,
     FaultKey,
@@ -20,14 +27,7 @@ from softroce_lab.faults.effects import (
     turn,
     word_of,
 )
-from softroce_lab.faults.lower import Lowered, lower, remembers
-from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
-from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
-from softroce_lab.inputs.validation import listed
-from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
-from softroce_lab.topology import locate
-from softroce_lab.topology.digest import with_digest
-from softroce_lab.topology.plan import Half, Plan
+from softroce_lab.plan.plan import Half, Plan
 
 LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from softroce_lab.faults.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
 from softroce_lab.faults.layout import window
+from softroce_lab.plan.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
 
 PARTS = 4  # LAB_SHAPE_PARTS: delays, and queues, of one directed link
 

@@ -9,8 +9,7 @@ from typing import Annotated, NamedTuple
 from pydantic import PlainValidator, WithJsonSchema
 
 from softroce_lab.errors import UserError
-
-QUOTE = "quote a link, for the shell's sake: 'h1->leaf1'"
+from softroce_lab.plan.locate import QUOTE
 
 
 class LinkPattern(NamedTuple):

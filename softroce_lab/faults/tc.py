@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from softroce_lab.faults.check import ETHERNET_BYTES
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.lines import grouped, line
+from softroce_lab.faults.text import effect_text, percent, rate_text, text, time_text
+from softroce_lab.plan.effects import (
     Blackout,
     Burst,
     Corrupt,
@@ -19,8 +21,6 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
-from softroce_lab.faults.lines import grouped, line
-from softroce_lab.faults.text import effect_text, percent, rate_text, text, time_text
 
 _NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
 

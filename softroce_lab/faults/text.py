@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
+from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.plan.effects import (
     CERTAIN,
     Burst,
     Corrupt,
@@ -24,9 +26,7 @@ from softroce_lab.faults.effects import (
     probability,
     word_of,
 )
-from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
-from softroce_lab.faults.opcodes import opcode_name
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 
 def text(fault: Fault) -> str:

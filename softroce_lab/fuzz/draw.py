@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from softroce_lab.faults.effects import stream_key
+from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.streams import Stream
 
 Case = dict[str, Any]

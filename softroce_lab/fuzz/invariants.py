@@ -15,7 +15,7 @@ from softroce_lab.experiment.forecast.expected_events import longest_path
 from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
-from softroce_lab.faults.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
+from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
 from softroce_lab.recovery import registry
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, EFFECT_REORDER, Drops

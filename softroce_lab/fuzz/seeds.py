@@ -22,11 +22,11 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
-from softroce_lab.faults.effects import Delay
 from softroce_lab.fuzz import draw, invariants
 from softroce_lab.fuzz.draw import Case
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
+from softroce_lab.plan.effects import Delay
 from softroce_lab.recovery import congestion, registry
 from softroce_lab.recovery.csa_ud import CsaUd
 

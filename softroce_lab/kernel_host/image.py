@@ -31,7 +31,7 @@ from typing import IO
 
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.kernel_host import cpio
-from softroce_lab.topology.plan import KernelVersion
+from softroce_lab.plan.plan import KernelVersion
 
 Say = Callable[[str], None]
 

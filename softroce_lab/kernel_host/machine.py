@@ -32,7 +32,7 @@ from softroce_lab.fabric.net import links, rtnetlink
 from softroce_lab.fabric.net.rtnetlink import Ip
 from softroce_lab.kernel_host import guest
 from softroce_lab.kernel_host.image import Image
-from softroce_lab.topology.plan import Guest, Node, Plan, Port
+from softroce_lab.plan.plan import Guest, Node, Plan, Port
 
 PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.observe.ping import INITIAL_TTL, Outcome, Reply
 from softroce_lab.kernel_host.guest import Guest
-from softroce_lab.topology.plan import Port
+from softroce_lab.plan.plan import Port
 
 _REPLY = re.compile(rb"icmp_seq=(\d+) (?:ttl|hlim)=(\d+) time=([\d.]+) ms( \(DUP!\))?")
 _SENT = re.compile(rb"(\d+) packets transmitted")

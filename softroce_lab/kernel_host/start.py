@@ -18,7 +18,7 @@ from softroce_lab.kernel_host import guest, machine
 from softroce_lab.kernel_host import image as guest_image
 from softroce_lab.kernel_host.guest import Guest
 from softroce_lab.kernel_host.image import Image, Say
-from softroce_lab.topology.plan import KernelVersion, Node, Plan
+from softroce_lab.plan.plan import KernelVersion, Node, Plan
 
 READY_S = 120.0  # emulated on a busy machine a guest takes ten to twenty
 

@@ -23,8 +23,8 @@ from softroce_lab.perftest.oob import OobServer, OobSocket
 from softroce_lab.perftest.oob_perftest import BwReport, Conversation, PerftestDest, PerftestPeer
 from softroce_lab.perftest.options import PerfTest
 from softroce_lab.perftest.tests import Hear, Measure, answers, begins, is_active, prepare
+from softroce_lab.plan.plan import Node
 from softroce_lab.rnic import GID, Context
-from softroce_lab.topology.plan import Node
 
 _MEET_S = 20.0
 _TERMINAL = 24, 200  # a program tells a terminal at once what it tells a pipe at its end

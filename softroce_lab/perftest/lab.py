@@ -16,7 +16,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.topology.plan import Node, Plan
+from softroce_lab.plan.plan import Node, Plan
 
 OWN_TOPOLOGY = "two-hosts"
 DEVICE = "rxe0"

@@ -27,8 +27,8 @@ from softroce_lab.perftest.oob import (
 )
 from softroce_lab.perftest.options import Options as TestOptions
 from softroce_lab.perftest.options import PerfTest, Service
+from softroce_lab.plan.plan import Node
 from softroce_lab.rnic import GID
-from softroce_lab.topology.plan import Node
 
 _BYTES, _DATAGRAM_BYTES = 4096, 2048
 _MTU = 1024

@@ -26,8 +26,8 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.paths import need_live
+from softroce_lab.plan.plan import Node
 from softroce_lab.rnic import GID, Context
-from softroce_lab.topology.plan import Node
 
 
 def config(lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int = -1) -> Any:

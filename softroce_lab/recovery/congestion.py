@@ -10,8 +10,8 @@ import dataclasses
 
 from softroce_lab._native import congestion_control_names
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import Queue
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import Queue
+from softroce_lab.plan.plan import Plan
 
 CNP_INTERVAL_NS = 50_000
 """Least time between two CNPs of a flow (Zhu et al., SIGCOMM 2015, section 3.1)."""

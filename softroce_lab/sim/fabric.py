@@ -14,15 +14,16 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import Down, Fault
 from softroce_lab.faults.layout import Hits, LinkRules, link_rules, named_hits, rule_hits
 from softroce_lab.faults.shape_layout import shape
 from softroce_lab.faults.text import comments
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import Down, Fault
+from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.sim import routes
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
-from softroce_lab.topology import locate, routing
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.topology import routing
 
 _laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
 

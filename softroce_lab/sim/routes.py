@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.topology import routing
-from softroce_lab.topology.plan import Plan, Port
 
 NO_GROUP = 2**32 - 1
 

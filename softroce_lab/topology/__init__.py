@@ -10,10 +10,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softroce_lab.topology.plan import Plan
+    from softroce_lab.plan.plan import Plan
 
-# The two functions import late: the room `faults` stands beside this one, uses its plan and its
-# YAML source, and is used by its resolver.
+# The two functions import late: who wants a module of this room needs no YAML and no models.
 
 
 def load(

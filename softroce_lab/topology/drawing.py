@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from softroce_lab.plan.plan import Link, Node, Plan
 from softroce_lab.topology.layout import Marks, rows
-from softroce_lab.topology.plan import Link, Node, Plan
 
 Style: TypeAlias = Literal["", "node", "fault", "down"]
 Line: TypeAlias = list[tuple[str, Style]]  # runs of characters of one style

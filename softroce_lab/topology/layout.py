@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from softroce_lab.topology.plan import Node, Plan
+from softroce_lab.plan.plan import Node, Plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

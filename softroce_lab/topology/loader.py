@@ -9,9 +9,9 @@ from softroce_lab import paths
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import validate
+from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
-from softroce_lab.topology.plan import Plan
 
 
 def load(

@@ -7,7 +7,8 @@ import collections
 from collections.abc import Callable, Iterable, Sequence
 
 from softroce_lab import units
-from softroce_lab.faults.effects import (
+from softroce_lab.inputs.validation import listed
+from softroce_lab.plan.effects import (
     Burst,
     Corrupt,
     Delay,
@@ -19,10 +20,9 @@ from softroce_lab.faults.effects import (
     Reorder,
     probability,
 )
-from softroce_lab.inputs.validation import listed
+from softroce_lab.plan.locate import link_names
+from softroce_lab.plan.plan import Plan
 from softroce_lab.topology.layout import Mark, Marks, rows
-from softroce_lab.topology.locate import link_names
-from softroce_lab.topology.plan import Plan
 
 Texts = Callable[[Sequence[Fault]], tuple[str, ...]]
 

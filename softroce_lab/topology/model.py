@@ -23,7 +23,7 @@ from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule, LinkImpairments, check_name, name_schema
 from softroce_lab.inputs.validation import KeyedError, Model, editor_schema
-from softroce_lab.topology.plan import KernelVersion, LoadBalancing, NodeKind
+from softroce_lab.plan.plan import KernelVersion, LoadBalancing, NodeKind
 from softroce_lab.topology.shapes import Generator
 
 MAX_EQUAL_COST_PORTS = 64  # what a route's map entry in the XDP switch holds

@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from softroce_lab.faults.effects import Queue
 from softroce_lab.faults.resolve import FaultRules, LinkFaults, arm
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
+from softroce_lab.plan.effects import Queue
+from softroce_lab.plan.plan import Guest, Link, Node, NodeKind, Plan, Port, Route
 from softroce_lab.topology import generators, routing
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
@@ -23,7 +24,6 @@ from softroce_lab.topology.model import (
     check_lab_name,
     check_seed,
 )
-from softroce_lab.topology.plan import Guest, Link, Node, NodeKind, Plan, Port, Route
 from softroce_lab.topology.routing import Neighbours
 from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from softroce_lab.topology.plan import Link, Plan, Port, Route
+from softroce_lab.plan.plan import Link, Plan, Port, Route
 
 Neighbours: TypeAlias = Mapping[str, Sequence[tuple[Port, str]]]  # node: its ports and their peers
 

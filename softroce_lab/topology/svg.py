@@ -8,10 +8,10 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from softroce_lab import units
+from softroce_lab.plan.locate import arrows, twins
+from softroce_lab.plan.plan import Link, Node, Plan
 from softroce_lab.topology.layout import Marks, rows
-from softroce_lab.topology.locate import arrows, twins
 from softroce_lab.topology.marks import legend
-from softroce_lab.topology.plan import Link, Node, Plan
 
 _NODE_HEIGHT = 30
 _ROW_HEIGHT = 130

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from softroce_lab.faults.effects import stream_key
+from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.streams import Stream, random_bytes
 from softroce_lab.workloads.work import Buffer, Message, Sized, piece_count, pieces
 

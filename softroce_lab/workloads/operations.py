@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from softroce_lab.faults.effects import stream_key
+from softroce_lab.plan.effects import stream_key
 from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.streams import Stream
 from softroce_lab.workloads.work import MAX_OPERATIONS, Awaited, Buffer, Message, Workload

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from softroce_lab.faults.effects import stream_key
+from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.streams import elements
 from softroce_lab.workloads.work import (
     ADD,

@@ -16,7 +16,7 @@ import time
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import live
-from softroce_lab.topology import locate
+from softroce_lab.plan import locate
 from tests.interop.rxe import Remote
 from tests.interop.verbs_peer import content
 from tests.native.frames import CAPTURES

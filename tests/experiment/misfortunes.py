@@ -13,7 +13,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 _LOSSES = (
     "loss random {percent}%",

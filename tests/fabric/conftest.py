@@ -23,7 +23,7 @@ from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf import probe as bpf_probe
 from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.topology.plan import Link, Port
+from softroce_lab.plan.plan import Link, Port
 
 SETTLE_S = 5.0  # the kernel frees BPF objects and namespaces a little after their last user
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from softroce_lab.experiment.accounting import Counts, WireCounts
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.topology.plan import Node, Plan
+from softroce_lab.plan.plan import Node, Plan
 
 REST_S = 0.05  # without a change
 PATIENCE_S = 20.0

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.fabric import rule_texts
 from softroce_lab.fabric.net import syscalls
-from softroce_lab.faults.effects import (
+from softroce_lab.plan.effects import (
     CERTAIN,
     Corrupt,
     Down,

@@ -9,7 +9,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab
-from softroce_lab.faults.effects import Blackout, Fault
+from softroce_lab.plan.effects import Blackout, Fault
 
 PINGS = 20
 

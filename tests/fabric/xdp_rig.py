@@ -16,7 +16,7 @@ from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.bpf.xdp import Mode, XdpFabric
 from softroce_lab.fabric.net import links, netns
-from softroce_lab.topology.plan import Link, Plan, Port
+from softroce_lab.plan.plan import Link, Plan, Port
 
 TOKEN = 0xFEEDFACE12345678
 ETH_P_ALL = 3

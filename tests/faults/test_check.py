@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults.check import overlap
-from softroce_lab.faults.effects import Window
 from softroce_lab.faults.profile import ProfileFile
 from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import Window
+from softroce_lab.plan.plan import Plan
 
 PLAN = topology.load("leaf-spine")
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from softroce_lab import _native
 from softroce_lab.faults import expected
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.layout import link_rules, rule_hits
+from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
     Burst,
@@ -27,7 +28,6 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
-from softroce_lab.faults.layout import link_rules, rule_hits
 from tests.xdp.chains import Model
 
 PERCENT = 2**64 // 100

@@ -3,7 +3,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.faults import lines, live
-from softroce_lab.faults.effects import Window
+from softroce_lab.plan.effects import Window
 
 PLAN = topology.load("two-hosts")
 

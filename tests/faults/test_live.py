@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
-from softroce_lab.faults.effects import stream_key
 from softroce_lab.faults.live import clear_on, parse_cleared, parse_impairments, set_on
 from softroce_lab.faults.resolve import arm, links_of
 from softroce_lab.faults.text import text
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import stream_key
+from softroce_lab.plan.plan import Plan
 
 PLAN = topology.load("leaf-spine")
 ARMED = arm(PLAN, profile.load("spine-loss-1pct"))

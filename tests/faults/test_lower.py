@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.lower import lower, remembers
+from softroce_lab.faults.model import Impairments
+from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
     Burst,
@@ -27,8 +29,6 @@ from softroce_lab.faults.effects import (
     Reorder,
     probability,
 )
-from softroce_lab.faults.lower import lower, remembers
-from softroce_lab.faults.model import Impairments
 from softroce_lab.units import threshold
 
 

@@ -13,7 +13,6 @@ from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile, tc
 from softroce_lab.faults.drops import DropEvent
-from softroce_lab.faults.effects import RandomLoss
 from softroce_lab.faults.live import parse_impairments, set_on
 from softroce_lab.faults.model import EFFECTS, FaultRule
 from softroce_lab.faults.profile import ProfileFile
@@ -21,6 +20,7 @@ from softroce_lab.faults.resolve import FaultRules, arm, links_of
 from softroce_lab.faults.text import text
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import Source
+from softroce_lab.plan.effects import RandomLoss
 
 PLAN = topology.load("two-hosts")
 

@@ -9,13 +9,13 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import resolve as faults
-from softroce_lab.faults.effects import Down, Fault, FaultKey, RandomLoss
 from softroce_lab.faults.model import FaultRule, LinkImpairments
 from softroce_lab.faults.resolve import FaultRules, LinkFaults
 from softroce_lab.faults.text import text as text_of
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import Down, Fault, FaultKey, RandomLoss
+from softroce_lab.plan.plan import Plan
 
 PLAN = topology.load("leaf-spine")
 

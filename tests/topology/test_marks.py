@@ -3,7 +3,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.faults import lines
-from softroce_lab.faults.effects import Delay, Down, Fault, Queue, RandomLoss, Window
+from softroce_lab.plan.effects import Delay, Down, Fault, Queue, RandomLoss, Window
 from softroce_lab.topology import marks
 
 PLAN = topology.load("leaf-spine")

@@ -14,8 +14,8 @@ from softroce_lab.fabric.bpf import layout as xdp_layout
 from softroce_lab.faults.text import text as fault_text
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import Data, Source, parse
+from softroce_lab.plan.plan import Guest, Plan, Port
 from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
-from softroce_lab.topology.plan import Guest, Plan, Port
 from softroce_lab.topology.resolve import resolve
 
 

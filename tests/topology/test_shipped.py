@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from softroce_lab import paths, topology
-from softroce_lab.faults.effects import Delay, Queue
-from softroce_lab.topology.plan import Node, Plan, Port
+from softroce_lab.plan.effects import Delay, Queue
+from softroce_lab.plan.plan import Node, Plan, Port
 
 SHIPPED = sorted(file.stem for file in paths.TOPOLOGIES.glob("*.yaml"))
 

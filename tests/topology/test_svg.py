@@ -6,7 +6,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.faults import lines
-from softroce_lab.faults.effects import Delay, Down, Fault, Window
+from softroce_lab.plan.effects import Delay, Down, Fault, Window
 from softroce_lab.topology import marks, svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from softroce_lab import _native
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.faults import shape_layout
-from softroce_lab.faults.effects import Delay, Effect, Fault, Queue, Reorder, Window
+from softroce_lab.plan.effects import Delay, Effect, Fault, Queue, Reorder, Window
 
 NS = 1000  # picoseconds
 US = 1000 * NS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab import _native
-from softroce_lab.faults.effects import Window
+from softroce_lab.plan.effects import Window
 from tests.wire.shapes import (
     MS,
     NEVER,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from softroce_lab.faults.effects import (
+from softroce_lab.plan.effects import (
     Burst,
     Corrupt,
     Duplicate,

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.layout import link_rules
+from softroce_lab.plan.effects import (
     CERTAIN,
     Drop,
     Fault,
@@ -24,7 +25,6 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Reorder,
 )
-from softroce_lab.faults.layout import link_rules
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15

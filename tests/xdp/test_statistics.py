@@ -25,7 +25,8 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.faults import expected
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.layout import link_rules
+from softroce_lab.plan.effects import (
     CERTAIN,
     Burst,
     Corrupt,
@@ -39,7 +40,6 @@ from softroce_lab.faults.effects import (
     Reorder,
     stream_key,
 )
-from softroce_lab.faults.layout import link_rules
 from tests.xdp.chains import Counts, Model, bounds
 
 SEEDS = 20

@@ -25,8 +25,8 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.faults import lines, live, profile, resolve, text
 from softroce_lab.faults.lines import Rule
 from softroce_lab.inputs.validation import listed
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Plan
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

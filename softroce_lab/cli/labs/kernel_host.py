@@ -15,7 +15,7 @@ from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.kernel_host import image as guest_image
 from softroce_lab.kernel_host import start as guest_start
-from softroce_lab.topology.plan import KernelVersion
+from softroce_lab.plan.plan import KernelVersion
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -13,7 +13,7 @@ from softroce_lab import topology, units
 from softroce_lab.cli.options import Json, Xdp, XdpMode
 from softroce_lab.fabric import lab
 from softroce_lab.fabric.observe import describe
-from softroce_lab.topology.plan import Node, Plan
+from softroce_lab.plan.plan import Node, Plan
 
 app = typer.Typer(add_completion=False)
 

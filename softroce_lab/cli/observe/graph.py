@@ -18,10 +18,10 @@ from softroce_lab.cli.options import Json, LabToo, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.faults import lines
+from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import drawing, marks, svg
 from softroce_lab.topology.drawing import Line
 from softroce_lab.topology.layout import Marks, rows
-from softroce_lab.topology.plan import Plan
 
 app = typer.Typer(add_completion=False)
 

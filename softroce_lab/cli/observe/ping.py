@@ -14,8 +14,8 @@ from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.fabric.observe import describe, ping, view
 from softroce_lab.fabric.rights import needing_root
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Port
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Port
 
 app = typer.Typer(add_completion=False)
 

@@ -20,8 +20,8 @@ from softroce_lab.cli.options import Json, LabToo, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, traffic, view
 from softroce_lab.fabric.observe.traffic import LinkRate, Meter, Sample
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Plan
 
 app = typer.Typer(add_completion=False)
 

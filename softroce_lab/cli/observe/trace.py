@@ -18,7 +18,7 @@ from softroce_lab.cli.options import Json
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.net import routes
 from softroce_lab.fabric.observe import describe, trace, view
-from softroce_lab.topology import locate
+from softroce_lab.plan import locate
 
 app = typer.Typer(add_completion=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 RATE, DELAY = "10Gbit", "5us"
 """Of every link."""

@@ -11,8 +11,8 @@ import functools
 import heapq
 from collections.abc import Mapping
 
-from softroce_lab.faults.effects import Delay, Queue
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.effects import Delay, Queue
+from softroce_lab.plan.plan import Plan
 
 _HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
 _CONTROL_BYTES = 200

@@ -9,7 +9,7 @@ nothing there, and a transport that was not hit has not recovered.
 from __future__ import annotations
 
 from softroce_lab.experiment.spec import Experiment, Transport
-from softroce_lab.faults.effects import Fault, NamedDrop
+from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.recovery import registry
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
-from softroce_lab.faults.effects import Fault, NamedDrop
+from softroce_lab.plan.effects import Fault, NamedDrop
+from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.telling import TellingPolicy
 from softroce_lab.topology import routing
-from softroce_lab.topology.plan import Plan
 
 _HEADER_BYTES = 40  # of a packet's payload, the lab's own
 _ACTS_A_MESSAGE = 10

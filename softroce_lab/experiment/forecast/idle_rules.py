@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from softroce_lab.faults.effects import Fault
 from softroce_lab.faults.layout import Hits
+from softroce_lab.plan.effects import Fault
 
 
 def of_run(

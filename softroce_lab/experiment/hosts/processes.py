@@ -24,8 +24,8 @@ from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files as statistics
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Node, Port
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs

@@ -24,10 +24,10 @@ from softroce_lab.fabric.bpf import layout, libbpf
 from softroce_lab.fabric.bpf.compiler import Module
 from softroce_lab.fabric.bpf.layout import LinkState, PortConfig, PortCounters, Timeline, u32, u64
 from softroce_lab.faults import layout as fault_layout
-from softroce_lab.faults.effects import Fault
 from softroce_lab.faults.layout import Hits, LinkRules
+from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Node, Plan, Port, Route
 from softroce_lab.topology import routing
-from softroce_lab.topology.plan import Node, Plan, Port, Route
 
 Mode: TypeAlias = Literal["native", "generic"]
 Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]

@@ -23,8 +23,8 @@ from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile, process
 from softroce_lab.fabric.ledger.ledger import History
+from softroce_lab.plan.plan import Plan, Route
 from softroce_lab.topology import routing
-from softroce_lab.topology.plan import Plan, Route
 
 ROLE = "routes"  # in the ledger
 LOG = "routes.log"

@@ -29,9 +29,9 @@ from softroce_lab.fabric.ledger import ledger, process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
 from softroce_lab.fabric.net import netns
 from softroce_lab.faults import shape_layout
-from softroce_lab.faults.effects import Fault
 from softroce_lab.paths import native_program
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Plan, Port
 
 PROGRAM = "softroce-wire"
 ROLE = "wire"  # in the ledger

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import LabError
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 FILE = "plan.json"
 NEXT = "plan.json.next"  # while a change is made

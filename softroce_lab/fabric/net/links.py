@@ -26,7 +26,7 @@ from pathlib import Path
 
 from softroce_lab.fabric.net import rtnetlink
 from softroce_lab.fabric.net.rtnetlink import Ip, Message, Way
-from softroce_lab.topology.plan import Link, Node, Plan, Port
+from softroce_lab.plan.plan import Link, Node, Plan, Port
 
 GATEWAY = "169.254.0.1"  # link-local, the same at every host: its first switch
 GATEWAY6 = "fe80::1"

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from softroce_lab.fabric.bpf import layout as xdp_layout
 from softroce_lab.fabric.bpf import libbpf as bpf
-from softroce_lab.topology.plan import Node, Plan, Port
+from softroce_lab.plan.plan import Node, Plan, Port
 
 Routes: TypeAlias = Callable[[Node, str], tuple[Port, ...]]  # at a switch, to an IPv4 address
 

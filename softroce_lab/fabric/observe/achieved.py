@@ -12,10 +12,10 @@ from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures
 from softroce_lab.fabric.observe.view import moment_ns
 from softroce_lab.faults import expected, lines, text
-from softroce_lab.faults.effects import Delay, Fault, Queue
 from softroce_lab.faults.layout import Hits
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import Delay, Fault, Queue
+from softroce_lab.plan.plan import Plan
 
 PERCENTILES = {50: 1, 99: 1, 99.9: 1000}  # with the fewest frames that each needs
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from softroce_lab.errors import LabError
+from softroce_lab.plan.plan import Port
 from softroce_lab.telemetry import counters_file
-from softroce_lab.topology.plan import Port
 
 
 def path_for(lab_directory: Path, port: Port) -> str:

@@ -17,7 +17,7 @@ from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.kernel_host import console as guest_console
 from softroce_lab.kernel_host.guest import ROLE_PREFIX as GUEST_ROLE
 from softroce_lab.kernel_host.guest import console_file
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.plan.plan import Plan, Port
 
 SCHEMA_VERSION = 1
 

@@ -15,10 +15,10 @@ from softroce_lab.fabric.observe import describe, traffic
 from softroce_lab.fabric.observe.traffic import Sample
 from softroce_lab.fabric.observe.view import View, moment_ns
 from softroce_lab.faults import lines, tc
-from softroce_lab.faults.effects import Fault
 from softroce_lab.faults.layout import Hits
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Half, Node, Plan, Port
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Half, Node, Plan, Port
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from softroce_lab.errors import UserError
-from softroce_lab.topology.plan import Port
+from softroce_lab.plan.plan import Port
 
 INITIAL_TTL = 64  # of Linux hosts: what is missing from it are hops
 

@@ -20,11 +20,11 @@ from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.observe import describe, traffic
 from softroce_lab.fabric.observe.traffic import LinkCounts, Meter, Sample
 from softroce_lab.fabric.observe.view import View
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Node, Plan, Port
 from softroce_lab.telemetry import counters, counters_file
 from softroce_lab.telemetry.counters_file import Published
 from softroce_lab.telemetry.openmetrics import Exposition
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Node, Plan, Port
 
 _GUEST_S = 20.0  # an emulated one takes its time
 _HW_COUNTERS = "/sys/class/infiniband/{device}/ports/1/hw_counters"

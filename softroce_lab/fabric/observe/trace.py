@@ -12,8 +12,8 @@ from typing import Any, Literal
 from softroce_lab import _native
 from softroce_lab.fabric.bpf.xdp import port_configs
 from softroce_lab.fabric.net.routes import Routes
-from softroce_lab.topology import locate
-from softroce_lab.topology.plan import Plan, Port
+from softroce_lab.plan import locate
+from softroce_lab.plan.plan import Plan, Port
 
 End = Literal["arrived", "no route", "loop"]
 

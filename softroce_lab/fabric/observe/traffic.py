@@ -20,9 +20,9 @@ from softroce_lab.fabric.daemons import wire, wire_layout
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.observe.view import View
-from softroce_lab.faults.effects import Queue
 from softroce_lab.faults.layout import Hits
-from softroce_lab.topology.plan import Half, Plan
+from softroce_lab.plan.effects import Queue
+from softroce_lab.plan.plan import Half, Plan
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
 _STAGE_S = 1.0  # how long the wire stage may take to answer

@@ -19,7 +19,7 @@ from softroce_lab.fabric.ledger import planfile, removal
 from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.runtime import Condition
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 if TYPE_CHECKING:
     from softroce_lab.kernel_host.guest import Guest

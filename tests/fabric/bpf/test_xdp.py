@@ -18,11 +18,11 @@ from softroce_lab import _native
 from softroce_lab.errors import LabError
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.bpf.xdp import XdpFabric, port_configs
-from softroce_lab.faults.effects import CERTAIN, Fault, FaultKey, RandomLoss
 from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan.effects import CERTAIN, Fault, FaultKey, RandomLoss
+from softroce_lab.plan.plan import Plan, Route
 from softroce_lab.topology import loader
-from softroce_lab.topology.plan import Plan, Route
 from tests.fabric import xdp_rig
 from tests.fabric.xdp_rig import (
     BATCH,

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.faults.effects import (
+from softroce_lab.faults.layout import link_rules
+from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
     Burst,
@@ -31,10 +33,8 @@ from softroce_lab.faults.effects import (
     RandomLoss,
     Window,
 )
-from softroce_lab.faults.layout import link_rules
-from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan.plan import IPV6_PREFIX
 from softroce_lab.topology import loader
-from softroce_lab.topology.plan import IPV6_PREFIX
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
 STREAM = 0x0123456789ABCDEF

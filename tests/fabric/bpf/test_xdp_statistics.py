@@ -16,9 +16,9 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.bench.bare_traffic import HEADERS_BYTES, INDEX_OFFSET
-from softroce_lab.faults.effects import Effect, Fault, FaultKey, stream_key
 from softroce_lab.faults.layout import Hits, link_rules
 from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan.effects import Effect, Fault, FaultKey, stream_key
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.chains import Counts, Model, bounds

@@ -19,8 +19,8 @@ import pytest
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.net import syscalls
-from softroce_lab.faults.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.telemetry.drops import KIND_NONE, read_drops
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce

@@ -17,7 +17,7 @@ from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
-from softroce_lab.faults.effects import CERTAIN, Duplicate, Fault
+from softroce_lab.plan.effects import CERTAIN, Duplicate, Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 from tests.wire.shapes import delay, fault, queue
 

@@ -6,8 +6,8 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric.ledger import planfile
-from softroce_lab.faults import effects
-from softroce_lab.faults.effects import Fault, Filter, Window
+from softroce_lab.plan import effects
+from softroce_lab.plan.effects import Fault, Filter, Window
 
 EFFECTS = (
     effects.Down(),

@@ -23,11 +23,12 @@ from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe.capture import Capture
-from softroce_lab.faults.effects import CERTAIN, Corrupt, Fault, Gemodel, RandomLoss
 from softroce_lab.paths import TOPOLOGIES
+from softroce_lab.plan import locate
+from softroce_lab.plan.effects import CERTAIN, Corrupt, Fault, Gemodel, RandomLoss
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.capture_figures import Figures
-from softroce_lab.topology import loader, locate
+from softroce_lab.topology import loader
 from tests.fabric.daemons.test_monitor import TIMEOUT_S, monitoring
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 

@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import ping
-from softroce_lab.topology.plan import Port
+from softroce_lab.plan.plan import Port
 
 
 def test_the_checksum_of_rfc_1071():

@@ -9,7 +9,7 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.fabric.net import routes
 from softroce_lab.fabric.observe import trace
-from softroce_lab.topology import locate
+from softroce_lab.plan import locate
 
 PLAN = topology.load("fat-tree-k4")
 

@@ -15,7 +15,7 @@ import dataclasses
 import ipaddress
 from typing import Literal, TypeAlias
 
-from softroce_lab.faults.effects import Fault
+from softroce_lab.plan.effects import Fault
 
 NodeKind = Literal["host", "kernel", "switch"]
 KernelVersion = Literal["6.1", "6.12"]  # of Debian 12 and Debian 13

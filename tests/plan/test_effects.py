@@ -4,8 +4,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softroce_lab.faults import effects
-from softroce_lab.faults.effects import Window, turn, word_of
+from softroce_lab.plan import effects
+from softroce_lab.plan.effects import Window, turn, word_of
 
 EFFECTS = (
     effects.Down(),

@@ -3,7 +3,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import UserError
-from softroce_lab.topology import locate
+from softroce_lab.plan import locate
 
 PLAN = topology.load("leaf-spine")
 RAILS = topology.load("dual-rail")

@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Any
 
-from softroce_lab.topology.plan import Plan
+from softroce_lab.plan.plan import Plan
 
 
 def with_digest(plan: Plan) -> Plan:

@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.targets import QUOTE
 from softroce_lab.inputs.validation import did_you_mean, listed
-from softroce_lab.topology.plan import Half, Node, Plan, Port
+from softroce_lab.plan.plan import Half, Node, Plan, Port
+
+QUOTE = "quote a link, for the shell's sake: 'h1->leaf1'"  # a hint
 
 _ARROW = re.compile(r"\s*(?P<left>[^\s<>]+)\s*(?P<arrow><->|->)\s*(?P<right>[^\s<>]+)\s*")
 _GLOB = re.compile(r"[*?\[]")
