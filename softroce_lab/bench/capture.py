@@ -33,12 +33,12 @@ from softroce_lab.bench.bare_traffic import (
     open_port,
 )
 from softroce_lab.bench.samples import MOST_ATTEMPTS, Sample, undisturbed
-from softroce_lab.bench.statistics import Interval
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment.capturing import links_of
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe.capture import Capture
+from softroce_lab.statistics import Interval
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.capture_figures import Figures, check_snap
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import _native
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.rnic import MR, PD, Context, MessageEndpoint, Peer
 from softroce_lab.rnic.enums import IBV_ACCESS_LOCAL_WRITE
+from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 MESSAGE_BYTES = 1 << 20

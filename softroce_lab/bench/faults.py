@@ -34,13 +34,13 @@ from softroce_lab.bench.bare_traffic import (
     set_faults,
 )
 from softroce_lab.bench.samples import Sample, undisturbed
-from softroce_lab.bench.statistics import Interval
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Link, Plan, Port
+from softroce_lab.statistics import Interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab import topology
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.kernel_host.guest import Guest
 from softroce_lab.paths import native_program
 from softroce_lab.plan.plan import Plan
+from softroce_lab.statistics import Interval, median_interval
 
 MESSAGE_BYTES, PATH_MTU, DEPTH = 1 << 20, 2048, 128
 _CPUS = 2

@@ -36,7 +36,6 @@ from softroce_lab.bench.bare_traffic import (
     set_faults,
 )
 from softroce_lab.bench.samples import Figure, Sample, take_round
-from softroce_lab.bench.statistics import Interval
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import transfer
 from softroce_lab.experiment.transfer import Job
@@ -46,6 +45,7 @@ from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.plan.plan import Node, Plan
+from softroce_lab.statistics import Interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 TRANSFER_BYTES = 256 << 20

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError
+from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.stolen import StolenTime
 
 MOST_STOLEN, MOST_ATTEMPTS = 0.01, 8

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab import units
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError
+from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 SHAPES: Mapping[int, str] = {

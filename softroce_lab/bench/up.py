@@ -22,11 +22,11 @@ from typing import Any
 
 from softroce_lab import topology
 from softroce_lab.bench import mininet_script
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.bpf import objects as bpf_objects
 from softroce_lab.fabric.net import netns
+from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 from softroce_lab.telemetry.stolen import StolenTime
 

@@ -26,7 +26,6 @@ from softroce_lab.bench import in_guest as bench_in_guest
 from softroce_lab.bench import plain_redirect, samples
 from softroce_lab.bench.bare_traffic import RECEIVER_CPU, SENDER_CPU, data_frame, open_port
 from softroce_lab.bench.samples import Sample, take_round
-from softroce_lab.bench.statistics import Interval, median_interval
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
@@ -35,6 +34,7 @@ from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.options import Options as TestOptions
 from softroce_lab.perftest.options import PerfTest
 from softroce_lab.perftest.tests import Ends
+from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 PATH_MTU = 2048

@@ -22,6 +22,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.statistics import median_interval
+
 Verdict: TypeAlias = Literal["same", "differs", "undecided"]
 Sample: TypeAlias = npt.NDArray[np.float64]
 
@@ -52,20 +54,18 @@ def fewest_seeds(comparisons: int) -> int:
 def agreement(differences: Sequence[float]) -> Agreement:
     """Of differences, one a seed, in units of the margin. Without a verdict. ValueError if none.
 
-    The interval is that of two order statistics: the number of seeds below the true median is
-    binomial(n, 1/2). One that touches the margin is not within.
+    A difference that touches the margin is not within.
     """
     if not differences:
         raise ValueError("nothing was compared")
-    ordered = sorted(differences)
-    count = len(ordered)
-    rank = max(_rank(count), 1)
-    above = sum(each >= 1 for each in ordered), sum(each > 1 for each in ordered)
-    below = sum(each <= -1 for each in ordered), sum(each < -1 for each in ordered)
+    count = len(differences)
+    interval = median_interval(differences, 1 - 2 * ALPHA)
+    above = sum(each >= 1 for each in differences), sum(each > 1 for each in differences)
+    below = sum(each <= -1 for each in differences), sum(each < -1 for each in differences)
     return Agreement(
-        median=_mean(ordered[(count - 1) // 2], ordered[count // 2]),
-        low=ordered[rank - 1],
-        high=ordered[count - rank],
+        median=interval.median,
+        low=interval.low,
+        high=interval.high,
         p_same=max(_at_most(above[0], count), _at_most(below[0], count)),
         p_differs=min(1.0, 2 * _at_most(count - max(above[1], below[1]), count)),
     )
@@ -134,18 +134,6 @@ def _verdict(p_same: float, p_differs: float) -> Verdict:
     return "differs" if p_differs <= ALPHA else "undecided"
 
 
-def _rank(count: int) -> int:
-    """The largest rank that the true median is below with a probability of ALPHA at most; or 0."""
-    rank = 0
-    while rank < count // 2 and _at_most(rank, count) <= ALPHA:
-        rank += 1
-    return rank
-
-
 def _at_most(successes: int, count: int) -> float:
     """Of so many fair coins."""
     return float(sum(math.comb(count, k) for k in range(successes + 1)) / 2**count)
-
-
-def _mean(one: float, other: float) -> float:
-    return one if one == other else (one + other) / 2

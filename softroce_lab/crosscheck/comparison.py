@@ -26,6 +26,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import Reporter, XdpMode
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
@@ -248,7 +249,7 @@ class _Titled:
         self._reporter, self._clock = reporter, clock
         self.say = reporter.say
 
-    def run(self, name: str, messages: int) -> experiment_run.Progress:
+    def run(self, name: str, messages: int) -> Progress:
         """A run begins."""
         return self._reporter.run(f"{self._clock}: {name}", messages)
 

@@ -6,46 +6,28 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from softroce_lab import junit
 from softroce_lab.crosscheck.comparison import About, Comparison, Outcome
-from softroce_lab.errors import UserError
+from softroce_lab.junit import Case, Suite
 
 
 def write(path: Path, outcome: Outcome) -> None:
     """Write the document. UserError if that is not possible."""
-    root = ET.Element("testsuites", name="lab crosscheck")
+    suites = []
     for about in outcome.about:
         mine = [each for each in outcome.comparisons if each.transport == about.transport]
-        _suite(root, about, mine)
-    ET.indent(root)
-    try:
-        ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+        suites.append(Suite(about.transport, [_case(about, each) for each in mine]))
+    junit.write(path, "lab crosscheck", suites)
 
 
-def _suite(root: ET.Element, about: About, comparisons: list[Comparison]) -> None:
-    verdicts = [each.agreement.verdict for each in comparisons]
-    suite = ET.SubElement(
-        root,
-        "testsuite",
-        name=about.transport,
-        tests=str(len(verdicts)),
-        failures=str(verdicts.count("differs")),
-        skipped=str(verdicts.count("undecided")),
-        errors="0",
-    )
-    for each in comparisons:
-        name = each.quantity.name
-        case = ET.SubElement(
-            suite, "testcase", classname=f"crosscheck.{about.transport}", name=name
-        )
-        found = each.agreement
-        said = f"off by {found.median:+.2f} [{found.low:+.2f}, {found.high:+.2f}] margins"
-        if found.verdict == "differs":
-            failure = ET.SubElement(case, "failure", message=said, type=name)
-            failure.text = "\n".join(about.causes)
-        elif found.verdict == "undecided":
-            ET.SubElement(case, "skipped", message=said)
+def _case(about: About, comparison: Comparison) -> Case:
+    classname, name = f"crosscheck.{about.transport}", comparison.quantity.name
+    found = comparison.agreement
+    said = f"off by {found.median:+.2f} [{found.low:+.2f}, {found.high:+.2f}] margins"
+    if found.verdict == "differs":
+        return Case(classname, name, "failure", said, name, "\n".join(about.causes))
+    if found.verdict == "undecided":
+        return Case(classname, name, "skipped", said)
+    return Case(classname, name)

@@ -21,6 +21,7 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.demo_outcome import DemoOutcome
 from softroce_lab.experiment.forecast import idle_rules
+from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.workload_record import first_losses
 from softroce_lab.experiment.workload_run import WorkloadRun
@@ -108,7 +109,7 @@ class _Progress:
         self._reporter, self._job = reporter, job
         self.say = reporter.say
 
-    def run(self, name: str, messages: int) -> experiment_run.Progress:
+    def run(self, name: str, messages: int) -> Progress:
         """A transport's turn has come."""
         job = self._job
         told = self._reporter.transfer(name, job.size_bytes)

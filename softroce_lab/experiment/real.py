@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from softroce_lab.experiment.hosts.settings import (
     path_mtu_bytes,
 )
 from softroce_lab.experiment.observation import Observation, Observed
+from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
@@ -34,8 +35,6 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.workloads.work import Workload
-
-Progress = Callable[[int], None]
 
 START_NS = 20_000_000  # from the word to begin to the beginning, so that all hear it before
 _QKEY = 0x1EE80000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
@@ -278,7 +277,3 @@ def _facts(observed: Observed, said: Mapping[str, dict[str, Any]]) -> dict[str, 
         "idle_rules": observed.idle_rules,
         "live_rules": sorted({f.rule for f in observed.faults if f.rule.startswith("live")}),
     }
-
-
-def _without(figures: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in figures.items() if name not in names}

@@ -15,31 +15,21 @@ import resource
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory
+from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, Columns, RunDirectory, environment
 
-Progress: TypeAlias = Callable[[int], None]  # messages delivered so far
 OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
 XdpMode: TypeAlias = Literal["auto", "native", "generic"]
-
-
-class Reporter(Protocol):
-    """Hears how an experiment gets on."""
-
-    def say(self, text: str) -> None:
-        """A step begins."""
-
-    def run(self, name: str, messages: int) -> Progress:
-        """A run begins; what is returned is told how many messages were delivered so far."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from softroce_lab.experiment.hosts.messenger import (
     open_messenger,
 )
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
@@ -36,8 +36,6 @@ from softroce_lab.sim.fabric import HostModel, SimFabric
 from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses
 from softroce_lab.workloads.progress import HostWork, Posts
 from softroce_lab.workloads.work import Message, Workload, by_host, mismatches
-
-Progress = Callable[[int], None]
 
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)

@@ -15,6 +15,7 @@ from softroce_lab.errors import LabError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import virtual
 from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.sweep.schema import ERROR
 from softroce_lab.sweep.spec import Recipe, Task, alone
@@ -51,7 +52,7 @@ class Work:
             return {**found.summary(), "notes": experiment_run.notes(single)}
         with tempfile.TemporaryDirectory(prefix="softroce-lab-sweep-") as unwanted:
             under = Path(self.keep or unwanted)
-            outcome = experiment_run.run(single, _Silent(), under=under)
+            outcome = experiment_run.run(single, Silent(), under=under)
         kept = {"run_dir": str(outcome.directory)} if self.keep else {}
         more = {"notes": outcome.notes, "cpu_s": outcome.runs[0].cost.get("cpu_s"), **kept}
         return {**outcome.runs[0].summary(), **more}
@@ -81,13 +82,3 @@ def _experiment(recipe: Recipe) -> Experiment:
 def _cpu_s() -> float:
     """Of this thread: a cluster may run several tasks in the threads of one process."""
     return time.thread_time()
-
-
-class _Silent:
-    """Tells nobody how a run gets on."""
-
-    def say(self, text: str) -> None:
-        pass
-
-    def run(self, name: str, messages: int) -> experiment_run.Progress:
-        return lambda _: None

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures of other rooms that this one's tests use."""
+"""Fixtures of labs that this room's tests use."""
 
-from tests.experiment.conftest import demo, nothing_left, small_file  # noqa: F401
-from tests.fabric.conftest import (  # noqa: F401
+from tests.labs import (  # noqa: F401
     _eventually,
     _killed_at,
-    _root,
     _run_lab,
+    demo,
     foreigner,
     lab_name,
+    needs_root,
+    nothing_left,
+    small_file,
     traces,
     two_hosts,
 )

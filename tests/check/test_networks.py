@@ -11,10 +11,10 @@ from softroce_lab.check.verdict import Outcome
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from tests.check import plant
 from tests.check.plant import Talk, violated
-from tests.check.striped.test_uc import Silent
 
 TEXT = """\
 name: networks

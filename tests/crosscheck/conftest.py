@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures of other rooms that this one's tests use."""
+"""Fixtures of labs that this room's tests use."""
 
-from tests.experiment.conftest import _root  # noqa: F401
+from tests.labs import needs_root  # noqa: F401

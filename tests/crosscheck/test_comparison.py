@@ -16,6 +16,7 @@ from softroce_lab.crosscheck.comparison import About, Outcome
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.reporter import Silent
 
 FILE = """\
 name: crossed
@@ -28,16 +29,6 @@ deadline: 2s
 clock: {clock}
 """
 FEWEST = 8  # seeds that can show one of these four comparisons to differ
-
-
-class Silent:
-    """Hears, and says nothing."""
-
-    def say(self, text):
-        pass
-
-    def run(self, name, messages):
-        return lambda done: None
 
 
 def experiment(folder, *, delay="2500us", loss="2%", seeds=FEWEST, clock="virtual", more=""):

@@ -33,7 +33,7 @@ deadline: 1s
 TIMES = ("posted", "first_sent", "first_received", "received", "completed")
 
 
-class Silent:
+class Recording:
     def __init__(self):
         self.heard = []
 
@@ -54,7 +54,7 @@ def of(text=SMALL, *changes):
 
 
 def outcome(tmp_path, *changes, text=SMALL):
-    return experiment_run.run(of(text, *changes), Silent(), under=tmp_path)
+    return experiment_run.run(of(text, *changes), Recording(), under=tmp_path)
 
 
 def test_every_run_is_written_down(tmp_path):
@@ -144,17 +144,17 @@ def test_a_dead_host_fails_its_pairs_and_no_others(tmp_path, transport):
 
 
 def test_progress_is_told(tmp_path):
-    silent = Silent()
-    experiment_run.run(of(SMALL, "transports=[csa_ud]"), silent, under=tmp_path)
+    reporter = Recording()
+    experiment_run.run(of(SMALL, "transports=[csa_ud]"), reporter, under=tmp_path)
     total = of().workload(1).message_count
-    assert silent.heard[0] == ("csa_ud", total)
-    assert silent.heard[-1] == total
+    assert reporter.heard[0] == ("csa_ud", total)
+    assert reporter.heard[-1] == total
 
 
 def test_links_that_nothing_shapes_are_taken_for_something(tmp_path):
     """And that is noted. Where one link has a rate or a delay, all are as they are."""
     bare = of(SMALL, "topology={generator: {kind: star, hosts: 4}}")
-    found = experiment_run.run(bare, Silent(), under=tmp_path)
+    found = experiment_run.run(bare, Recording(), under=tmp_path)
     note = "no link has a rate or a delay: all are taken to have 10Gbit and 5us"
     assert found.document()["notes"][0] == note
     manifest = json.loads((found.directory / "manifest.json").read_text())
@@ -191,7 +191,7 @@ def test_what_cannot_be_written_down_is_no_run_that_goes_on(tmp_path, monkeypatc
 
 
 def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
-    class Impatient(Silent):
+    class Impatient(Recording):
         def run(self, name, messages):
             if len(self.heard) == 1:
                 raise KeyboardInterrupt
@@ -212,7 +212,7 @@ def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
 
 
 def test_an_interrupt_before_anything_is_done_leaves_the_latest_run(tmp_path):
-    class Hasty(Silent):
+    class Hasty(Recording):
         def run(self, name, messages):
             raise KeyboardInterrupt
 

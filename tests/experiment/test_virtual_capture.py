@@ -14,6 +14,7 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry import capture_file
@@ -34,14 +35,6 @@ deadline: 1s
 """
 PACKETS = 5 * 20  # of all messages
 FRAME_BYTES = 14 + 20 + 8 + 12 + 8 + 2048 + 4  # of a full one
-
-
-class Silent:
-    def say(self, _text):
-        pass
-
-    def run(self, _name, _messages):
-        return lambda _done: None
 
 
 def of(*changes):

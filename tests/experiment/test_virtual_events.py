@@ -6,6 +6,7 @@ import collections
 import pytest
 
 from softroce_lab.experiment import run, spec, virtual, workload_record
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.workload_run import RESENT
 from softroce_lab.inputs import yaml_source
 
@@ -69,14 +70,6 @@ def test_they_are_in_the_order_of_time_in_a_run_directory():
 def test_lab_run_writes_them(tmp_path):
     import pyarrow.parquet as pq
 
-    outcome = run.run(lossy(), _Silent(), under=tmp_path)
+    outcome = run.run(lossy(), Silent(), under=tmp_path)
     table = pq.read_table(outcome.directory / "events.parquet")
     assert {"look", "resend", "drop"} <= set(table["event"].to_pylist())
-
-
-class _Silent:
-    def say(self, _):
-        pass
-
-    def run(self, *_):
-        return lambda _: None

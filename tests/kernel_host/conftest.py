@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures of other rooms that this one's tests use."""
+"""Fixtures of labs that this room's tests use."""
 
-from tests.fabric.conftest import (  # noqa: F401
+from tests.labs import (  # noqa: F401
     _eventually,
     _killed_at,
-    _root,
     _run_lab,
     foreigner,
     lab_name,
+    needs_root,
     traces,
     two_hosts,
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
+from tests.refusals import refused
 
 LOCAL_WRITE, REMOTE_READ = 1, 4
 BYTES = 4096
@@ -21,12 +22,6 @@ def endpoint():
 @pytest.fixture
 def memory():
     return np.zeros(BYTES, np.uint8)
-
-
-def refused(error, call, *arguments):
-    with pytest.raises(OSError) as caught:  # noqa: PT011 - its errno is what matters
-        call(*arguments)
-    assert caught.value.errno == error
 
 
 @pytest.mark.parametrize(

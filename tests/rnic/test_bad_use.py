@@ -45,15 +45,8 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_INV,
 )
+from tests.refusals import refused
 from tests.rnic.sides import ALL_ACCESS, Side, connect, connected, run
-
-
-def refused(error_code, call, *arguments):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments)
-    assert caught.value.error_code == error_code
-    return str(caught.value)
-
 
 # ---------------------------------------------------------------- what is closed
 

@@ -31,16 +31,11 @@ from softroce_lab.rnic.enums import (
     IBV_WC_SUCCESS,
     IBV_WR_SEND,
 )
+from tests.refusals import refused
 from tests.rnic.conftest import ADDRESSES, message_config
 from tests.rnic.sides import Side, connect, run
 
 IPV6 = (GID("fd53::1"), GID("fd53::2"))
-
-
-def refused(error_code, call, *arguments):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments)
-    assert caught.value.error_code == error_code
 
 
 def test_the_device(context):

@@ -19,13 +19,8 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
+from tests.refusals import refused
 from tests.rnic.sides import MILLISECOND_NS, Side, connect, run
-
-
-def refused(error_code, call, *arguments):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments)
-    assert caught.value.error_code == error_code
 
 
 @pytest.fixture

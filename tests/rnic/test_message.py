@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from softroce_lab.recovery.runner import PolicyRunner
-from softroce_lab.rnic import MR, PD, MessageEndpoint, PyverbsRDMAError, PyverbsUserError
+from softroce_lab.rnic import MR, PD, MessageEndpoint, PyverbsUserError
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_WC_LOC_QP_OP_ERR,
@@ -19,6 +19,7 @@ from softroce_lab.rnic.enums import (
     IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
 )
+from tests.refusals import refused
 from tests.rnic.conftest import ADDRESSES, QKEY
 
 CHUNK = 2048 - 40
@@ -65,12 +66,6 @@ def run(pair, nodes, wanted):
         if not pair.run(until_ns):
             break
     raise AssertionError(f"completions: {[node.completions for node in nodes]}")
-
-
-def refused(error_code, call, *arguments, **options):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments, **options)
-    assert caught.value.error_code == error_code
 
 
 def fill(mr, length, offset=0):

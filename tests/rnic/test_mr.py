@@ -13,7 +13,6 @@ from softroce_lab.rnic import (
     PD,
     SGE,
     MessageEndpoint,
-    PyverbsRDMAError,
     PyverbsUserError,
     RecvWR,
     SendWR,
@@ -27,6 +26,7 @@ from softroce_lab.rnic.enums import (
     IBV_WC_LOC_PROT_ERR,
     IBV_WC_SUCCESS,
 )
+from tests.refusals import refused
 from tests.rnic.conftest import ADDRESSES, QKEY, ud_resources
 
 MILLISECOND_NS = 1_000_000
@@ -34,12 +34,6 @@ MILLISECOND_NS = 1_000_000
 
 def run(pair):
     pair.run(pair.now_ns + MILLISECOND_NS)
-
-
-def refused(error_code, make):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        make()
-    assert caught.value.error_code == error_code
 
 
 # ---------------------------------------------------------------- what a region is made of

@@ -19,7 +19,6 @@ from softroce_lab.rnic import (
     AHAttr,
     Context,
     GlobalRoute,
-    PyverbsRDMAError,
     PyverbsUserError,
     QPAttr,
     QPCap,
@@ -56,6 +55,7 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND_WITH_INV,
 )
 from tests.native.frames import Frame
+from tests.refusals import refused
 from tests.rnic.conftest import ADDRESSES, QKEY, message_config, ud_resources
 
 GRH = 40
@@ -66,12 +66,6 @@ TO_INIT = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
 
 def run(pair):
     pair.run(pair.now_ns + MILLISECOND_NS)
-
-
-def refused(error_code, call, *arguments):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments)
-    assert caught.value.error_code == error_code
 
 
 def attributes(state, **fields):

@@ -27,13 +27,8 @@ from softroce_lab.rnic.enums import (
     IBV_WR_RDMA_WRITE_WITH_IMM,
     IBV_WR_SEND,
 )
+from tests.refusals import refused
 from tests.rnic.sides import SERVICES, Side, connect, run
-
-
-def refused(error_code, call, *arguments):
-    with pytest.raises(PyverbsRDMAError) as caught:
-        call(*arguments)
-    assert caught.value.error_code == error_code
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.experiment import code_version
+from softroce_lab.experiment import code_version, reporter
 from softroce_lab.sweep import campaign, spec
 from softroce_lab.sweep import cluster as sweep_cluster
 from softroce_lab.sweep import pool as sweep_pool
@@ -31,10 +31,7 @@ seeds: 2
 ENDS_S = 60
 
 
-class Silent:
-    def say(self, text):
-        pass
-
+class Silent(reporter.Silent):
     def begin(self, runs):
         pass
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from softroce_lab.bench import up as bench_up
-from softroce_lab.bench.statistics import Interval
 from softroce_lab.cli.options import Json, Quiet, saying
+from softroce_lab.statistics import Interval
 
 
 class ShapeName(enum.StrEnum):

@@ -32,6 +32,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import Outcome
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
@@ -63,7 +64,7 @@ class RunScreen(Screen):
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         super().__init__(*columns, TextColumn("messages"), TimeRemainingColumn(), quiet=quiet)
 
-    def run(self, name: str, messages: int) -> experiment_run.Progress:
+    def run(self, name: str, messages: int) -> Progress:
         """A run begins."""
         return self.bar(name, messages, units.format_count(messages, "message"))
 

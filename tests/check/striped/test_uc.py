@@ -14,6 +14,7 @@ from softroce_lab.check.verdict import Outcome
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry import capture_file
 from tests.check.plant import Frame, S, Tape, check, shown, violated
@@ -32,14 +33,6 @@ payload: verify
 deadline: 1s
 """
 PACKETS = 4 * 123
-
-
-class Silent:
-    def say(self, _text):
-        pass
-
-    def run(self, _name, _messages):
-        return lambda _done: None
 
 
 class Run:

@@ -25,7 +25,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
     Without any assumption on the distribution: the number of values below the true median is
     binomial(n, 1/2) (David and Nagaraja, Order Statistics, 7.1). With fewer than six values not
-    even the extremes reach 95 %; they are given then. ValueError without values.
+    even the extremes reach 95 %: their range is the interval then. ValueError without values.
     """
     if not values:
         raise ValueError("no median of nothing")

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from softroce_lab.bench.statistics import median_interval
+from softroce_lab.statistics import median_interval
 
 
 def test_ranks_for_fifteen():
