@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -43,3 +43,9 @@ def either(argument: str | None, option: str | None) -> str | None:
 def saying(quiet: bool) -> Callable[[str], None]:
     """Tells the user how it goes, unless --quiet asks for silence."""
     return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))
+
+
+def warn_of_damage(lost: Iterable[object]) -> None:
+    """Print to stderr what a lab has lost, a line each."""
+    for each in lost:
+        typer.echo(f"lab: {each}", err=True)

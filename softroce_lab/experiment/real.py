@@ -32,6 +32,7 @@ from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.observe import damage
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.workloads.work import Workload
@@ -66,6 +67,7 @@ def run(
         begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS
         hosts.begin(crew.values(), begun_ns)
         problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
+        problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
         end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
         time.sleep(SETTLE_S)
         finished = {index: host.finish(patience_s) for index, host in crew.items()}

@@ -232,10 +232,10 @@ def test_a_dead_wire_stage_is_told_of(lab, up):
     up("set", "s1->h2", "delay", "1ms")
     assert lab.json("status", lab.name)["labs"][0]["damage"] == []
     end(lab, "wire")
-    (line,) = (text for text in lab.run("status").stdout.splitlines() if lab.name in text)
+    line, lost = (text for text in lab.run("status").stdout.splitlines() if lab.name in text)
     assert line.split()[:2] == [lab.name, "damaged"]
-    assert "the wire stage is dead" in line
-    assert f"lab down {lab.name}" in line
+    assert "the wire stage is dead" in lost
+    assert f"lab down {lab.name}" in lost
     result = up("set", "s1->h2", "delay", "2ms")
     assert result.returncode == 1
     assert "wire stage died" in result.stderr

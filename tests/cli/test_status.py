@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+import json
+
+
 def test_the_labs_in_lines(lab):
     lab.up()
     (line,) = [line for line in lab.run("status").stdout.splitlines() if lab.name in line]
@@ -57,3 +60,29 @@ def test_an_unknown_lab(lab):
     result = lab.run("status", "nowhere")
     assert result.returncode == 2
     assert "no lab called nowhere" in result.stderr
+
+
+def test_a_link_that_was_removed_by_hand(lab):
+    lab.up()
+    gone = lab.run("exec", "--lab", lab.name, "s1", "--", "ip", "link", "del", "p1")
+    assert gone.returncode == 0
+    result = lab.run("status", lab.name, "--json")
+    assert result.returncode == 1
+    (lost,) = json.loads(result.stdout)["labs"][0]["damage"]
+    assert set(lost["links"]) == {"h1->s1", "s1->h1"}
+    assert lost["hint"] == f"lab down {lab.name}, and up again"
+    result = lab.run("status")
+    assert result.returncode == 1
+    assert f"{lost['what']}: {lost['hint']}" in result.stdout
+    for words in (("set", "h1->s1", "loss", "1%"), ("show", "h1->s1")):
+        result = lab.run("fault", *words, "--lab", lab.name)
+        assert result.returncode == 1
+        assert lost["what"] in result.stderr
+    assert lab.json("fault", "show", "s1->h2", "--lab", lab.name)["faults"] == []
+    elsewhere = lab.run("fault", "set", "s1->h2", "loss", "1%", "--lab", lab.name)
+    assert elsewhere.returncode == 0
+    pinged = lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms")
+    assert pinged.returncode == 1
+    for told in (elsewhere, pinged, lab.run("inspect", "s1", "--lab", lab.name),
+                 lab.run("graph", lab.name)):  # fmt: skip
+        assert lost["what"] in told.stderr

@@ -4,6 +4,7 @@
 import os
 import secrets
 import signal
+import subprocess
 
 import numpy as np
 import pytest
@@ -107,6 +108,21 @@ def test_a_host_that_dies_ends_the_run(lab, tmp_path):
 
     with pytest.raises(RunError, match="the host h3 ended with status"):
         run(experiment(tmp_path, workload=LONG), lab, "csa_ud", kill)
+
+
+def test_a_port_that_somebody_took_down_is_a_reason(lab, tmp_path):
+    def set_port(state):
+        with lab.enter("leaf1"):
+            subprocess.run(["ip", "link", "set", "spine1", state], check=True)
+
+    wanted = experiment(tmp_path, workload=LONG, deadline="1.1s")
+    try:
+        found = run(wanted, lab, "csa_ud", lambda _: set_port("down"))
+    finally:
+        set_port("up")
+    assert found.verdict == "failed"
+    up_again = f"lab exec --lab {lab.plan.name} leaf1 -- ip link set spine1 up"
+    assert f"the port leaf1:spine1 is down: {up_again}" in found.reasons
 
 
 def process_of(lab, name):

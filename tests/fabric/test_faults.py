@@ -393,7 +393,7 @@ def test_a_dead_wire_stage_loses_no_frame_in_silence(make):
     after = running.xdp.counters()
     assert sum(after[i].wire_gone - before[i].wire_gone for i in after) == 200
     (damage,) = describe.lab_document(runtime.examine(running.plan.name))["damage"]
-    assert "wire stage" in damage
+    assert "wire stage" in damage["what"]
     with pytest.raises(RunError, match="wire stage"):
         set_on(running, "s1->h2", "delay 2ms")
     clear(running)  # what needs no wire stage is no reason to start the lab again

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, warn_of_damage
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import faults
 from softroce_lab.fabric.daemons import control_plane, wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.faults import FaultControl
 from softroce_lab.fabric.ledger.ledger import History
-from softroce_lab.fabric.observe import achieved, describe, view
+from softroce_lab.fabric.observe import achieved, damage, describe, view
 from softroce_lab.fabric.observe.achieved import Achieved
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
@@ -107,13 +107,15 @@ def show(
 ) -> None:
     """Show what faults were asked to do, beside what they have achieved since they were set."""
     seen = view.of_lab(lab)
-    found, problem = _look(seen, _links(seen.plan, link))
+    links = _links(seen.plan, link)
+    found, dead = _look(seen, links)
+    problem = dead or damage.on_links(seen.damage(), links)
     if as_json:
         print(json.dumps(_shown(seen.plan, found, problem), indent=1))
     elif not found:
         print(f"{seen.plan.name}: no faults{f' on {link}' if link else ''}")
     else:
-        _print(found, lost=problem is not None)
+        _print(found, lost=dead is not None)
     if problem is not None:
         raise problem
 
@@ -170,12 +172,16 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
     condition = seen.condition
     if condition is None:
         raise UserError("no lab is up", hint="lab up FILE")
-    before = seen.plan
+    before, lost = seen.plan, seen.damage()
 
     def noting(plan: Plan) -> Plan:
         nonlocal before
         before = plan
-        return alter(plan)
+        after = alter(plan)
+        new = set(after.faults) - set(before.faults)
+        if broken := damage.on_links(lost, {fault.directed_link for fault in new}):
+            raise broken
+        return after
 
     with needing_root(), seen.maps() as xdp:
         control = FaultControl(
@@ -185,6 +191,7 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
             lambda text: typer.echo(f"lab: {text}", err=True),
         )
         after = control.change(noting, time.monotonic_ns)
+    warn_of_damage(lost)
     _print_change(before, after, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
+from softroce_lab.errors import ExitCode
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.observe import describe
 
@@ -21,20 +22,22 @@ def status(
     name: Annotated[str | None, typer.Argument(help="Only this lab, with its nodes.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the labs of this machine, or one of them in detail."""
+    """Show the labs of this machine, or one of them in detail; exit with 1 if one is damaged."""
     if name is not None:
         runtime.existing(name)
     found = [each for each in runtime.labs() if name in (None, each.name)]
     documents = [describe.lab_document(condition) for condition in found]
     if as_json:
         print(json.dumps({"schema_version": describe.SCHEMA_VERSION, "labs": documents}, indent=1))
-        return
-    if not documents:
+    elif not documents:
         typer.echo("lab: no lab is up", err=True)
-    for document in documents:
-        _print(document)
-        if name is not None:
-            _print_details(document)
+    else:
+        for document in documents:
+            _print(document)
+            if name is not None:
+                _print_details(document)
+    if any(document["damage"] for document in documents):
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -44,9 +47,10 @@ def _print(document: dict[str, Any]) -> None:
     notes = [document["problem"], document["remains"] and f"{document['remains']}: lab gc"]
     notes += [document["owner_pid"] and f"owned by process {document['owner_pid']}"]
     notes += ["in use" if document["busy"] else None]
-    notes += [f"{lost}: lab down {document['name']}, and up again" for lost in document["damage"]]
     state = "damaged" if document["damage"] else document["state"]
     print("  ".join([f"{document['name']:20} {state:10} {counts}", *filter(None, notes)]))
+    for lost in document["damage"]:
+        print(f"  {lost['what']}: {lost['hint']}")
 
 
 def _print_details(document: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from softroce_lab.cli.options import Json, LabToo, either
+from softroce_lab.cli.options import Json, LabToo, either, warn_of_damage
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.faults import lines
@@ -53,6 +53,7 @@ def graph(
         _print(seen.plan, found, plain=ascii_only or not _can_draw())
         for host in describe.kernel_hosts(seen.plan, seen.condition):
             print(describe.kernel_host_line(host))
+    warn_of_damage(seen.damage())
 
 
 def _write(file: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, warn_of_damage
 from softroce_lab.fabric.observe import describe, inspection, view
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,8 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a node (ports, addresses, routes, counters) or a link (ends, faults, counters)."""
-    document = inspection.document(view.of(lab), what)
+    seen = view.of(lab)
+    document = inspection.document(seen, what)
     if as_json:
         print(json.dumps({"schema_version": describe.SCHEMA_VERSION, **document}, indent=1))
     elif "node" in document:
@@ -39,6 +40,7 @@ def inspect(
         _print_timeline(document)
         for half in document["links"]:
             _print_half(half)
+    warn_of_damage(seen.damage())
 
 
 def _print_node(node: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, warn_of_damage
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.fabric.observe import describe, ping, view
 from softroce_lab.fabric.rights import needing_root
@@ -48,6 +48,7 @@ def ping_(
     if not as_json:
         print(f"{_name(ends[0], ipv6=ipv6)} to {_name(ends[1], ipv6=ipv6)}, {size} bytes")
     say = (lambda _: None) if as_json else _say
+    warn_of_damage(seen.damage())
     send = _from_guest if seen.plan.node(ends[0].node).guest else _from_here
     outcome = send(seen, *ends, ipv6=ipv6, count=count, size_bytes=size, say=say, **times)
     if as_json:

@@ -60,6 +60,14 @@ def attach_xdp(ifindex: int, program: int, flags: int) -> None:
     _checked(_libbpf().bpf_xdp_attach(ifindex, program, flags, None), f"interface {ifindex}")
 
 
+def attached_xdp(ifindex: int, flags: int) -> int:
+    """The id of the program on an interface of the caller's namespace in this mode; 0: none."""
+    number = ctypes.c_uint32()
+    result = _libbpf().bpf_xdp_query_id(ifindex, flags, ctypes.byref(number))
+    _checked(result, f"interface {ifindex}")
+    return number.value
+
+
 class _MapCreateOptions(ctypes.Structure):
     """The head of struct bpf_map_create_opts; `size` says how much of it there is."""
 

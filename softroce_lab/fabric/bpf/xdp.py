@@ -57,7 +57,7 @@ RECORDS = ("drops", "captures")  # for the monitor, which needs ring buffers
 
 _PER_PACKET = {"spray": layout.SPRAY, "adaptive": layout.ADAPTIVE}
 
-_ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
+ATTACH_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
 _CAPABILITY = {"generic": lacks.GENERIC_XDP, "native": lacks.NATIVE_XDP}
 
 # Power-of-two sizes. At 30 % loss of 300,000 frames a second a drop log of 1 MiB holds 0.18 s. A
@@ -370,7 +370,7 @@ def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
     fd = libbpf.opened(program)
     try:
         for port in ports:
-            libbpf.attach_xdp(port.ifindex, fd, _ATTACH_FLAGS[mode])
+            libbpf.attach_xdp(port.ifindex, fd, ATTACH_FLAGS[mode])
     finally:
         os.close(fd)
 

@@ -12,11 +12,11 @@ from softroce_lab.errors import LabError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.ledger import planfile, process
 from softroce_lab.fabric.ledger.ledger import History
+from softroce_lab.fabric.observe import damage
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.faults.text import documents as fault_documents
-from softroce_lab.kernel_host import console as guest_console
 from softroce_lab.kernel_host.guest import ROLE_PREFIX as GUEST_ROLE
-from softroce_lab.kernel_host.guest import console_file
+from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan, Port
 
 SCHEMA_VERSION = 1
@@ -64,39 +64,21 @@ def lab_document(condition: Condition) -> dict[str, Any]:
         "xdp": history.state_facts.get("xdp"),
         "lacks": list(history.state_facts.get("lacks", ())),
         "processes": _processes(history),
-        "damage": _damage(condition),
+        "damage": [],
         "problem": condition.unreadable.what if condition.unreadable else None,
         "plan": None,
     }
     if condition.unreadable is not None:
         return document
+    plan = None
     with contextlib.suppress(FileNotFoundError, LabError):  # not written yet, or not whole
-        document["plan"] = plan_document(planfile.read(runtime.DIRECTORY / condition.name))
+        plan = planfile.read(runtime.DIRECTORY / condition.name)
+        document["plan"] = plan_document(plan)
+    if condition.word == "up":
+        names = {} if plan is None else locate.arrows(plan)
+        found = damage.of_lab(condition.name, history, plan)
+        document["damage"] = [each.document(names) for each in found]
     return document
-
-
-_LOSSES = {  # of a lab that goes on without the process of this role
-    "wire": "the wire stage is dead: shaped links lose all frames, as wire_gone",
-    "monitor": "the monitor is dead: drops and captures are not recorded",
-    "routes": "the control plane is dead: routes do not follow links any more",
-}
-
-
-def _damage(condition: Condition) -> list[str]:
-    """What a lab that is up has lost."""
-    if condition.word != "up":
-        return []
-    dead = {each["role"] for each in _processes(condition.history) if not each["alive"]}
-    guests = [each["node"] for each in guests_document(condition.history) if not each["alive"]]
-    return [
-        *(text for role, text in _LOSSES.items() if role in dead),
-        *(f"the kernel host {node} is dead{_panic(condition.name, node)}" for node in guests),
-    ]
-
-
-def _panic(lab: str, node: str) -> str:
-    found = guest_console.read_panic(runtime.DIRECTORY / lab / console_file(node))
-    return f": its kernel panicked: {found}" if found else ""
 
 
 def guests_document(history: History) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from softroce_lab.fabric import runtime
 from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.fabric.ledger import planfile, removal
 from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.observe import damage
+from softroce_lab.fabric.observe.damage import Damage
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.plan.plan import Plan
@@ -69,6 +71,13 @@ class View:
             return 0  # as good as any
         with self.maps() as fabric:
             return moment_ns(fabric)
+
+    def damage(self) -> list[Damage]:
+        """What the lab that is up has lost; nothing of a file. EnvironmentLackError."""
+        if self.condition is None:
+            return []
+        with needing_root():
+            return damage.of_lab(self.plan.name, self.condition.history, self.plan)
 
     @contextlib.contextmanager
     def maps(self) -> Iterator[XdpFabric]:
