@@ -3,33 +3,31 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import fault_lock, faults, interrupts, lacks, probe, runtime
+from softroce_lab.fabric import fault_lock, faults, guests, interrupts, lacks, probe, runtime
 from softroce_lab.fabric.bpf import bpffs
 from softroce_lab.fabric.bpf.xdp import Mode as XdpMode
 from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.fabric.daemons import control_plane, monitor, wire
 from softroce_lab.fabric.faults import FaultControl
+from softroce_lab.fabric.guests import Guest
 from softroce_lab.fabric.ledger import planfile, process, removal
 from softroce_lab.fabric.ledger.ledger import Ledger, no_step
 from softroce_lab.fabric.net import links, netns
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
-from softroce_lab.kernel_host import guest
 from softroce_lab.paths import need_live
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry import counters_file
-
-if TYPE_CHECKING:
-    from softroce_lab.kernel_host.start import Means
 
 Mode = Literal["auto", "native", "generic"]
 Say = Callable[[str], None]
@@ -148,27 +146,27 @@ class Lab:
         fd = self._namespaces[node]
         return process.spawn(self.ledger, argv, role=role, netns_fd=fd, **options)
 
-    def guest(self, node: str) -> guest.Guest:
-        """The kernel host `node`, to run commands in. UserError if it is none."""
-        return guest.of(
-            lambda: self.ledger.history.of_kind("process"),
+    def guest(self, node: str) -> Guest:
+        """The guest `node`, to run commands in. UserError if it is none."""
+        return guests.reach(
+            self.plan,
             node,
-            self.directory,
+            lambda: self.ledger.history.of_kind("process"),
             lambda: self._namespaces[node],
+            self.directory,
         )
 
     def boot(self, node: str, say: Say = _silent) -> None:
-        """Boot a kernel host again, whether it runs or is dead. UserError, RunError."""
-        from softroce_lab.kernel_host import start as guest_start
-
-        role = guest.ROLE_PREFIX + self.guest(node).node
-        means = guest_start.prepare(self.plan, say)
+        """Boot a guest again, whether it runs or is dead. UserError, RunError."""
+        role = guests.role(self.guest(node).node)
+        means = guests.prepare(self.plan, say)
         for entry in self.ledger.history.of_kind("process"):
             if entry.facts["role"] == role:
                 removal.end_process(entry)
                 self.ledger.strike(entry.id)
-        self._start_guest(self.plan.node(node), means, say)
-        guest_start.await_ready([self.guest(node)], lambda: None)
+        again = self.plan.node(node)
+        self._start_guest(again, means, say)
+        guests.kind(again.kind).await_ready([self.guest(node)], lambda: None)
 
     def close(self) -> None:
         """Let go of the lab, which stays up."""
@@ -199,7 +197,7 @@ class Lab:
             self._namespaces[entry.facts["node"]] = fd
 
     def _realise(
-        self, mode: Mode, means: Means | None, say: Say, check: Callable[[], None]
+        self, mode: Mode, means: Mapping[str, Any], say: Say, check: Callable[[], None]
     ) -> None:
         missing = lacks.found()
         for capability in missing:
@@ -213,8 +211,7 @@ class Lab:
         for node in self.plan.nodes:
             self._make_namespace(node.name, node.namespace)
         self._make_links()
-        if means is not None:
-            self._start_guests(means, say)
+        self._start_guests(means, say)
         say("XDP programs")
         records = lacks.RING_BUFFERS not in missing
         self._xdp = XdpFabric.attach(
@@ -226,8 +223,7 @@ class Lab:
             self._start_monitor()
         if lacks.AF_XDP not in missing:
             self._start_wire()
-        if means is not None:
-            self._await_guests(say, check)
+        self._await_guests(say, check)
         self.set_faults(self.plan)
         self.faults.restart(time.monotonic_ns())
         self.ledger.enter_state("up", xdp=self._xdp.mode, lacks=missing)
@@ -265,30 +261,31 @@ class Lab:
         for link in self.plan.links:
             ends = [(names[port.node], port.ifindex, port.name) for port in (link.a, link.b)]
             self.ledger.announce("link", index=link.index, ends=ends)
-        kernel_hosts = {node.name for node in self.plan.kernel_hosts}
-        links.create(self.plan.links, self.plan.mtu, self._namespaces, kernel_hosts)
+        behind_bridges = {node.name for node in self.plan.guests}
+        links.create(self.plan.links, self.plan.mtu, self._namespaces, behind_bridges)
         gateways = links.gateways(self.plan)
         for node in self.plan.nodes:
             with self.enter(node.name):
                 links.configure(node, gateways)
 
-    def _start_guests(self, means: Means, say: Say) -> None:
-        for node in self.plan.kernel_hosts:
-            for name in guest.files(node.name):
+    def _start_guests(self, means: Mapping[str, Any], say: Say) -> None:
+        for node in self.plan.guests:
+            for name in guests.kind(node.kind).files(node.name):
                 self.ledger.announce("file", name=name)
             self._start_guest(node, means, say)
 
-    def _start_guest(self, node: Node, means: Means, say: Say) -> None:
-        from softroce_lab.kernel_host import start as guest_start  # most labs have none
-
-        say(f"{node.name}: {guest_start.described(node, means)}")
-        guest_start.start(self.ledger, self.plan, node, self._namespaces[node.name], means)
+    def _start_guest(self, node: Node, means: Mapping[str, Any], say: Say) -> None:
+        kind, boots = guests.kind(node.kind), means[node.kind]
+        say(f"{node.name}: {kind.described(node, boots)}")
+        kind.start(self.ledger, self.plan, node, self._namespaces[node.name], boots)
 
     def _await_guests(self, say: Say, check: Callable[[], None]) -> None:
-        from softroce_lab.kernel_host import start as guest_start
-
-        say("waiting for kernel hosts")
-        guest_start.await_ready([self.guest(n.name) for n in self.plan.kernel_hosts], check)
+        by_kind = collections.defaultdict(list)
+        for node in self.plan.guests:
+            by_kind[node.kind].append(self.guest(node.name))
+        for name, started in by_kind.items():
+            say("waiting for " + ", ".join(guest.node for guest in started))
+            guests.kind(name).await_ready(started, check)
 
     def _start_monitor(self) -> None:
         argv = monitor.argv(self.bpffs, self.directory)
@@ -350,7 +347,8 @@ def up(
     if 2 * len(plan.links) > MAX_PORTS:
         what = f"{plan.name} has {2 * len(plan.links)} ports, this machine is to have {MAX_PORTS}"
         raise UserError(what, hint="a smaller topology, or the virtual clock: lab run")
-    means = _means(plan, say)
+    with needing_root():
+        means = guests.prepare(plan, say)
     made: list[Lab] = []
     try:
         with interrupts.held() as check:
@@ -365,7 +363,7 @@ def up(
 def _begun(
     plan: Plan,
     mode: Mode,
-    means: Means | None,
+    means: Mapping[str, Any],
     ephemeral: bool,
     say: Say,
     on_step: Callable[[], None],
@@ -405,13 +403,3 @@ def owned(plan: Plan, *, mode: Mode = "auto", say: Say = _silent) -> Iterator[La
     finally:
         if lab is not None:
             lab.down(say)
-
-
-def _means(plan: Plan, say: Say) -> Means | None:
-    """What the plan's kernel hosts boot from, if it has any."""
-    if not plan.kernel_hosts:
-        return None
-    from softroce_lab.kernel_host import start as guest_start
-
-    with needing_root():
-        return guest_start.prepare(plan, say)

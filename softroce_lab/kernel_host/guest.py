@@ -25,19 +25,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from softroce_lab.errors import LabError, RunError, UserError
-from softroce_lab.fabric.ledger import process
+from softroce_lab.errors import LabError, RunError
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
-from softroce_lab.fabric.ledger.ledger import Entry
 from softroce_lab.fabric.net import netns
 from softroce_lab.kernel_host import console as guest_console
 
 CHANNELS = 16  # commands that may run at a time
-ROLE_PREFIX = "guest "  # in the ledger, before the node's name
 
 _RECEIVE_BYTES = 1 << 16
 _SEND_BYTES = 12288  # of input in a line
@@ -89,23 +86,6 @@ def channel(number: int) -> str:
     return f"softroce_lab-guest.{number}"
 
 
-def of(
-    entries: Callable[[], Iterable[Entry]], node: str, directory: Path, namespace: Callable[[], int]
-) -> Guest:
-    """The kernel host `node` of a lab whose processes `entries` gives. UserError if it is none."""
-    made = Guest(node, lambda: _machine(entries(), node), namespace, directory / console_file(node))
-    _ = made.machine
-    return made
-
-
-def _machine(entries: Iterable[Entry], node: str) -> ProcessIdentity:
-    for entry in entries:
-        machine = process.recorded(entry)
-        if entry.facts["role"] == ROLE_PREFIX + node and machine is not None:
-            return machine
-    raise UserError(f"{node} is not a kernel host that was started")
-
-
 class Guest:
     """A kernel host of a lab that is up; booted again, it is the same one."""
 
@@ -114,11 +94,14 @@ class Guest:
         node: str,
         machine: Callable[[], ProcessIdentity],
         namespace: Callable[[], int],
-        console: Path,
+        directory: Path,
     ) -> None:
-        """`namespace` gives a descriptor of the node's namespace, which stays the giver's."""
+        """`namespace` gives a descriptor of the node's namespace, which stays the giver's.
+
+        `directory` is the lab's.
+        """
         self.node = node
-        self.console = console
+        self.console = directory / console_file(node)
         self._machine = machine
         self._namespace = namespace
 

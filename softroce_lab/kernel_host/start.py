@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from softroce_lab.fabric import execute
+from softroce_lab.fabric import execute, guests
 from softroce_lab.fabric.ledger import process
 from softroce_lab.fabric.ledger.ledger import Ledger
 from softroce_lab.fabric.net import netns
@@ -82,7 +82,7 @@ def start(ledger: Ledger, plan: Plan, node: Node, namespace: int, means: Means) 
         process.spawn(
             ledger,
             argv,
-            role=guest.ROLE_PREFIX + node.name,
+            role=guests.role(node.name),
             netns_fd=namespace,
             stdout=said,
             stderr=said,

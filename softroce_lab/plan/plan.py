@@ -19,6 +19,9 @@ from softroce_lab.plan.effects import Fault
 
 NodeKind = Literal["host", "kernel", "switch"]
 KernelVersion = Literal["6.1", "6.12"]  # of Debian 12 and Debian 13
+GUESTS: dict[str, str] = {"kernel": "softroce_lab.kernel_host.kind"}
+"""The kinds of nodes that are machines of their own, and the modules of these kinds: see
+`fabric/guests.py`."""
 LoadBalancing = Literal["flow", "spray", "adaptive"]
 
 IPV6_PREFIX = ipaddress.IPv6Network("fd53:6c61:6200::/96")  # LAB_IPV6_* of xdp/lab_maps.h
@@ -146,6 +149,11 @@ class Plan:
     def plain_hosts(self) -> tuple[Node, ...]:
         """The hosts that soft RNICs can live in, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "host")
+
+    @property
+    def guests(self) -> tuple[Node, ...]:
+        """The nodes that are machines of their own, in the order of the plan."""
+        return tuple(node for node in self.nodes if node.kind in GUESTS)
 
     @property
     def kernel_hosts(self) -> tuple[Node, ...]:

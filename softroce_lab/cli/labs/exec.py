@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import execute
+from softroce_lab.fabric import execute, guests
 from softroce_lab.fabric.observe import view
 
 app = typer.Typer(add_completion=False)
@@ -55,13 +55,11 @@ def exec(  # noqa: A001 - the verb's name
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)
-    if any(host.name == node for host in seen.plan.kernel_hosts):
+    if any(guest.name == node for guest in seen.plan.guests):
         raise typer.Exit(_in_guest(seen, node, command))
     execute.execute(seen, node, command)
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:
-    from softroce_lab.kernel_host import exec as guest_exec  # late, as it is for kernel hosts alone
-
     with seen.guest(node) as guest:
-        return guest_exec.execute(guest, command)
+        return guests.kind(seen.plan.node(node).kind).execute(guest, command)

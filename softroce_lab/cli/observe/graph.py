@@ -52,7 +52,7 @@ def graph(
     else:
         _print(seen.plan, found, plain=ascii_only or not _can_draw())
         for host in describe.kernel_hosts(seen.plan, seen.condition):
-            print(describe.kernel_host_line(host))
+            print(describe.kernel_host_line(seen.plan.node(host["node"]).kind, host))
     warn_of_damage(seen.damage())
 
 

@@ -46,7 +46,7 @@ def inspect(
 def _print_node(node: dict[str, Any]) -> None:
     print(f"{node['kind']} {node['name']}, tier {node['tier']}, namespace {node['namespace']}")
     if node["kernel_host"]:
-        print(describe.kernel_host_line(node["kernel_host"]))
+        print(describe.kernel_host_line(node["kind"], node["kernel_host"]))
     for port in node["ports"]:
         ends = f"{port['mac']}  to {port['peer']}"
         addresses = filter(None, (port["address"], port["address6"]))

@@ -12,6 +12,7 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json, warn_of_damage
 from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import describe, ping, view
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.plan import locate
@@ -49,7 +50,7 @@ def ping_(
         print(f"{_name(ends[0], ipv6=ipv6)} to {_name(ends[1], ipv6=ipv6)}, {size} bytes")
     say = (lambda _: None) if as_json else _say
     warn_of_damage(seen.damage())
-    send = _from_guest if seen.plan.node(ends[0].node).guest else _from_here
+    send = _from_guest if seen.plan.node(ends[0].node) in seen.plan.guests else _from_here
     outcome = send(seen, *ends, ipv6=ipv6, count=count, size_bytes=size, say=say, **times)
     if as_json:
         print(json.dumps(_document(ends, outcome, ipv6=ipv6), indent=1))
@@ -67,10 +68,9 @@ def _from_here(
 
 
 def _from_guest(seen: view.View, source: Port, target: Port, **options: Any) -> ping.Outcome:
-    from softroce_lab.kernel_host import ping as guest_ping  # late, as it is for kernel hosts alone
-
+    kind = guests.kind(seen.plan.node(source.node).kind)
     with seen.guest(source.node) as guest:
-        return guest_ping.run(guest, source, target, **options)
+        return kind.ping(guest, source, target, **options)
 
 
 def _opened(seen: view.View, source: Port, target: Port, *, ipv6: bool) -> ping.Pinger:

@@ -33,7 +33,7 @@ Mode: TypeAlias = Literal["native", "generic"]
 Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 SOURCE = "fabric.c"
-PROGRAM_OF_KIND = {"switch": "switch_port", "host": "host_port", "kernel": "host_port"}
+PROGRAM_OF = {False: "switch_port", True: "host_port"}  # Node.is_host -> its ports' program
 MAPS = (
     "ports",
     "counters",
@@ -154,7 +154,7 @@ class XdpFabric:
         namespace; `token` is the number below 2**64 that marks this lab's probes; with `records`
         there are ring buffers. EnvironmentLackError if the programs cannot be attached.
         """
-        programs = tuple(dict.fromkeys(PROGRAM_OF_KIND.values()))
+        programs = tuple(dict.fromkeys(PROGRAM_OF.values()))
         parameters = _parameters(records=records)
         with Module(SOURCE, programs, parameters, _entries(plan)) as module:
             module.pin(bpffs, (*MAPS, *RECORDS) if records else MAPS)
@@ -187,7 +187,7 @@ class XdpFabric:
         self.mode = mode
         for node in nodes:
             with enter(node.name):
-                attach_pinned(self._bpffs / PROGRAM_OF_KIND[node.kind], node.ports, mode)
+                attach_pinned(self._bpffs / PROGRAM_OF[node.is_host], node.ports, mode)
 
     def close(self) -> None:
         """Close the descriptors; the lab goes on."""

@@ -47,17 +47,17 @@ def create(
     links: Iterable[Link],
     mtu: int,
     namespaces: Mapping[str, int],
-    kernel_hosts: Collection[str] = (),
+    behind_bridges: Collection[str] = (),
 ) -> None:
     """Make all veth pairs, down, with the plan's names, indexes and addresses.
 
-    `namespaces` maps each node to a descriptor of its namespace. The MAC addresses of
-    `kernel_hosts` are those of their guests, so their ports here have others. OSError.
+    `namespaces` maps each node to a descriptor of its namespace. The nodes `behind_bridges`
+    own their MAC addresses there, so their ports here have others. OSError.
     """
 
     def end(port: Port) -> bytes:
         namespace = namespaces[port.node]
-        mac = _STAND_IN + port.mac[5:] if port.node in kernel_hosts else port.mac
+        mac = _STAND_IN + port.mac[5:] if port.node in behind_bridges else port.mac
         return rtnetlink.veth_end(port.ifindex, port.name, mac, mtu, namespace)
 
     rtnetlink.request([rtnetlink.veth(end(link.a), end(link.b)) for link in links])

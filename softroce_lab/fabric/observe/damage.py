@@ -18,16 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import runtime
+from softroce_lab.fabric import guests, runtime
 from softroce_lab.fabric.bpf import libbpf, objects
 from softroce_lab.fabric.bpf.xdp import ATTACH_FLAGS, Mode
 from softroce_lab.fabric.ledger import process, removal
 from softroce_lab.fabric.ledger.ledger import History
 from softroce_lab.fabric.net import netns
 from softroce_lab.inputs.validation import listed
-from softroce_lab.kernel_host import console as guest_console
-from softroce_lab.kernel_host.guest import ROLE_PREFIX as GUEST_ROLE
-from softroce_lab.kernel_host.guest import console_file
 from softroce_lab.plan.plan import Node, Plan, Port
 
 _SIOCGIFFLAGS = 0x8913
@@ -62,7 +59,7 @@ _LOSSES = {  # of a lab that goes on without the process of this role
 def of_lab(name: str, history: History, plan: Plan | None) -> list[Damage]:
     """What the lab called `name`, which is up, has lost; without a plan: its processes alone."""
     ports = () if plan is None else _lost_ports(name, history, plan)
-    return [*_dead_processes(name, history), *ports]
+    return [*_dead_processes(name, history, plan), *ports]
 
 
 def on_links(found: Iterable[Damage], links: Iterable[int]) -> RunError | None:
@@ -77,16 +74,17 @@ def on_links(found: Iterable[Damage], links: Iterable[int]) -> RunError | None:
 # --- Processes ---------------------------------------------------------------------------------
 
 
-def _dead_processes(name: str, history: History) -> Iterator[Damage]:
+def _dead_processes(name: str, history: History, plan: Plan | None) -> Iterator[Damage]:
     for entry in history.of_kind("process"):
         identity, role = process.recorded(entry), entry.facts["role"]
         if identity is None or identity.is_alive():
             continue
         if role in _LOSSES:
             yield Damage(_LOSSES[role], _again(name))
-        elif role.startswith(GUEST_ROLE):
-            node = role.removeprefix(GUEST_ROLE)
-            what = f"the kernel host {node} is dead{_panic(name, node)}"
+        elif role.startswith(guests.ROLE_PREFIX):
+            node = role.removeprefix(guests.ROLE_PREFIX)
+            why = "" if plan is None else _cause_of_death(name, plan.node(node))
+            what = f"the kernel host {node} is dead{why}"
             yield Damage(what, f"lab kernel-host boot {node} --lab {name}")
 
 
@@ -94,9 +92,8 @@ def _again(name: str) -> str:
     return f"lab down {name}, and up again"
 
 
-def _panic(lab: str, node: str) -> str:
-    found = guest_console.read_panic(runtime.DIRECTORY / lab / console_file(node))
-    return f": its kernel panicked: {found}" if found else ""
+def _cause_of_death(lab: str, guest: Node) -> str:
+    return guests.kind(guest.kind).cause_of_death(runtime.DIRECTORY / lab, guest.name)
 
 
 # --- Ports -------------------------------------------------------------------------------------

@@ -7,15 +7,13 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from softroce_lab import units
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import runtime
+from softroce_lab.fabric import guests, runtime
 from softroce_lab.fabric.ledger import planfile, process
 from softroce_lab.fabric.ledger.ledger import History
 from softroce_lab.fabric.observe import damage
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.faults.text import documents as fault_documents
-from softroce_lab.kernel_host.guest import ROLE_PREFIX as GUEST_ROLE
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan, Port
 
@@ -82,46 +80,33 @@ def lab_document(condition: Condition) -> dict[str, Any]:
 
 
 def guests_document(history: History) -> list[dict[str, Any]]:
-    """The kernel hosts, as processes."""
+    """The guests, as processes."""
+    prefix = guests.ROLE_PREFIX
     return [
-        {"node": each["role"].removeprefix(GUEST_ROLE), **{k: each[k] for k in ("pid", "alive")}}
+        {"node": each["role"].removeprefix(prefix), "pid": each["pid"], "alive": each["alive"]}
         for each in _processes(history)
-        if each["role"].startswith(GUEST_ROLE)
+        if each["role"].startswith(prefix)
     ]
 
 
 def kernel_hosts(plan: Plan, condition: Condition | None) -> list[dict[str, Any]]:
-    """The kernel hosts of a plan: machines, RDMA devices, and processes if the lab is up."""
-    running = {} if condition is None else _by_node(guests_document(condition.history))
+    """The guests of a plan: machines, RDMA devices, and processes if the lab is up."""
+    known = [] if condition is None else guests_document(condition.history)
+    running = {each["node"]: each for each in known}
     unknown = {"pid": None, "alive": None}
     return [
         {
             "node": node.name,
-            **dataclasses.asdict(node.guest),
-            "rdma_devices": {f"rxe{n}": port.name for n, port in enumerate(node.ports)},
+            **guests.kind(node.kind).document(node),
             **running.get(node.name, unknown),
         }
-        for node in plan.kernel_hosts
-        if node.guest is not None
+        for node in plan.guests
     ]
 
 
-def _by_node(guests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {each["node"]: each for each in guests}
-
-
-def kernel_host_line(host: dict[str, Any]) -> str:
-    """One of them in words."""
-    devices = ", ".join(f"{device} at {port}" for device, port in host["rdma_devices"].items())
-    facts = [
-        f"Linux {host['kernel']}",
-        devices,
-        f"{units.format_bytes(host['memory_bytes'])}, {host['cpus']} CPU",
-    ]
-    if host["alive"] is not None:
-        dead = f"dead: lab kernel-host boot {host['node']}"
-        facts.append(f"runs, process {host['pid']}" if host["alive"] else dead)
-    return f"{host['node']}: {'; '.join(facts)}"
+def kernel_host_line(kind: str, host: dict[str, Any]) -> str:
+    """One of them, of this kind of nodes, in words."""
+    return guests.kind(kind).line(host)
 
 
 def _processes(history: History) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.fabric import guests
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.observe import describe, traffic
@@ -25,9 +26,6 @@ from softroce_lab.plan.plan import Node, Plan, Port
 from softroce_lab.telemetry import counters, counters_file
 from softroce_lab.telemetry.counters_file import Published
 from softroce_lab.telemetry.openmetrics import Exposition
-
-_GUEST_S = 20.0  # an emulated one takes its time
-_HW_COUNTERS = "/sys/class/infiniband/{device}/ports/1/hw_counters"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,30 +212,19 @@ class Collector:
                 counts[str(near)] = _switch_port(here, sample.ports[far.ifindex], stage, link)
         return dict(sorted(counts.items()))
 
-    def _kernels(self) -> tuple[dict[tuple[str, str], dict[str, int]], list[str]]:
-        found, troubles = {}, []
-        for node in self._seen.plan.kernel_hosts:
-            devices = [
-                f"rxe{rail}"
-                for rail, port in enumerate(node.ports)
-                if str(port) in self._chosen.ports
-            ]
+    def _kernels(self) -> tuple[dict[tuple[str, str], Mapping[str, int]], list[str]]:
+        found: dict[tuple[str, str], Mapping[str, int]] = {}
+        troubles = []
+        for node in self._seen.plan.guests:
+            kind = guests.kind(node.kind)
             try:
-                for device in devices:
-                    found[node.name, device] = self._kernel(node.name, device)
+                with self._seen.guest(node.name) as guest:
+                    devices = kind.counters(guest, node, self._chosen.ports)
             except RunError as error:
                 troubles.append(f"{node.name}: {error}")
+            else:
+                found |= {(node.name, device): counts for device, counts in devices.items()}
         return found, troubles
-
-    def _kernel(self, node: str, device: str) -> dict[str, int]:
-        """As `rdma statistic` has them."""
-        place = _HW_COUNTERS.format(device=device)
-        with self._seen.guest(node) as guest:
-            lines = guest.run(["grep", "-r", "", place], _GUEST_S).check().text.splitlines()
-        pairs = (line.rpartition("/")[2].partition(":") for line in lines)
-        counts = {name: int(value) for name, _, value in pairs if value.strip().isdecimal()}
-        counts.pop("lifespan", None)  # how old values may be, in ms
-        return dict(sorted(counts.items()))
 
 
 @contextlib.contextmanager

@@ -9,12 +9,12 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from softroce_lab import topology
 from softroce_lab.errors import LabError, RunError, UserError
-from softroce_lab.fabric import runtime
+from softroce_lab.fabric import guests, runtime
 from softroce_lab.fabric.bpf.xdp import XdpFabric
+from softroce_lab.fabric.guests import Guest
 from softroce_lab.fabric.ledger import planfile, removal
 from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.observe import damage
@@ -22,9 +22,6 @@ from softroce_lab.fabric.observe.damage import Damage
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.runtime import Condition
 from softroce_lab.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from softroce_lab.kernel_host.guest import Guest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,16 +101,14 @@ class View:
 
     @contextlib.contextmanager
     def guest(self, node: str) -> Iterator[Guest]:
-        """The kernel host `node`. UserError if it is none."""
-        from softroce_lab.kernel_host import guest  # late: most labs have none
-
+        """The guest `node`. UserError if it is none."""
         if self.condition is None:
             raise ValueError(f"{self.plan.name} is not up")
         with needing_root():
             fd = namespace(self.condition, node)
         try:
             processes = self.condition.history.of_kind("process")
-            yield guest.of(lambda: processes, node, self.directory, lambda: fd)
+            yield guests.reach(self.plan, node, lambda: processes, lambda: fd, self.directory)
         finally:
             os.close(fd)
 
