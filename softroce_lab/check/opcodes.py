@@ -17,7 +17,7 @@ ACKNOWLEDGE: Final = OPCODES["RC_ACKNOWLEDGE"]
 ATOMIC_ACKNOWLEDGE: Final = OPCODES["RC_ATOMIC_ACKNOWLEDGE"]
 
 # Syndromes of the AETH: three bits of kind, five of value (IBA 9.7.5.2.1).
-ACK, RNR_NAK, NAK = 0, 1, 3
+ACK, RNR_NAK, NAK = KINDS = 0, 1, 3  # the other kinds are reserved
 SEQUENCE_ERROR = 0  # code of a NAK; the others end the connection
 UNLIMITED = 31  # credits of an ACK: none are counted
 NAK_CODES = ("sequence error", "invalid request", "remote access error", "remote operational error")

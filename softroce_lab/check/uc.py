@@ -13,6 +13,8 @@ from softroce_lab.check.evidence import DUPLICATED, Evidence
 from softroce_lab.check.flows import flows
 from softroce_lab.check.rc import messages as rc_messages
 from softroce_lab.check.rc.case import named, ranged
+from softroce_lab.check.rc.fields import PKEY as PKEY_OF_RC
+from softroce_lab.check.rc.fields import check_one_pkey
 from softroce_lab.check.rc.packets import Requests, path_mtu, requests_of
 from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
 
@@ -32,7 +34,8 @@ LENGTHS = Rule(
 SILENCE = Rule(
     "uc.no-answers", "a queue pair of UC gets no acknowledgements and no NAKs", "IBA 9.8.2"
 )
-RULES = (CONTINUITY, ONCE, OPCODES, LENGTHS, SILENCE)
+PKEY = Rule("uc.pkey", PKEY_OF_RC.says, PKEY_OF_RC.clause)
+RULES = (CONTINUITY, ONCE, OPCODES, LENGTHS, SILENCE, PKEY)
 
 
 def check(evidence: Evidence) -> Iterable[Verdict]:
@@ -63,6 +66,7 @@ def _check(
     mtu = path_mtu(evidence, requests.rows)
     rc_messages.check_packet_lengths(requests, mtu, tally["length"])
     rc_messages.check_message_lengths(requests, tally["length"])
+    check_one_pkey(evidence, requests.rows, tally["pkey"])
 
 
 def _check_psns(requests: Requests, tally: Tally, *, at_sender: bool) -> None:

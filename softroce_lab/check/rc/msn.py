@@ -56,7 +56,11 @@ class Messages:
     @functools.cached_property
     def part(self) -> Indices:
         """Which part of the capture, between holes, it is about."""
-        return np.searchsorted(self._holes, self.through, "right")
+        return self.part_of(self.through)
+
+    def part_of(self, psn: Indices) -> Indices:
+        """Which part of the capture, between holes, a PSN lies behind."""
+        return np.searchsorted(self._holes, psn, "right")
 
     @functools.cached_property
     def usual(self) -> dict[int, int]:
@@ -94,6 +98,7 @@ def check(case: Case) -> None:
     if not len(case.near_responder.requests):
         return
     messages = Messages(case.near_responder)
+    _check_results(case, messages)
     usual = np.array([messages.usual[part] for part in messages.part.tolist()], np.int64)
     wrong = np.flatnonzero((messages.excess - usual) % _MSNS > messages.spare)
     tally.holds(len(usual) - len(wrong))
@@ -103,6 +108,31 @@ def check(case: Case) -> None:
             [answers.number[messages.told[at]]],
             f"MSN {messages.msn[at]} at {named(int(messages.through[at]) - 1)}, where {due} is due",
         )
+
+
+def _check_results(case: Case, messages: Messages) -> None:
+    """Results count their own request, and no more than had come (C9-148).
+
+    A result that is sent again also counts messages that came since.
+    """
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["msn-right"]
+    results = np.flatnonzero(answers.is_result & answers.has_aeth)
+    once, of = requests.of_psn(answers.psn[results])
+    own = requests.end[once[np.maximum(of, 0)]]
+    before = np.searchsorted(requests.place, answers.place[results])
+    top = np.maximum(np.maximum.accumulate(requests.end)[np.maximum(before - 1, 0)], own)
+    part = messages.part_of(own)
+    usual = np.array([messages.usual.get(each, -1) for each in part.tolist()], np.int64)
+    known = (of >= 0) & (before > 0) & (usual >= 0) & (part == messages.part_of(top))
+    tally.doubts("what results count, no acknowledgement tells", int(np.count_nonzero(~known)))
+    more = (answers.msn[results] - messages.ended(own) - usual) % _MSNS
+    wrong = known & (more > messages.ended(top) - messages.ended(own))
+    tally.holds(int(np.count_nonzero(known & ~wrong)))
+    for which in np.flatnonzero(wrong).tolist():
+        at, due = int(results[which]), int(messages.ended(own)[which] + usual[which]) % _MSNS
+        text = f"MSN {answers.msn[at]} in a result of {named(int(answers.psn[at]))}, {due} is due"
+        tally.violated([answers.number[at]], text)
 
 
 def _check_order(case: Case) -> None:

@@ -97,6 +97,14 @@ class Requests:
         once: Indices = first[~(inside & (self.family[first] == Family.READ))]
         return once
 
+    def of_psn(self, psns: Indices) -> tuple[Indices, Indices]:
+        """`once`, and for each PSN which of them it belongs to; -1: to none that was seen."""
+        once = self.once
+        of = np.searchsorted(self.psn[once], psns, "right") - 1
+        inside = of >= 0
+        inside[inside] = psns[inside] < self.end[once[of[inside]]]
+        return once, np.where(inside, of, -1)
+
     @functools.cached_property
     def _results(self) -> tuple[Mask, Indices, Indices]:
         """Of `once`: READs and atomics, the first and the last of them in a row."""

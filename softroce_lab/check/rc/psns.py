@@ -145,6 +145,9 @@ def check_answers(case: Case, unseen: Tally) -> None:
         before = int(np.searchsorted(requests.place, answers.place[at])) - 1
         if case.asked_before[at]:
             unseen.doubts(_BEFORE)
+        elif answers.is_result[at] and through > tops[before]:
+            text = f"the request of {named(through - 1)} is not in the capture before its result"
+            unseen.violated([answers.number[at]], text)
         elif through > tops[before]:
             _beyond(requests, answers.number[at], int(tops[before]), through, before, sent, unseen)
         else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from softroce_lab.check.evidence import Indices, Mask
-from softroce_lab.check.opcodes import NAK_CODES, Family
+from softroce_lab.check.opcodes import IMMEDIATE, NAK_CODES, Family
 from softroce_lab.check.rc.case import OVERTAKEN, Case, named, next_of_psn
 from softroce_lab.check.rc.packets import Answers, Moments
 from softroce_lab.check.rc.walk import Place
@@ -17,6 +17,7 @@ NAK_ONCE = Rule(
     "a missing PSN is told of by one NAK, until it comes",
     "IBA 9.7.5.2.2",
 )
+REPEATED = "repeated"  # what two NAKs prove of NAK_ONCE, whatever others were missed
 NAK_NAMES = Rule(
     "rc.nak-names-gap",
     "a NAK sequence error follows a packet that came too early, and names the PSN that is missing",
@@ -54,7 +55,8 @@ def check_naks(case: Case) -> None:
     once = case.tally["nak-once-per-gap"]
     once.holds(len(naks) - len(walk.again))
     for first, again in walk.again:
-        once.violated(
+        tally = case.tally[REPEATED] if _never_refused(case, int(answers.psn[again])) else once
+        tally.violated(
             (answers.number[first], answers.number[again]),
             f"a second NAK for {named(int(answers.psn[again]))}, which did not come meanwhile",
         )
@@ -64,6 +66,20 @@ def check_naks(case: Case) -> None:
         for nak in naks.tolist():
             _check_reason(case, nak, greatest, came=nak in behind)
     _note_refused(case, naks)
+
+
+def _never_refused(case: Case, psn: int) -> bool:
+    """Whether the request of this PSN needs no receive, so that no RNR NAK can refuse it.
+
+    Linux names a refused PSN in a second NAK (docs/checks.md). Without a refusal the expected PSN
+    never comes back to it: two NAKs of it prove a fault, whether or not it arrived meanwhile.
+    """
+    requests = case.near_responder.requests
+    at = requests.moments.next(psn, 0)
+    if at is None:
+        return False
+    begins_send = requests.family[at] == Family.SEND and requests.begins[at]
+    return not (begins_send or IMMEDIATE[requests.opcode[at]])
 
 
 def check_gaps(case: Case) -> None:

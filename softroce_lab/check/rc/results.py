@@ -10,10 +10,11 @@ import numpy as np
 from softroce_lab.check.evidence import Indices
 from softroce_lab.check.opcodes import Family
 from softroce_lab.check.rc.case import Case, named, ranged
-from softroce_lab.check.rc.packets import Answers, Requests
+from softroce_lab.check.rc.packets import Answers
 from softroce_lab.check.rc.walk import Place
 from softroce_lab.check.verdict import Rule, Tally
 from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.telemetry.packets import Has
 
 SEQUENCE = Rule(
     "rc.read-response",
@@ -21,6 +22,7 @@ SEQUENCE = Rule(
     "path MTU and as what was asked for",
     "IBA 9.7.5.1, 9.7.6.1.4",
 )
+CUT = "cut"  # what a response and its request prove of SEQUENCE, whatever others were missed
 COMPLETE = Rule(
     "rc.results-complete",
     "every READ and every atomic that was acknowledged has all of its response",
@@ -45,7 +47,7 @@ def check_kinds(case: Case) -> None:
     results = np.flatnonzero(answers.is_result)
     if not len(requests) or not len(results):
         return
-    once, of = _requests_of(requests, answers.psn[results])
+    once, of = requests.of_psn(answers.psn[results])
     known = of >= 0
     family = requests.family[once[np.maximum(of, 0)]]
     is_read = answers.family[results] == Family.READ_RESPONSE
@@ -58,14 +60,6 @@ def check_kinds(case: Case) -> None:
             f"{opcode_name(int(answers.opcode[said]))} to a "
             f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[said]))}",
         )
-
-
-def _requests_of(requests: Requests, psns: Indices) -> tuple[Indices, Indices]:
-    """Requests by PSN, and for each PSN which of them it is one of; -1: of none that was seen."""
-    once = requests.once
-    of = np.searchsorted(requests.psn[once], psns, "right") - 1
-    inside = (of >= 0) & (psns < requests.end[once[np.maximum(of, 0)]])
-    return once, np.where(inside, of, -1)
 
 
 def check_complete(case: Case) -> None:
@@ -218,7 +212,9 @@ class _Reader:
 
     def _wrong(self, at: int, size: int, due: _Response, wanted: int) -> None:
         opcode = int(self.answers.opcode[at])
-        self.tally.violated(
+        cut = size != max(min(due.left, self.mtu), 0) and self.case.knows_path_mtu
+        good = self.case.evidence.packets["has"][self.answers.rows[at]] & Has.ICRC_GOOD
+        (self.case.tally[CUT] if cut and good else self.tally).violated(
             [self.answers.number[at]],
             f"{opcode_name(opcode)} of {size} bytes at {named(due.psn)}, where "
             f"{opcode_name(0x0D + wanted)} of {max(min(due.left, self.mtu), 0)} is due",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from softroce_lab.check import doubt
 from softroce_lab.check.connections import Connection, connections
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.rc import messages, msn, psns, requester, responder, results
+from softroce_lab.check.rc import fields, messages, msn, psns, requester, responder, results
 from softroce_lab.check.rc.case import Case
 from softroce_lab.check.verdict import Suite, Tally, Verdict, tallies
 
@@ -35,6 +35,8 @@ RULES = (
     results.COMPLETE,
     results.KIND,
     results.ATOMIC,
+    fields.SYNDROME,
+    fields.PKEY,
     psns.UNSEEN,
 )
 _CHECKS = (
@@ -55,13 +57,21 @@ _CHECKS = (
     results.check_sequence,
     results.check_complete,
     results.check_atomics,
+    fields.check_syndromes,
+    fields.check_pkeys,
 )
 
 
+# Parts of a rule that are proven so, by a name of their own.
+_PARTS = {
+    psns.OVERLAPS: psns.CONTINUITY,
+    responder.REPEATED: responder.NAK_ONCE,
+    results.CUT: results.SEQUENCE,
+}
 # Rules whose violations are proven by the packets that are there, whatever else was missed.
 _PROVEN = frozenset(
     ("opcode-sequence", "length", "resend-same", "ack-order", "msn-monotonic", "atomic-once",
-     "rnr-wait", "unseen", psns.OVERLAPS)
+     "rnr-wait", "error-is-final", "syndrome", "pkey", "unseen", *_PARTS)
 )  # fmt: skip
 
 
@@ -94,7 +104,7 @@ def _note_no_statistics(evidence: Evidence, tally: dict[str, Tally]) -> None:
 
 
 def _try(evidence: Evidence, connection: Connection) -> dict[str, Tally]:
-    tally = tallies(RULES) | {psns.OVERLAPS: Tally(psns.CONTINUITY)}
+    tally = tallies(RULES) | {part: Tally(rule) for part, rule in _PARTS.items()}
     case = Case(evidence, connection, tally)
     psns.check_continuity(case, tally["unseen"])
     psns.check_answers(case, tally["unseen"])
