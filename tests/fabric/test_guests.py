@@ -107,7 +107,7 @@ def test_a_new_kind_of_guests_is_one_registration(plan, traces):
         up.boot("h2")
         second = up.guest("h2").machine
         assert (first.is_alive(), second.is_alive()) == (False, True)
-        second.end(0.0)
+        assert second.end(5.0)
         (condition,) = [each for each in runtime.labs() if each.name == plan.name]
         (host,) = describe.kernel_hosts(plan, condition)
         assert (host["node"], host["bed"], host["alive"]) == ("h2", plan.node("h2").index, False)
