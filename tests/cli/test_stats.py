@@ -12,17 +12,16 @@ import threading
 import time
 
 import pytest
+from prometheus_client.openmetrics import parser
 
 from softroce_lab import topology
 from softroce_lab.cli.observe.stats import _rows
 from softroce_lab.cli.observe.stats_server import Handler, Server, loopback
-from softroce_lab.errors import UserError
+from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.telemetry import counters, event_log
 from softroce_lab.telemetry.counters_file import Published, Snapshot
-
-parser = pytest.importorskip("prometheus_client.openmetrics.parser")
 
 PATIENCE_S = 30.0
 
@@ -184,7 +183,8 @@ def test_prometheus_scrapes(lab):
             url = server.stderr.readline().split()[-1]
         where, slash, path = url.removeprefix("http://").partition("/")
         client = http.client.HTTPConnection(where, timeout=PATIENCE_S)
-        client.request("GET", slash + path)
+        accept = {"Accept": "application/openmetrics-text;version=1.0.0"}
+        client.request("GET", slash + path, headers=accept)
         answer = client.getresponse()
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
@@ -236,6 +236,24 @@ def test_a_refusal_is_plain_text(server):
         assert answer.status == 404
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert answer.read() == b"404 Not Found: there is /metrics\n"
+
+
+def test_a_lab_that_is_gone_is_no_error_of_the_endpoint():
+    class Gone:
+        def collect(self):
+            raise RunError("the lab nv went down")
+
+    with Server(ipaddress.ip_address("127.0.0.1"), 0, Gone()) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        client = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
+        with contextlib.closing(client):
+            client.request("GET", "/metrics")
+            answer = client.getresponse()
+            assert answer.status == 503
+            assert b"the lab nv went down" in answer.read()
+        server.shutdown()
+        thread.join(PATIENCE_S)
 
 
 def test_so_many_clients_at_once_and_no_more(server):

@@ -64,11 +64,13 @@ def show(
     name, names = _split(what or [], lab)
     with stats.collecting(view.of_lab(name), names) as collector:
         if listen is not None:
-            from softroce_lab.cli.observe import stats_server  # late: it is rarely wanted
+            from softroce_lab.cli.observe import stats_server  # late: prometheus_client is slow
 
             stats_server.serve(collector, listen)
         elif openmetrics:
-            sys.stdout.write(stats.openmetrics(collector.collect()))
+            from softroce_lab.fabric.observe import openmetrics as metrics  # late, as above
+
+            sys.stdout.write(metrics.text(collector.collect()))
         elif watch:
             _watch(collector, interval_ns, as_json=as_json, everything=everything)
         elif as_json:

@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab stats --listen`: an endpoint for Prometheus, on the loopback interface and nowhere else."""
+"""`lab stats --listen`: an endpoint for Prometheus, on the loopback interface and nowhere else.
+
+prometheus_client answers. Around it are the bounds that it lacks: one path, few clients at a time,
+and little patience with each.
+"""
 
 from __future__ import annotations
 
-import http.server
 import ipaddress
 import socket
 import threading
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
 
 import typer
+from prometheus_client.core import Metric
+from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+from prometheus_client.registry import Collector as Registry
 
 from softroce_lab.errors import LabError, RunError, UserError
-from softroce_lab.fabric.observe import stats
+from softroce_lab.fabric.observe.openmetrics import Metrics
 from softroce_lab.fabric.observe.stats import Collector
-from softroce_lab.telemetry.openmetrics import CONTENT_TYPE
 
 PATH = "/metrics"
-_MOST_CLIENTS = 8  # at once; others are turned away
-_PATIENCE_S = 5.0  # with a client that says nothing or takes nothing
+_MOST_CLIENTS = 8  # at a time; others are refused
+_PATIENCE_S = 5.0  # with a client that neither sends nor receives
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def serve(collector: Collector, where: str) -> None:
@@ -51,23 +60,63 @@ def loopback(where: str) -> tuple[Address, int]:
     return address, int(port)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Bounded in clients and in its patience with each."""
+class Counters(Registry):
+    """The counters at the moment of a request; one request at a time reads them."""
 
-    daemon_threads = True
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._reading = threading.Lock()
+
+    def collect(self) -> Iterable[Metric]:
+        """LabError, OSError."""
+        with self._reading:
+            return Metrics(self._collector.collect()).collect()
+
+
+def application(registry: Registry) -> Application:
+    """The library's, at one path; a lab that cannot be read is no error of the server's."""
+    answer = make_wsgi_app(registry)
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != PATH:
+            return _refusal(start, HTTPStatus.NOT_FOUND, f"there is {PATH}")
+        try:
+            return answer(environ, start)
+        except (LabError, OSError) as error:
+            return _refusal(start, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    return app
+
+
+def _refusal(start: Callable[..., Any], status: HTTPStatus, why: str) -> Iterable[bytes]:
+    start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
+    return [f"{status.value} {status.phrase}: {why}\n".encode()]
+
+
+class Handler(WSGIRequestHandler):
+    """One client."""
+
+    timeout = _PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """No line for each scrape."""
+
+
+class Server(ThreadingWSGIServer):
+    """Bounded in clients."""
+
     block_on_close = False
     request_queue_size = _MOST_CLIENTS
 
     def __init__(self, address: Address, port: int, collector: Collector) -> None:
         """RunError if the port is taken."""
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-        self.collector = collector
-        self.reading = threading.Lock()
         self._room = threading.BoundedSemaphore(_MOST_CLIENTS)
         try:
             super().__init__((str(address), port), Handler)
         except OSError as error:
             raise RunError(f"cannot listen on {address}:{port}: {error.strerror}") from error
+        self.set_app(application(Counters(collector)))
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread, if there is room for one more."""
@@ -89,34 +138,3 @@ class Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no error of ours."""
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """GET /metrics, and nothing else."""
-
-    server: Server
-    server_version = "softroce_lab"
-    sys_version = ""
-    error_message_format = "%(code)d %(message)s: %(explain)s\n"
-    error_content_type = "text/plain; charset=utf-8"
-    timeout = _PATIENCE_S
-
-    def do_GET(self) -> None:
-        """The counters now."""
-        if self.path != PATH:
-            return self.send_error(HTTPStatus.NOT_FOUND, explain=f"there is {PATH}")
-        try:
-            with self.server.reading:
-                text = stats.openmetrics(self.server.collector.collect())
-        except (LabError, OSError) as error:
-            return self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
-        data = text.encode()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        return None
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Say nothing of each scrape."""

@@ -23,9 +23,8 @@ from softroce_lab.fabric.observe.traffic import LinkCounts, Meter, Sample
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Node, Plan, Port
-from softroce_lab.telemetry import counters, counters_file
+from softroce_lab.telemetry import counters_file
 from softroce_lab.telemetry.counters_file import Published
-from softroce_lab.telemetry.openmetrics import Exposition
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -284,32 +283,3 @@ def _port(counted: PortCounters, octets: int, frames: int, link: LinkCounts) -> 
         "port_rcv_switch_relay_errors": counted.no_route + counted.ttl_exceeded,
         "port_rcv_constraint_errors": counted.spoofed,
     }
-
-
-# --- OpenMetrics ---------------------------------------------------------------------------------
-
-_ENGINES = "a counter of the lab's engine: docs/telemetry.md"
-_KERNELS = "a counter of the kernel's RDMA device"
-
-
-def openmetrics(now: Stats) -> str:
-    """As OpenMetrics text: softroce_<kind>_<counter>_total{lab,...}."""
-    exposition = Exposition()
-    for group in now.groups():
-        for name, value in group.counts.items():
-            metric = f"softroce_{group.kind}_{name.removeprefix('port_')}"
-            exposition.counter(metric, _meaning(group.kind, name), group.labels, value)
-    for published in now.published:
-        labels = {"lab": now.lab, "port": published.port}
-        exposition.gauge(
-            "softroce_rnic_up", "whether the port's owner lives", labels, int(published.alive)
-        )
-    return exposition.text()
-
-
-def _meaning(kind: str, name: str) -> str:
-    known = {"port": counters.PORT, "link": counters.LINK}.get(kind, _HARDWARE)
-    return known.get(name, _KERNELS if kind == "kernel" else _ENGINES)
-
-
-_HARDWARE = {counter.name: counter.meaning for counter in counters.HARDWARE}
