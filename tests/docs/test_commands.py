@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every command and every Wireshark filter that a document shows is one that exists.
+
+A command is parsed by the command line itself, with all its options and values; it is not run.
+Lessons are run as a whole (tests/learn), programs by the tests of their rooms.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+import typer
+
+from softroce_lab.cli.app import app
+from softroce_lab.dissect import wireshark
+from softroce_lab.paths import PROJECT_ROOT
+from tests.native.frames import CAPTURES
+
+PAGES = [PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^(?:    |\$ |    \$ )(?:sudo )?(?:\./)?lab (\S.*)$", re.MULTILINE)
+INLINE = re.compile(r"`(?:sudo )?(?:\./)?lab ([a-z][^`]*)`")
+OPTIONAL = re.compile(r"\[([^\]]*)\]")
+# What stands for a value in a usage line.
+VALUES = {"COUNT": "1", "TIME": "1s", "N": "1", "BYTES": "64", "SEED": "1"}
+
+
+def commands():
+    """(page, command as written, whether it may lack arguments)."""
+    found = {}
+    for page in PAGES:
+        text = page.read_text().replace("\\\n", " ")
+        name = str(page.relative_to(PROJECT_ROOT))
+        for match in BLOCK.finditer(text):
+            found.setdefault((name, match[1].strip()), False)
+        for match in INLINE.finditer(text):
+            found.setdefault((name, " ".join(match[1].split())), True)
+    return [(*key, partial) for key, partial in found.items()]
+
+
+def words_of(command):
+    """The arguments of a command line: what a shell or a reader leaves out is left out."""
+    command = re.split(r"\s{2,}#|\s#\s|\s[|&;>]+(?:\s|$)| {3,}", command)[0]
+    command = OPTIONAL.sub("", command) if "'" not in command else command
+    words = shlex.split(command.replace("...", "").rstrip(",:"))
+    return [VALUES.get(word, word) for word in words]
+
+
+UsageError = typer.BadParameter.__mro__[1]  # typer carries a click of its own
+
+
+def parsed(words):
+    """Parse as the command line does, without running anything. Errors of usage pass through."""
+    command = typer.main.get_command(app)
+    context = command.make_context("lab", list(words))
+    while hasattr(command, "resolve_command"):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = command.resolve_command(context, rest)
+        assert command is not None, f"no verb {name}"
+        context = command.make_context(name, list(rest), parent=context)
+
+
+def test_documents_show_commands():
+    assert len(commands()) > 150
+
+
+@pytest.mark.parametrize(("page", "command", "partial"), commands())
+def test_a_command_of_a_document_exists(page, command, partial, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problem = None
+    try:
+        parsed(words_of(command))
+    except typer.Exit as leave:
+        problem = leave.exit_code or None
+    except UsageError as error:
+        problem = error.format_message()
+    # In the middle of a sentence a verb, or an option, is named without its arguments.
+    allowed = partial and (not problem or "Missing" in problem or "requires an arg" in problem)
+    assert problem is None or allowed, f"{page}: lab {command}: {problem}"
+
+
+@pytest.mark.parametrize("command", ["demoo", "up --nonesuch", "run a b c d", "fuzz --seeds x"])
+def test_a_command_that_does_not_exist_is_found(command):
+    with pytest.raises(UsageError):
+        parsed(words_of(command))
+
+
+# ---------------------------------------------------------------- Wireshark
+
+FILTER = re.compile(r"-Y '([^']+)'|`((?:softroce|infiniband|frame)\.[^`]*)`")
+COLUMN = re.compile(r"-e ([a-z_.]+)")
+NAME = re.compile(r"softroce(?:\.[a-z_]+)+")
+
+
+def filters():
+    """Display filters, and the fields of columns, which are filters by themselves."""
+    found = set()
+    for page in PAGES:
+        text = page.read_text()
+        found |= {first or second for first, second in FILTER.findall(text)}
+        found |= set(COLUMN.findall(text))
+    return sorted(each for each in found if "*" not in each and "|" not in each)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugin") / "softroce.lua"
+    path.write_text(wireshark.program())
+    return path
+
+
+def test_documents_show_filters():
+    assert len(filters()) >= 10
+
+
+@pytest.mark.parametrize("display_filter", [*filters(), "softroce.ack.id"])
+def test_the_fields_of_a_filter_exist(display_filter, plugin):
+    defined = set(re.findall(r'"(softroce(?:\.[a-z_]+)+)"', plugin.read_text()))
+    missing = set(NAME.findall(display_filter)) - defined
+    assert missing == ({"softroce.ack.id"} if display_filter == "softroce.ack.id" else set())
+
+
+@pytest.mark.parametrize("display_filter", filters())
+def test_tshark_understands_a_filter(display_filter, plugin):
+    if shutil.which("tshark") is None:
+        pytest.skip("no tshark")
+    result = subprocess.run(
+        ["tshark", "-X", f"lua_script:{plugin}", "-r", CAPTURES / "rxe_ud.pcap", "-Y",
+         display_filter],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
