@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 
 
 class ExitCode(enum.IntEnum):
@@ -17,6 +18,8 @@ class ExitCode(enum.IntEnum):
     FAILED = 1  # a check or a run failed
     USAGE = 2  # the user's input is wrong
     LACKING = 3  # the machine lacks something
+    NOT_EXECUTABLE = 126  # of `lab exec`, as of a shell: the program cannot be run
+    NOT_FOUND = 127  # of `lab exec`, as of a shell: there is no such program
     INTERRUPTED = 130  # 128 + SIGINT, after clean-up
 
 
@@ -92,6 +95,15 @@ class UserError(LabError, ValueError):
     def _headline(self) -> str:
         place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         return ":".join(place) + f": {self.what}" if place else self.what
+
+
+class ProgramError(UserError):
+    """A program that the user named cannot be run; a shell has an exit code for it."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        super().__init__(f"cannot run {program}: {error.strerror}")
+        absent = error.errno == errno.ENOENT
+        self.exit_code = ExitCode.NOT_FOUND if absent else ExitCode.NOT_EXECUTABLE
 
 
 class EnvironmentLackError(LabError):

@@ -88,7 +88,8 @@ def opened(path: Path) -> Iterator[int]:
     try:
         fd = os.open(path, flags, 0o644)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", hint="-w FILE") from error
+        hint = "name a file in a folder that exists and may be written"
+        raise UserError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):  # not /dev/null
             give_to_user(fd)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from softroce_lab.errors import UserError
+from softroce_lab.errors import ProgramError, UserError
 from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.observe.view import View
@@ -26,7 +26,7 @@ def execute(seen: View, node: str, argv: Sequence[str]) -> NoReturn:
     """Replace this process by `argv` inside `node` of a lab that is up.
 
     Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. UserError for an unknown node or program.
+    it any bpffs. UserError for an unknown node, ProgramError.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
@@ -41,7 +41,7 @@ def execute(seen: View, node: str, argv: Sequence[str]) -> NoReturn:
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606
     except OSError as error:
-        raise UserError(f"cannot run {argv[0]}: {error.strerror}") from error
+        raise ProgramError(argv[0], error) from error
 
 
 def hosts_text(plan: Plan, before: str) -> str:

@@ -186,15 +186,19 @@ def _taken(name: str, condition: Condition | None) -> LabError:
     """Why the name of a lab cannot be claimed."""
     if condition is not None and condition.unreadable is not None:
         return condition.unreadable
+    another = "choose another name: --name NAME"
     if condition is None or condition.busy:
-        what = "has just come up" if condition is None else f"is {_doing(condition)}"
-        return UserError(f"the lab {name} {what}", hint="wait for the process that works on it")
-    return UserError(f"the lab {name} is up already", hint=f"lab down {name}")
+        user = "another process" if condition is None else _user(condition.history)
+        return UserError(
+            f"the lab {name} is being used by {user}", hint=f"wait for it, or {another}"
+        )
+    return UserError(f"the lab {name} is up already", hint=f"lab down {name}, or {another}")
 
 
-def _doing(condition: Condition) -> str:
-    state = condition.history.state
-    return "up already, and in use" if state == "up" else state
+def _user(history: History) -> str:
+    """The process that works on a lab, as far as the ledger knows it."""
+    owner = history.owner if history.header else None
+    return f"process {owner.pid}" if owner else "another process"
 
 
 def sweep(

@@ -228,7 +228,10 @@ def _base(raw: SweepFile, source: Source) -> Source:
 def _written(raw: SweepFile, source: Source) -> Source:
     if not isinstance(raw.experiment, str):
         inline = source.below("experiment")
-        return dataclasses.replace(inline, data={"name": raw.name, **inline.data})
+        data = {"name": raw.name, **inline.data}
+        if raw.transports is not None:  # which take the place of any, here RC's, once all else fits
+            data = {"transports": [registry.RC], **data}
+        return dataclasses.replace(inline, data=data)
     beside = Path(source.file or "").parent / raw.experiment
     named = Path(raw.experiment)
     try:

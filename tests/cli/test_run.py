@@ -42,6 +42,12 @@ def test_json(line):
     assert [(run["transport"], run["verified"]) for run in document["runs"]] == [("rc", True)]
 
 
+def test_a_name_of_ones_own(line, tmp_path):
+    assert line("mine", "--name", "other", "-q", "-o", "out").exit_code == 0
+    (directory,) = {path.resolve() for path in (tmp_path / "out").iterdir()}
+    assert json.loads((directory / "manifest.json").read_text())["name"] == "other"
+
+
 def test_a_failed_verdict_is_the_exit_code(line):
     result = line("mine", "--deadline", "1us", "-q")
     assert result.exit_code == 1

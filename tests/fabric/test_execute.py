@@ -91,10 +91,19 @@ def test_an_unknown_lab_is_refused(running, run_lab):
     assert "no lab called nowhere" in result.stderr
 
 
-def test_an_unknown_program_is_refused(running, run_lab):
-    result = run_lab("exec", "--lab", running.name, "h1", "--", "/no/such")
-    assert result.returncode == 2
-    assert "cannot run /no/such: No such file" in result.stderr
+@pytest.mark.parametrize(
+    ("program", "code", "why"),
+    [
+        ("/no/such", 127, "No such file or directory"),
+        ("no-such-program", 127, "No such file or directory"),
+        ("/etc/hosts", 126, "Permission denied"),
+        ("/etc", 126, "Permission denied"),
+    ],
+)
+def test_a_program_that_cannot_be_run_ends_as_in_a_shell(running, run_lab, program, code, why):
+    result = run_lab("exec", "--lab", running.name, "h1", "--", program)
+    assert result.returncode == code
+    assert f"cannot run {program}: {why}" in result.stderr
 
 
 def test_an_empty_word_is_no_program(running, run_lab):

@@ -321,14 +321,14 @@ def test_an_idle_fabric_is_silent(leaf_spine, eventually):
 
 
 @pytest.mark.parametrize(
-    ("states", "word"), [(["starting"], "is starting"), (["starting", "up"], "in use")]
+    ("ephemeral", "user"), [(False, "another process"), (True, f"process {os.getpid()}")]
 )
-def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, states, word):
-    book = ledger.Ledger.begin(traces.directory, ephemeral=False)
-    for state in states:
+def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, ephemeral, user):
+    book = ledger.Ledger.begin(traces.directory, ephemeral=ephemeral)
+    for state in ("starting", "up"):
         book.enter_state(state)
     with pytest.raises(UserError) as caught:
         runtime.claim(lab_name, ephemeral=False, say=print, on_step=ledger.no_step)
-    assert word in caught.value.what
-    assert caught.value.hint == "wait for the process that works on it"
+    assert caught.value.what == f"the lab {lab_name} is being used by {user}"
+    assert caught.value.hint == "wait for it, or choose another name: --name NAME"
     book.close()

@@ -50,6 +50,15 @@ def test_all_combinations_in_order(load):
     assert len({task.key for task in tasks}) == 24
 
 
+def test_an_inline_experiment_takes_the_transports_of_the_sweep(load):
+    work = "workload: {kind: permutation, bytes: 1KiB}"
+    head = f"name: many\nexperiment: {{topology: leaf-spine, {work}}}\n"
+    sweep = load(head + "transports: [csa_ud, rc]\nover: {depth: [1]}\n")
+    assert [task.transport.label for task in sweep.tasks("")][:2] == ["csa_ud", "rc"]
+    with pytest.raises(UserError, match=re.escape("many.yaml:3:13: unknown transport 'csa'")):
+        load(head + "transports: [csa]\nover: {depth: [1]}\n")
+
+
 def test_named_points_change_several_keys(load):
     sweep = load(
         "name: many\nexperiment: mine.yaml\nset: {workload.message: 1KiB}\nseeds: [7]\n"

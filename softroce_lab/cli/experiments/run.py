@@ -83,6 +83,7 @@ def run(
     deadline: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long a run may last on its clock.")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="Call the lab and the run this.")] = None,
     changes: Changes = None,
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,
@@ -99,7 +100,9 @@ def run(
         return
     if experiment is None:
         raise UserError("which experiment?", hint="a file, or a name: lab run --list")
-    options = {"clock": clock, "seeds": seed, "payload": payload, "deadline": deadline}
+    options = {
+        "name": name, "clock": clock, "seeds": seed, "payload": payload, "deadline": deadline
+    }  # fmt: skip
     overrides = [spec.parse_override(text) for text in changes or ()]
     overrides += [(key, _plain(value)) for key, value in options.items() if value is not None]
     loaded = spec.load(experiment, overrides)

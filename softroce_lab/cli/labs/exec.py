@@ -48,7 +48,8 @@ def exec(  # noqa: A001 - the verb's name
     ] = None,
     lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
 ) -> None:
-    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
+    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's,
+    or 127 if there is no such program and 126 if it cannot be run.
 
     The lab's hosts have names there: h1, and h1.eth2 for a rail. At a kernel host COMMAND runs in
     the guest, whose programs and files are Debian's.

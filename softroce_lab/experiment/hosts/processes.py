@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -185,8 +186,20 @@ class HostHandle:
         status = self._process.wait(1.0)
         self._stderr.seek(0)
         said = self._stderr.read()[-2000:].decode(errors="replace").strip()
-        last = said.splitlines()[-1] if said else "it said nothing"
-        return RunError(f"the host {self.node.name} ended with status {status}: {last}")
+        last = f": {said.splitlines()[-1]}" if said else ""
+        return RunError(f"the host {self.node.name} {_how_ended(status)}{last}")
+
+
+def _how_ended(status: int | None) -> str:
+    """What an exit status of subprocess means; None: the process has closed its output only."""
+    if status is None:
+        return "closed its output"
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-status}"
 
 
 def start(hosts: Iterable[HostHandle]) -> None:
