@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab
     from softroce_lab.sim.fabric import SimFabric
 
-ENDS = "ends"  # stands for all links of the hosts that take part, both ways
+ENDS = "ends"  # stands for all links of the hosts that take part, both ways, and those where
+# rules lose or change packets, so that the capture shows what was lost
 FILE = "trace.pcapng"
 
 
@@ -42,9 +43,12 @@ class Wanted:
     def links(self, plan: Plan, hosts: Iterable[str]) -> dict[int, str]:
         """Number and name of each directed link, in the order of the plan. UserError."""
         check_snap(self.snap_bytes)
-        named = [each for each in self.patterns if each != ENDS]
-        patterns = named if len(named) == len(self.patterns) else [*named, *hosts]
-        return links_of(plan, patterns)
+        if ENDS not in self.patterns:
+            return links_of(plan, self.patterns)
+        ends = links_of(plan, [*(each for each in self.patterns if each != ENDS), *hosts])
+        names = locate.arrows(plan)
+        lossy = {f.directed_link: names[f.directed_link] for f in plan.faults if not f.shapes}
+        return dict(sorted((ends | lossy).items()))
 
 
 def links_of(plan: Plan, patterns: Iterable[str]) -> dict[int, str]:

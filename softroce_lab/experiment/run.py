@@ -53,7 +53,9 @@ class Outcome:
     @property
     def notes(self) -> list[str]:
         """What the user should know of the links and the faults."""
-        return [*notes(self.experiment), *idle_rules.note(self.idle_rules)]
+        plan = self.experiment.plan(self.experiment.seeds[0])
+        links = (run.links for run in self.runs)
+        return [*notes(self.experiment), *idle_rules.notes(self.idle_rules, plan, links)]
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""

@@ -93,6 +93,9 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     (qp,) = near["qps"]
     assert (qp["type"], qp["state"], qp["remote_address"]) == ("RC", "RTS", "10.0.0.2")
     assert far["hw_counters"]["rx_write_requests"] > 0
+    (flow,) = talk.lab.json("trace", "h1", "h2", "--live", "--lab", talk.lab.name)["flows"]
+    assert flow["sport"] == 0xC000 | qp["qp"] & 0x3FFF
+    assert flow["queue_pairs"] == [f"RC queue pair {qp['qp']}"]
     assert near["hw_counters"]["rx_write_requests"] == 0
 
     everything = talk.stats()

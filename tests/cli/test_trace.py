@@ -103,3 +103,13 @@ def test_bad_input(lab, arguments, complaint):
     result = lab.run("trace", *arguments, "--lab", "leaf-spine")
     assert result.returncode == 2
     assert complaint in result.stderr
+
+
+def test_live_ports_need_a_process_that_uses_some(lab):
+    assert lab.up().returncode == 0
+    result = lab.run("trace", "h1", "h2", "--live", "--lab", lab.name)
+    assert result.returncode == 1
+    assert "no process has queue pairs at h1:eth1" in result.stderr
+    result = lab.run("trace", "h1", "h2", "--live", "--sport", "49152", "--lab", lab.name)
+    assert result.returncode == 2
+    assert lab.run("trace", "h1", "h2", "--live", "--lab", "two-hosts").returncode == 2

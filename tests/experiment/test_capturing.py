@@ -13,11 +13,14 @@ from softroce_lab.cli.evidence.capture_options import Captured, WithCapture
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.faults import live, resolve
 from softroce_lab.recovery import control
 from softroce_lab.recovery.control import Look, PacketSet
 from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
 
 PLAN = topology.load("leaf-spine")
+LOSS = live.parse_impairments(["loss", "1%"])
+DELAY = live.parse_impairments(["delay", "1ms"])
 IPV6_BYTES = 20  # by which its header is longer than IPv4's
 ENDS = ["h1->leaf1", "leaf1->h1", "h3->leaf2", "leaf2->h3"]
 
@@ -28,6 +31,24 @@ def names(*patterns):
 
 def test_ends_are_the_links_of_both_hosts():
     assert sorted(names("ends")) == sorted(ENDS)
+
+
+def test_ends_take_along_the_links_whose_rules_lose_packets():
+    lossy = live.set_on(PLAN, resolve.links_of(PLAN, "leaf1->spine2"), LOSS)
+    slow = live.set_on(lossy, resolve.links_of(lossy, "leaf1->spine1"), DELAY)
+    found = Wanted(("ends",)).links(slow, ("h1", "h3"))
+    assert list(found) == sorted(found)
+    assert sorted(found.values()) == sorted([*ENDS, "leaf1->spine2"])
+    assert list(Wanted(("h1->leaf1",)).links(slow, ()).values()) == ["h1->leaf1"]
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    with (
+        pytest.raises(UserError, match=r"cannot write .*: No such file") as caught,
+        capturing.opened(tmp_path / "none" / "such"),
+    ):
+        pass
+    assert "-w" not in caught.value.hint.split()
 
 
 def test_patterns_are_those_of_faults():

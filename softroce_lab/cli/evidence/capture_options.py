@@ -18,8 +18,8 @@ Captured = Annotated[
     typer.Option(
         "--capture",
         metavar="[LINK]",
-        help="Capture packets, of all links of the hosts or of LINK: a->b, a<->b, a node; globs; "
-        "may be repeated.",
+        help="Capture packets, of all links of the hosts and those with rules that lose or change "
+        "packets, or of LINK: a->b, a<->b, a node; globs; may be repeated.",
     ),
 ]
 Snap = Annotated[

@@ -39,6 +39,9 @@ def trace_(
         str | None,
         typer.Option(help="Source ports, N or N-M; by default those of a striped queue pair."),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="The source ports of queue pairs that run from A to B.")
+    ] = False,
     dport: Annotated[int | None, typer.Option(min=1, max=65535, help="RoCE's is 4791.")] = None,
     proto: Annotated[Protocol, typer.Option(help="What the flows carry.")] = Protocol.ROCE,
     rail: Annotated[int, typer.Option(min=1, help="The rail, at both hosts.")] = 1,
@@ -53,13 +56,16 @@ def trace_(
     """Show the path of every flow from A to B, one for each source port, by the present routes."""
     seen = view.of(lab)
     flow = _flow(seen, source, target, rail, proto, dport)
-    sports = _sports(sport)
+    used = _used(seen, flow, sport, proto) if live else {}
+    sports = list(used) or _sports(sport)
     with contextlib.ExitStack() as stack:
         known = routes.planned(seen.plan)
         if seen.is_up:
             known = stack.enter_context(routes.current(seen.plan, seen.bpffs))
         tracer = trace.Tracer(seen.plan, known)
         document = _document(seen, tracer, flow, sports, proto, ipv6=ipv6)
+    for each in document.get("flows", ()) if live else ():
+        each["queue_pairs"] = used[each["sport"]]
     if as_json:
         print(json.dumps({"schema_version": describe.SCHEMA_VERSION, **document}, indent=1))
     else:
@@ -76,6 +82,17 @@ def _flow(
         raise UserError(f"{proto.value} without a destination port", hint="say --dport N")
     number = trace.PROTOCOLS["tcp" if proto is Protocol.TCP else "udp"]
     return trace.Flow(ends[0], ends[1], number, dport or trace.ROCE_PORT)
+
+
+def _used(
+    seen: view.View, flow: trace.Flow, sport: str | None, proto: Protocol
+) -> dict[int, list[str]]:
+    """Source ports that queue pairs use now, and those queue pairs. UserError, RunError."""
+    if sport is not None or proto is not Protocol.ROCE:
+        raise UserError("--live finds ports of RoCE", hint="leave --sport and --proto out")
+    if not seen.is_up:
+        raise UserError(f"{seen.plan.name} is not up", hint="without --live: the ports of a file")
+    return trace.ports_in_use(seen.directory, flow)
 
 
 def _sports(text: str | None) -> Sequence[int]:
@@ -132,7 +149,8 @@ def _print(document: dict[str, Any], starts: Mapping[int, str]) -> None:
         return
     print(f"{'sport':>6}  path")
     for flow in document["flows"]:
-        print(f"{flow['sport']:6}  {_way(flow, starts)}")
+        owners = ", ".join(flow.get("queue_pairs", ()))
+        print(f"{flow['sport']:6}  {_way(flow, starts)}{owners and f'  ({owners})'}")
     counts = collections.Counter(_way(flow, starts) for flow in document["flows"])
     flows = units.format_count(len(document["flows"]), "flow")
     print(f"\n{flows} over {units.format_count(len(counts), 'path')}")

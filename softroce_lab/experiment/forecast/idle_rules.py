@@ -7,9 +7,15 @@ Their time came after the run was over, or no packet took their links.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 from softroce_lab.faults.layout import Hits
+from softroce_lab.inputs.validation import listed
+from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.plan import Plan
+
+_MOST_LINKS = 4  # that a note names
 
 
 def of_run(
@@ -39,6 +45,25 @@ def of_all(runs: Sequence[Sequence[str]]) -> list[str]:
     return [rule for rule in (runs[0] if runs else ()) if all(rule in others for others in runs)]
 
 
-def note(rules: Sequence[str]) -> list[str]:
-    """A sentence for the user; none if there are no such rules."""
-    return [f"did nothing: {', '.join(rules)}: no packet met it in its time"] if rules else []
+def notes(
+    rules: Sequence[str], plan: Plan, runs: Iterable[Iterable[Mapping[str, Any]]]
+) -> list[str]:
+    """A sentence for the user for each reason; none if there are no such rules.
+
+    `runs`: each link of each run, as links.json has it.
+    """
+    busy = {
+        link["directed_link"]
+        for links in runs
+        for link in links
+        if link["sent"] or link["injected_drops"]
+    }
+    found, names = [], locate.arrows(plan)
+    on = {rule: {f.directed_link for f in plan.faults if f.rule == rule} for rule in rules}
+    met = [rule for rule in rules if on[rule] & busy]
+    if met:
+        found.append(f"did nothing: {', '.join(met)}: no packet met it in its time")
+    for rule in (rule for rule in rules if rule not in met):
+        where = listed([names[link] for link in sorted(on[rule])], _MOST_LINKS)
+        found.append(f"did nothing: {rule}: no flow took {where}; lab trace A B shows the paths")
+    return found

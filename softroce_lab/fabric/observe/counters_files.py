@@ -12,12 +12,21 @@ from pathlib import Path
 from softroce_lab.errors import LabError
 from softroce_lab.plan.plan import Port
 from softroce_lab.telemetry import counters_file
+from softroce_lab.telemetry.counters_file import Published
 
 
 def path_for(lab_directory: Path, port: Port) -> str:
     """Where the owner of `port` publishes; "" in a lab that came up without a place for it."""
     directory = lab_directory / counters_file.DIRECTORY
     return str(directory / str(port)) if directory.is_dir() else ""
+
+
+def of_port(lab_directory: Path, port: Port) -> Published | None:
+    """What the owner of `port` has published; None: nobody owns it. RunError."""
+    try:
+        return counters_file.read(lab_directory / counters_file.DIRECTORY / str(port))
+    except FileNotFoundError:
+        return None
 
 
 def remove(directory: Path) -> None:

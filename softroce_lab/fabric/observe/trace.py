@@ -6,12 +6,15 @@ from __future__ import annotations
 import collections
 import dataclasses
 import ipaddress
+import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from softroce_lab import _native
+from softroce_lab.errors import RunError
 from softroce_lab.fabric.bpf.xdp import port_configs
 from softroce_lab.fabric.net.routes import Routes
+from softroce_lab.fabric.observe import counters_files
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan, Port
 
@@ -19,6 +22,7 @@ End = Literal["arrived", "no route", "loop"]
 
 ROCE_PORT = 4791  # LAB_ROCE_UDP_PORT
 FIRST_SPORT = 0xC000  # LAB_UDP_SPORT_BASE: the engine's path n has source port base + n
+_SPORT_MASK = 0x3FFF  # of a queue pair's number (QueuePair::address of native/engine/verbs)
 PATHS = 8  # that a queue pair stripes over unless told otherwise
 PROTOCOLS = {"tcp": 6, "udp": 17}  # IANA's numbers
 
@@ -134,6 +138,30 @@ class Tracer:
             for name, ports in choices.items()
             if len(ports) > 1
         }
+
+
+def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]]:
+    """Source ports that the owner of the flow's first port sends from to its target, and by what.
+
+    A queue pair of verbs has one, by its number; a striped endpoint, which is none, has one a path.
+    RunError if nobody does.
+    """
+    published = counters_files.of_port(lab_directory, flow.source)
+    if published is None or not published.alive:
+        raise RunError(
+            f"no process has queue pairs at {flow.source}",
+            hint="without --live: the ports that a striped queue pair would use",
+        )
+    addresses = (flow.target.address, flow.target.address6)
+    found: dict[int, list[str]] = collections.defaultdict(list)
+    for qp in published.snapshot.qps:
+        if qp.type == "UD" or qp.remote_address in addresses:
+            found[FIRST_SPORT | qp.number & _SPORT_MASK].append(f"{qp.type} queue pair {qp.number}")
+    if not published.snapshot.qps:
+        found |= {FIRST_SPORT + path: [f"striped, path {path}"] for path in range(PATHS)}
+    if not found:
+        raise RunError(f"no queue pair at {flow.source} is connected to {flow.target}")
+    return dict(sorted(found.items()))
 
 
 def document(tracer: Tracer, flow: Flow, sports: Sequence[int]) -> dict[str, Any]:
