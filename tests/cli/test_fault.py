@@ -119,6 +119,8 @@ def test_achieved_stands_beside_requested(lab, up):
     text = up("show").stdout
     assert "5 of 20 packets: 25 % of 25 %" in text
     assert "15 frames; time on the link p50" in text
+    assert delay["achieved"]["percentile_error"] == 1 / 32
+    assert "; percentiles to 3.125 %" in text
     assert "p99.9" not in text  # of 15
 
 

@@ -267,7 +267,8 @@ def _compared(document: dict[str, Any]) -> str:
             return "no frames yet"
         spread, late = _percentiles(got["residence_ns"]), _percentiles(got["late_ns"])
         frames = units.format_count(got["released"], "frame")
-        return f"{frames}; time on the link {spread}; released late by {late}"
+        error = f"percentiles to {_percent(got['percentile_error'])}"
+        return f"{frames}; time on the link {spread}; released late by {late}; {error}"
     if "rate_bps" in got:
         rate = "-" if got["rate_bps"] is None else units.format_rate(got["rate_bps"])
         most = units.format_bytes(got["most_waiting_bytes"])

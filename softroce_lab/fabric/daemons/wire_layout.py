@@ -102,7 +102,9 @@ def _words(payload: bytes) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often each duration occurred, to within a sixteenth."""
+    """How often each duration occurred: 16 buckets an octave."""
+
+    ERROR: ClassVar = 2.0 ** -(_OCTAVE_BITS + 1)  # of a percentile at most: half a bucket
 
     counts: tuple[int, ...]
 
@@ -112,7 +114,7 @@ class Histogram:
         return sum(self.counts)
 
     def percentile(self, percent: float) -> int | None:
-        """Nanoseconds that so many percent did not exceed, the middle of a bucket; None: empty."""
+        """Nanoseconds that so many percent did not exceed, to within `ERROR`; None: empty."""
         if not self.total:
             return None
         rank = max(1, math.ceil(self.total * percent / 100))

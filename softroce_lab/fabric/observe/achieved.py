@@ -73,6 +73,7 @@ class Achieved:
             return {
                 "residence_ns": _percentiles(self.wire.residence, released),
                 "late_ns": _percentiles(self.wire.late, released),
+                "percentile_error": Histogram.ERROR,
                 "released": released,
             }
         return {

@@ -26,9 +26,10 @@ def held_for(ns: int) -> Histogram:
 
 
 @given(st.integers(0, 2**40 - 1))
-def test_a_duration_is_read_back_to_within_a_sixteenth(ns):
+def test_a_duration_is_read_back_to_within_the_error_that_is_told(ns):
     read = held_for(ns).percentile(50)
-    assert abs(read - ns) <= max(0, ns / 16)
+    assert abs(read - ns) <= ns * Histogram.ERROR
+    assert Histogram.ERROR == 1 / 32
 
 
 def test_percentiles_are_those_of_the_sorted_durations():
