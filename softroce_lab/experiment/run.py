@@ -71,6 +71,14 @@ class Outcome:
         }
 
 
+class BrokenOffError(RunError):
+    """The experiment ended early; what was found until then is in `outcome`."""
+
+    def __init__(self, error: RunError, outcome: Outcome) -> None:
+        super().__init__(error.what, hint=error.hint)
+        self.outcome = outcome
+
+
 def run(
     experiment: Experiment,
     reporter: Reporter,
@@ -97,22 +105,36 @@ def run(
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture))
             runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
         _write(directory, runs, about)
+        outcome = Outcome(experiment, directory.path, runs)
+        verdict = "passed" if outcome.passed else "failed"
+        directory.manifest(state="done", verdict=verdict, notes=outcome.notes)
     except BaseException as error:
-        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        with contextlib.suppress(RunError):  # where there is no room for what was found
-            directory.manifest(state=state, error=str(error) or type(error).__name__)
-            if runs:
-                _write(directory, runs, about)
-                count = len(experiment.seeds) * len(experiment.transports)
-                reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
-            elif state == "interrupted":
-                directory.withdraw()
-                reporter.say(f"no run is done: {directory.path} has nothing but its manifest")
+        _end_early(directory, runs, about, error, reporter, experiment)
+        if runs and isinstance(error, RunError):
+            raise BrokenOffError(error, Outcome(experiment, directory.path, runs)) from error
         raise
-    outcome = Outcome(experiment, directory.path, runs)
-    verdict = "passed" if outcome.passed else "failed"
-    directory.manifest(state="done", verdict=verdict, notes=outcome.notes)
     return outcome
+
+
+def _end_early(
+    directory: RunDirectory,
+    runs: list[WorkloadRun],
+    about: dict[str, Any],
+    error: BaseException,
+    reporter: Reporter,
+    experiment: Experiment,
+) -> None:
+    """Write down why, and what was found until then, as far as there is room."""
+    state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    with contextlib.suppress(RunError):
+        directory.manifest(state=state, error=str(error) or type(error).__name__)
+        if runs:
+            _write(directory, runs, about)
+            count = len(experiment.seeds) * len(experiment.transports)
+            reporter.say(f"{len(runs)} of {count} runs are done, and kept in {directory.path}")
+        elif state == "interrupted":
+            directory.withdraw()
+            reporter.say(f"no run is done: {directory.path} has nothing but its manifest")
 
 
 def check(experiment: Experiment, capture: Wanted = NOTHING) -> None:

@@ -32,6 +32,7 @@ from softroce_lab.errors import RunError, UserError
 SCHEMA_VERSION = 1
 RUNS = Path("runs")
 LATEST = "latest"
+_RESERVE_BYTES = 16 << 10  # for what the last manifest has more than the first
 
 Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
 
@@ -50,6 +51,7 @@ class RunDirectory:
     def __init__(self, path: Path, before: str | None = None) -> None:
         self.path = path
         self._before = before  # what `latest` pointed at
+        self._reserve = path / ".reserve"
         self._manifest: dict[str, Any] = {}
 
     @classmethod
@@ -82,10 +84,18 @@ class RunDirectory:
                     _point_latest(under, self._before)
 
     def manifest(self, **facts: Any) -> None:
-        """Add facts to the manifest and write it, whole, at once."""
-        self._manifest |= facts
-        document = {"schema_version": SCHEMA_VERSION, **self._manifest}
-        self._write("manifest.json", json.dumps(document, indent=1) + "\n")
+        """Add facts to the manifest and write it, whole, at once; facts without room are forgotten.
+
+        While the state is `running`, room is reserved for a manifest of another state.
+        """
+        manifest = self._manifest | facts
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1) + "\n"
+        if facts.get("state", "running") != "running":
+            self._reserve.unlink(missing_ok=True)
+        self._write("manifest.json", text)
+        if "state" in facts and manifest["state"] == "running":
+            self._reserve_room(len(text) + _RESERVE_BYTES)
+        self._manifest = manifest
 
     def links(self, figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Figures of every directed link, by transport."""
@@ -134,9 +144,18 @@ class RunDirectory:
         path = self.path / name
         fresh = path.with_suffix(".tmp")
         with _writing(path):
-            fresh.write_text(text)
-            give_to_user(fresh)
-            fresh.replace(path)
+            try:
+                fresh.write_text(text)
+                give_to_user(fresh)
+                fresh.replace(path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
+
+    def _reserve_room(self, size_bytes: int) -> None:
+        with _writing(self._reserve), self._reserve.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+            give_to_user(file.fileno())
 
 
 def _is_text(column: Any) -> bool:

@@ -2,11 +2,15 @@
 """`lab run`: the command line, on the virtual clock."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
+from softroce_lab.paths import PROJECT_ROOT
 
 FILE = """\
 name: mine
@@ -103,3 +107,42 @@ def test_the_ready_ones_are_listed(line):
     assert "incast" in line("--list").stdout
     listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}
     assert listed["long-haul"].startswith("Two data centres")
+
+
+MANY = """\
+name: many
+topology: {generator: {kind: star, hosts: 2, access: {delay: 1us}}}
+transports: [csa_ud, rc]
+workload: {kind: point-to-point, bytes: 4MiB, message: 1KiB}
+faults: [{name: loss, links: "*->s1", loss: random 2%}]
+"""
+IN_SMALL_FOLDER = """\
+mount -t tmpfs -o size="$1" none out
+shift
+"$@" -o out
+code=$?
+cat out/latest/manifest.json >&2
+exit $code
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("room_kib", [60, 200])
+def test_a_full_disk_ends_a_run_behind_its_results(tmp_path, room_kib):
+    """`-o out` is a file system of this process's mount namespace alone."""
+    (tmp_path / "many.yaml").write_text(MANY)
+    (tmp_path / "out").mkdir()
+    lab = [sys.executable, "-m", "softroce_lab.cli", "run", "many.yaml", "-q"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", IN_SMALL_FOLDER, "sh", f"{room_kib}k", *lab],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout.split()[:6] == ["transport", "csa_ud", "rc", "verdict", "passed", "passed"]
+    complaint, _, manifest = done.stderr.partition("\n{")
+    assert "No space left on device" in complaint
+    assert "Traceback" not in complaint
+    found = json.loads("{" + manifest)
+    assert found["state"] == "failed"
+    assert "No space left on device" in found["error"]

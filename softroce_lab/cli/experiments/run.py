@@ -33,7 +33,7 @@ from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.run import Outcome
+from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -113,14 +113,26 @@ def run(
         _describe(loaded, as_json=as_json)
         experiment_run.check(loaded, wanted)
         return
-    with RunScreen(quiet=quiet) as screen:
-        outcome = experiment_run.run(loaded, screen, under=output, mode=xdp.value, capture=wanted)
-    if as_json:
-        print(json.dumps(outcome.document(), indent=1))
-    else:
-        _print(outcome)
+    try:
+        with RunScreen(quiet=quiet) as screen:
+            outcome = experiment_run.run(
+                loaded, screen, under=output, mode=xdp.value, capture=wanted
+            )
+    except BrokenOffError as error:
+        _show(error.outcome, as_json=as_json, error=error)
+        raise
+    _show(outcome, as_json=as_json)
     if not outcome.passed:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _show(outcome: Outcome, *, as_json: bool, error: BrokenOffError | None = None) -> None:
+    """What was found; with `error`, until then."""
+    if as_json:
+        failed = {} if error is None else {"verdict": "failed", "error": error.what}
+        print(json.dumps(outcome.document() | failed, indent=1))
+    else:
+        _print(outcome)
 
 
 def _plain(value: Any) -> Any:
