@@ -9,7 +9,7 @@ namespace softroce {
 // clang-format off
 #define SOFTROCE_EACH_MUTANT(M) \
   M(none, "all is as it is to be") \
-  /* message_engine.cpp: striped messages */ \
+  /* striped/: receiver.cpp, sender.cpp, message_engine.cpp, flow_control.cpp */ \
   M(bit_skipped, "a packet is counted, and its bit is not set") \
   M(bytes_skipped, "a packet's bit is set, and its bytes are not stored") \
   M(one_too_early, "a receive completes with one packet missing") \
@@ -21,7 +21,7 @@ namespace softroce {
   M(peer_look_not_armed, "nor that of a look at a peer") \
   M(persist_not_armed, "a window that no report opens stays closed") \
   M(pace_not_armed, "who is to wait for congestion control waits for ever") \
-  /* message_channels.cpp: the framing uc_immediate */ \
+  /* receiver_channels.cpp: the framing uc_immediate */ \
   M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \
   M(clearance_not_repeated, "a receiver says once that it is ready") \
   M(slot_given_twice, "a slot is given away before what uses it is over") \

@@ -55,6 +55,21 @@ struct Channels {
   std::array<std::uint32_t, kMaxPaths> newest = all_unknown();  // by path, the last to arrive
   std::uint8_t last_path = 0;
 
+  // Data packets carry no stamps: what reports tell of them is the newest of each path. False: it
+  // is not the newest of its own.
+  bool note(const Packet& packet) {
+    const std::uint32_t channel = packet.destination_qp - own.first_qp;
+    const std::uint32_t code = code_of(channel, packet.psn);
+    std::uint32_t& newest_here = newest[packet.lab.path];
+    const bool comparable = newest_here != kNoCode && channel_of(newest_here) == channel;
+    // RFC 1982, by as many bits as there are.
+    const bool newer = ((code - newest_here) & kCodePsnMask) - 1 < kCodePsnMask / 2;
+    if (comparable && !newer) return false;
+    newest_here = code;
+    last_path = packet.lab.path;
+    return true;
+  }
+
  private:
   static_assert(uc_framing::kChannels <= 1U << (32 - kCodePsnBits));
 

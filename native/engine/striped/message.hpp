@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -41,6 +42,30 @@ class Sent {
   std::uint64_t word_ = 0;
 };
 static_assert(kMaxPaths <= 16);
+
+// Names a message among those of all peers, one way.
+struct PeerKey {
+  PeerIndex peer;
+  MessageKey key;
+  bool operator==(const PeerKey&) const = default;
+};
+struct PeerKeyHash {
+  std::size_t operator()(const PeerKey& k) const {
+    const std::uint64_t name =
+        std::uint64_t{k.key.operation} << 48 | std::uint64_t{k.key.step} << 32 | k.key.message;
+    return std::hash<std::uint64_t>()(name * 0x9E3779B97F4A7C15ULL ^ k.peer);
+  }
+};
+
+// A send or a receive; the caller has pinned the memory (MemoryTable::pin).
+struct MessageRequest {
+  PeerIndex peer;
+  MessageKey key;
+  std::uint8_t* base;
+  std::uint32_t length;
+  std::uint32_t memory_key;
+  std::uint64_t wr_id;
+};
 
 struct SendMessage {
   Handle handle = kNoHandle;

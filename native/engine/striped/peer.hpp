@@ -213,7 +213,8 @@ struct Peer {
   std::unique_ptr<Channels> channels;  // of the framing uc_immediate
 
   std::uint32_t control_sequence = 0;
-  Time heard_at = -1;  // any valid packet; -1: never
+  Time heard_at = -1;     // any valid packet; -1: never
+  Time look_at = kNever;  // a policy's time to look at the peer
 };
 
 }  // namespace softroce

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "engine_state.hpp"
+
+#include <bit>
+#include <stdexcept>
+
+namespace softroce {
+
+EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
+                         CompletionQueue& completions, Counters& counters_, std::uint32_t data_qp_,
+                         std::uint32_t recovery_qp_)
+    : config(config_),
+      framing(framing_named(config.framing)),
+      chunk_bytes(chunk_bytes_of(framing, config.path_mtu)),
+      data_qp(data_qp_),
+      recovery_qp(recovery_qp_),
+      counters(counters_),
+      memory(memory_),
+      events(completions, data_qp, recovery_qp, config.transport == kPolicyTransport) {
+  if (!std::has_single_bit(config.message_slots))
+    throw std::invalid_argument("message_slots must be a power of two");
+  if (config.paths == 0 || config.paths > kMaxPaths)
+    throw std::invalid_argument("paths must be 1 to 16");
+  if (config.window_packets == 0 || config.window_packets > FlightLog::kMostInFlight)
+    throw std::invalid_argument("window_packets must be 1 to 1048576");
+  if (!std::has_single_bit(config.path_mtu) || config.path_mtu < 256 || config.path_mtu > 4096)
+    throw std::invalid_argument("path_mtu must be 256, 512, 1024, 2048 or 4096");
+  if (framing == Framing::uc_immediate && config.message_slots > uc_framing::kMostSlots)
+    throw std::invalid_argument("message_slots must be at most 1024: an immediate has 10 bits");
+  make_congestion_control(congestion_of(config));  // is all of it known?
+}
+
+}  // namespace softroce

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the parts of the message engine share; each part owns the rest of what it uses.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "../counters.hpp"
+#include "../verbs/completion.hpp"
+#include "../verbs/memory.hpp"
+#include "event_queue.hpp"
+#include "framing.hpp"
+#include "message_config.hpp"
+#include "packet_transport.hpp"
+#include "peer_table.hpp"
+#include "timers.hpp"
+#include "ud_framing.hpp"
+
+namespace softroce {
+
+inline std::uint32_t saturate_ns(Time time) {
+  return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));
+}
+
+struct EngineState {
+  // Throws std::invalid_argument: what of the configuration is out of bounds or unknown.
+  EngineState(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
+              Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
+
+  std::uint32_t slot_of(std::uint32_t id) const { return id & (config.message_slots - 1); }
+  std::uint32_t control_bytes() const { return config.path_mtu - LAB_HDR_BYTES; }
+
+  // A UD packet with our header, from QP to QP of one kind: the first sending of data on the data
+  // QPs, all the rest on the recovery QPs.
+  void address(Peer& peer, bool recovery, Time now, Packet& packet) {
+    packet.destination_mac = peer.address.mac;
+    packet.source = config.gid;
+    packet.destination = peer.address.gid;
+    packet.qkey = peer.address.qkey;
+    packet.destination_qp = recovery ? peer.address.recovery_qp : peer.address.data_qp;
+    packet.source_qp = recovery ? recovery_qp : data_qp;
+    packet.psn = recovery ? recovery_psn++ : data_psn++;
+    packet.lab.stamp_ns = stamp_of(now);
+    packet.lab.srtt_ns = saturate_ns(peer.rtt.srtt);
+    packet.lab.rttvar_ns = saturate_ns(peer.rtt.rttvar);
+    ud_framing::close(packet);
+  }
+
+  const MessageConfig config;
+  const Framing framing;
+  const std::uint32_t chunk_bytes;
+  const std::uint32_t data_qp;
+  const std::uint32_t recovery_qp;
+  std::uint32_t data_psn = 0;
+  std::uint32_t recovery_psn = 0;
+  Counters& counters;
+  MemoryTable& memory;
+  std::unique_ptr<PacketTransport> transport;  // null: a policy recovers
+  TimerQueue timers;
+  PeerTable peers;
+  EventQueue events;
+};
+
+}  // namespace softroce

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "event_queue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace softroce {
+
+void EventQueue::emit(Event event) {
+  if (event_sink_ != nullptr) [[unlikely]]
+    event_sink_->note({.kind = QpEventKind::message,
+                       .code = static_cast<std::uint8_t>(event.kind),
+                       .qp = event.kind == EventKind::control ? recovery_qp_ : data_qp_,
+                       .at = event.at,
+                       .bytes = event.body.empty() ? event.length : event.body.size(),
+                       .peer = event.peer,
+                       .packets = event.count,
+                       .key = event.key});
+  if (to_policy_) events_.push_back(std::move(event));
+}
+
+void EventQueue::complete(const WorkCompletion& completion) {
+  if (event_sink_ != nullptr) [[unlikely]]
+    event_sink_->note({.kind = QpEventKind::completion,
+                       .code = static_cast<std::uint8_t>(completion.status),
+                       .from = static_cast<std::uint8_t>(completion.opcode),
+                       .qp = data_qp_,
+                       .at = completion.completed_at,
+                       .wr_id = completion.wr_id,
+                       .bytes = completion.byte_len,
+                       .peer = completion.peer,
+                       .packets = completion.packets,
+                       .key = completion.key});
+  completions_.push(completion);
+}
+
+void EventQueue::note_resend(const SendMessage& message, std::span<const std::uint32_t> indices,
+                             Time now) {
+  if (event_sink_ == nullptr || indices.empty()) [[likely]]
+    return;
+  const auto [first, last] = std::ranges::minmax(indices);
+  event_sink_->note({.kind = QpEventKind::message_resend,
+                     .qp = recovery_qp_,
+                     .at = now,
+                     .psn = first,
+                     .last_psn = last,
+                     .peer = message.peer,
+                     .packets = static_cast<std::uint32_t>(indices.size()),
+                     .key = message.key});
+}
+
+void EventQueue::note_control(PeerIndex peer, std::uint32_t bytes, Time now) {
+  if (event_sink_ == nullptr) [[likely]]
+    return;
+  event_sink_->note({.kind = QpEventKind::control_sent,
+                     .qp = recovery_qp_,
+                     .at = now,
+                     .bytes = bytes,
+                     .peer = peer});
+}
+
+}  // namespace softroce

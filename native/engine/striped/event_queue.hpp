@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What an endpoint reports: events to its recovery policy, completions, and all of it to the log.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+
+#include "../verbs/completion.hpp"
+#include "../verbs/qp_event.hpp"
+#include "event.hpp"
+
+namespace softroce {
+
+class EventQueue {
+ public:
+  // `to_policy` false: a transport recovers, and no policy reads events.
+  EventQueue(CompletionQueue& completions, std::uint32_t data_qp, std::uint32_t recovery_qp,
+             bool to_policy)
+      : completions_(completions),
+        data_qp_(data_qp),
+        recovery_qp_(recovery_qp),
+        to_policy_(to_policy) {}
+
+  void emit(Event event);
+
+  template <typename Message>
+  void emit_about(EventKind kind, const Message& message, Time now) {
+    emit({.kind = kind,
+          .peer = message.peer,
+          .message = message.handle,
+          .at = now,
+          .key = message.key,
+          .id = message.id,
+          .length = message.length,
+          .count = message.count});
+  }
+
+  // A policy lags: no more events of packets, which have bodies or no effect.
+  bool full() const { return events_.size() >= kMostEvents; }
+  // Something waits for whoever drives the endpoint: events, or what a transport completed.
+  bool has_news() const { return to_policy_ ? !events_.empty() : completions_.size() != 0; }
+  std::deque<Event>& events() { return events_; }
+
+  void complete(const WorkCompletion& completion);
+  void note_resend(const SendMessage& message, std::span<const std::uint32_t> indices, Time now);
+  void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
+
+  void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: nobody reads the log
+
+ private:
+  static constexpr std::size_t kMostEvents = 1 << 12;
+
+  CompletionQueue& completions_;
+  QpEventSink* event_sink_ = nullptr;
+  std::uint32_t data_qp_;
+  std::uint32_t recovery_qp_;
+  bool to_policy_;
+  std::deque<Event> events_;
+};
+
+}  // namespace softroce

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// When a packet may be sent to a peer: the congestion window, the peer's credit, pacing; and what
+// reports, echoes and CNPs from there change in that.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine_state.hpp"
+#include "report.hpp"
+
+namespace softroce {
+
+class FlowControl {
+ public:
+  explicit FlowControl(EngineState& state)
+      : state_(state), notifies_(sends_cnps(state.config.congestion_control)) {}
+
+  bool window_closed(const Peer& peer) const {
+    const std::uint64_t window =
+        std::min({peer.congestion->window_packets(), peer.credit_packets, peer.flight.capacity()});
+    return peer.flight.in_flight() >= window;
+  }
+  bool may_send(const Peer& peer, Time now) const {
+    return !window_closed(peer) && peer.congestion->next_send() <= now;
+  }
+  void wait_to_send(Peer& peer, Time now);  // arms the timer that ends the wait
+
+  // Each returns whether more may be sent than before.
+  bool handle_report(Peer& peer, const Packet& packet, Time now);
+  bool persist_fired(Peer& peer, Time armed_for, Time now);
+  bool pace_fired(Peer& peer, Time armed_for);
+
+  bool handle_cnp(const Packet& packet, Time now);  // false: it slows nobody
+  // A transport's acknowledgement of the packet with that stamp; false: no packet had it.
+  bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
+
+ private:
+  struct Echo {  // what a report tells of when packets were sent that arrived
+    std::int64_t newest_ns = -1;
+    Time rtt = 0;
+    bool overtaken = false;  // by a newer report
+  };
+  // False: the report contradicts what was sent.
+  bool read_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
+  bool read_channel_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
+  bool refuse_report();
+  void arm_persist(Peer& peer, Time now);
+
+  EngineState& state_;
+  bool notifies_;  // receivers, of congestion marks
+};
+
+}  // namespace softroce

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How an endpoint of striped messages is set up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../codec/gid.hpp"
+#include "../congestion/congestion.hpp"
+#include "../units.hpp"
+#include "packet_transport.hpp"
+
+namespace softroce {
+
+struct MessageConfig {
+  Gid gid = Gid::of_ipv4(0);                  // of the port
+  std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; our header counts toward it
+  std::uint32_t paths = 8;                    // UDP source ports in use
+  std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two;
+                                              // the same at both ends
+  std::uint32_t first_message_id = 0;         // ids count up from here and wrap
+  std::uint32_t window_packets = 1024;        // one bandwidth-delay product
+  std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
+  std::uint32_t report_every_packets = 64;
+  Time report_least_interval = 100 * kMicrosecond;
+  Time initial_rtt = 2 * kMillisecond;
+  Time persist_least = 20 * kMillisecond;
+  std::string congestion_control = "bdp";
+  // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
+  // sends itself (packet_transport.hpp). Zero: derived from `initial_rtt`.
+  std::string transport = std::string(kPolicyTransport);
+  Time rto_low = 0;
+  Time rto_high = 0;
+  std::uint32_t retry_limit = 40;
+  std::uint32_t rnr_retry = 7;
+  bool spray = false;  // such a transport's packets take all paths, not one a message
+  std::uint64_t line_rate_bps = 100'000'000'000;  // of the port
+  Time base_rtt = 0;                              // of an empty fabric; 0: initial_rtt
+  Time cnp_interval = 50 * kMicrosecond;          // dcqcn
+  Time target_delay = 0, hop_delay = 0;           // swift; 0: shares of base_rtt
+  Time pacing_slack = 0;        // by how much late a paced packet may be and the next keep its time
+  bool carries_payload = true;  // false: packets have lengths and no bytes, requests no memory
+  std::string framing = "ud";   // the same at both ends
+};
+
+inline CongestionConfig congestion_of(const MessageConfig& config) {
+  return {.name = config.congestion_control,
+          .window_packets = config.window_packets,
+          .line_rate_bps = config.line_rate_bps,
+          .base_rtt = config.base_rtt != 0 ? config.base_rtt : config.initial_rtt,
+          .cnp_interval = config.cnp_interval,
+          .target_delay = config.target_delay,
+          .hop_delay = config.hop_delay,
+          .pacing_slack = config.pacing_slack};
+}
+
+}  // namespace softroce

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "peer_table.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+namespace softroce {
+
+PeerIndex PeerTable::connect(const PeerAddress& address, const MessageConfig& config,
+                             Framing framing) {
+  const auto index = static_cast<PeerIndex>(peers_.size());
+  if (address.gid.is_ipv4() != config.gid.is_ipv4())
+    throw std::system_error(EAFNOSUPPORT, std::generic_category(), "connect");
+  if (framing == Framing::uc_immediate && index >= uc_framing::kMostPeers)
+    throw std::system_error(ENOMEM, std::generic_category(), "connect: no channels are left");
+  for (const std::uint32_t qp : {address.data_qp, address.recovery_qp})
+    if (!by_source_.emplace(Source{address.gid, qp}, index).second)
+      throw std::system_error(EISCONN, std::generic_category(), "connect");
+  const std::lock_guard lock(lock_);
+  Peer& peer =
+      peers_.emplace_back(index, address, config.message_slots, config.paths, config.window_packets,
+                          make_congestion_control(congestion_of(config)));
+  by_source_.emplace(Source{address.gid, kAnyQp}, index);
+  peer.next_id = config.first_message_id;
+  peer.credit_packets = config.receive_ring_packets;
+  if (framing == Framing::uc_immediate) {
+    peer.channels =
+        std::make_unique<Channels>(index, config.first_message_id, config.message_slots);
+    peer.flight.keep_codes();
+  }
+  return index;
+}
+
+Peer* PeerTable::find(const Gid& gid) {
+  const auto found = by_source_.find(Source{gid, kAnyQp});
+  return found == by_source_.end() ? nullptr : &peers_[found->second];
+}
+
+PeerState PeerTable::state(PeerIndex index) {
+  const std::lock_guard lock(lock_);
+  const Peer& peer = peers_.at(index);
+  return {.srtt = relaxed_load(peer.rtt.srtt),
+          .rttvar = relaxed_load(peer.rtt.rttvar),
+          .remote_srtt = Time{relaxed_load(peer.remote_srtt_ns)} * kNanosecond,
+          .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
+          .heard_at = relaxed_load(peer.heard_at),
+          .reported_packets = relaxed_load(peer.reported_packets),
+          .newest_stamp_ns = relaxed_load(peer.newest.stamp_ns),
+          .newest_stamp_at = relaxed_load(peer.newest.at),
+          .lateness = peer.lateness.usual(),
+          .receive_bytes_per_second = relaxed_load(peer.receive_bytes_per_second)};
+}
+
+std::array<std::uint32_t, kMaxPaths> PeerTable::sent_on_paths(PeerIndex index) {
+  const std::lock_guard lock(lock_);
+  const Peer& peer = peers_.at(index);
+  std::array<std::uint32_t, kMaxPaths> sent{};
+  for (std::size_t p = 0; p < sent.size(); ++p) sent[p] = relaxed_load(peer.sent_on[p]);
+  return sent;
+}
+
+}  // namespace softroce

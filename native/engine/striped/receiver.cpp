@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "receiver.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../mutant.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr Time kTellInterval = kMillisecond;  // between events of packets without effect
+
+}  // namespace
+
+bool Receiver::post(const MessageRequest& request, Time now) {
+  const PeerKey key{request.peer, request.key};
+  if (request.peer >= state_.peers.size() || posted_.contains(key)) return false;
+  Peer& peer = state_.peers[request.peer];
+  if (peer.channels && packets_of(request.length, state_.chunk_bytes) > uc_framing::kMostPackets)
+    return false;
+  ReceiveMessage& message = messages_.acquire();
+  // No lock is held meanwhile: nobody knows the new handle before the event.
+  message.peer = request.peer;
+  message.key = request.key;
+  message.open = false;
+  message.id = peer.channels ? peer.channels->next_receive_id++ : 0;
+  message.base = request.base;
+  message.capacity = request.length;
+  message.length = request.length;
+  message.count = packets_of(request.length, state_.chunk_bytes);
+  message.memory_key = request.memory_key;
+  message.wr_id = request.wr_id;
+  message.bitmap.reset(message.count);
+  message.received = 0;
+  message.highest = 0;
+  message.duplicates = 0;
+  message.look_at = kNever;
+  message.posted_at = now;
+  message.first_at = 0;
+  message.last_at = 0;
+  posted_.emplace(key, message.handle);
+  if (state_.transport != nullptr) state_.transport->receive_posted(message, now);
+  state_.events.emit_about(EventKind::receive_posted, message, now);
+  if (peer.channels) {
+    peer.channels->slotless.push_back(message.handle);
+    give_slots(peer, now);
+  }
+  return true;
+}
+
+void Receiver::flush(Time now) {
+  messages_.for_each([&](ReceiveMessage& m) { fail(m.handle, WcStatus::wr_flush_err, now); });
+}
+
+void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
+  const LabHeader& lab = packet.lab;
+  if (lab.count != packets_of(lab.length, state_.chunk_bytes))
+    return state_.counters.add(Counter::rx_bad_count);
+  if (lab.index >= lab.count) return state_.counters.add(Counter::rx_bad_index);
+  if (lab.trimmed && packet.payload_bytes == 0) return state_.counters.add(Counter::rx_trimmed);
+  const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, state_.chunk_bytes);
+  if (lab.trimmed || packet.payload_bytes != bytes)
+    return state_.counters.add(Counter::rx_bad_length);
+  state_.counters.add(Counter::rx_data);
+
+  ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
+  const bool opened = slot.state == ReceiveSlot::State::open && slot.id == lab.message_id;
+  ReceiveMessage* message = opened ? messages_.find(slot.message) : nullptr;
+  if (message != nullptr && (lab.length != message->length ||
+                             MessageKey{lab.operation, lab.step, lab.message} != message->key))
+    return state_.counters.add(Counter::rx_inconsistent);
+  // Before it is known whether the packet has any effect: the sender's window holds those of
+  // messages that are complete or that nobody expects too, until a report accounts for them.
+  reporter_.note_arrival(peer, packet, now);
+  if (message == nullptr) message = open_message(peer, slot, lab, now);
+  if (message == nullptr) return;
+  if (!message->open) begin(*message, now);
+
+  place(peer, slot, *message, packet, now);
+}
+
+void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
+                     Time now) {
+  const LabHeader& lab = packet.lab;
+  relaxed_store(message.last_at, now);
+  if (!mutated(Mutant::bit_skipped) && !message.bitmap.set(lab.index)) {
+    if (mutated(Mutant::duplicate_counts)) ++message.received;
+    relaxed_store(message.duplicates, message.duplicates + 1);
+    state_.counters.add(Counter::rx_duplicate);
+    if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
+    return;
+  }
+  const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == lab.count;
+  if (state_.config.carries_payload && packet.payload != nullptr && packet.payload_bytes != 0 &&
+      !skipped)
+    std::memcpy(message.base + std::uint64_t{lab.index} * state_.chunk_bytes, packet.payload,
+                packet.payload_bytes);
+  state_.counters.add(Counter::rx_placed);
+  relaxed_store(message.highest, std::max(message.highest, lab.index));
+  relaxed_store(message.received, message.received + 1);
+  if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
+  const bool early = mutated(Mutant::one_too_early) && message.count > 1;
+  if (message.received == message.count - early) {
+    slot.state = ReceiveSlot::State::complete;
+    complete(message, WcStatus::success, now);
+    if (peer.channels) give_slots(peer, now);
+  } else if (lab.index + 1 == lab.count) {
+    state_.events.emit_about(EventKind::tail_seen, message, now);
+  }
+}
+
+ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                                       Time now) {
+  if (slot_taken(peer, slot, lab, now)) return nullptr;
+  const MessageKey key{lab.operation, lab.step, lab.message};
+  const auto found = posted_.find({peer.index, key});
+  if (found == posted_.end())
+    return refuse(peer, slot, lab, Counter::rx_no_recv, EventKind::no_receive, now);
+  ReceiveMessage* message = messages_.find(found->second);
+  if (lab.length > message->capacity)
+    return refuse(peer, slot, lab, Counter::rx_message_too_long, EventKind::too_long, now);
+
+  {
+    const std::lock_guard lock(message->lock);
+    message->id = lab.message_id;
+    message->length = lab.length;
+    message->count = lab.count;
+  }
+  slot = {.state = ReceiveSlot::State::open, .id = lab.message_id, .message = message->handle};
+  return message;
+}
+
+// By an earlier message that is not over here, by a newer one, or by this one, which is over.
+bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now) {
+  using State = ReceiveSlot::State;
+  const auto newer = static_cast<std::int32_t>(lab.message_id - slot.id);
+  if (slot.state != State::empty && newer < 0) {
+    state_.counters.add(Counter::rx_stale_generation);
+    return true;
+  }
+  if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
+    state_.counters.add(Counter::rx_duplicate);
+    if (state_.transport != nullptr && slot.state == State::complete)
+      state_.transport->packet_refused(peer.index, lab, Refusal::complete);
+    else
+      tell_rarely(peer, slot, lab, EventKind::late_packet, now);
+    return true;
+  }
+  // A transport's sender uses a slot again when what used it has failed there.
+  if (slot.state == State::open && state_.transport != nullptr)
+    fail(slot.message, WcStatus::retry_exc_err, now);
+  if (slot.state == State::open) {
+    state_.counters.add(Counter::rx_slot_busy);
+    return true;
+  }
+  return false;
+}
+
+// With its first packet, of which everything is known.
+void Receiver::begin(ReceiveMessage& message, Time now) {
+  posted_.erase({message.peer, message.key});
+  {
+    const std::lock_guard lock(message.lock);
+    message.open = true;
+    message.first_at = now;
+  }
+  state_.events.emit_about(EventKind::first_packet, message, now);
+}
+
+ReceiveMessage* Receiver::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
+                                 EventKind event, Time now) {
+  state_.counters.add(why);
+  tell_rarely(peer, slot, lab, event, now);
+  return nullptr;
+}
+
+void Receiver::tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event,
+                           Time now) {
+  const bool told = slot.told_at >= 0 && slot.told_id == lab.message_id;
+  const Time interval = state_.transport != nullptr ? state_.config.initial_rtt : kTellInterval;
+  if (told && now - slot.told_at < interval) return;
+  if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
+  slot.told_id = lab.message_id;
+  slot.told_at = now;
+  if (state_.transport != nullptr) {
+    const Refusal why = event == EventKind::no_receive ? Refusal::no_receive
+                        : event == EventKind::too_long ? Refusal::too_long
+                                                       : Refusal::failed;
+    state_.transport->packet_refused(peer.index, lab, why);
+  }
+  state_.events.emit({.kind = event,
+                      .peer = peer.index,
+                      .at = now,
+                      .key = {lab.operation, lab.step, lab.message},
+                      .id = lab.message_id,
+                      .length = lab.length,
+                      .count = lab.count});
+}
+
+void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
+  state_.events.complete({.wr_id = message.wr_id,
+                          .status = status,
+                          .opcode = WcOpcode::recv,
+                          .byte_len = message.length,
+                          .qp_num = state_.data_qp,
+                          .peer = message.peer,
+                          .key = message.key,
+                          .packets = message.count,
+                          .duplicates = message.duplicates,
+                          .posted_at = message.posted_at,
+                          .first_at = message.first_at,
+                          .completed_at = now});
+  if (status == WcStatus::success)
+    state_.events.emit_about(EventKind::receive_complete, message, now);
+  if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
+  messages_.release(message);
+}
+
+void Receiver::fail(Handle receive, WcStatus status, Time now) {
+  ReceiveMessage* message = messages_.find(receive);
+  if (message == nullptr) return state_.counters.add(Counter::stale_action);
+  Peer& peer = state_.peers[message->peer];
+  ReceiveSlot& slot = peer.receive_slots[state_.slot_of(message->id)];
+  if (!message->open) posted_.erase({message->peer, message->key});
+  if (slot.state == ReceiveSlot::State::open && slot.message == receive)
+    slot.state = ReceiveSlot::State::failed;  // what is still on its way is late
+  complete(*message, status, now);
+  if (peer.channels) give_slots(peer, now);
+}
+
+void Receiver::sender_gave_up(PeerIndex index, std::uint32_t id, const MessageKey& key,
+                              WcStatus status, Time now) {
+  using State = ReceiveSlot::State;
+  Peer& peer = state_.peers[index];
+  ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
+  const auto newer = slot.state == State::empty ? 1 : static_cast<std::int32_t>(id - slot.id);
+  if (slot.state == State::open && newer >= 0) fail(slot.message, status, now);
+  if (newer <= 0) return;
+  // It never began here. What of it is still on its way will be late.
+  slot.state = State::failed;
+  slot.id = id;
+  const auto found = posted_.find({index, key});
+  if (found != posted_.end()) fail(found->second, status, now);
+}
+
+}  // namespace softroce

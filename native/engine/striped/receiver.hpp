@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Messages on their way in: matched with posted receives, placed packet by packet, completed.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "clearance.hpp"
+#include "control_queue.hpp"
+#include "engine_state.hpp"
+#include "reporter.hpp"
+
+namespace softroce {
+
+class Receiver {
+ public:
+  Receiver(EngineState& state, Reporter& reporter, ControlQueue& control)
+      : state_(state), reporter_(reporter), control_(control) {}
+
+  bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
+  void fail(Handle receive, WcStatus status, Time now);
+  void flush(Time now);
+  // The sender has given the message up: ends its receive, begun or not, unless it is over.
+  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+                      Time now);
+
+  ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
+  Pool<ReceiveMessage, kReceiveTag>& messages() { return messages_; }
+
+  void handle_data(Peer& peer, const Packet& packet, Time now);
+  void handle_channel_packet(Packet& packet, Time now);
+  void clear_fired(Peer& peer, Time armed_for, Time now);
+
+ private:
+  void place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
+             Time now);
+  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
+  bool slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
+  void begin(ReceiveMessage& message, Time now);
+  ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
+                         EventKind event, Time now);
+  void tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event, Time now);
+  void complete(ReceiveMessage& message, WcStatus status, Time now);
+
+  // Of the framing uc_immediate, receiver_channels.cpp.
+  void give_slots(Peer& peer, Time now);
+  void say_clearance(Peer& peer, const std::vector<Cleared>& receives);
+  void arm_clearance(Peer& peer, Time now);
+  void repeat_clearance(Peer& peer, Time now);
+
+  EngineState& state_;
+  Reporter& reporter_;
+  ControlQueue& control_;
+  Pool<ReceiveMessage, kReceiveTag> messages_;
+  std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
+};
+
+}  // namespace softroce

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "reporter.hpp"
+
+#include <algorithm>
+
+#include "report.hpp"
+
+namespace softroce {
+
+void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
+  const LabHeader& lab = packet.lab;
+  relaxed_store(peer.heard_at, now);
+  peer.arrived[lab.path].packets += 1;
+  peer.arrived[lab.path].bytes += packet.payload_bytes;
+  ++peer.arrived_packets;
+  if (packet.congestion_experienced()) {
+    ++peer.ce_packets;
+    if (notifies_) notify_congestion(peer, now);
+  }
+  // The rate is that of arrivals between two reports; the pause before the first is not in it.
+  if (peer.unreported == 0) peer.rate_since = now;
+  peer.bytes_since_rate = peer.unreported == 0 ? 0 : peer.bytes_since_rate + packet.payload_bytes;
+  active_.note(peer.active_epoch, now);
+  if (peer.channels) {
+    if (peer.channels->note(packet)) relaxed_store(peer.newest_data.at, now);
+  } else {
+    note_stamps(peer, lab, now);
+  }
+
+  if (++peer.unreported >= state_.config.report_every_packets) return queue_report(peer);
+  if (peer.unreported == 1 && !peer.report_queued) {
+    const Time quarter = Time{peer.remote_srtt_ns} * kNanosecond / 4;
+    peer.report_at = now + std::max(quarter, state_.config.report_least_interval);
+    state_.timers.arm(peer.report_at, TimerKind::report, peer.index);
+  }
+}
+
+void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
+  if (peer.newest_data.at >= 0)
+    peer.lateness.sample(kNanosecond *
+                         std::max(stamp_distance(peer.newest_data.stamp_ns, lab.stamp_ns), 0));
+  peer.newest.note(lab.stamp_ns, now);
+  peer.newest_data.note(lab.stamp_ns, now);
+  relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);
+  relaxed_store(peer.remote_rttvar_ns, lab.rttvar_ns);
+}
+
+void Reporter::report_fired(Peer& peer, Time armed_for) {
+  if (peer.report_at == armed_for && peer.unreported != 0) queue_report(peer);
+}
+
+void Reporter::queue_report(Peer& peer) {
+  if (peer.report_queued) return;
+  peer.report_queued = true;
+  reports_.push_back(peer.index);
+}
+
+bool Reporter::poll_report(Packet& packet, Time now) {
+  if (reports_.empty()) return false;
+  Peer& peer = state_.peers[reports_.front()];
+  reports_.pop_front();
+  peer.report_queued = false;
+  fill_report(peer, now);
+  packet.lab = {.kind = LAB_KIND_REPORT,
+                .path = peer.schedule.next(),
+                .message = peer.control_sequence++,
+                .length = static_cast<std::uint32_t>(body_.size())};
+  packet.payload = body_.data();
+  packet.payload_bytes = packet.lab.length;
+  state_.address(peer, true, now, packet);
+  state_.counters.add(Counter::tx_report);
+  return true;
+}
+
+void Reporter::fill_report(Peer& peer, Time now) {
+  Report report{
+      .echo_stamp_ns = peer.channels ? peer.channels->last_path : peer.newest_data.stamp_ns,
+      .echo_delay_ns = saturate_ns(now - peer.newest_data.at),
+      .credit_packets = credit_for(now),
+      .packets = peer.arrived_packets,
+      .ce_packets = peer.ce_packets,
+      .paths = state_.config.paths,
+      .arrived = peer.arrived};
+  if (peer.channels) report.newest = peer.channels->newest;
+  write_report(report, peer.channels != nullptr, body_);
+  peer.unreported = 0;
+  peer.report_at = kNever;
+  measure_rate(peer);
+}
+
+// Of what arrived since the last report; the pause before the first packet is not in it.
+void Reporter::measure_rate(Peer& peer) {
+  const Time span = peer.newest_data.at - peer.rate_since;
+  if (span > 0 && peer.bytes_since_rate != 0) {
+    const double rate =
+        static_cast<double>(peer.bytes_since_rate) * 1e12 / static_cast<double>(span);
+    const double before = peer.receive_bytes_per_second;
+    relaxed_store(peer.receive_bytes_per_second, before == 0 ? rate : before + (rate - before) / 8);
+  }
+}
+
+// The free frames of the ring are shared among those who use it.
+std::uint32_t Reporter::credit_for(Time now) { return credit_ / std::max(active_.count(now), 1U); }
+
+void Reporter::notify_congestion(Peer& peer, Time now) {
+  if (!peer.notification.marked(now, state_.config.cnp_interval) || peer.cnp_queued) return;
+  peer.cnp_queued = true;
+  cnps_.push_back(peer.index);
+}
+
+bool Reporter::poll_cnp(Packet& packet) {
+  if (cnps_.empty()) return false;
+  Peer& peer = state_.peers[cnps_.front()];
+  cnps_.pop_front();
+  peer.cnp_queued = false;
+  packet.destination_mac = peer.address.mac;
+  packet.source = state_.config.gid;
+  packet.destination = peer.address.gid;
+  packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.schedule.next());
+  make_cnp(packet, peer.address.data_qp);
+  state_.counters.add(Counter::tx_cnp);
+  return true;
+}
+
+}  // namespace softroce

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a receiver reports to senders: packets that arrived (receiver reports), and congestion marks
+// (CNPs).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "active_peers.hpp"
+#include "engine_state.hpp"
+
+namespace softroce {
+
+class Reporter {
+ public:
+  explicit Reporter(EngineState& state)
+      : state_(state),
+        notifies_(sends_cnps(state.config.congestion_control)),
+        credit_(state.config.receive_ring_packets) {}
+
+  void set_credit(std::uint32_t free_frames) { credit_ = free_frames; }
+  void note_arrival(Peer& peer, const Packet& packet, Time now);
+  void report_fired(Peer& peer, Time armed_for);
+
+  bool has_packet() const { return !reports_.empty() || !cnps_.empty(); }
+  bool poll_cnp(Packet& packet);
+  bool poll_report(Packet& packet, Time now);
+
+ private:
+  void note_stamps(Peer& peer, const LabHeader& lab, Time now);
+  void queue_report(Peer& peer);
+  void fill_report(Peer& peer, Time now);
+  void measure_rate(Peer& peer);
+  std::uint32_t credit_for(Time now);
+  void notify_congestion(Peer& peer, Time now);
+
+  EngineState& state_;
+  const bool notifies_;  // senders, of congestion marks
+  std::uint32_t credit_;
+  ActivePeers active_;
+  std::deque<PeerIndex> reports_;
+  std::deque<PeerIndex> cnps_;
+  std::vector<std::uint8_t> body_;  // of the report just polled
+};
+
+}  // namespace softroce

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "sender.hpp"
+
+#include <algorithm>
+
+#include "../mutant.hpp"
+
+namespace softroce {
+
+// An id whose slot is free: the receiver has done with what used the slot before.
+std::uint32_t Sender::take_id(Peer& peer) {
+  const auto mask = static_cast<std::uint32_t>(peer.send_slots.size()) - 1;
+  while (peer.send_slots[peer.next_id & mask] && !mutated(Mutant::slot_reused_early))
+    ++peer.next_id;
+  peer.send_slots[peer.next_id & mask] = true;
+  return peer.next_id++;
+}
+
+bool Sender::post(const MessageRequest& request, Time now) {
+  if (request.peer >= state_.peers.size()) return false;
+  Peer& peer = state_.peers[request.peer];
+  if (peer.sends_outstanding >= state_.config.message_slots) return false;
+  if (peer.channels && packets_of(request.length, state_.chunk_bytes) > uc_framing::kMostPackets)
+    return false;
+  if (!outstanding_.insert({request.peer, request.key}).second) return false;
+  SendMessage& message = start_message(peer, request, now);
+  if (state_.transport != nullptr) {
+    message.path = state_.config.spray ? kAnyPath : peer.schedule.next();
+    state_.transport->send_posted(message);
+  }
+  if (!peer.channels) {
+    peer.sends.push_back(message.handle);
+    make_ready(peer);
+  }
+  state_.events.emit_about(EventKind::send_posted, message, now);
+  if (peer.channels) wait_for_clearance(peer, message, now);
+  return true;
+}
+
+SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Time now) {
+  SendMessage& message = messages_.acquire();
+  // No lock is held meanwhile: nobody knows the new handle before the event.
+  message.peer = request.peer;
+  message.key = request.key;
+  message.id = peer.channels ? peer.next_id++ : take_id(peer);
+  ++peer.sends_outstanding;
+  message.base = request.base;
+  message.length = request.length;
+  message.count = packets_of(request.length, state_.chunk_bytes);
+  message.memory_key = request.memory_key;
+  message.wr_id = request.wr_id;
+  message.next = 0;
+  message.resend.reset(message.count);
+  message.resend_pending = 0;
+  message.resend_cursor = 0;
+  message.in_send_queue = !peer.channels;
+  message.in_resend_queue = false;
+  message.paused = false;
+  message.cleared = !peer.channels;
+  message.sent.assign(message.count, {});
+  message.look_at = kNever;
+  message.posted_at = now;
+  message.first_at = 0;
+  message.resent = 0;
+  return message;
+}
+
+void Sender::complete(Handle send, WcStatus status, Time now) {
+  SendMessage* message = messages_.find(send);
+  if (message == nullptr) return state_.counters.add(Counter::stale_action);
+  state_.events.complete({.wr_id = message->wr_id,
+                          .status = status,
+                          .opcode = WcOpcode::send,
+                          .byte_len = message->length,
+                          .qp_num = state_.data_qp,
+                          .peer = message->peer,
+                          .key = message->key,
+                          .packets = message->count,
+                          .resent = message->resent,
+                          .posted_at = message->posted_at,
+                          .first_at = message->first_at,
+                          .completed_at = now});
+  if (state_.config.carries_payload) state_.memory.unpin(message->memory_key);
+  outstanding_.erase({message->peer, message->key});
+  Peer& peer = state_.peers[message->peer];
+  --peer.sends_outstanding;
+  if (message->cleared) peer.send_slots[state_.slot_of(message->id)] = false;
+  if (peer.channels) leave_channel(peer, *message, now);
+  messages_.release(*message);
+}
+
+void Sender::flush(Time now) {
+  messages_.for_each([&](SendMessage& m) { complete(m.handle, WcStatus::wr_flush_err, now); });
+}
+
+bool Sender::poll_resend(Packet& packet, Time now) {
+  while (!resend_ring_.empty()) {
+    Peer& peer = state_.peers[resend_ring_.front()];
+    if (peer.resends.empty() || !flow_.may_send(peer, now)) {
+      if (!peer.resends.empty()) flow_.wait_to_send(peer, now);
+      peer.in_resend_ring = false;
+      resend_ring_.pop_front();
+      continue;
+    }
+    SendMessage* message = messages_.find(peer.resends.front());
+    if (message == nullptr || message->resend_pending == 0) {
+      if (message != nullptr) message->in_resend_queue = false;
+      peer.resends.pop_front();
+      continue;
+    }
+    std::uint32_t index = message->resend.take_next(message->resend_cursor);
+    if (index == message->resend.bits()) index = message->resend.take_next(0);
+    message->resend_cursor = index + 1 < message->count ? index + 1 : 0;
+    relaxed_store(message->resend_pending, message->resend_pending - 1);
+    build_data(peer, *message, index, true, now, packet);
+    finish_if_drained(*message, now);
+    return true;
+  }
+  return false;
+}
+
+bool Sender::poll_data(Packet& packet, Time now) {
+  while (!data_ring_.empty()) {
+    Peer& peer = state_.peers[data_ring_.front()];
+    if (peer.sends.empty() || !flow_.may_send(peer, now)) {
+      if (!peer.sends.empty()) flow_.wait_to_send(peer, now);
+      peer.in_data_ring = false;
+      data_ring_.pop_front();
+      continue;
+    }
+    SendMessage* message = messages_.find(peer.sends.front());
+    if (message == nullptr || message->paused || message->next == message->count ||
+        message->next >= message->limit) {
+      if (message != nullptr) message->in_send_queue = false;
+      peer.sends.pop_front();
+      continue;
+    }
+    const std::uint32_t index = message->next;
+    if (index == 0) message->first_at = now;
+    build_data(peer, *message, index, false, now, packet);
+    relaxed_store(message->next, index + 1);
+    if (message->next == message->count) {
+      message->in_send_queue = false;
+      peer.sends.pop_front();
+      // Peers take turns message by message.
+      data_ring_.pop_front();
+      data_ring_.push_back(peer.index);
+    }
+    finish_if_drained(*message, now);
+    return true;
+  }
+  return false;
+}
+
+void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend,
+                        Time now, Packet& packet) {
+  const Sent before = message.sent[index];
+  const std::uint8_t attempt = before.attempts();
+  const std::uint8_t path = message.path != kAnyPath ? message.path
+                            : resend                 ? peer.schedule.next_other(before.path())
+                                                     : peer.schedule.next();
+  const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
+  const auto attempts = static_cast<std::uint8_t>(std::min(counted, UINT8_MAX));
+  relaxed_store(message.sent[index], Sent(now / kNanosecond, path, attempts));
+  packet.lab = {.kind = LAB_KIND_DATA,
+                .path = path,
+                .attempt = attempt,
+                .operation = message.key.operation,
+                .step = message.key.step,
+                .message = message.key.message,
+                .message_id = message.id,
+                .index = index,
+                .count = message.count,
+                .length = message.length};
+  const bool neighbour = mutated(Mutant::resend_of_neighbour) && resend && index != 0;
+  if (state_.config.carries_payload)
+    packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
+  packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
+  relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
+  if (peer.channels) {
+    address_channel_packet(peer, message, now, packet);
+  } else {
+    state_.address(peer, resend, now, packet);
+    peer.flight.sent(now / kNanosecond);
+  }
+  if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
+  state_.counters.add(Counter::tx_data);
+  if (resend) {
+    ++message.resent;
+    state_.counters.add(Counter::tx_resent);
+  }
+  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, resend, now);
+}
+
+void Sender::finish_if_drained(SendMessage& message, Time now) {
+  if (message.next != message.count || message.resend_pending != 0) return;
+  state_.events.emit_about(EventKind::sent, message, now);
+}
+
+void Sender::make_ready(Peer& peer) {
+  if (!peer.resends.empty() && !peer.in_resend_ring) {
+    peer.in_resend_ring = true;
+    resend_ring_.push_back(peer.index);
+  }
+  if (!peer.sends.empty() && !peer.in_data_ring) {
+    peer.in_data_ring = true;
+    data_ring_.push_back(peer.index);
+  }
+  if (!flow_.window_closed(peer)) peer.persist_at = kNever;
+}
+
+void Sender::resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now) {
+  SendMessage* message = messages_.find(send);
+  if (message == nullptr) return state_.counters.add(Counter::stale_action);
+  state_.events.note_resend(*message, indices, now);
+  if (message->resend_pending == 0 && !indices.empty()) message->resend_cursor = indices[0];
+  for (const std::uint32_t index : indices)
+    if (index < message->next && message->resend.set(index))
+      relaxed_store(message->resend_pending, message->resend_pending + 1);
+  if (message->resend_pending == 0) return;
+  state_.peers[message->peer].congestion->on_loss(now);
+  queue_resend(*message, urgent);
+}
+
+void Sender::resend(SendMessage& message, std::uint32_t packet, Time now) {
+  if (!message.resend.set(packet)) return;
+  state_.events.note_resend(message, {&packet, 1}, now);
+  relaxed_store(message.resend_pending, message.resend_pending + 1);
+  state_.peers[message.peer].congestion->on_loss(now);
+  queue_resend(message);
+}
+
+void Sender::forget_resend(SendMessage& message, std::uint32_t packet) {
+  if (message.resend.clear(packet))
+    relaxed_store(message.resend_pending, message.resend_pending - 1);
+}
+
+void Sender::forget_resends(SendMessage& message) {
+  message.resend.reset(message.count);
+  relaxed_store(message.resend_pending, 0U);
+}
+
+// Of the same peer an urgent message goes before all others, and the peer before all other peers.
+// In both queues a name that stands there twice does no harm: it is passed over when there is
+// nothing to do for it.
+void Sender::queue_resend(SendMessage& message, bool urgent) {
+  Peer& peer = state_.peers[message.peer];
+  if (urgent) {
+    peer.resends.push_front(message.handle);
+    peer.in_resend_ring = true;
+    resend_ring_.push_front(peer.index);
+  } else if (!message.in_resend_queue) {
+    peer.resends.push_back(message.handle);
+  }
+  message.in_resend_queue = true;
+  make_ready(peer);
+}
+
+void Sender::pause(Handle send, bool paused) {
+  SendMessage* message = messages_.find(send);
+  if (message == nullptr) return state_.counters.add(Counter::stale_action);
+  pause(*message, paused);
+}
+
+void Sender::pause(SendMessage& message, bool paused) {
+  if (message.paused == paused) return;
+  relaxed_store(message.paused, paused);
+  if (!paused) queue_first_pass(message);
+}
+
+void Sender::allow(SendMessage& message, std::uint32_t limit) {
+  const bool held = message.next >= message.limit;
+  message.limit = limit;
+  if (held && limit > message.next && !message.paused) queue_first_pass(message);
+}
+
+void Sender::queue_first_pass(SendMessage& message) {
+  if (!message.cleared || message.in_send_queue || message.next == message.count) return;
+  message.in_send_queue = true;
+  Peer& peer = state_.peers[message.peer];
+  peer.sends.push_front(message.handle);
+  make_ready(peer);
+}
+
+}  // namespace softroce

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Messages on their way out: first passes and resends to each peer, in turn, as far as flow control
+// lets them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_set>
+
+#include "../prefetch.hpp"
+#include "clearance.hpp"
+#include "engine_state.hpp"
+#include "flow_control.hpp"
+
+namespace softroce {
+
+class Sender {
+ public:
+  Sender(EngineState& state, FlowControl& flow) : state_(state), flow_(flow) {}
+
+  bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
+  void complete(Handle send, WcStatus status, Time now);
+  void flush(Time now);
+
+  SendMessage* find(Handle send) { return messages_.find(send); }
+  Pool<SendMessage, 0>& messages() { return messages_; }
+
+  bool has_packet() const { return !resend_ring_.empty() || !data_ring_.empty(); }
+  bool poll_resend(Packet& packet, Time now);
+  bool poll_data(Packet& packet, Time now);
+  void make_ready(Peer& peer);  // after anything that may let more be sent to it
+  void prefetch_next() const {  // the peer whom the next packet goes to
+    if (!data_ring_.empty()) prefetch_peer(state_.peers[data_ring_.front()]);
+  }
+
+  // An action that names a stale handle is counted.
+  void resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
+  void pause(Handle send, bool paused);
+
+  void resend(SendMessage& message, std::uint32_t packet, Time now);
+  void forget_resend(SendMessage& message, std::uint32_t packet);
+  void forget_resends(SendMessage& message);
+  void allow(SendMessage& message, std::uint32_t limit);
+  void pause(SendMessage& message, bool paused);
+
+  void handle_clearance(Peer& peer, const Packet& packet, Time now);
+
+ private:
+  static void prefetch_peer(const Peer& peer) { prefetch_lines(&peer, &peer + 1); }
+  SendMessage& start_message(Peer& peer, const MessageRequest& request, Time now);
+  static std::uint32_t take_id(Peer& peer);
+  void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend, Time now,
+                  Packet& packet);
+  void finish_if_drained(SendMessage& message, Time now);
+  void queue_resend(SendMessage& message, bool urgent = false);
+  void queue_first_pass(SendMessage& message);
+
+  // Of the framing uc_immediate, sender_channels.cpp.
+  void wait_for_clearance(Peer& peer, SendMessage& message, Time now);
+  void start_if_cleared(Peer& peer, std::uint32_t id, Time now);
+  void leave_channel(Peer& peer, const SendMessage& message, Time now);
+  void address_channel_packet(Peer& peer, const SendMessage& message, Time now, Packet& packet);
+
+  EngineState& state_;
+  FlowControl& flow_;
+  std::deque<PeerIndex> resend_ring_;  // peers to whom resends wait
+  std::deque<PeerIndex> data_ring_;    // and first passes
+  Pool<SendMessage, 0> messages_;
+  std::unordered_set<PeerKey, PeerKeyHash> outstanding_;
+};
+
+}  // namespace softroce

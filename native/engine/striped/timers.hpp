@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The timers of an endpoint's messages and peers. They are re-armed lazily: one that no longer
+// agrees with its subject is void.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "../units.hpp"
+#include "pool.hpp"
+
+namespace softroce {
+
+enum class TimerKind : std::uint8_t {
+  look,       // a policy's time to look at a message
+  peer_look,  // a policy's time to look at a peer
+  report,     // a quarter of an RTT after the first unreported packet
+  persist,    // a closed window, and nothing heard
+  clear,      // cleared messages of which no packet has come
+  transport,  // a packet-reactive transport's
+  pace,       // congestion control lets the next packet go
+};
+struct Timer {
+  Time at;
+  std::uint64_t sequence;  // ties go in the order of arming
+  TimerKind kind;
+  Handle subject;
+  bool operator>(const Timer& other) const {
+    return at != other.at ? at > other.at : sequence > other.sequence;
+  }
+};
+
+class TimerQueue {
+ public:
+  void arm(Time at, TimerKind kind, Handle subject) {
+    timers_.push({at, sequence_++, kind, subject});
+  }
+
+  Time next() const { return timers_.empty() ? kNever : timers_.top().at; }
+
+  bool is_due(Time now) const { return !timers_.empty() && timers_.top().at <= now; }
+
+  // Takes the next timer, which is due.
+  Timer take() {
+    const Timer timer = timers_.top();
+    timers_.pop();
+    return timer;
+  }
+
+ private:
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace softroce
