@@ -164,7 +164,7 @@ class _StripedSide:
         self._bytes = np.random.default_rng(seed).integers(0, 256, _MEMORY_BYTES, np.uint8)
         self.mr = MR(pd, self._bytes, IBV_ACCESS_LOCAL_WRITE)
         self.messages = MessageEndpoint(pd, _QKEY)
-        policy = registry.find("csa_ud")(endpoint, DEFAULT_TIMING)
+        policy = registry.find("csa_ud").make(endpoint, DEFAULT_TIMING, {})
         self.runner = PolicyRunner(endpoint, policy)
 
 

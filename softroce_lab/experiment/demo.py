@@ -212,7 +212,7 @@ def _run_real(options: Options, reporter: Reporter) -> Outcome:
 def _check(options: Options) -> None:
     """UserError for what works on no clock, before anything."""
     for transport in options.transports:
-        registry.check(transport)
+        registry.find(transport)
     if len(set(options.transports)) < len(options.transports):
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
 

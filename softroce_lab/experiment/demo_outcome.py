@@ -24,7 +24,7 @@ class DemoOutcome(abc.ABC):
     @property
     def telling(self) -> Sequence[Any]:
         """Runs whose packets say which they are, so that what was lost can be compared."""
-        return [run for run in self.runs if registry.shows_messages(run.transport)]
+        return [run for run in self.runs if registry.find(run.transport).shows_messages()]
 
     @property
     @abc.abstractmethod

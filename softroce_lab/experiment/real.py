@@ -124,7 +124,7 @@ def _crew(
                 _QKEY | seed & 0xFFFF,
                 congestion_control=_control(transport, lab),
                 framing=transport.frames,
-                interval=transport.interval,
+                options=transport.options,
                 window_packets=window,
             )
         )

@@ -74,14 +74,24 @@ class Transport:
     framing: str | None = None  # of striped messages
 
     @property
+    def entry(self) -> registry.Entry:
+        """How it recovers, its framing, its options."""
+        return registry.find(self.name)
+
+    @property
     def frames(self) -> str:
         """The framing of its striped messages: what the experiment says, or its own."""
-        return self.framing or registry.framing(self.name)
+        return self.framing or self.entry.framing
 
     @property
     def shows_messages(self) -> bool:
         """Whether its data packets tell switches what they carry, by the lab's own header."""
-        return registry.shows_messages(self.name, self.framing)
+        return self.entry.shows_messages(self.framing)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that are set."""
+        return {} if self.interval is None else {"interval": self.interval}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -206,7 +216,7 @@ def _check_round_trip(experiment: Experiment) -> None:
     """UserError for distances over which striped messages could not tell what an echo is of."""
     plan = experiment.plan(experiment.seeds[0])
     rtt_ns = base_rtt.of(plan, path_mtu_bytes(plan.mtu, 4)).rtt_ns
-    striped = [each.label for each in experiment.transports if each.name != registry.RC]
+    striped = [each.label for each in experiment.transports if each.entry.striped]
     if rtt_ns > _MOST_RTT_NS and striped:
         trip, most = map(units.format_duration, (rtt_ns, _MOST_RTT_NS))
         what = f"a round trip takes {trip}; {', '.join(striped)}: {most} at most"
@@ -222,7 +232,7 @@ def _check_lengths(experiment: Experiment) -> None:
     path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
     for transport in experiment.transports:
         most = MAX_RC_MESSAGE_BYTES
-        if transport.name != registry.RC:
+        if transport.entry.striped:
             most = MAX_UC_PACKETS * path_mtu if transport.frames == "uc_immediate" else longest
         if longest > most:
             what = f"messages of {transport.label} have {units.format_bytes(most)} at most"
@@ -340,9 +350,14 @@ def _transports(specs: Iterable[TransportSpec], source: Source) -> tuple[Transpo
         if framing is not None and framing not in (known := _native.framing_names()):
             what = f"unknown framing {framing!r}"
             raise source.error((*place, "framing"), what, hint=did_you_mean(framing, known))
-        if framing is not None and spec.name not in registry.names():
+        if framing is not None and registry.find(spec.name).kind != registry.Kind.POLICY:
             what = f"{spec.name} has its own packets, and no framing to choose"
             raise source.error((*place, "framing"), what, hint="leave it out")
+        if spec.interval is not None and "interval" not in {
+            option.name for option in registry.find(spec.name).options
+        }:
+            what = f"{spec.name} has no interval"
+            raise source.error((*place, "interval"), what, hint="leave it out", at_key=True)
         parts = (spec.name, control, framing, spec.interval)
         label = spec.label or "+".join(part for part in parts if part is not None)
         if label in found:

@@ -234,8 +234,6 @@ class TransportSpec(Filled):
     def _fits(self) -> TransportSpec:
         if self.label is not None and not self.label.isprintable():
             raise KeyedError("label", f"{self.label!r} cannot be shown in a table")
-        if self.interval is not None and self.name != "csa_ud":
-            raise KeyedError("interval", f"{self.name} has no interval", "csa_ud has")
         return self
 
 

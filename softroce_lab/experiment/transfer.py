@@ -146,7 +146,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
             name = host.node.name
             said[name], saved[name] = host.finish()
             stats[name] = said[name].pop("stats")
-    observed = observation.end(said, striped=registry.shows_messages(transport))
+    observed = observation.end(said, striped=registry.find(transport).shows_messages())
     return TransferRun(
         transport=transport,
         sent=said[job.source],

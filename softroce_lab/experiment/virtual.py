@@ -28,7 +28,7 @@ from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import congestion, defaults, registry
+from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
@@ -124,7 +124,7 @@ class VirtualRun:
             window_packets=self.empty.window_packets(self.path_mtu),
             congestion_control=self.control,
             framing=self.transport.frames,
-            transport=registry.engine_transport(self.transport.name),
+            transport=self.transport.entry.engine_transport,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
@@ -148,7 +148,7 @@ class VirtualRun:
                 self.fabric.endpoints[index],
                 memory=None if buffer is None else buffer.memory,
                 timing=self.timing,
-                interval=self.transport.interval,
+                options=self.transport.options,
                 rc=self.rc,
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,

@@ -16,7 +16,7 @@ from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
 from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
-from softroce_lab.recovery import registry
+from softroce_lab.recovery.registry import Kind
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, EFFECT_REORDER, Drops
 
@@ -75,9 +75,10 @@ def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
     Only where loss is heavy or comes in outages, and between each two hosts whose messages failed
     so much was lost that every retry in a row can have met a loss.
     """
-    if made.transport.name == registry.RC:
+    kind = made.transport.entry.kind
+    if kind == Kind.QUEUE_PAIR:
         return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
-    if made.transport.name not in registry.NATIVE:
+    if kind != Kind.NATIVE:
         return False
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
     if sum(map(_lost, run.links)) <= _HEAVY * sent:

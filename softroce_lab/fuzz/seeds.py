@@ -28,7 +28,6 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.effects import Delay
 from softroce_lab.recovery import congestion, registry
-from softroce_lab.recovery.csa_ud import CsaUd
 
 _RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 _AGAIN_EVERY = 50  # seeds: one of so many is run twice and compared
@@ -105,12 +104,13 @@ def _experiment(case: Case) -> Experiment:
 
 def _transport(like: Transport, name: str) -> Transport:
     """The transport of this name, otherwise like this one as far as it can be."""
+    entry = registry.find(name)
     return dataclasses.replace(
         like,
         name=name,
         label=name,
-        framing=like.framing if name in registry.names() else None,
-        interval=like.interval if name == CsaUd.name else None,
+        framing=like.framing if entry.policy is not None else None,
+        interval=like.interval if "interval" in {each.name for each in entry.options} else None,
     )
 
 
@@ -343,7 +343,7 @@ def transports_of(chosen: Iterable[str] | None) -> tuple[str, ...]:
     if not chosen:
         return tuple(registry.transports())
     for name in (names := tuple(dict.fromkeys(chosen))):
-        registry.check(name)
+        registry.find(name)
     return names
 
 

@@ -10,14 +10,15 @@ real clock, in a thread beside the engine, and on a clock that is moved by hand.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.options import Option, validated
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
@@ -270,9 +271,16 @@ class Policy:
     framing = "ud"
     """How its data packets name what they carry, unless the user says (docs/framing.md)."""
 
-    def __init__(self, view: View, timing: Timing) -> None:
+    options: ClassVar[tuple[Option, ...]] = ()
+    """What a user may set; `values` holds a value for each."""
+
+    def __init__(
+        self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """`options`: those that are set; OptionError for a value that an option does not take."""
         self.view = view
         self.timing = timing
+        self.values = validated(self.options, options or {})
 
     def on_send_posted(self, event: Event, now_ns: int) -> Actions:
         """A workload posted a send; the engine starts it when its turn comes."""

@@ -13,6 +13,7 @@ believes lost and says so when the last of it has left; that answer is the time 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from softroce_lab.recovery.control import Answer, Look, Verdict
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.groups import Groups
+from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.paths import PathHealth
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
@@ -62,9 +64,20 @@ class CsaUd(DatagramPolicy):
 
     name = "csa_ud"
     hears = DatagramPolicy.hears | {Look: "_looked_at", Answer: "_answered"}
+    options = (
+        Option(
+            "interval",
+            intervals.SYNC_AWARE,
+            "rule for the time between two loss checks of a message",
+            choices=tuple(intervals.names()),
+        ),
+    )
 
-    def __init__(self, view: View, timing: Timing, interval: str = intervals.SYNC_AWARE) -> None:
-        super().__init__(view, timing)
+    def __init__(
+        self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(view, timing, options)
+        interval = str(self.values["interval"])
         self._rule = intervals.find(interval)
         self._groups = Groups() if interval == intervals.SYNC_AWARE else None
         self._health: dict[int, PathHealth] = {}

@@ -7,7 +7,7 @@ this project's definition (docs/protocols.md, section 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from softroce_lab.errors import ibv_wc_status
@@ -51,8 +51,10 @@ class DatagramPolicy(Policy):
     and with it the fabric that it looks at.
     """
 
-    def __init__(self, view: View, timing: Timing) -> None:
-        super().__init__(view, timing)
+    def __init__(
+        self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(view, timing, options)
         self.peers: dict[int, PeerWork] = {}
         self.probes = 0
         self._chunk_bytes = view.chunk_bytes

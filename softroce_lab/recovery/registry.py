@@ -1,22 +1,68 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Transports by name: recovery policies, and those whose recovery is the engine's own."""
+"""Transports by name. Each entry describes itself: how it recovers, its framing, its options."""
 
 from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
 
 from softroce_lab.errors import UserError
 from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.ud_rto import UdRto
 
-RC = "rc"
-"""Reliable connections: queue pairs of the verbs, go-back-N."""
 
-NATIVE = ("irn", "srnic")
-"""Transports over striped messages whose recovery is the engine's: they react to every packet."""
+class Kind(enum.Enum):
+    """What recovers from losses."""
 
-_policies: dict[str, type[Policy]] = {}
+    POLICY = "policy"  # a Python policy, over striped messages
+    NATIVE = "native"  # the engine, packet by packet, over striped messages
+    QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A transport that messages can be sent over."""
+
+    name: str
+    kind: Kind
+    framing: str = Policy.framing
+    options: tuple[Option, ...] = ()
+    policy: type[Policy] | None = None  # of kind POLICY
+
+    @classmethod
+    def of(cls, policy: type[Policy]) -> Entry:
+        """The entry of a policy, by its class attributes."""
+        return cls(policy.name, Kind.POLICY, policy.framing, policy.options, policy)
+
+    @property
+    def striped(self) -> bool:
+        """Whether messages are striped over paths, with reports and control messages."""
+        return self.kind != Kind.QUEUE_PAIR
+
+    @property
+    def engine_transport(self) -> str:
+        """The value of `MessageConfig.transport` for this transport."""
+        return self.name if self.kind == Kind.NATIVE else "policy"
+
+    def shows_messages(self, framing: str | None = None) -> bool:
+        """Whether switches can read message and packet index in its data packets' headers.
+
+        `framing`: of its data packets, None for the transport's own.
+        """
+        return self.striped and (framing or self.framing) == "ud"
+
+    def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
+        """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
+        return None if self.policy is None else self.policy(view, timing, options)
+
+
+_entries: dict[str, Entry] = {}
 
 
 def register(policy: type[Policy]) -> type[Policy]:
@@ -24,70 +70,33 @@ def register(policy: type[Policy]) -> type[Policy]:
 
     Raises ValueError when the name is empty or taken.
     """
-    if not policy.name or policy.name in transports():
-        raise ValueError(f"a recovery policy needs a name of its own, not {policy.name!r}")
-    _policies[policy.name] = policy
+    _add(Entry.of(policy))
     return policy
 
 
-def names() -> list[str]:
-    """The known policies, sorted."""
-    return sorted(_policies)
+def _add(entry: Entry) -> None:
+    if not entry.name or entry.name in _entries:
+        raise ValueError(f"a transport needs a name of its own, not {entry.name!r}")
+    _entries[entry.name] = entry
 
 
-def transports() -> list[str]:
-    """All that messages can be sent over, sorted."""
-    return sorted({RC, *NATIVE, *_policies})
+def transports(kind: Kind | None = None) -> list[str]:
+    """The known transports' names, sorted; of one kind, or all."""
+    return sorted(name for name, each in _entries.items() if kind in (None, each.kind))
 
 
-def check(name: str) -> None:
-    """UserError that lists all transports, unless `name` is one of them."""
-    if name not in transports():
-        known = ", ".join(transports())
-        raise UserError(f"unknown transport '{name}'", hint=f"known transports: {known}")
-
-
-def find(name: str) -> type[Policy]:
-    """The policy called `name`; UserError that lists the known ones if there is none."""
+def find(name: str) -> Entry:
+    """The transport called `name`; UserError that lists the known ones if there is none."""
     try:
-        return _policies[name]
+        return _entries[name]
     except KeyError:
-        raise UserError(
-            f"unknown transport '{name}'", hint=f"known transports: {', '.join(names())}"
-        ) from None
+        known = ", ".join(transports())
+        raise UserError(f"unknown transport '{name}'", hint=f"known transports: {known}") from None
 
 
-def engine_transport(name: str) -> str:
-    """What `MessageConfig.transport` has to be for this transport."""
-    return name if name in NATIVE else "policy"
-
-
-def framing(name: str) -> str:
-    """How this transport's data packets say what they carry, unless the user chooses."""
-    return _policies[name].framing if name in _policies else Policy.framing
-
-
-def shows_messages(name: str, frames: str | None = None) -> bool:
-    """Whether a transport's data packets tell switches what they carry, by the lab's own header.
-
-    `frames`: their framing, None for the transport's own.
-    """
-    return name != RC and (frames or framing(name)) == "ud"
-
-
-def make(name: str, view: View, timing: Timing, interval: str | None = None) -> Policy:
-    """A policy for an endpoint. `interval`: how it looks (intervals.names()), None by its default.
-
-    UserError for an unknown policy or interval, or for a policy that has none.
-    """
-    policy = find(name)
-    if interval is None:
-        return policy(view, timing)
-    if not issubclass(policy, CsaUd):
-        raise UserError(f"{name} has no interval", hint="csa_ud has")
-    return policy(view, timing, interval)
-
-
+_add(Entry("rc", Kind.QUEUE_PAIR))
+_add(Entry("irn", Kind.NATIVE))
+_add(Entry("srnic", Kind.NATIVE))
 register(CsaUd)
 register(SdrSr)
 register(SdrSrNack)

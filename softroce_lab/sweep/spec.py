@@ -172,7 +172,7 @@ class Sweep:
 def alone(experiment: Experiment) -> Experiment:
     """One of its runs: the one that takes most memory, which striped messages do."""
     transports = experiment.transports
-    largest = next((each for each in transports if each.name != registry.RC), transports[0])
+    largest = next((each for each in transports if each.entry.striped), transports[0])
     return dataclasses.replace(experiment, transports=(largest,), seeds=experiment.seeds[:1])
 
 

@@ -39,14 +39,14 @@ def told(tmp_path_factory):
 
 
 def test_all_readers_tell_the_same_of_all_that_we_send(told):
-    assert set(registry.names()) <= set(told)
+    assert set(registry.transports(registry.Kind.POLICY)) <= set(told)
     assert all(len(packets) > 5 for packets in told.values())
     seen = {packet[BTH].opcode for packets in told.values() for packet in packets}
     assert seen == set(OPCODES) - SENT_BY_NONE
 
 
 def test_all_kinds_of_striped_packets_are_among_them(told):
-    for name in registry.names():
+    for name in registry.transports(registry.Kind.POLICY):
         bodies = Counter(type(packet[LabHeader].payload) for packet in told[name])
         tells = TELLS.get(name, {description.CHUNKS})
         of_some = {description.CLEAR, description.CHUNKS, *OF_ENGINE}.union(*TELLS.values())
@@ -58,7 +58,7 @@ def test_all_kinds_of_striped_packets_are_among_them(told):
 def test_all_that_native_transports_say_is_among_them(told):
     other = {"irn": description.PACKET_SACK, "srnic": description.PACKET_NACK}
     both = {description.ACK, description.RNR, description.REFUSE}
-    for name in registry.NATIVE:
+    for name in registry.transports(registry.Kind.NATIVE):
         bodies = {type(packet[LabHeader].payload) for packet in told[name]}
         wanted = {CONTROLS[each] for each in (both | OF_ENGINE) - {other[name]}}
         assert wanted == {each for each in bodies if issubclass(each, Body)} - {ReceiverReport}

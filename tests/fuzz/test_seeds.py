@@ -17,6 +17,7 @@ from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.csa_ud import CsaUd
 
 CASES = PROJECT_ROOT / "tests" / "experiment" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
@@ -80,7 +81,7 @@ def test_a_case_is_a_function_of_its_seed_and_an_experiment():
     assert len({fuzz.text(draw.draw(seed)) for seed in range(40)}) == 40
 
 
-class Forgetful(registry.find("csa_ud")):
+class Forgetful(CsaUd):
     """Takes every packet that is missed for late."""
 
     name = "forgetful"
@@ -91,7 +92,7 @@ class Forgetful(registry.find("csa_ud")):
 
 @pytest.fixture
 def forgetful(monkeypatch):
-    monkeypatch.setitem(registry._policies, "forgetful", Forgetful)
+    monkeypatch.setitem(registry._entries, "forgetful", registry.Entry.of(Forgetful))
 
 
 def test_what_is_broken_is_found_and_made_small(forgetful):

@@ -141,7 +141,8 @@ class PairRig:
         native = transport in _native.packet_transport_names()
         if native:
             settings["transport"] = transport
-        cls = registry.find(transport) if isinstance(transport, str) and not native else transport
+        named = isinstance(transport, str) and not native
+        cls = registry.find(transport).policy if named else transport
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [

@@ -34,7 +34,7 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 INVALID = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
-@pytest.fixture(params=registry.names())
+@pytest.fixture(params=registry.transports(registry.Kind.POLICY))
 def transport(request):
     return request.param
 
@@ -117,7 +117,7 @@ def schedule(seed):
     """Random cables, settings and messages; in steps, each of which reuses slots of the last."""
     rng = random.Random(seed)
     rig = PairRig(
-        rng.choice(registry.names()),
+        rng.choice(registry.transports(registry.Kind.POLICY)),
         seed=seed,
         framing="uc_immediate",
         path_mtu=rng.choice((256, 1024, 4096)),

@@ -26,7 +26,7 @@ def csa_ud(interval):
 
     class Chosen(CsaUd):
         def __init__(self, view, timing):
-            super().__init__(view, timing, interval)
+            super().__init__(view, timing, {"interval": interval})
 
     return Chosen
 
@@ -47,9 +47,9 @@ def fast_rig(interval, **settings):
 def test_the_rules_are_known_by_name():
     assert intervals.names() == ["exponential", "fixed", "linear", "sync-aware"]
     with pytest.raises(UserError, match="'lineal'") as caught:
-        CsaUd(PairRig("csa_ud").sides[0].endpoint, DEFAULT_TIMING, "lineal")
+        CsaUd(PairRig("csa_ud").sides[0].endpoint, DEFAULT_TIMING, {"interval": "lineal"})
     assert caught.value.exit_code == ExitCode.USAGE
-    assert caught.value.hint == "known intervals: exponential, fixed, linear, sync-aware"
+    assert caught.value.hint == "did you mean 'linear'?"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ LENGTH = PACKETS * CHUNK - 7
 ONE_WAY_NS = 100_000
 
 
-@pytest.fixture(params=registry.names())
+@pytest.fixture(params=registry.transports(registry.Kind.POLICY))
 def transport(request):
     return request.param
 

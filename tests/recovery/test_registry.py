@@ -15,6 +15,9 @@ from softroce_lab.recovery.api import (
     missing_packets,
 )
 from softroce_lab.recovery.csa_ud import CsaUd
+from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from softroce_lab.recovery.options import OptionError
+from softroce_lab.recovery.registry import Kind
 from softroce_lab.recovery.ud_rto import UdRto
 from tests.recovery.pair_rig import SECOND_NS, PairRig, threshold
 
@@ -29,8 +32,8 @@ class EveryRound(Policy):
 
     name = "every_round"
 
-    def __init__(self, view, timing):
-        super().__init__(view, timing)
+    def __init__(self, view, timing, options=None):
+        super().__init__(view, timing, options)
         self.sends = {}
         self.receives = {}
         self.over = set()
@@ -75,36 +78,60 @@ class EveryRound(Policy):
 @pytest.fixture
 def registered(monkeypatch):
     """The user's policy beside the known ones, for this test only."""
-    monkeypatch.setattr(registry, "_policies", dict(registry._policies))
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     return registry.register(EveryRound)
 
 
+POLICIES = ["csa_ud", "sdr_sr", "sdr_sr_nack", "ud_rto"]
+
+
 def test_the_names_are_sorted_and_found():
-    assert registry.names() == sorted(registry.names())
-    assert {"csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"} <= set(registry.names())
-    assert registry.find("csa_ud") is CsaUd
-    assert registry.find("ud_rto") is UdRto
+    assert registry.transports() == sorted(["rc", "irn", "srnic", *POLICIES])
+    assert registry.transports(Kind.POLICY) == POLICIES
+    assert registry.find("csa_ud").policy is CsaUd
+    assert registry.find("ud_rto").policy is UdRto
 
 
-@pytest.mark.parametrize("name", ["", "csa-ud", "rc", "CSA_UD"])
+def test_an_entry_describes_itself():
+    rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
+    assert [each.kind for each in (rc, irn, sdr)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.POLICY]
+    assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
+    assert [each.engine_transport for each in (irn, sdr)] == ["irn", "policy"]
+    assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
+    assert sdr.shows_messages("ud")
+    assert not csa.shows_messages("uc_immediate")
+    assert [option.name for option in csa.options] == ["interval"]
+    assert irn.make(None, DEFAULT_TIMING, {}) is None
+
+
+def test_options_reach_the_policy_validated():
+    view = PairRig("csa_ud").sides[0].endpoint
+    csa = registry.find("csa_ud")
+    assert csa.make(view, DEFAULT_TIMING, {}).values == {"interval": "sync-aware"}
+    assert csa.make(view, DEFAULT_TIMING, {"interval": "fixed"}).values == {"interval": "fixed"}
+    with pytest.raises(OptionError, match="unknown option 'interval'"):
+        registry.find("ud_rto").make(view, DEFAULT_TIMING, {"interval": "fixed"})
+
+
+@pytest.mark.parametrize("name", ["", "csa-ud", "CSA_UD"])
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(UserError) as caught:
         registry.find(name)
     assert f"'{name}'" in caught.value.what
-    assert caught.value.hint == "known transports: " + ", ".join(registry.names())
+    assert caught.value.hint == "known transports: " + ", ".join(registry.transports())
     assert caught.value.exit_code == ExitCode.USAGE
 
 
 def test_an_unknown_name_lists_a_registered_one_too(registered):
     with pytest.raises(UserError, match="csa_ud, every_round, "):
-        registry.find("rc")
+        registry.find("rcc")
 
 
-@pytest.mark.parametrize("name", ["", "csa_ud"])
+@pytest.mark.parametrize("name", ["", "csa_ud", "rc"])
 def test_a_policy_needs_a_name_of_its_own(name):
     with pytest.raises(ValueError, match="a name of its own"):
         registry.register(type("Other", (Policy,), {"name": name}))
-    assert registry.find("csa_ud") is CsaUd
+    assert registry.find("csa_ud").policy is CsaUd
 
 
 @pytest.mark.parametrize("loss", [0, 0.3])

@@ -47,7 +47,9 @@ def measured_ns(transport, chunks, loss, seed):
     ]  # fmt: skip
     pair = _native.Pair(*ends, seed)
     sides = [pair.side(which) for which in (0, 1)]
-    runners = [PolicyRunner(side, registry.find(transport)(side, TIMING)) for side in sides]
+    runners = [
+        PolicyRunner(side, registry.find(transport).make(side, TIMING, {})) for side in sides
+    ]
     for which, side in enumerate(sides):
         other = sides[1 - which]
         side.set_qkey(QKEY)

@@ -35,7 +35,7 @@ class Node:
         self.pd = PD(context)
         self.messages = MessageEndpoint(self.pd, QKEY)
         self.mr = MR(self.pd, 1 << 20, IBV_ACCESS_LOCAL_WRITE)
-        policy = registry.find("csa_ud")(context.endpoint, DEFAULT_TIMING)
+        policy = registry.find("csa_ud").make(context.endpoint, DEFAULT_TIMING, {})
         self.runner = PolicyRunner(context.endpoint, policy)
         self.peer = None
         self.completions = []

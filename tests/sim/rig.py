@@ -59,8 +59,8 @@ class Rig:
             initial_rtt_ns=engine.initial_rtt_ns,
             report_least_interval_ns=engine.report_least_interval_ns,
             persist_least_ns=engine.persist_least_ns,
-            framing=registry.framing(transport),
-            transport=registry.engine_transport(transport),
+            framing=registry.find(transport).framing,
+            transport=registry.find(transport).engine_transport,
             rnic=rnic,
         )
         self.fabric = SimFabric(plan, host)

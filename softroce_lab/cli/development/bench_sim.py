@@ -37,7 +37,7 @@ def sim(
             known = ", ".join(map(str, bench_sim.SHAPES))
             raise UserError(f"no fabric of {size} hosts", hint=f"known: {known}")
     for name in transport or ():
-        registry.check(name)
+        registry.find(name)
     found = bench_sim.run(sizes, transport or bench_sim.TRANSPORTS, rounds, saying(quiet))
     if as_json:
         print(json.dumps(bench_sim.document(found), indent=1))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from softroce_lab.experiment.spec import Experiment, Transport
 from softroce_lab.plan.effects import Fault, NamedDrop
-from softroce_lab.recovery import registry
 
 
 def notes(experiment: Experiment) -> list[str]:
@@ -38,5 +37,5 @@ def _sees(fault: Fault, transport: Transport) -> bool:
         return False
     kinds = set(asks.kinds)
     # Control messages and reports of striped messages have the header in either framing.
-    shown = {"other"} if transport.name == registry.RC else {"other", "control", "report"}
+    shown = {"other", "control", "report"} if transport.entry.striped else {"other"}
     return not kinds or bool(kinds & shown)

@@ -8,7 +8,6 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import registry
 from softroce_lab.recovery.telling import TellingPolicy
 from softroce_lab.topology import routing
 
@@ -43,15 +42,12 @@ def count(experiment: Experiment) -> int:
 
 def acts(experiment: Experiment) -> int:
     """What policies will have done in one run: a few things a message, and telling of packets."""
-    policies = [registry.find(name) for name in _names(experiment) & set(registry.names())]
+    used = [transport.entry.policy for transport in experiment.transports]
+    policies = [policy for policy in used if policy is not None]
     tells = any(issubclass(policy, TellingPolicy) for policy in policies)
     words = packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
     messages = experiment.workload(experiment.seeds[0]).message_count
     return messages * (_ACTS_A_MESSAGE + words) if policies else 0
-
-
-def _names(experiment: Experiment) -> set[str]:
-    return {transport.name for transport in experiment.transports}
 
 
 def _rate(fault: Fault) -> float:

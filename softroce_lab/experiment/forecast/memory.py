@@ -10,7 +10,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.forecast import base_rtt, expected_events
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
-from softroce_lab.recovery import registry
 
 _BASE_BYTES = 120 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
@@ -37,7 +36,7 @@ def needed_bytes(experiment: Experiment) -> int:
     needed = _BASE_BYTES + work.message_count * _MESSAGE_BYTES + _kept_bytes(experiment)
     if experiment.clock == "real":
         return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 2 * buffers
-    striped = any(transport.name != registry.RC for transport in experiment.transports)
+    striped = any(transport.entry.striped for transport in experiment.transports)
     pairs = min(work.message_count, work.hosts * (work.hosts - 1) // 2)
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     window = base_rtt.of(plan, path_mtu).window_packets(path_mtu)

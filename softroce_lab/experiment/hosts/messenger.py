@@ -445,7 +445,7 @@ def open_messenger(
     *,
     memory: Memory | None = None,
     timing: Timing = DEFAULT_TIMING,
-    interval: str | None = None,
+    options: Mapping[str, Any] | None = None,
     rc: RcSettings | None = None,
     next_hop_mac: int = 0,
     qkey: int = 0,
@@ -454,19 +454,19 @@ def open_messenger(
 ) -> Messenger:
     """The messenger of a transport, by its name; UserError for one that is not known.
 
-    `memory`: what offsets of posts count in, None if packets carry no bytes. `interval`: how
-    `csa_ud` looks (recovery/intervals.py), None by its default. `recorder` and `lateness` hear of
-    what a Python policy decides, and how late.
+    `memory`: what offsets of posts count in, None if packets carry no bytes. `options`: of the
+    transport, those that are set. `recorder` and `lateness` get a policy's decisions, and their
+    delays.
     """
-    if transport == registry.RC:
+    entry = registry.find(transport)
+    if not entry.striped:
         return RcMessenger(
             endpoint, memory=memory, settings=rc, next_hop_mac=next_hop_mac, salt=qkey
         )
-    native = transport in registry.NATIVE
     return StripedMessenger(
         endpoint,
         memory=memory,
-        policy=None if native else registry.make(transport, endpoint, timing, interval),
+        policy=entry.make(endpoint, timing, options or {}),
         next_hop_mac=next_hop_mac,
         qkey=qkey,
         recorder=recorder,

@@ -82,8 +82,9 @@ def _configure(settings: HostSettings) -> Any:
     for name, value in dataclasses.asdict(fabric).items():
         if value is not None:
             setattr(messages, name, value)
-    messages.framing = settings.framing or registry.framing(settings.transport)
-    messages.transport = registry.engine_transport(settings.transport)
+    entry = registry.find(settings.transport)
+    messages.framing = settings.framing or entry.framing
+    messages.transport = entry.engine_transport
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex
@@ -146,7 +147,7 @@ class HostProcess:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        registry.check(settings.transport)
+        registry.find(settings.transport)
         self.owner = PortOwner(settings.interface)
         try:
             self.host = _native.Host(_configure(settings))
@@ -169,7 +170,7 @@ class HostProcess:
             self.host,
             memory=memory,
             timing=Timing.on_machine(self.settings.fabric_rtt_ns),
-            interval=self.settings.interval,
+            options=self.settings.options,
             rc=RcSettings.on_machine(self.settings.fabric_rtt_ns),
             next_hop_mac=self.settings.gateway_mac,
             qkey=self.settings.qkey,

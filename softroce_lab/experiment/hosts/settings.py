@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import json
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 from softroce_lab.errors import UserError
@@ -55,7 +56,7 @@ class HostSettings:
     line_rate_bps: int  # of the port; 0: nothing limits it
     congestion_control: str = "bdp"
     framing: str | None = None  # None: the transport's own
-    interval: str | None = None  # how csa_ud looks; None: by its default
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that are set
     paths: int = PATHS
     window_packets: int = WINDOW_PACKETS
     receive_frames: int = RECEIVE_FRAMES

@@ -14,8 +14,8 @@ class Cable:
 
     def __init__(self, transport, memories, *, hosts=(0, 1), seed=1, **settings):
         engine = {
-            "transport": registry.engine_transport(transport),
-            "framing": registry.framing(transport),
+            "transport": registry.find(transport).engine_transport,
+            "framing": registry.find(transport).framing,
             "initial_rtt_ns": 24_000,
         }
         self.pair = _native.Pair(*(config(address, **engine) for address in ADDRESSES), seed)
