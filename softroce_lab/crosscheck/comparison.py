@@ -28,7 +28,8 @@ from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import Reporter, XdpMode
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
 from softroce_lab.fabric import lacks
 from softroce_lab.paths import need_live

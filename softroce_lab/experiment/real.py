@@ -28,8 +28,9 @@ from softroce_lab.experiment.hosts.settings import (
 )
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
@@ -119,12 +120,10 @@ def _crew(
             HostHandle(
                 lab,
                 nodes[index],
-                transport.name,
+                transport,
                 epoch_ns,
                 _QKEY | seed & 0xFFFF,
                 congestion_control=_control(transport, lab),
-                framing=transport.frames,
-                options=transport.options,
                 window_packets=window,
             )
         )

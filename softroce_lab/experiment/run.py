@@ -22,7 +22,8 @@ from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory
 from softroce_lab.experiment.reporter import Progress, Reporter
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
@@ -226,7 +227,7 @@ def _told(
     progress(total)
     if capture := found.facts.get("capture"):
         reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
-    facts = {"protocol": transport.name, "framing": transport.frames, **found.facts}
+    facts = {"protocol": transport.protocol, "framing": transport.frames, **found.facts}
     return dataclasses.replace(found, cost=cost, facts=facts)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from softroce_lab import _native, paths, units
+from softroce_lab import paths, units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.forecast import assumed_links, base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
@@ -30,8 +30,9 @@ from softroce_lab.experiment.spec_model import (
     RingAllGatherSpec,
     RingAllReduceSpec,
     RingReduceScatterSpec,
-    TransportSpec,
 )
+from softroce_lab.experiment.transports import policy_file, written
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults import profile
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
@@ -61,37 +62,6 @@ Overrides = Sequence[tuple[str, Data]]
 
 _MOST_RTT_NS = 500 * 10**6
 """Stamps of packets tell one second (native/engine/units.hpp), and queues add to a round trip."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Transport:
-    """A transport as the experiment has it. None: its own default."""
-
-    name: str
-    label: str  # what runs and columns are called: unique in the experiment
-    congestion_control: str | None = None
-    interval: str | None = None  # csa_ud's: fixed, linear, exponential or sync-aware
-    framing: str | None = None  # of striped messages
-
-    @property
-    def entry(self) -> registry.Entry:
-        """How it recovers, its framing, its options."""
-        return registry.find(self.name)
-
-    @property
-    def frames(self) -> str:
-        """The framing of its striped messages: what the experiment says, or its own."""
-        return self.framing or self.entry.framing
-
-    @property
-    def shows_messages(self) -> bool:
-        """Whether its data packets tell switches what they carry, by the lab's own header."""
-        return self.entry.shows_messages(self.framing)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options that are set."""
-        return {} if self.interval is None else {"interval": self.interval}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,13 +99,13 @@ class Experiment:
 
     def document(self) -> dict[str, Any]:
         """For the manifest: the experiment as it was run, defaults filled in."""
-        written = self.raw.model_dump(
+        document = self.raw.model_dump(
             mode="json", by_alias=True, exclude={"topology", "faults", "transports"}
         )
-        return written | {
+        return document | {
             "topology": self.topology,
             "faults": [each if isinstance(each, str) else each.name for each in self.raw.faults],
-            "transports": [dataclasses.asdict(transport) for transport in self.transports],
+            "transports": [transport.document() for transport in self.transports],
         }
 
 
@@ -193,7 +163,7 @@ def of(source: Source) -> Experiment:
     experiment = Experiment(
         name=raw.name,
         file=source.file or "",
-        transports=_transports(raw.transports, source),
+        transports=written.of_file(raw.transports, source),
         seeds=tuple(raw.seeds),
         clock=raw.clock,
         payload=raw.payload,
@@ -251,20 +221,25 @@ def _check_slots(experiment: Experiment) -> None:
 def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """The experiment with these transports alone: the file's of that label or name, or plain ones.
 
-    UserError if there is no such transport.
+    FILE:CLASS is a user's own. UserError if there is no such transport.
     """
     found: list[Transport] = []
     for name in names:
         own = [each for each in experiment.transports if name in (each.label, each.name)]
-        if not own and name not in registry.transports():
-            known = [*(each.label for each in experiment.transports), *registry.transports()]
-            hint = did_you_mean(name, dict.fromkeys(known))
-            raise UserError(f"unknown transport {name!r}", hint=hint)
-        found += [each for each in own or [Transport(name, name)] if each not in found]
-    chosen = dataclasses.replace(experiment, transports=tuple(found))
+        found += own or [_chosen_transport(experiment, name)]
+    transports = tuple(written.labelled(found).values())
+    chosen = dataclasses.replace(experiment, transports=transports)
     _check_lengths(chosen)
     _check_slots(chosen)
     return chosen
+
+
+def _chosen_transport(experiment: Experiment, name: str) -> Transport:
+    if not policy_file.is_reference(name) and name not in registry.transports():
+        known = [*(each.label for each in experiment.transports), *registry.transports()]
+        hint = did_you_mean(name, dict.fromkeys(known))
+        raise UserError(f"unknown transport {name!r}", hint=hint)
+    return written.of_argument(name)
 
 
 def shipped() -> list[tuple[str, str]]:
@@ -324,47 +299,11 @@ def _item(entries: object, part: str, key: str) -> Any:
     return entries[int(part)]
 
 
-# --- Transports ------------------------------------------------------------------------------
-
-
 def _rnic(name: str | None, source: Source) -> str | None:
     if name is not None and name not in RNICS:
         near = did_you_mean(name, RNICS)
         raise source.error(("rnic",), f"no RNIC model is called {name!r}", hint=near)
     return name
-
-
-def _transports(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:
-    found: dict[str, Transport] = {}
-    for index, spec in enumerate(specs):
-        place: Place = ("transports", index)
-        if spec.name not in registry.transports():
-            near = did_you_mean(spec.name, registry.transports())
-            raise source.error((*place, "name"), f"unknown transport {spec.name!r}", hint=near)
-        control = spec.congestion_control
-        if control is not None and control not in (known := _native.congestion_control_names()):
-            what = f"unknown congestion control {control!r}"
-            where = (*place, "congestion_control")
-            raise source.error(where, what, hint=did_you_mean(control, known))
-        framing = spec.framing
-        if framing is not None and framing not in (known := _native.framing_names()):
-            what = f"unknown framing {framing!r}"
-            raise source.error((*place, "framing"), what, hint=did_you_mean(framing, known))
-        if framing is not None and registry.find(spec.name).kind != registry.Kind.POLICY:
-            what = f"{spec.name} has its own packets, and no framing to choose"
-            raise source.error((*place, "framing"), what, hint="leave it out")
-        if spec.interval is not None and "interval" not in {
-            option.name for option in registry.find(spec.name).options
-        }:
-            what = f"{spec.name} has no interval"
-            raise source.error((*place, "interval"), what, hint="leave it out", at_key=True)
-        parts = (spec.name, control, framing, spec.interval)
-        label = spec.label or "+".join(part for part in parts if part is not None)
-        if label in found:
-            hint = "give each a label of its own"
-            raise source.error(place, f"two transports are called {label!r}", hint=hint)
-        found[label] = Transport(spec.name, label, control, spec.interval, framing)
-    return tuple(found.values())
 
 
 # --- The fabric ------------------------------------------------------------------------------

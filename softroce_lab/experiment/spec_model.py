@@ -22,6 +22,7 @@ from pydantic import (
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.transports import policy_file
 from softroce_lab.faults.model import FaultRule, name_schema
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, editor_schema
@@ -48,7 +49,6 @@ DEFAULT_MESSAGE_BYTES = 1 << 20
 
 Clock: TypeAlias = Literal["virtual", "real"]
 Payload: TypeAlias = Literal["none", "verify"]
-Interval: TypeAlias = Literal["fixed", "linear", "exponential", "sync-aware"]
 
 # --- Quantities ------------------------------------------------------------------------------
 
@@ -219,21 +219,30 @@ AnyWorkload: TypeAlias = Annotated[
 class TransportSpec(Filled):
     """A transport, with what it is to do differently from its defaults."""
 
-    name: str
+    elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
+
+    name: str = ""
+    policy: str | None = None  # FILE:CLASS, a user's own
     label: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     congestion_control: str | None = None
     framing: str | None = None
-    interval: Interval | None = None
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, data: object) -> object:
-        return {"name": data} if isinstance(data, str) else data
+        if not isinstance(data, str):
+            return data
+        return {"policy" if policy_file.is_reference(data) else "name": data}
 
     @model_validator(mode="after")
     def _fits(self) -> TransportSpec:
         if self.label is not None and not self.label.isprintable():
             raise KeyedError("label", f"{self.label!r} cannot be shown in a table")
+        if self.policy is None and not self.name:
+            raise UserError("a transport has a name, or a policy", hint=policy_file.EXAMPLE)
+        if self.policy is not None and self.name:
+            raise KeyedError("name", "'name' beside 'policy'", "label: NAME, for tables")
         return self
 
 

@@ -17,6 +17,7 @@ from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.processes import HostHandle
 from softroce_lab.experiment.hosts.settings import TransferSettings
 from softroce_lab.experiment.observation import Observation, Observed
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import RESENT, SPURIOUS, data_packets, total
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan.plan import Node
@@ -130,7 +131,7 @@ def run(lab: Lab, transport: str, job: Job, *, qkey: int, progress: Progress) ->
 
     def host_at(node: Node, cpu: int) -> HostHandle:
         return HostHandle(
-            lab, node, transport, observation.epoch_ns, qkey, cpu,
+            lab, node, Transport.named(transport), observation.epoch_ns, qkey, cpu,
             ip_version=job.ip_version, event_log=job.event_log,
         )  # fmt: skip
 

@@ -25,7 +25,8 @@ from softroce_lab.experiment.hosts.messenger import (
 )
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
@@ -144,11 +145,10 @@ class VirtualRun:
             if with_acts:
                 self.journals[index] = Journal()
             messenger = open_messenger(
-                self.transport.name,
+                self.transport,
                 self.fabric.endpoints[index],
                 memory=None if buffer is None else buffer.memory,
                 timing=self.timing,
-                options=self.transport.options,
                 rc=self.rc,
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,

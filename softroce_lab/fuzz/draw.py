@@ -96,9 +96,9 @@ def _use_slots_again(case: Case, dice: Dice) -> None:
         work["repeat"] = dice.between(2, 4)
 
 
-def _chosen(dice: Dice) -> dict[str, str]:
+def _chosen(dice: Dice) -> dict[str, Any]:
     """What transports are to do otherwise than they would by themselves; each as far as it can."""
-    found = {}
+    found: dict[str, Any] = {}
     for percent, key, choices in (
         (60, "congestion_control", ("bdp", "dcqcn", "swift")),
         (30, "framing", ("ud", "uc_immediate")),
@@ -106,6 +106,8 @@ def _chosen(dice: Dice) -> dict[str, str]:
     ):
         if dice.chance(percent):
             found[key] = dice.one(choices)
+    if "interval" in found:
+        found["options"] = {"interval": found.pop("interval")}
     return found
 
 

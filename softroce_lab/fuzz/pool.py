@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing import connection
 from pathlib import Path
 
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.fuzz.seeds import Seen, Violation
@@ -31,7 +32,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-def run(seeds: Iterable[int], transports: tuple[str, ...], jobs: int) -> Iterator[Seen]:
+def run(seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int) -> Iterator[Seen]:
     """What each seed came to, in the order of the seeds."""
     rest = iter(seeds)
     first = list(itertools.islice(rest, jobs))  # no more processes than seeds
@@ -44,7 +45,7 @@ def run(seeds: Iterable[int], transports: tuple[str, ...], jobs: int) -> Iterato
 class _Worker:
     """A process, and the seeds that it was given and has not answered."""
 
-    def __init__(self, transports: tuple[str, ...]) -> None:
+    def __init__(self, transports: tuple[Transport, ...]) -> None:
         self.end, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_work, args=(theirs, transports), daemon=True)
         self.process.start()
@@ -89,7 +90,7 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, transports: tuple[str, ...], jobs: int) -> None:
+    def __init__(self, transports: tuple[Transport, ...], jobs: int) -> None:
         self._transports = transports
         self._workers = [_Worker(transports) for _ in range(jobs)]
         self._done: dict[int, Seen] = {}
@@ -157,13 +158,13 @@ def _ends(how: str, exit_code: int | None) -> str:
     )
 
 
-def _alone(seed: int, transports: tuple[str, ...], what: str) -> Seen:
+def _alone(seed: int, transports: tuple[Transport, ...], what: str) -> Seen:
     """Which transport it was: each is run by itself."""
     case = draw.draw(seed)
     if len(transports) == 1:
         violation = Violation(seed, transports[0], what, fuzz.text(case, transports[0]))
         return Seen(seed, 0, frozenset(), (violation,), 1)
-    each = [seen for name in transports for seen in run([seed], (name,), 1)]
+    each = [seen for one in transports for seen in run([seed], (one,), 1)]
     violations = tuple(violation for seen in each for violation in seen.violations)
     if not violations:
         violations = (Violation(seed, transports[0], f"{what}, once", fuzz.text(case)),)
@@ -176,7 +177,7 @@ def _alone(seed: int, transports: tuple[str, ...], what: str) -> Seen:
     )
 
 
-def _work(end: connection.Connection, transports: tuple[str, ...]) -> None:
+def _work(end: connection.Connection, transports: tuple[Transport, ...]) -> None:
     """Answer seeds until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this one ends it
     with suppress(EOFError, BrokenPipeError):

@@ -19,7 +19,9 @@ import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports import written
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
 from softroce_lab.fuzz import draw, invariants
@@ -40,7 +42,7 @@ class Violation:
     """A promise that a transport broke."""
 
     seed: int
-    transport: str
+    transport: Transport
     what: str  # its first word says in which way
     case: str  # the experiment file
     file: str | None = None  # that it was read from; None: drawn from the seed
@@ -58,9 +60,10 @@ class Violation:
     @property
     def replay(self) -> str:
         """The command that shows it again."""
+        name = self.transport.reference
         if self.file is not None:
-            return shlex.join(["lab", "fuzz", "--transport", self.transport, "--case", self.file])
-        return f"lab fuzz --from {self.seed} --seeds 1 --transport {self.transport}"
+            return shlex.join(["lab", "fuzz", "--transport", name, "--case", self.file])
+        return f"lab fuzz --from {self.seed} --seeds 1 --transport {shlex.quote(name)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,25 +77,25 @@ class Seen:
     runs: int
 
 
-def run_seed(seed: int, transports: Sequence[str]) -> Seen:
+def run_seed(seed: int, transports: Sequence[Transport]) -> Seen:
     """One seed over these transports."""
     return run_case(draw.draw(seed), seed, transports)
 
 
-def run_case(case: Case, seed: int, transports: Sequence[str]) -> Seen:
+def run_case(case: Case, seed: int, transports: Sequence[Transport]) -> Seen:
     """One case over these transports; its faults' streams come from `seed`."""
     experiment = _experiment(case)
     features: set[str] = set()
     found: list[Violation] = []
-    for name in transports:
-        transport = _transport(experiment.transports[0], name)
+    for chosen in transports:
+        transport = _like(experiment.transports[0], chosen)
         made, run, broken = _try(experiment, transport, seed, draw.may_fail(case))
         if run is not None and made is not None:
             features |= set(_features(case, made, run))
             if seed % _AGAIN_EVERY == 0 and not broken:
                 broken = _same_again(experiment, transport, seed, run)
         if broken:
-            found.append(Violation(seed, name, broken[0], text(case, name)))
+            found.append(Violation(seed, chosen, broken[0], text(case, chosen)))
     hosts = len(experiment.plan(seed).plain_hosts)
     return Seen(seed, hosts, frozenset(features), tuple(found), len(transports))
 
@@ -102,30 +105,37 @@ def _experiment(case: Case) -> Experiment:
     return spec.of(Source(None, case, {}, {}))
 
 
-def _transport(like: Transport, name: str) -> Transport:
-    """The transport of this name, otherwise like this one as far as it can be."""
-    entry = registry.find(name)
+def _like(drawn: Transport, chosen: Transport) -> Transport:
+    """The chosen transport, with as much of what was drawn as it knows."""
+    entry = chosen.entry
+    known = {option.name for option in entry.options}
+    drawn_options = {name: value for name, value in drawn.set_options if name in known}
     return dataclasses.replace(
-        like,
-        name=name,
-        label=name,
-        framing=like.framing if entry.policy is not None else None,
-        interval=like.interval if "interval" in {each.name for each in entry.options} else None,
+        chosen,
+        congestion_control=chosen.congestion_control or drawn.congestion_control,
+        framing=chosen.framing or (drawn.framing if entry.policy is not None else None),
+        set_options=tuple((drawn_options | chosen.options).items()),
     )
 
 
-def _written(transport: Transport) -> dict[str, str]:
-    fields = dataclasses.asdict(transport).items()
-    return {key: value for key, value in fields if value is not None and key != "label"}
+def _written(transport: Transport) -> dict[str, Any]:
+    which = "name" if transport.file is None else "policy"
+    fields = {
+        which: transport.reference,
+        "congestion_control": transport.congestion_control,
+        "framing": transport.framing,
+        "options": transport.options,
+    }
+    return {key: value for key, value in fields.items() if value}
 
 
-def text(case: Case, transport: str | None = None) -> str:
+def text(case: Case, transport: Transport | None = None) -> str:
     """The case as an experiment file, of one transport or as it is."""
     from ruamel.yaml import YAML  # what `topology.yaml_source` reads with
 
     written = case
     if transport is not None:
-        chosen = _transport(_experiment(case).transports[0], transport)
+        chosen = _like(_experiment(case).transports[0], transport)
         written = {**case, "transports": [_written(chosen)]}
     out = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
@@ -291,7 +301,7 @@ def _with(case: Case, **changes: Any) -> Case:
 class Campaign:
     """What many seeds came to, added up as they come."""
 
-    transports: tuple[str, ...]
+    transports: tuple[Transport, ...]
     seeds: int = 0
     runs: int = 0
     hosts: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
@@ -320,7 +330,7 @@ class Campaign:
         return {name: self.features[name] / max(1, self.seeds) for name in names}
 
     def _expected(self) -> tuple[str, ...]:
-        every = set(self.transports) >= set(registry.transports())
+        every = {each.label for each in self.transports} >= set(registry.transports())
         return expected_features() if every else ()
 
     def document(self) -> dict[str, Any]:
@@ -329,27 +339,24 @@ class Campaign:
             "seeds": self.seeds,
             "runs": self.runs,
             "violations": [
-                {"seed": v.seed, "transport": v.transport, "what": v.what, "replay": v.replay,
+                {"seed": v.seed, "transport": v.transport.label, "what": v.what, "replay": v.replay,
                  "case": v.case} for v in self.violations
             ],
-            "transports": list(self.transports),
+            "transports": [each.label for each in self.transports],
             "median_hosts": self.median_hosts,
             "coverage": self.coverage,
         }  # fmt: skip
 
 
-def transports_of(chosen: Iterable[str] | None) -> tuple[str, ...]:
-    """Those chosen, or all there are. UserError for one that is not known."""
-    if not chosen:
-        return tuple(registry.transports())
-    for name in (names := tuple(dict.fromkeys(chosen))):
-        registry.find(name)
-    return names
+def transports_of(chosen: Iterable[str] | None) -> tuple[Transport, ...]:
+    """Those chosen, NAME or FILE:CLASS, or all built-in ones. UserError for an unknown one."""
+    found = [written.of_argument(text) for text in chosen or registry.transports()]
+    return tuple(written.labelled(found).values())
 
 
 def campaign(
     seen: Iterable[Seen],
-    transports: tuple[str, ...],
+    transports: tuple[Transport, ...],
     *,
     until: Callable[[], bool] = lambda: False,
     told: Callable[[Campaign], None] = lambda _: None,
@@ -370,6 +377,6 @@ def campaign(
     return found
 
 
-def in_process(seeds: Iterable[int], transports: tuple[str, ...]) -> Iterator[Seen]:
+def in_process(seeds: Iterable[int], transports: tuple[Transport, ...]) -> Iterator[Seen]:
     """What each seed came to, in this process: with whatever was registered here."""
     return (run_seed(seed, transports) for seed in seeds)

@@ -21,8 +21,10 @@ from pydantic import AfterValidator, Field
 from softroce_lab import paths
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.spec import Experiment, Overrides, Transport
+from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Seeds
+from softroce_lab.experiment.transports import written
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.faults.words import Filled
@@ -155,7 +157,7 @@ class Sweep:
         recipe = combination.recipe
         return Task(
             number,
-            _digest([recipe.digest, dataclasses.asdict(transport), seed, code])[:32],
+            _digest([recipe.digest, transport.document(), seed, code])[:32],
             recipe,
             transport,
             seed,
@@ -213,16 +215,17 @@ def about(path: Path) -> str:
 
 def _base(raw: SweepFile, source: Source) -> Source:
     """The experiment with what all runs have in common."""
-    written = _written(raw, source)
-    spec.of(written)  # its own mistakes come first, with their place
+    base = _written(raw, source)
+    spec.of(base)  # its own mistakes come first, with their place
     for key, value in raw.set.items():
-        written = _changed(written, [(key, value)], source, ("set", key))
+        base = _changed(base, [(key, value)], source, ("set", key))
     if raw.transports is not None:
         chosen: Data = raw.transports
         if chosen == "all":
             chosen = list(registry.transports())
-        written = _changed(written, [("transports", chosen)], source, ("transports",))
-    return written
+        chosen = written.from_folder(chosen, Path(source.file or "").parent)
+        base = _changed(base, [("transports", chosen)], source, ("transports",))
+    return base
 
 
 def _written(raw: SweepFile, source: Source) -> Source:

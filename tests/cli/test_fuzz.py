@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
 from softroce_lab.fuzz import seeds as fuzz
@@ -88,7 +89,7 @@ def test_there_are_no_more_processes_than_seeds(monkeypatch):
     begun = []
     real = fuzz_pool._Worker
     monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
-    assert [seen.seed for seen in fuzz_pool.run([5, 6], ("rc",), 900)] == [5, 6]
+    assert [seen.seed for seen in fuzz_pool.run([5, 6], (Transport.named("rc"),), 900)] == [5, 6]
     assert len(begun) == 2
 
 

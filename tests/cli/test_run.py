@@ -15,7 +15,7 @@ from softroce_lab.paths import PROJECT_ROOT
 FILE = """\
 name: mine
 topology: {generator: {kind: star, hosts: 2, access: {delay: 1us}}}
-transports: [csa_ud, {name: csa_ud, interval: fixed}]
+transports: [csa_ud, {name: csa_ud, options: {interval: fixed}}]
 workload: {kind: point-to-point, bytes: 256KiB}
 """
 

@@ -12,7 +12,7 @@ import pytest
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.hosts.settings import RECEIVE_FRAMES, WINDOW_PACKETS
-from softroce_lab.experiment.spec import Transport
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded

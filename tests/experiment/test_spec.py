@@ -68,7 +68,7 @@ lb: spray
 mtu: 1500
 transports:
   - rc
-  - {name: csa_ud, interval: fixed}
+  - {name: csa_ud, options: {interval: fixed}}
   - {name: csa_ud, congestion_control: bdp, label: mine}
   - {name: csa_ud, framing: uc_immediate}
   - sdr_sr
@@ -87,7 +87,7 @@ deadline: 20s
     assert [t.label for t in experiment.transports] == labels
     assert [t.frames for t in experiment.transports] == ["ud"] * 3 + ["uc_immediate"] * 2
     assert [t.shows_messages for t in experiment.transports] == [False, True, True, False, False]
-    assert experiment.transports[1].interval == "fixed"
+    assert experiment.transports[1].options == {"interval": "fixed"}
     assert experiment.transports[2].congestion_control == "bdp"
     plan = experiment.plan(7)
     assert (plan.seed, plan.mtu, plan.load_balancing) == (7, 1500, "spray")
@@ -248,8 +248,8 @@ def test_nothing_of_it_needs_the_real_clock():
         (PLAIN.replace("csa_ud", "csa_du"), "x.yaml:4:14: unknown transport 'csa_du'\n  hint: did"),
         (PLAIN.replace("csa_ud", "csa_ud, csa_ud"), "x.yaml:4:22: two transports are called"),
         (
-            PLAIN.replace("csa_ud", "{name: rc, interval: fixed}"),
-            "x.yaml:4:25: rc has no interval",
+            PLAIN.replace("csa_ud", "{name: rc, options: {interval: fixed}}"),
+            "x.yaml:4:35: unknown option 'interval'",
         ),
         (
             PLAIN.replace("csa_ud", "{name: rc, congestion_control: bpd}"),

@@ -162,7 +162,7 @@ def test_the_snap_length_keeps_the_length(tmp_path):
 
 
 def test_a_file_for_each_run(tmp_path):
-    two = "transports=[rc, {name: csa_ud, interval: fixed, label: 'fixed looks'}]"
+    two = "transports=[rc, {name: csa_ud, options: {interval: fixed}, label: 'fixed looks'}]"
     found = captured(tmp_path, two, "seeds=2", links=("h1->s1",))
     files = {path.name for path in found.glob("*.pcapng")}
     assert files == {

@@ -12,6 +12,7 @@ import pytest
 
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw, pool
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
@@ -19,12 +20,13 @@ from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.csa_ud import CsaUd
 
-CASES = PROJECT_ROOT / "tests" / "experiment" / "cases"  # that failed once, and why
+CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
 SHORT_SEEDS = 20  # the same ones every time
 COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
 RARELY = 0.05
 THREE = ("csa_ud", "irn", "rc")
+RC = (Transport.named("rc"),)
 
 
 @pytest.mark.full("fuzz-seeds")
@@ -46,8 +48,7 @@ def test_no_seed_breaks_a_promise(full):
 def test_what_broke_a_promise_once_keeps_it(case):
     source = yaml_source.read(case)
     experiment = spec.of(source)
-    transports = [each.name for each in experiment.transports]
-    assert fuzz.run_case(source.data, experiment.seeds[0], transports).violations == ()
+    assert fuzz.run_case(source.data, experiment.seeds[0], experiment.transports).violations == ()
 
 
 def test_whatever_can_be_drawn_is_drawn_often():
@@ -67,7 +68,8 @@ def test_whatever_can_be_drawn_is_drawn_often():
 
 def test_what_is_drawn_is_met():
     """By one transport of each kind, which is enough for all of them."""
-    found = fuzz.campaign(fuzz.in_process(range(1136, 1136 + 30), THREE), THREE)
+    three = fuzz.transports_of(THREE)
+    found = fuzz.campaign(fuzz.in_process(range(1136, 1136 + 30), three), three)
     others = set(registry.transports()) - set(THREE)
     missing = set(fuzz.expected_features()) - found.features.keys() - others
     assert not missing
@@ -96,7 +98,8 @@ def forgetful(monkeypatch):
 
 
 def test_what_is_broken_is_found_and_made_small(forgetful):
-    found = fuzz.campaign(fuzz.in_process(range(10), ("forgetful",)), ("forgetful",))
+    chosen = fuzz.transports_of(["forgetful"])
+    found = fuzz.campaign(fuzz.in_process(range(10), chosen), chosen)
     first = found.violations[0]
     assert first.what.startswith("hangs:")
     assert first.replay == f"lab fuzz --from {first.seed} --seeds 1 --transport forgetful"
@@ -104,7 +107,7 @@ def test_what_is_broken_is_found_and_made_small(forgetful):
     assert small.manner == first.manner
     assert len(small.case) < len(first.case)
     case = yaml_source.parse(small.case).data
-    again = fuzz.run_case(case, first.seed, ["forgetful"])
+    again = fuzz.run_case(case, first.seed, chosen)
     assert [each.what for each in again.violations] == [small.what]
 
 
@@ -132,7 +135,7 @@ def runs(case):
 
 
 def test_processes_come_to_the_same_as_one():
-    transports = ("rc", "srnic")
+    transports = fuzz.transports_of(("rc", "srnic"))
     alone = fuzz.campaign(fuzz.in_process(range(20), transports), transports)
     together = fuzz.campaign(pool.run(range(20), transports, 2), transports)
     assert together.document() == alone.document()
@@ -149,7 +152,7 @@ class Killed(pool._Worker):
 
 def test_a_process_that_dies_is_a_finding(monkeypatch):
     monkeypatch.setattr(pool, "_Worker", Killed)
-    found = fuzz.campaign(pool.run(range(3, 5), ("rc",), 1), ("rc",))
+    found = fuzz.campaign(pool.run(range(3, 5), RC, 1), RC)
     assert found.seeds == 2
     assert [(each.seed, each.what) for each in found.violations] == [
         (3, "dies: the process ended with signal 9")
@@ -159,16 +162,16 @@ def test_a_process_that_dies_is_a_finding(monkeypatch):
 def test_a_process_that_loops_is_a_finding(monkeypatch):
     monkeypatch.setattr(pool, "SEED_CPU_S", 0)  # starting takes longer
     monkeypatch.setattr(pool, "_LOOK_S", 0.05)
-    [seen] = pool.run([5], ("rc",), 1)
+    [seen] = pool.run([5], RC, 1)
     assert [each.what for each in seen.violations] == ["loops: no end within 0 s of processor time"]
 
 
 def test_ctrl_c_keeps_what_was_found():
     def seeds():
-        yield fuzz.run_seed(0, ("rc",))
+        yield fuzz.run_seed(0, RC)
         raise KeyboardInterrupt
 
-    found = fuzz.campaign(seeds(), ("rc",))
+    found = fuzz.campaign(seeds(), RC)
     assert (found.seeds, found.interrupted) == (1, True)
 
 

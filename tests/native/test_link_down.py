@@ -13,6 +13,7 @@ from softroce_lab import topology
 from softroce_lab.experiment import transfer
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.transfer import Job
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.recovery import registry
 
@@ -46,7 +47,7 @@ def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
     job = Job("h1", "h2", path, 64 * MIB)
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
-    both = [hosts.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
+    both = [hosts.HostHandle(lab, node, Transport.named(transport), epoch_ns, 7) for node in nodes]
     try:
         hosts.start(both)
         transfer.prepare(*both, job)

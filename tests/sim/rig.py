@@ -9,6 +9,7 @@ from pathlib import Path
 
 from softroce_lab import topology
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all, open_messenger
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim.fabric import HostModel, SimFabric
@@ -66,7 +67,7 @@ class Rig:
         self.fabric = SimFabric(plan, host)
         self.messengers = {
             index: open_messenger(
-                transport,
+                Transport.named(transport),
                 endpoint,
                 timing=timing or Timing.for_rtt(base_rtt_ns),
                 rc=rc or RcSettings.for_rtt(base_rtt_ns),

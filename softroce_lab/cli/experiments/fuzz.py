@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from softroce_lab.cli.experiments.experiment_options import Transports
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, spec
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import pool as fuzz_pool
 from softroce_lab.fuzz import seeds as experiment_fuzz
 from softroce_lab.fuzz.seeds import Campaign, Violation
@@ -111,7 +113,7 @@ def _check_keep(folder: Path) -> None:
 
 def _many(
     seeds: Iterable[int],
-    transports: tuple[str, ...],
+    transports: tuple[Transport, ...],
     jobs: int,
     minutes: float | None,
     screen: Counting,
@@ -122,7 +124,7 @@ def _many(
     def told(campaign: Campaign) -> None:
         nonlocal said
         for each in campaign.violations[said:]:
-            screen.say(f"seed {each.seed}, {each.transport}: {each.what}")
+            screen.say(f"seed {each.seed}, {each.transport.label}: {each.what}")
         said = len(campaign.violations)
         screen.add(f"{said} broken" if said else "")
 
@@ -132,7 +134,7 @@ def _many(
     )  # fmt: skip
 
 
-def _one_case(file: Path, transports: tuple[str, ...]) -> Campaign:
+def _one_case(file: Path, transports: tuple[Transport, ...]) -> Campaign:
     source = yaml_source.read(file)
     experiment = spec.of(source)  # what is wrong is said with its place
     _check_case(source)
@@ -166,10 +168,9 @@ def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -
     name = (
         f"seed-{violation.seed}" if violation.file is None else f"{Path(violation.file).stem}-small"
     )
-    file = folder / f"{name}-{violation.transport}.yaml"
-    file.write_text(
-        f"# {small.what}\n# lab fuzz --transport {small.transport} --case {file}\n{small.case}"
-    )
+    file = folder / f"{name}-{violation.transport.label}.yaml"
+    again = shlex.join(["lab", "fuzz", "--transport", small.transport.reference])
+    file.write_text(f"# {small.what}\n# {again} --case {file}\n{small.case}")
     return file
 
 
@@ -180,7 +181,7 @@ def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None
     for name, share in found.coverage.items():
         print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
     for violation in found.violations:
-        print(f"seed {violation.seed}, {violation.transport}: {violation.what}")
+        print(f"seed {violation.seed}, {violation.transport.label}: {violation.what}")
         print(f"  again: {violation.replay}")
     for file in files:
         print(f"small case: {file}")

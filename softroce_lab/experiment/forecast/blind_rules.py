@@ -8,7 +8,8 @@ nothing there, and a transport that was not hit has not recovered.
 
 from __future__ import annotations
 
-from softroce_lab.experiment.spec import Experiment, Transport
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.plan.effects import Fault, NamedDrop
 
 

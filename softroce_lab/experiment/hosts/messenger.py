@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.recovery import registry
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery.api import Key, Policy
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
@@ -440,25 +440,23 @@ def _clear(fd: int) -> None:
 
 
 def open_messenger(
-    transport: str,
+    transport: Transport,
     endpoint: Endpoint,
     *,
     memory: Memory | None = None,
     timing: Timing = DEFAULT_TIMING,
-    options: Mapping[str, Any] | None = None,
     rc: RcSettings | None = None,
     next_hop_mac: int = 0,
     qkey: int = 0,
     recorder: Recorder | None = None,
     lateness: LatenessRecorder | None = None,
 ) -> Messenger:
-    """The messenger of a transport, by its name; UserError for one that is not known.
+    """The messenger of a transport.
 
-    `memory`: what offsets of posts count in, None if packets carry no bytes. `options`: of the
-    transport, those that are set. `recorder` and `lateness` get a policy's decisions, and their
-    delays.
+    `memory`: what offsets of posts count in, None if packets carry no bytes. `recorder` and
+    `lateness` get what a Python policy decides, and how late.
     """
-    entry = registry.find(transport)
+    entry = transport.entry
     if not entry.striped:
         return RcMessenger(
             endpoint, memory=memory, settings=rc, next_hop_mac=next_hop_mac, salt=qkey
@@ -466,7 +464,7 @@ def open_messenger(
     return StripedMessenger(
         endpoint,
         memory=memory,
-        policy=entry.make(endpoint, timing, options or {}),
+        policy=entry.make(endpoint, timing, transport.options),
         next_hop_mac=next_hop_mac,
         qkey=qkey,
         recorder=recorder,

@@ -48,8 +48,9 @@ from softroce_lab.experiment.hosts.settings import (
 from softroce_lab.experiment.hosts.streams import Receiver, Sender
 from softroce_lab.experiment.hosts.task import Task
 from softroce_lab.experiment.hosts.worker import Worker
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.recovery import congestion, registry
+from softroce_lab.recovery import congestion
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.telemetry import counters_file
@@ -82,9 +83,9 @@ def _configure(settings: HostSettings) -> Any:
     for name, value in dataclasses.asdict(fabric).items():
         if value is not None:
             setattr(messages, name, value)
-    entry = registry.find(settings.transport)
-    messages.framing = settings.framing or entry.framing
-    messages.transport = entry.engine_transport
+    transport = Transport.of(settings.transport)
+    messages.framing = transport.frames
+    messages.transport = transport.entry.engine_transport
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex
@@ -147,7 +148,7 @@ class HostProcess:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        registry.find(settings.transport)
+        self.transport = Transport.of(settings.transport)
         self.owner = PortOwner(settings.interface)
         try:
             self.host = _native.Host(_configure(settings))
@@ -161,16 +162,15 @@ class HostProcess:
         settings = self.settings
         if settings.event_log is None:
             return None
-        return EventLog(self.host, settings.event_log, host=settings.node, run=settings.transport)
+        return EventLog(self.host, settings.event_log, host=settings.node, run=self.transport.label)
 
     def messenger(self, memory: Memory) -> Messenger:
         """Its end of the transport."""
         return open_messenger(
-            self.settings.transport,
+            self.transport,
             self.host,
             memory=memory,
             timing=Timing.on_machine(self.settings.fabric_rtt_ns),
-            options=self.settings.options,
             rc=RcSettings.on_machine(self.settings.fabric_rtt_ns),
             next_hop_mac=self.settings.gateway_mac,
             qkey=self.settings.qkey,
@@ -288,9 +288,9 @@ class Errand:
     def _check(self) -> None:
         self._process.check()
         if self._thread.failure is not None:
-            transport = self._process.settings.transport
+            label = self._process.transport.label
             raise RunError(
-                f"the policy {transport} failed: {self._thread.failure!r}"
+                f"the policy {label} failed: {self._thread.failure!r}"
             ) from self._thread.failure
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.plan import locate
@@ -58,7 +59,7 @@ class HostHandle:
         self,
         lab: Lab,
         node: Node,
-        transport: str,
+        transport: Transport,
         epoch_ns: int,
         qkey: int,
         cpu: int = -1,
@@ -84,7 +85,7 @@ class HostHandle:
             gateway_mac=mac_number(gateway(lab, node).mac),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
-            transport=transport,
+            transport=transport.document(),
             epoch_ns=epoch_ns,
             qkey=qkey,
             path_mtu=path_mtu,

@@ -7,7 +7,6 @@ import base64
 import dataclasses
 import json
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 from softroce_lab.errors import UserError
@@ -48,15 +47,13 @@ class HostSettings:
     gateway_mac: int  # of the next hop to everybody else
     xsks_map: str  # path of the pinned XSKMAP
     xdp_mode: str  # native or generic
-    transport: str
+    transport: dict[str, Any]  # a Transport's document
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
     qkey: int
     path_mtu: int
     fabric_rtt_ns: int  # of the empty fabric, without what this machine adds
     line_rate_bps: int  # of the port; 0: nothing limits it
     congestion_control: str = "bdp"
-    framing: str | None = None  # None: the transport's own
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that are set
     paths: int = PATHS
     window_packets: int = WINDOW_PACKETS
     receive_frames: int = RECEIVE_FRAMES

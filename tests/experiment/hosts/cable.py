@@ -3,6 +3,7 @@
 
 from softroce_lab import _native
 from softroce_lab.experiment.hosts.messenger import connect_all, open_messenger
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from tests.recovery.pair_rig import ADDRESSES, config
 
@@ -23,8 +24,14 @@ class Cable:
             cable = self.pair.cable(which)
             cable.delay_ns, cable.packet_time_ns = 10_000, 170
         self.memories = memories
+        chosen = Transport.named(transport)
         self.messengers = [
-            open_messenger(transport, self.pair.side(which), memory=memories[which], **settings)
+            open_messenger(
+                Transport.named(transport),
+                self.pair.side(which),
+                memory=memories[which],
+                **settings,
+            )
             for which in (0, 1)
         ]
         self.of_host = dict(zip(hosts, self.messengers, strict=True))

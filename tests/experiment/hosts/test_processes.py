@@ -13,6 +13,7 @@ from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import transfer
 from softroce_lab.experiment.hosts import processes
 from softroce_lab.experiment.transfer import Job
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.recovery import registry
 
@@ -35,7 +36,9 @@ def endless(tmp_path):
 def pair(lab, transport):
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
-    return [processes.HostHandle(lab, node, transport, epoch_ns, 7) for node in nodes]
+    return [
+        processes.HostHandle(lab, node, Transport.named(transport), epoch_ns, 7) for node in nodes
+    ]
 
 
 @pytest.mark.full("killed-peer")
@@ -66,7 +69,7 @@ def kill_in_mid_transfer(lab, endless, transport, victim):
 
 def test_port_has_one_owner(lab):
     both = pair(lab, "csa_ud")
-    intruder = processes.HostHandle(lab, lab.plan.node("h1"), "csa_ud", 0, 7)
+    intruder = processes.HostHandle(lab, lab.plan.node("h1"), Transport.named("csa_ud"), 0, 7)
     try:
         processes.start(both)
         with pytest.raises(RunError, match="h1: the port eth1 is in use") as caught:
@@ -78,7 +81,7 @@ def test_port_has_one_owner(lab):
 
 
 def test_unknown_transport_is_the_users(lab):
-    host = processes.HostHandle(lab, lab.plan.node("h1"), "magic", 0, 7)
+    host = processes.HostHandle(lab, lab.plan.node("h1"), Transport("magic", "magic"), 0, 7)
     try:
         with pytest.raises(UserError, match="unknown transport 'magic'"):
             processes.start([host])
@@ -87,7 +90,7 @@ def test_unknown_transport_is_the_users(lab):
 
 
 def test_dead_host_has_last_words(lab):
-    host = processes.HostHandle(lab, lab.plan.node("h1"), "csa_ud", 0, 7)
+    host = processes.HostHandle(lab, lab.plan.node("h1"), Transport.named("csa_ud"), 0, 7)
     try:
         host.tell("nonsense", {})
         with pytest.raises(RunError, match="nonsense"):

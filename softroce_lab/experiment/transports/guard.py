@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Between a user's policy and the engine: whatever the policy does ends in a clear error.
+
+A guarded class is a subclass whose hooks check what the user's hooks return. PolicyError names the
+file and the line of a hook that raises, does not return, or returns what is no action.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import operator
+import traceback
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.experiment.transports import watchdog
+from softroce_lab.recovery.api import Action, Actions, Event, LookAt, LookAtPeer, Policy, View
+from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.options import OptionError
+
+T = TypeVar("T")
+
+MOST_ACTIONS = 1 << 16  # of one event
+MOST_IDLE_TIMERS = 10_000  # in a row, each set for less than IDLE_TIMER_NS ahead
+IDLE_TIMER_NS = 1000
+
+_ACTIONS = typing.get_args(Action)
+_TIMERS = (LookAt, LookAtPeer)
+_ON_TIMERS = ("on_look", "on_peer_look")
+_NEWEST_NS = 1 << 63
+
+
+class PolicyError(RunError):
+    """A user's policy failed; `str()` begins with its file and line."""
+
+    def __init__(self, file: str, line: int | None, why: str, *, hint: str | None = None) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {why}", hint=hint)
+        self.file, self.line, self.why = file, line, why
+
+    def __reduce__(self) -> Any:  # it crosses processes
+        return type(self), (self.file, self.line, self.why)
+
+
+Frames: TypeAlias = Iterable[tuple[FrameType, int]]
+
+
+def line_in(file: str, frames: Frames) -> int | None:
+    """The line of the innermost frame that is of this file; None: there is none."""
+    lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+    return lines[-1] if lines else None
+
+
+def watched(file: str, what: str, run: Callable[[], T]) -> T:
+    """Run a part of a user's file; PolicyError if it does not return."""
+    overdue = _Overdue(file, what)
+    watch = watchdog.of_this_thread()
+    watch.enter(overdue)
+    try:
+        return run()
+    except watchdog.OverdueError:
+        raise overdue.error() from None
+    finally:
+        watch.leave()
+
+
+def overdue() -> PolicyError | None:
+    """A call of this process that did not return, and cannot be interrupted where it blocks."""
+    return _Overdue.newest
+
+
+class _Overdue:
+    """Remembers at which line of a file a call was when it was overdue."""
+
+    newest: PolicyError | None = None
+
+    def __init__(self, file: str, what: str) -> None:
+        self._file, self._what = file, what
+        self._line: int | None = None
+
+    def __call__(self, frame: FrameType) -> None:
+        stack = [*traceback.walk_stack(frame)]
+        self._line = line_in(self._file, reversed(stack))
+        _Overdue.newest = self.error()
+
+    def error(self) -> PolicyError:
+        why = f"{self._what} did not return within {watchdog.LIMIT_S:g} s"
+        return PolicyError(self._file, self._line, why, hint="it loops or blocks at this line")
+
+
+# --- A guarded class -------------------------------------------------------------------------
+
+
+def guarded(policy: type[Policy], file: str) -> type[Policy]:
+    """The same policy; each of its hooks returns a list of actions, or raises PolicyError."""
+    hooks = [name for name in vars(Policy) if name.startswith("on_")]
+    body: dict[str, Any] = {name: _hook(name, getattr(policy, name), file) for name in hooks}
+    body["__init__"] = _init(policy, file)
+    body["summary"] = _summary(policy, file)
+    body["name"] = policy.name or policy.__name__
+    body["__module__"] = policy.__module__
+    return type(policy.__name__, (policy,), body)
+
+
+def _init(policy: type[Policy], file: str) -> Any:
+    def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
+        self._guard = _Guard(view)
+        _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
+
+    return __init__
+
+
+def _summary(policy: type[Policy], file: str) -> Any:
+    def summary(self: Any) -> dict[str, Any]:
+        def make() -> dict[str, Any]:
+            made = policy.summary(self)
+            json.dumps(made)
+            return dict(made)
+
+        return _called(file, "summary", make)
+
+    return summary
+
+
+def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
+    """A hook's guard. It is on the path of every event."""
+    overdue = _Overdue(file, name)
+    line = _first_line(inner, file)
+
+    def hook(self: Any, event: Event, now_ns: int) -> Actions:
+        guard: _Guard = self._guard
+        if guard.busy:  # called by another hook
+            return cast("Actions", inner(self, event, now_ns))
+        guard.busy = True
+        watch = watchdog.of_this_thread()
+        watch.enter(overdue)
+        try:
+            returned = inner(self, event, now_ns)
+            actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
+        except watchdog.OverdueError:
+            raise overdue.error() from None
+        except Exception as error:
+            raise _raised(file, name, error, line) from error
+        finally:
+            watch.leave()
+            guard.busy = False
+        try:
+            guard.check(name, event, actions, now_ns)
+        except _Nonsense as error:
+            raise PolicyError(file, line, f"{name} {error}") from None
+        return actions
+
+    return hook
+
+
+def _first_line(inner: Callable[..., Any], file: str) -> int | None:
+    code = getattr(inner, "__code__", None)
+    return code.co_firstlineno if code is not None and code.co_filename == file else None
+
+
+def _raised(file: str, name: str, error: Exception, line: int | None) -> PolicyError:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    found = line_in(file, frames)
+    if found is None and isinstance(error, TypeError) and "iter" in str(error):
+        return PolicyError(file, line, f"{name} returned no list of actions: {error}")
+    where = "" if found is not None else _elsewhere(frames)
+    return PolicyError(file, found or line, f"{name} raised {type(error).__name__}: {error}{where}")
+
+
+def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
+    frame, line = frames[-1]
+    return f" ({frame.f_code.co_filename}:{line})"
+
+
+def _called(file: str, name: str, run: Callable[[], T]) -> T:
+    try:
+        return watched(file, name, run)
+    except OptionError:
+        raise
+    except Exception as error:
+        if isinstance(error, PolicyError):
+            raise
+        raise _raised(file, name, error, None) from error
+
+
+# --- What may be returned --------------------------------------------------------------------
+
+
+class _Nonsense(Exception):  # noqa: N818 - never leaves this file
+    """What is wrong with an action, as the end of a sentence."""
+
+
+class _Guard:
+    """What is known of one policy's endpoint, to judge its actions by."""
+
+    def __init__(self, view: View) -> None:
+        self.busy = False
+        self._view = view
+        self._packets: dict[int, int] = {}  # of each message, by handle
+        self._idle_timers = 0
+
+    def check(self, name: str, event: Event, actions: list[Any], now_ns: int) -> None:
+        """_Nonsense for the first action that is none, or names what is not there."""
+        if event.handle not in self._packets:
+            self._packets[event.handle] = 0
+        self._packets[event.handle] = max(self._packets[event.handle], event.count)
+        if len(actions) > MOST_ACTIONS:
+            raise _Nonsense(f"returned more than {MOST_ACTIONS:,} actions")
+        if name not in _ON_TIMERS:
+            self._idle_timers = 0
+        for action in actions:
+            checks = _CHECKS.get(type(action))
+            if checks is None:
+                raise _Nonsense(f"returned {_shown(action)}, which is no action")
+            for field, check in checks:
+                try:
+                    check(self, action, getattr(action, field))
+                except (TypeError, ValueError, OverflowError) as error:
+                    kind = type(action).__name__
+                    raise _Nonsense(f"returned {kind} with {field}: {error}") from None
+            if type(action) in _TIMERS:
+                self._count_timer(action.at_ns - now_ns)
+
+    def _count_timer(self, ahead_ns: int) -> None:
+        """A timer at the present moment is called again, and time does not go on."""
+        self._idle_timers = self._idle_timers + 1 if ahead_ns < IDLE_TIMER_NS else 0
+        if self._idle_timers > MOST_IDLE_TIMERS:
+            raise _Nonsense(
+                f"set {MOST_IDLE_TIMERS:,} timers in a row less than {IDLE_TIMER_NS} ns ahead: "
+                "time does not go on"
+            )
+
+    def handle(self, _: object, handle: object) -> None:
+        if operator.index(handle) not in self._packets:  # type: ignore[arg-type]
+            raise ValueError(f"{handle!r} was never the handle of a message here")
+
+    def packets(self, action: Any, packets: object) -> None:
+        found = np.asarray(packets)
+        if found.ndim != 1 or found.dtype.kind not in "iu":
+            raise ValueError(f"{_shown(packets)} is no array of packet indices")
+        count = self._packets[action.handle]
+        if len(found) and (int(found.min()) < 0 or int(found.max()) >= count):
+            wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
+            raise ValueError(f"packet {wrong} of a message of {count}")
+
+    def moment(self, _: object, at_ns: object) -> None:
+        if not 0 <= operator.index(at_ns) < _NEWEST_NS:  # type: ignore[arg-type]
+            raise ValueError(f"{at_ns!r} is no time in ns")
+
+    def peer(self, _: object, peer: object) -> None:
+        self._view.peer_state(operator.index(peer))  # type: ignore[arg-type]
+
+    def body(self, _: object, body: object) -> None:
+        if not isinstance(body, bytes):
+            raise TypeError(f"{_shown(body)} is not bytes")
+        if len(body) > self._view.control_bytes:
+            raise ValueError(f"{len(body)} bytes, at most {self._view.control_bytes}")
+
+    def status(self, _: object, status: object) -> None:
+        ibv_wc_status(status)
+
+    def weights(self, _: object, weights: Any) -> None:
+        found = [operator.index(each) for each in weights]
+        if len(found) != self._view.paths or min(found) < 0 or not 0 < sum(found) < 1 << 32:
+            raise ValueError(f"{found} are no weights of {self._view.paths} paths")
+
+
+_BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
+    "handle": _Guard.handle,
+    "indices": _Guard.packets,
+    "at_ns": _Guard.moment,
+    "peer": _Guard.peer,
+    "body": _Guard.body,
+    "status": _Guard.status,
+    "weights": _Guard.weights,
+}
+_CHECKS = {
+    kind: [
+        (field.name, _BY_FIELD[field.name])
+        for field in dataclasses.fields(kind)
+        if field.name in _BY_FIELD
+    ]
+    for kind in _ACTIONS
+}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A user's own policy: a class in one Python file, read where the transport is used.
+
+The file is executed, as the user who starts the run. Each process executes the bytes whose SHA-256
+it was given, or refuses them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+import traceback
+import types
+from pathlib import Path
+
+from softroce_lab import _native
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.transports import guard
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.recovery.api import Policy
+from softroce_lab.recovery.options import Option
+from softroce_lab.recovery.registry import Entry
+
+EXAMPLE = "policy: ./mine.py:Mine, a file and a class in it"
+
+
+def is_reference(text: str) -> bool:
+    """Whether it names a class in a file, not a built-in transport."""
+    return ".py:" in text or text.endswith(".py") or "/" in text
+
+
+def split(reference: str) -> tuple[str, str]:
+    """FILE:CLASS as two. UserError if it is not of that form."""
+    file, colon, name = reference.rpartition(":")
+    if not (colon and file and name.isidentifier()):
+        raise UserError(f"{reference!r} names no class in a file", hint=EXAMPLE)
+    return file, name
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of the file. UserError if it cannot be read."""
+    return hashlib.sha256(_read(file)).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def entry(file: str, name: str, sha256: str | None) -> Entry:
+    """The transport of a class; UserError with the file and the line for what is wrong with it."""
+    source = _read(Path(file))
+    if hashlib.sha256(source).hexdigest() != sha256:
+        raise UserError("has changed since the command began", hint="run it again", file=file)
+    found = vars(_module(file, source, str(sha256))).get(name)
+    if found is None:
+        raise _absent(file, source, name, str(sha256))
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        what = f"{name} is {_kind(found)}, not a policy"
+        hint = f"class {name}(Policy), of softroce_lab.recovery.api"
+        raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
+    _check_declarations(found, file, _line_of(source, name))
+    return Entry.of(guard.guarded(found, file))
+
+
+def _check_declarations(policy: type[Policy], file: str, line: int | None) -> None:
+    if not all(isinstance(each, Option) for each in policy.options):
+        what = f"{policy.__name__}.options holds something else than Option(...)"
+    elif policy.framing not in (known := _native.framing_names()):
+        what = f"{policy.__name__}.framing is {policy.framing!r}, not {' or '.join(known)}"
+    else:
+        return
+    raise UserError(what, file=file, line=line)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", file=str(file)) from None
+
+
+@functools.lru_cache(maxsize=64)
+def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
+    """The file, executed once in a process: all of its classes are of one module."""
+    module = types.ModuleType(f"softroce_lab_user_{Path(file).stem}_{sha256[:12]}")
+    module.__file__ = file
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    try:
+        code = compile(source, file, "exec")
+        guard.watched(file, "the file", lambda: exec(code, vars(module)))  # noqa: S102
+    except SyntaxError as error:
+        own = error.filename == file
+        where = {"line": error.lineno, "column": error.offset} if own else {}
+        raise UserError(f"{type(error).__name__}: {error.msg}", file=file, **where) from None
+    except guard.PolicyError as error:
+        raise UserError(error.why, hint=error.hint, file=file, line=error.line) from None
+    except Exception as error:
+        line = guard.line_in(file, traceback.walk_tb(error.__traceback__))
+        raise UserError(f"{type(error).__name__}: {error}", file=file, line=line) from None
+    return module
+
+
+def _absent(file: str, source: bytes, name: str, sha256: str) -> UserError:
+    made = _module(file, source, sha256)
+    module = made.__name__
+    own = [
+        each
+        for each, value in vars(made).items()
+        if inspect.isclass(value) and issubclass(value, Policy) and value.__module__ == module
+    ]
+    hint = did_you_mean(name, own) if own else f"class {name}(Policy): ..."
+    return UserError(f"has no class {name!r}", hint=hint, file=file)
+
+
+def _kind(found: object) -> str:
+    return "a class of its own" if isinstance(found, type) else f"of type {type(found).__name__}"
+
+
+def _line_of(source: bytes, name: str) -> int | None:
+    """Where a name is defined at the top of the file."""
+    for number, line in enumerate(source.decode(errors="replace").splitlines(), 1):
+        if line.startswith((f"class {name}", f"def {name}", f"{name} ", f"{name}=")):
+            return number
+    return None

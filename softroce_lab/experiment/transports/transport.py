@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A transport as an experiment has it: which one, with which options, and what tables call it.
+
+It is a value, which every process of a run gets. A built-in transport is known by its name, a
+user's own by its class, its file and the file's SHA-256.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from softroce_lab.experiment.transports import policy_file
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.options import Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transport:
+    """One transport of an experiment. None: the transport's own default."""
+
+    name: str  # of the registry; with a file, of the class
+    label: str  # of runs and columns: unique in an experiment
+    congestion_control: str | None = None
+    framing: str | None = None  # of striped messages
+    set_options: tuple[tuple[str, Value], ...] = ()  # as they were written
+    file: str | None = None  # absolute path of a user's policy
+    sha256: str | None = None  # of the file
+
+    @classmethod
+    def named(cls, name: str) -> Transport:
+        """A built-in transport with its defaults. UserError for an unknown name."""
+        registry.find(name)
+        return cls(name, name)
+
+    @property
+    def entry(self) -> registry.Entry:
+        """How it recovers, its framing, its options. UserError if its file has changed."""
+        if self.file is None:
+            return registry.find(self.name)
+        return policy_file.entry(self.file, self.name, self.sha256)
+
+    @property
+    def reference(self) -> str:
+        """What `--transport` takes for it."""
+        return self.name if self.file is None else f"{self.file}:{self.name}"
+
+    @property
+    def options(self) -> dict[str, Value]:
+        """Options that are set."""
+        return dict(self.set_options)
+
+    @property
+    def frames(self) -> str:
+        """The framing of its striped messages: the chosen one, or its own."""
+        return self.framing or self.entry.framing
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether switches can read message and packet index in its data packets' headers."""
+        return self.entry.shows_messages(self.framing)
+
+    @property
+    def protocol(self) -> str:
+        """Whose rules its packets follow: of a user's own only the session's are known."""
+        return self.name if self.file is None else USERS
+
+    def document(self) -> dict[str, Any]:
+        """For a manifest, and for another process."""
+        own = {} if self.file is None else {"file": self.file, "sha256": self.sha256}
+        return {
+            "name": self.name,
+            "label": self.label,
+            "congestion_control": self.congestion_control,
+            "framing": self.framing,
+            "options": self.options,
+            **own,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Transport:
+        """The transport that `document` described."""
+        rest = {**document, "set_options": tuple(document["options"].items())}
+        del rest["options"]
+        return cls(**rest)
+
+
+USERS = "user's policy"
+"""The protocol of every transport that comes from a user's file."""

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a user wrote of transports, in an experiment or on the command line, as `Transport`s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import _native
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.spec_model import TransportSpec
+from softroce_lab.experiment.transports import policy_file
+from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.options import OptionError, Value, validated
+
+
+def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:
+    """The transports of an experiment; UserError with the place of what is wrong."""
+    found: dict[str, Transport] = {}
+    for index, spec in enumerate(specs):
+        place: Place = ("transports", index)
+        transport = _one(spec, source, place)
+        if transport.label in found:
+            what = f"two transports are called {transport.label!r}"
+            raise source.error(place, what, hint="give each a label of its own")
+        found[transport.label] = transport
+    return tuple(found.values())
+
+
+def of_argument(text: str) -> Transport:
+    """A transport of the command line, NAME or FILE:CLASS, with its defaults. UserError."""
+    if not policy_file.is_reference(text):
+        return Transport.named(text)
+    return _one(TransportSpec(policy=text), NOWHERE, ())
+
+
+def labelled(transports: Iterable[Transport]) -> dict[str, Transport]:
+    """Transports of the command line by label, each once. UserError for two of one label."""
+    found: dict[str, Transport] = {}
+    for each in transports:
+        if found.setdefault(each.label, each) != each:
+            hint = "transports: of an experiment gives each a label"
+            raise UserError(f"two transports are called {each.label!r}", hint=hint)
+    return found
+
+
+def from_folder(written: Data, folder: Path) -> Data:
+    """Transports as a file in this folder has them, for a file that is somewhere else."""
+    if isinstance(written, list):
+        return [from_folder(each, folder) for each in written]
+    if isinstance(written, str) and policy_file.is_reference(written):
+        return str(folder.absolute() / written)
+    if isinstance(written, dict) and isinstance(written.get("policy"), str):
+        return {**written, "policy": from_folder(written["policy"], folder)}
+    return written
+
+
+def _one(spec: TransportSpec, source: Source, place: Place) -> Transport:
+    own = {} if spec.policy is None else _own(spec.policy, source, (*place, "policy"))
+    name = own.pop("name", spec.name)
+    if spec.policy is None and name not in registry.transports():
+        near = did_you_mean(name, registry.transports())
+        raise source.error((*place, "name"), f"unknown transport {name!r}", hint=near)
+    entry = Transport(name, name, **own).entry
+    _check_congestion_control(spec, source, place)
+    _check_framing(spec, entry, source, place)
+    _check_options(spec, entry, source, place)
+    parts = (name, spec.congestion_control, spec.framing, *_shown(spec.options))
+    return Transport(
+        name,
+        spec.label or "+".join(part for part in parts if part is not None),
+        spec.congestion_control,
+        spec.framing,
+        tuple(spec.options.items()),
+        **own,
+    )
+
+
+def _own(reference: str, source: Source, place: Place) -> dict[str, Any]:
+    """Name, file and digest of a user's policy, which is loaded once to see that it can be."""
+    try:
+        written, name = policy_file.split(reference)
+        file = Path(source.file or "").parent.absolute() / written
+        own = {"name": name, "file": str(file), "sha256": policy_file.digest(file)}
+        policy_file.entry(own["file"], name, own["sha256"])
+    except UserError as error:
+        if error.line is not None:
+            raise
+        what = error.what if error.file is None else f"{error.file}: {error.what}"
+        raise source.error(place, what, hint=error.hint) from None
+    return own
+
+
+def _check_congestion_control(spec: TransportSpec, source: Source, place: Place) -> None:
+    control = spec.congestion_control
+    if control is not None and control not in (known := _native.congestion_control_names()):
+        what = f"unknown congestion control {control!r}"
+        where = (*place, "congestion_control")
+        raise source.error(where, what, hint=did_you_mean(control, known))
+
+
+def _check_framing(
+    spec: TransportSpec, entry: registry.Entry, source: Source, place: Place
+) -> None:
+    framing = spec.framing
+    if framing is not None and framing not in (known := _native.framing_names()):
+        what = f"unknown framing {framing!r}"
+        raise source.error((*place, "framing"), what, hint=did_you_mean(framing, known))
+    if framing is not None and entry.kind != registry.Kind.POLICY:
+        what = f"{spec.name} has its own packets, and no framing to choose"
+        raise source.error((*place, "framing"), what, hint="leave it out")
+
+
+def _check_options(
+    spec: TransportSpec, entry: registry.Entry, source: Source, place: Place
+) -> None:
+    try:
+        validated(entry.options, spec.options)
+    except OptionError as error:
+        where = (*place, "options", error.option)
+        at_key = error.option not in {option.name for option in entry.options}
+        raise source.error(where, error.what, hint=error.hint, at_key=at_key) from None
+
+
+def _shown(options: Mapping[str, Value]) -> Iterable[str]:
+    """Options in a label: words by themselves, numbers with the option's name."""
+    for name, value in options.items():
+        yield value if isinstance(value, str) else f"{name}={value}"
