@@ -78,6 +78,7 @@ def run(
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     observed = observation.end(said, striped=transport.shows_messages)
     wrong = [figures.pop("wrong") for figures in said.values()]
+    broken = [why for figures in said.values() if (why := figures.pop("policy_error"))]
     verified = None if None in wrong else not any(wrong)
     return WorkloadRun(
         transport=transport.label,
@@ -93,7 +94,7 @@ def run(
         events=_events(observed, acts, begun_ns),
         policies={name: summary for name, each in said.items() if (summary := each["policy"])},
         verified=verified,
-        problems=problems or [line for lines in wrong for line in lines or ()],
+        problems=problems or broken[:1] or [line for lines in wrong for line in lines or ()],
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, said) | _timing(lab),
     )
@@ -166,6 +167,7 @@ class _Watch:
         self._deadline_ns = deadline_ns
         self._begun = self._moved = time.monotonic()
         self._progress = progress
+        self._policy_error: str | None = None
         self._said: dict[HostHandle, dict[str, Any]] = {}  # the newest of each
 
     def until_over(self) -> list[str]:
@@ -173,7 +175,7 @@ class _Watch:
         why = None
         while self._waiting and why is None:
             self._listen()
-            why = self._why_to_stop()
+            why = self._policy_error or self._why_to_stop()
         if why is None:
             return []
         for host in self._waiting:
@@ -187,6 +189,7 @@ class _Watch:
         for host in ready:
             for document in host.documents():
                 if "done" in document:
+                    self._policy_error = self._policy_error or document["policy_error"]
                     self._waiting.discard(host)
                     self._moved = time.monotonic()
                 if "progress" in document:

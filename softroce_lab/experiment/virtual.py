@@ -26,6 +26,7 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.guard import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
@@ -115,8 +116,14 @@ class VirtualRun:
         self.done = 0
         self.failed = False
         self.problems: list[str] = []
+        self.policy_error: PolicyError | None = None
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
         self._open_hosts(with_acts=with_acts)
+
+    def _policy_failed(self, error: PolicyError) -> None:
+        """A user's policy ends the run, which goes on to its verdict."""
+        self.policy_error = error
+        self.problems.append(error.what)
 
     def _model(self) -> HostModel:
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
@@ -179,6 +186,13 @@ class VirtualRun:
 
     def go(self) -> WorkloadRun:
         """Until all is done, or the deadline has come."""
+        try:
+            self._go()
+        except PolicyError as error:
+            self._policy_failed(error)
+        return self._result()
+
+    def _go(self) -> None:
         posts = {index: host.work.begin() for index, host in self.hosts.items()}
         for index, each in posts.items():
             self._post(self.hosts[index], Posts(each.receives, []))
@@ -186,7 +200,6 @@ class VirtualRun:
             self._post(self.hosts[index], Posts([], each.sends))
         while self.unfinished and not self.problems and not self._stopped():
             self._go_on()
-        return self._result()
 
     def _stopped(self) -> bool:
         """Whether nothing will complete any more: what failed holds up the rest."""
@@ -269,11 +282,7 @@ class VirtualRun:
             links=list(self._links()),
             counters=self._counters(),
             events=self._events(),
-            policies={
-                names[i]: summary
-                for i, h in self.hosts.items()
-                if (summary := h.messenger.summary())
-            },
+            policies=self._summaries(),
             verified=self._verified(),
             problems=self.problems,
             facts={
@@ -289,6 +298,19 @@ class VirtualRun:
                 "idle_rules": self._idle_rules(),
             },
         )
+
+    def _summaries(self) -> dict[str, dict[str, Any]]:
+        """By host, of those whose policies have figures of their own."""
+        found = {}
+        if self.policy_error is not None:
+            return {}
+        try:
+            for index, host in self.hosts.items():
+                if summary := host.messenger.summary():
+                    found[self.plan.plain_hosts[index].name] = summary
+        except PolicyError as error:
+            self._policy_failed(error)
+        return found
 
     def _counters(self) -> dict[str, dict[str, int]]:
         """By host, without zeros: the engine's, and what its RNIC had to fetch."""

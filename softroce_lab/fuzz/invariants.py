@@ -43,6 +43,8 @@ _JUSTIFIED = {
 
 def violations(made: VirtualRun, run: WorkloadRun, *, may_fail: bool) -> list[str]:
     """What does not hold; [] as it should be. `may_fail`: somebody was not to be reached."""
+    if made.policy_error is not None:
+        return [f"crashes: {made.policy_error.what}"]
     return [
         *_ends(run, may_fail=may_fail or _gives_up(run, made)),
         *_order(run),

@@ -10,6 +10,7 @@ policy in a thread beside it, the workload in the main thread.
     workload {...}     ->  the same
     connect {...}      ->  {"connected": true}        its receives are posted
     begin {...}        ->  {"begun": true}, {"progress": bytes, ...} ..., {"done": true}
+                           with "policy_error": why, where a user's policy failed
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
 
@@ -48,6 +49,8 @@ from softroce_lab.experiment.hosts.settings import (
 from softroce_lab.experiment.hosts.streams import Receiver, Sender
 from softroce_lab.experiment.hosts.task import Task
 from softroce_lab.experiment.hosts.worker import Worker
+from softroce_lab.experiment.transports import guard
+from softroce_lab.experiment.transports.guard import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.recovery import congestion
@@ -243,11 +246,24 @@ class Errand:
             **figures,
             **self._task.result(),
             "realtime_policy": self._thread.realtime,
-            "policy": self._messenger.summary(),
+            **self._summary(),
         }
 
-    def work(self, start_ns: int) -> None:
-        """Do the task from `start_ns` on, until it is over or somebody says otherwise."""
+    def _summary(self) -> dict[str, Any]:
+        """The policy's figures, and why it failed if it did."""
+        error = self._policy_error()
+        if error is None:
+            try:
+                return {"policy": self._messenger.summary(), "policy_error": None}
+            except PolicyError as failed:
+                error = failed
+        return {"policy": {}, "policy_error": error.what}
+
+    def work(self, start_ns: int) -> str | None:
+        """Do the task from `start_ns` on, until it is over or a command arrives.
+
+        Returns why a user's policy ended it, None if it did not.
+        """
         task, host = self._task, self._process.host
         while (left_ns := start_ns - host.now_ns) > 0:
             time.sleep(left_ns / 1e9)
@@ -255,6 +271,8 @@ class Errand:
         _say(begun=True)
         reported = time.monotonic()
         while not task.finished and not self._told_to_stop():
+            if (error := self._policy_error()) is not None:
+                return error.what
             self._check()
             for done in self._messenger.completions():
                 self._process.journal.complete(done)
@@ -270,6 +288,12 @@ class Errand:
                     due=task.next_at_ns != NEVER_NS,
                     failed=task.failed,
                 )
+        return None
+
+    def _policy_error(self) -> PolicyError | None:
+        """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
+        failure = self._thread.failure
+        return failure if isinstance(failure, PolicyError) else guard.overdue()
 
     def _told_to_stop(self) -> bool:
         """Wait until something is over or due, a while at most; whether a command came instead.
@@ -340,8 +364,7 @@ class Server:
                 errand.connect(arguments)
                 _say(connected=True)
             case "begin":
-                errand.work(**arguments)
-                _say(done=True)
+                _say(done=True, policy_error=errand.work(**arguments))
             case "finish":
                 _say(finished=errand.finish(**arguments))
             case _:

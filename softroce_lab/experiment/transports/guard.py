@@ -112,7 +112,10 @@ def guarded(policy: type[Policy], file: str) -> type[Policy]:
 def _init(policy: type[Policy], file: str) -> Any:
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
         self._guard = _Guard(view)
-        _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
+        try:
+            _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
+        except PolicyError as error:  # the first hook raises it: then there is a run to fail
+            self._guard.broken = error
 
     return __init__
 
@@ -124,7 +127,7 @@ def _summary(policy: type[Policy], file: str) -> Any:
             json.dumps(made)
             return dict(made)
 
-        return _called(file, "summary", make)
+        return _called(file, "summary", make, _first_line(policy.summary, file))
 
     return summary
 
@@ -138,6 +141,8 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
         guard: _Guard = self._guard
         if guard.busy:  # called by another hook
             return cast("Actions", inner(self, event, now_ns))
+        if guard.broken is not None:
+            raise guard.broken
         guard.busy = True
         watch = watchdog.of_this_thread()
         watch.enter(overdue)
@@ -179,7 +184,7 @@ def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
     return f" ({frame.f_code.co_filename}:{line})"
 
 
-def _called(file: str, name: str, run: Callable[[], T]) -> T:
+def _called(file: str, name: str, run: Callable[[], T], line: int | None = None) -> T:
     try:
         return watched(file, name, run)
     except OptionError:
@@ -187,7 +192,7 @@ def _called(file: str, name: str, run: Callable[[], T]) -> T:
     except Exception as error:
         if isinstance(error, PolicyError):
             raise
-        raise _raised(file, name, error, None) from error
+        raise _raised(file, name, error, line) from error
 
 
 # --- What may be returned --------------------------------------------------------------------
@@ -202,6 +207,7 @@ class _Guard:
 
     def __init__(self, view: View) -> None:
         self.busy = False
+        self.broken: PolicyError | None = None
         self._view = view
         self._packets: dict[int, int] = {}  # of each message, by handle
         self._idle_timers = 0
@@ -255,7 +261,10 @@ class _Guard:
             raise ValueError(f"{at_ns!r} is no time in ns")
 
     def peer(self, _: object, peer: object) -> None:
-        self._view.peer_state(operator.index(peer))  # type: ignore[arg-type]
+        try:
+            self._view.peer_state(operator.index(peer))  # type: ignore[arg-type]
+        except IndexError:
+            raise ValueError(f"there is no peer {peer!r}") from None
 
     def body(self, _: object, body: object) -> None:
         if not isinstance(body, bytes):

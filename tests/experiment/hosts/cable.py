@@ -24,7 +24,6 @@ class Cable:
             cable = self.pair.cable(which)
             cable.delay_ns, cable.packet_time_ns = 10_000, 170
         self.memories = memories
-        chosen = Transport.named(transport)
         self.messengers = [
             open_messenger(
                 Transport.named(transport),

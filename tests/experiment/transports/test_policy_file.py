@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A policy in a user's file: where it is looked for, and what is said of a wrong one."""
+
+import hashlib
+
+import pytest
+
+from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.transports import policy_file, watchdog, written
+from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.sweep import spec as sweep_spec
+
+MINE = """
+from softroce_lab.recovery.options import Option
+from softroce_lab.recovery.ud_rto import UdRto
+
+class Mine(UdRto):
+    options = (Option("rto", 3, "in SRTT", least=1, most=100),)
+
+class Other(UdRto):
+    pass
+
+def helper():
+    pass
+"""
+EXPERIMENT = """
+name: t
+topology: leaf-spine
+transports:
+  - {entry}
+  - ud_rto
+workload: {{kind: point-to-point, bytes: 1MiB}}
+"""
+
+
+def experiment(folder, entry, mine=MINE):
+    if mine is not None:
+        (folder / "mine.py").write_text(mine)
+    file = folder / "x.yaml"
+    file.write_text(EXPERIMENT.format(entry=entry))
+    return spec.load(file)
+
+
+def test_a_file_beside_the_experiment(tmp_path):
+    wanted = "{policy: ./mine.py:Mine, label: mine, options: {rto: 4}}"
+    mine, plain = experiment(tmp_path, wanted).transports
+    assert (mine.label, mine.name, mine.options) == ("mine", "Mine", {"rto": 4})
+    assert mine.file == str(tmp_path / "mine.py")
+    assert mine.sha256 == hashlib.sha256(MINE.encode()).hexdigest()
+    assert mine.entry.policy.__name__ == "Mine"
+    assert plain == Transport.named("ud_rto")
+
+
+def test_it_is_in_the_manifest_and_goes_to_other_processes(tmp_path):
+    loaded = experiment(tmp_path, "./mine.py:Mine")
+    document = loaded.document()["transports"][0]
+    assert document["sha256"] == hashlib.sha256(MINE.encode()).hexdigest()
+    assert document["file"] == str(tmp_path / "mine.py")
+    assert Transport.of(document) == loaded.transports[0]
+
+
+def test_on_the_command_line_it_is_relative_to_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    chosen = spec.with_transports(spec.load("incast"), ["mine.py:Mine", "rc"]).transports
+    assert [each.label for each in chosen] == ["Mine", "rc"]
+    assert chosen[0].file == str(tmp_path / "mine.py")
+
+
+def test_two_files_with_a_class_of_one_name_are_an_error(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(MINE)
+    names = [f"{tmp_path}/{name}:Mine" for name in ("a.py", "b.py")]
+    with pytest.raises(UserError, match="two transports are called 'Mine'"):
+        spec.with_transports(spec.load("incast"), names)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ("./none.py:Mine", "x.yaml:5:5: {}/none.py: cannot be read: No such file or directory"),
+        (
+            "./mine.py:Min",
+            "mine.py: has no class 'Min'\n  hint: did you mean 'Mine'?",
+        ),
+        ("./mine.py", "x.yaml:5:5: './mine.py' names no class in a file"),
+        ("./mine.py:helper", "mine.py:11: helper is of type function, not a policy"),
+        ("{policy: ./mine.py:Mine, options: {rto: 0}}", "x.yaml:5:45: option 'rto': 0 is out of"),
+        ("{policy: ./mine.py:Mine, options: {rot: 4}}", "x.yaml:5:40: unknown option 'rot'"),
+        ("{policy: ./mine.py:Mine, options: {rto: x}}", "x.yaml:5:45: option 'rto': 'x' is not"),
+        (
+            "{policy: ./mine.py:Mine, label: ud_rto}",
+            "x.yaml:6:5: two transports are called",
+        ),
+        ("{policy: ./mine.py:Mine, name: ud_rto}", "x.yaml:5:30: 'name' beside 'policy'"),
+        ("{label: mine}", "x.yaml:5:5: a transport has a name, or a policy"),
+        ("{name: csa_ud, interval: fixed}", "x.yaml:5:20: 'interval' does not belong here"),
+    ],
+)
+def test_what_is_wrong_has_a_place(tmp_path, entry, what):
+    with pytest.raises(UserError) as caught:
+        experiment(tmp_path, entry)
+    assert what.format(tmp_path) in str(caught.value)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("mine", "what"),
+    [
+        ("class Mine(:\n", ":1:12: SyntaxError: "),
+        ("import nothing_like_that\n", ":1: ModuleNotFoundError: No module named"),
+        ("x = 1\nraise KeyError('x')\n", ":2: KeyError: 'x'"),
+        ("class Mine:\n    pass\n", ":1: Mine is a class of its own, not a policy"),
+        ("Mine = 3\n", ":1: Mine is of type int, not a policy"),
+        (MINE.replace("options = (", "framing = 'ip'\n    options = ("), ":5: Mine.framing is"),
+        (MINE.replace("Option(\"rto\", 3, \"in SRTT\", least=1, most=100)", "'rto'"),
+         ":5: Mine.options holds something else"),
+        ("\nwhile True:\n    pass\n", "the file did not return within"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, what):
+    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)
+    with pytest.raises(UserError) as caught:
+        experiment(tmp_path, "./mine.py:Mine", mine)
+    assert str(caught.value).startswith(str(tmp_path / "mine.py"))
+    assert what in str(caught.value)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_a_file_that_changes_in_between_is_refused(tmp_path):
+    loaded = experiment(tmp_path, "./mine.py:Mine")
+    (tmp_path / "mine.py").write_text(MINE + "\n# changed\n")
+    policy_file.entry.cache_clear()
+    with pytest.raises(UserError, match="has changed since the command began"):
+        _ = loaded.transports[0].entry
+
+
+def test_a_row_of_a_sweep_is_of_the_file_that_made_it(tmp_path):
+    """The same file gives the same key, a changed one another."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    file = tmp_path / "sub" / "s.yaml"
+    file.write_text(
+        "name: s\nexperiment: incast\nset: {workload.bytes: 64KiB}\n"
+        "transports: [{policy: ./mine.py:Mine, label: mine}, rc]\n"
+    )
+    keys = [sweep_spec.load(file).tasks("")[0].key for _ in range(2)]
+    assert keys[0] == keys[1]
+    (tmp_path / "sub" / "mine.py").write_text(MINE + "\n")
+    changed = sweep_spec.load(file).tasks("")
+    assert changed[0].key != keys[0]
+    assert {task.transport.label for task in changed} == {"mine", "rc"}
+
+
+def test_what_is_no_reference_is_a_built_in_one():
+    assert written.of_argument("rc") == Transport.named("rc")
+    with pytest.raises(UserError, match="unknown transport 'tcp'"):
+        written.of_argument("tcp")
