@@ -174,3 +174,38 @@ def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     verdicts = checked(tmp_path, TRIMS, transport, ("*",), 256)
     assert violated(verdicts) == set()
     assert verdicts["once.counted"].outcome == Outcome.HOLDS
+
+
+EAGER = """
+import numpy as np
+from softroce_lab.recovery.api import Resend
+from softroce_lab.recovery.csa_ud import CsaUd
+
+class Eager(CsaUd):
+    seen = ()
+
+    def on_sent(self, event, now_ns):
+        first = event.handle not in self.seen
+        self.seen = (*self.seen, event.handle)
+        packets = np.array([0], dtype=np.uint32)
+        return [*([Resend(event.handle, packets)] if first else []),
+                *super().on_sent(event, now_ns)]
+"""
+
+
+def test_a_users_policy_is_judged_by_the_rules_of_sessions_alone(tmp_path):
+    """It retransmits for reasons of its own; what csa_ud may not do is no failure of it."""
+    (tmp_path / "eager.py").write_text(EAGER)
+    text = f"{LINE}transports: [{tmp_path}/eager.py:Eager]\n"
+    experiment = spec.of(yaml_source.parse(text))
+    wanted = Wanted(("*",), 0)
+    outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=wanted)
+    assert outcome.passed
+    verdicts = check(outcome.directory, of=suites.Format.AUTO)
+    assert violated(verdicts) == set()
+    assert verdicts["sr.only-holes"].checked == 0
+    assert verdicts["once.counted"].outcome == Outcome.HOLDS
+    manifest = outcome.directory / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"user\'s policy"', '"csa_ud"'))
+    verdicts = check(outcome.directory, of=suites.Format.AUTO)
+    assert violated(verdicts) == {"csa.asked", "sr.only-holes"}

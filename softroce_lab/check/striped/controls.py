@@ -17,6 +17,7 @@ import numpy.typing as npt
 from softroce_lab.check.striped import feedback
 from softroce_lab.check.striped.feedback import Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
+from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import Key
 from softroce_lab.recovery.control import (
@@ -155,7 +156,7 @@ class Controls:
         towards = self.view.streams[said.stream].back  # the stream of the messages it speaks of
         match said.body:
             case Answer(id_, _, _, _, _):
-                self.transports[said.stream] = CSA_UD
+                self._recovers(said.stream, CSA_UD)
                 message = self.view.find_message(said.stream, id_)
                 if message is not None:
                     self.answers.setdefault(message, []).append(said)
@@ -166,14 +167,19 @@ class Controls:
             case _ if towards is not None:
                 self._file_receivers(said, towards)
 
+    def _recovers(self, stream: int, transport: str) -> None:
+        """A control message shows the transport, unless the manifest names a user's own."""
+        if self.transports.get(stream) != USERS:
+            self.transports[stream] = transport
+
     def _file_receivers(self, said: Said, towards: int) -> None:
         """What a receiver says of messages of the stream `towards`."""
         match said.body:
             case Look(id_, key, round_, _, missing):
-                self.transports[towards] = CSA_UD
+                self._recovers(towards, CSA_UD)
                 self._ask(self._named(towards, id_, key, said.at), Asked(said, round_, missing))
             case Bitmap(id_, key, missing):
-                self.transports[towards] = UD_RTO
+                self._recovers(towards, UD_RTO)
                 self._ask(self._named(towards, id_, key, said.at), Asked(said, None, missing))
             case Chunks(id_, key, packets, missing):
                 self.transports.setdefault(towards, SDR_SR)
@@ -214,7 +220,7 @@ class Controls:
 
     def _tell(self, stream: int, body: Feedback, said: Said) -> None:
         if body.transport is not None:
-            self.transports[stream] = body.transport
+            self._recovers(stream, body.transport)
         message = self.view.find_message(stream, body.id)
         if message is None:
             self.stray_acks.append((said, body.id))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from softroce_lab.check.rules import dropped_by_queues
 from softroce_lab.check.striped import feedback
-from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
+from softroce_lab.check.striped.controls import CSA_UD, TIMED, USERS, Asked, Controls
 from softroce_lab.check.striped.feedback import Told
 from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
@@ -59,6 +59,8 @@ def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
         stream = view.stream(one)
         before = sent[view.packet_begins[view.packet_of[number]] : number]
         transport = controls.transports.get(stream.number)
+        if transport == USERS:
+            continue  # what its sender knows is its own
         came = bool(np.any(before["arrivals"] > 0))
         spurious += transport in TIMED and came
         lost = len(before) and before[-1]["gone_at"] < one["at"]
@@ -198,7 +200,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
     message, stream = int(losses.message[number]), view.streams[int(losses.stream[number])]
     if message in controls.acked:
         return False
-    if view.doubts_timers:
+    if view.doubts_timers or controls.transports.get(stream.number) == USERS:
         return True
     since = int(losses.gone_at[number])
     if stream.number not in controls.of(CSA_UD):  # a timer of ud_rto starts when all is out
@@ -260,8 +262,8 @@ def _other_path(view: Striped, controls: Controls, tally: Tally) -> None:
         shares = np.bincount(sent["path"][mine]) / max(int(mine.sum()), 1)
         occasions = np.flatnonzero(again & mine)
         transport = controls.transports.get(number)
-        if transport in feedback.TRANSPORTS:
-            continue  # a message stays on its path
+        if transport == USERS or transport in feedback.TRANSPORTS:
+            continue  # paths of its own, and a message that stays on its path
         if transport is None:
             tally.doubts(_UNKNOWN, len(occasions))
             continue
