@@ -44,7 +44,7 @@ from softroce_lab.plan.effects import stream_key
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
-from softroce_lab.topology import resolve, routing
+from softroce_lab.topology import limits, resolve, routing
 from softroce_lab.topology.model import Graph, TopologyFile
 from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
 from softroce_lab.workloads.operations import Operations, Timeline
@@ -323,6 +323,8 @@ def _plan(experiment: Experiment, seed: int) -> Plan:
         file.model_copy(update=given), where, name=raw.name, seed=seed,
         with_routes=experiment.clock == "real",
     )  # fmt: skip
+    if experiment.clock == "real":
+        limits.check(plan, where if raw.mtu is None else source)
     plan = arm(plan, *_faults(raw.faults, source))
     return plan if experiment.clock == "real" else assumed_links.shaped(plan)
 

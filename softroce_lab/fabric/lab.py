@@ -28,6 +28,7 @@ from softroce_lab.fabric.room import needing_room
 from softroce_lab.paths import need_live
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry import counters_file
+from softroce_lab.topology import limits
 
 Mode = Literal["auto", "native", "generic"]
 Say = Callable[[str], None]
@@ -316,10 +317,6 @@ class Lab:
             process.spawn(self.ledger, argv, role=wire.ROLE, stdout=log, stderr=log)
 
 
-MAX_PORTS = 4000
-MTU_MAX_BYTES = 3498  # the largest that XDP on veth takes without multi-buffer
-
-
 def up(
     plan: Plan,
     *,
@@ -335,18 +332,11 @@ def up(
     UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
     link is dead, or /run is full), KeyboardInterrupt (after undoing).
     """
-    if plan.mtu > MTU_MAX_BYTES:
-        what = (
-            f"links of {plan.name} have an MTU of {plan.mtu}, veth with XDP takes {MTU_MAX_BYTES}"
-        )
-        raise UserError(what, hint=f"mtu: {MTU_MAX_BYTES}, or the virtual clock")
+    limits.check(plan)
     if not plan.routes and any(node.kind == "switch" for node in plan.nodes):
         what = f"{plan.name} was resolved without routes, its switches would forward nothing"
         raise UserError(what, hint="an experiment whose clock is real has them")
     need_live()
-    if 2 * len(plan.links) > MAX_PORTS:
-        what = f"{plan.name} has {2 * len(plan.links)} ports, this machine is to have {MAX_PORTS}"
-        raise UserError(what, hint="a smaller topology, or the virtual clock: lab run")
     with needing_root():
         means = guests.prepare(plan, say)
     made: list[Lab] = []

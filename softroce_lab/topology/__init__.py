@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 
 def load(
-    where: str | os.PathLike[str], *, name: str | None = None, seed: int | None = None
+    where: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    for_lab: bool = False,
 ) -> Plan:
     """Read and resolve a topology file, or a ready one by its bare name.
 
-    `name` and `seed` override the file's. UserError with file, line and column if it is wrong.
+    `name` and `seed` override the file's. With `for_lab`, what no lab on this machine can be is
+    refused, too (limits.py). UserError with file, line and column if it is wrong.
     """
     from softroce_lab.topology import loader
 
-    return loader.load(where, name=name, seed=seed)
+    return loader.load(where, name=name, seed=seed, for_lab=for_lab)
 
 
 def schema() -> dict[str, Any]:

@@ -10,19 +10,27 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import validate
 from softroce_lab.plan.plan import Plan
-from softroce_lab.topology import resolve
+from softroce_lab.topology import limits, resolve
 from softroce_lab.topology.model import TopologyFile
 
 
 def load(
-    where: str | os.PathLike[str], *, name: str | None = None, seed: int | None = None
+    where: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    for_lab: bool = False,
 ) -> Plan:
     """Read and resolve a topology by path, or a ready one by name.
 
-    `name` and `seed` override the file's. UserError with file, line and column if it is wrong.
+    `name` and `seed` override the file's. With `for_lab`, what no lab on this machine can be is
+    refused, too (limits.py). UserError with file, line and column if it is wrong.
     """
     source = yaml_source.read(find(where, paths.TOPOLOGIES, "topology"))
     if "faults" in source.data and not {"name", "topology"} & source.data.keys():
         hint = "lab up TOPOLOGY --faults FILE; or, while a lab is up, lab fault apply FILE"
         raise source.error((), "this is a fault profile, not a topology", hint=hint)
-    return resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)
+    plan = resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)
+    if for_lab:
+        limits.check(plan, source)
+    return plan

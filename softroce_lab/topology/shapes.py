@@ -17,7 +17,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.inputs.validation import Model
 
-MAX_PORTS = 65_000  # the real clock has fewer: fabric/lab.py
+MAX_PORTS = 65_000  # a lab has fewer: limits.py
 MAX_FAT_TREE = 32
 MAX_RAILS = 8
 

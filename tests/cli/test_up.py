@@ -81,6 +81,23 @@ def test_bad_input_is_named_by_its_place_and_changes_nothing(lab, tmp_path, text
     assert lab.traces() == []
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("topology: {generator: {kind: fat-tree, k: 18}}", ":2:11: big has 8748 ports"),
+        ("topology: {generator: {kind: star, hosts: 2}}\nmtu: 600", ":3:6: mtu 600 is below 1280"),
+    ],
+)
+def test_a_dry_run_refuses_what_up_refuses(lab, tmp_path, text, complaint):
+    file = tmp_path / "big.yaml"
+    file.write_text(f"name: big\n{text}\n")
+    refusals = [lab.run("up", str(file), *options) for options in ((), ("--dry-run",))]
+    assert [each.returncode for each in refusals] == [2, 2]
+    assert refusals[0].stderr == refusals[1].stderr
+    assert complaint in refusals[0].stderr
+    assert lab.traces() == []
+
+
 def test_a_file_that_is_not_there(lab):
     result = lab.run("up", "/no/such.yaml")
     assert result.returncode == 2

@@ -31,7 +31,7 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Bring up the lab that FILE describes; it stays until `lab down`."""
-    plan = topology.load(file, name=name, seed=seed)
+    plan = topology.load(file, name=name, seed=seed, for_lab=True)
     for profile in faults or ():
         plan = _armed(plan, profile)
     facts: dict[str, Any] = {"state": "planned"}
