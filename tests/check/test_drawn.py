@@ -10,6 +10,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.reporter import Silent
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
@@ -29,7 +30,7 @@ SNAPS_BYTES = (0, 256, 128)
 def checked(folder, seed, text=None):
     """The rules violated by a seed over one transport, some links captured."""
     names = registry.transports()
-    text = text or fuzz.text(fuzz_draw.draw(seed), names[seed % len(names)])
+    text = text or fuzz.text(fuzz_draw.draw(seed), Transport.named(names[seed % len(names)]))
     experiment = spec.of(yaml_source.parse(text))
     wanted = Wanted(LINKS[seed // 7 % len(LINKS)], SNAPS_BYTES[seed // 28 % len(SNAPS_BYTES)])
     outcome = experiment_run.run(experiment, Silent(), under=folder, capture=wanted)

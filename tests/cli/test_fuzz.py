@@ -11,7 +11,9 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
 from softroce_lab.fuzz import seeds as fuzz
+from softroce_lab.inputs import yaml_source
 
+RC = Transport.named("rc")
 PLAIN = """\
 name: mine
 topology: {generator: {kind: star, hosts: 2}}
@@ -48,7 +50,7 @@ def test_a_file_that_is_no_case(tmp_path, text, complaint):
 
 def test_a_case_of_several_seeds_runs_with_the_first(tmp_path):
     case = fuzz_draw.draw(7) | {"seeds": 2}
-    result = given(tmp_path, fuzz.text(case, "rc"))
+    result = given(tmp_path, fuzz.text(case, RC))
     document = json.loads(result.stdout)
     assert (result.exit_code, document["seeds"], document["violations"]) == (0, 1, [])
 
@@ -59,20 +61,20 @@ def test_a_case_that_fails_is_shown_again_by_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz.invariants, "violations", lambda *_, **__: [broken])
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "case.yaml"
-    file.write_text(fuzz.text(fuzz_draw.draw(7), "rc"))
+    file.write_text(fuzz.text(fuzz_draw.draw(7), RC))
     line = ["fuzz", "--case", "case.yaml", "--transport", "rc", "--json", "--no-shrink"]
     result = CliRunner().invoke(app, [*line, "--keep", "."])
     (found,) = json.loads(result.stdout)["violations"]
     assert (result.exit_code, found["what"]) == (1, broken)
     assert found["replay"] == "lab fuzz --transport rc --case case.yaml"
     assert json.loads(result.stdout)["files"] == ["case-small-rc.yaml"]
-    assert file.read_text() == fuzz.text(fuzz_draw.draw(7), "rc")
+    assert file.read_text() == fuzz.text(fuzz_draw.draw(7), RC)
 
 
 @pytest.mark.parametrize("options", [("--seeds", "2"), ("--from", "7"), ("--minutes", "1")])
 def test_a_case_has_its_seed(tmp_path, options):
     file = tmp_path / "case.yaml"
-    file.write_text(fuzz.text(fuzz_draw.draw(7), "rc"))
+    file.write_text(fuzz.text(fuzz_draw.draw(7), RC))
     result = CliRunner().invoke(app, ["fuzz", "--case", str(file), *options])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is one case" in result.stderr
@@ -89,7 +91,7 @@ def test_there_are_no_more_processes_than_seeds(monkeypatch):
     begun = []
     real = fuzz_pool._Worker
     monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
-    assert [seen.seed for seen in fuzz_pool.run([5, 6], (Transport.named("rc"),), 900)] == [5, 6]
+    assert [seen.seed for seen in fuzz_pool.run([5, 6], (RC,), 900)] == [5, 6]
     assert len(begun) == 2
 
 
@@ -121,3 +123,24 @@ def test_the_last_seed_is_one(options):
     line = ["fuzz", "--from", str(2**64 - 1), *options, "--transport", "rc", "--json", "-j", "1"]
     result = CliRunner().invoke(app, line)
     assert json.loads(result.stdout)["seeds"] == 1, result.output
+
+
+OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+
+
+def test_a_transport_of_ones_own(tmp_path, monkeypatch):
+    """In processes of the pool; the command that shows a failure again names the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    command = ["fuzz", "--seeds", "2", "-j", "2", "--transport", "own.py:Own", "--json", "-q"]
+    result = CliRunner().invoke(app, command)
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["violations"], document["runs"]) == (0, [], 2)
+    (tmp_path / "own.py").write_text(OWN.replace("pass", "on_sent = None"))
+    result = CliRunner().invoke(app, [*command, "--no-shrink"])
+    (violation, _) = json.loads(result.stdout)["violations"]
+    assert result.exit_code == 1
+    assert violation["what"].startswith(f"crashes: {tmp_path}/own.py")
+    assert violation["replay"].endswith(f"--transport {tmp_path}/own.py:Own")
+    (transport,) = yaml_source.parse(violation["case"]).data["transports"]
+    assert transport["policy"] == f"{tmp_path}/own.py:Own"

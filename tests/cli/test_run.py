@@ -146,3 +146,37 @@ def test_a_full_disk_ends_a_run_behind_its_results(tmp_path, room_kib):
     found = json.loads("{" + manifest)
     assert found["state"] == "failed"
     assert "No space left on device" in found["error"]
+
+
+OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+RAISES = OWN.replace("pass", "def on_sent(self, event, now_ns):\n        return 1 / 0")
+
+
+def test_a_transport_of_ones_own(line, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    result = line("mine", "--transport", "own.py:Own", "--transport", "ud_rto", "--json", "-q")
+    assert result.exit_code == 0, result.stderr
+    own, like = json.loads(result.stdout)["runs"]
+    assert (own.pop("transport"), like.pop("transport")) == ("Own", "ud_rto")
+    assert {key: own[key] for key in ("packets_sent", "makespan_ns", "control_packets")} == {
+        key: like[key] for key in ("packets_sent", "makespan_ns", "control_packets")
+    }
+    (directory,) = {path.resolve() for path in (tmp_path / "runs").iterdir()}
+    (transport, _) = json.loads((directory / "manifest.json").read_text())["experiment"][
+        "transports"
+    ]
+    assert transport["file"] == str(tmp_path / "own.py")
+    assert len(transport["sha256"]) == 64
+
+
+def test_one_that_fails_is_a_verdict_and_one_that_cannot_be_used_is_the_users(line, tmp_path):
+    (tmp_path / "own.py").write_text(RAISES)
+    failed = line("mine", "--transport", "own.py:Own", "--transport", "rc", "-q")
+    assert failed.exit_code == 1
+    assert (
+        f"{tmp_path}/own.py:5: on_sent raised ZeroDivisionError: division by zero" in failed.stdout
+    )
+    assert failed.stdout.splitlines()[1].split() == ["verdict", "FAILED", "passed"]
+    refused = line("mine", "--transport", "own.py:Other", "-q")
+    assert refused.exit_code == 2
+    assert "own.py: has no class 'Other'" in refused.stderr

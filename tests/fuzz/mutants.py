@@ -56,13 +56,14 @@ def first_violation(transports, seeds):
     from softroce_lab.fuzz import draw
     from softroce_lab.fuzz import seeds as fuzz
 
+    chosen = fuzz.transports_of(transports)
     for seed in seeds:
         case = draw.draw(seed)
         if case["deadline"] != draw.DEADLINE:
             continue
         case["deadline"] = "1s"
-        for violation in fuzz.run_case(case, seed, transports).violations:
-            return [seed, violation.transport, violation.what]
+        for violation in fuzz.run_case(case, seed, chosen).violations:
+            return [seed, violation.transport.label, violation.what]
     return None
 
 

@@ -138,3 +138,22 @@ def test_without_distributed_it_says_how_to_get_it(many, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(EnvironmentLackError, match=r"pip install 'softroce-lab\[cluster\]'"):
         campaign.run(many, Options(scheduler="tcp://127.0.0.1:1"), Silent())
+
+
+OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+
+
+@pytest.mark.parametrize("on", ["cluster", "processes"])
+def test_a_transport_from_a_file(scheduler, many, tmp_path, on):
+    """In every process that carries runs out."""
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "many.yaml").write_text(SWEEP.replace("[csa_ud, rc]", "[./own.py:Own, ud_rto]"))
+    options = Options(scheduler=scheduler) if on == "cluster" else Options(jobs=2)
+    rows = campaign.run(spec.load("many"), options, Silent()).rows
+    assert {row["verdict"] for row in rows} == {"passed"}
+    figures = [
+        [row["makespan_ns"] for row in rows if row["transport"] == name]
+        for name in ("Own", "ud_rto")
+    ]
+    assert figures[0] == figures[1]
+    assert len(figures[0]) == 4

@@ -210,7 +210,7 @@ class _Guard:
         self.broken: PolicyError | None = None
         self._view = view
         self._packets: dict[int, int] = {}  # of each message, by handle
-        self._idle_timers = 0
+        self._idle_timers: dict[int, int] = {}  # in a row, by handle
 
     def check(self, name: str, event: Event, actions: list[Any], now_ns: int) -> None:
         """_Nonsense for the first action that is none, or names what is not there."""
@@ -219,8 +219,6 @@ class _Guard:
         self._packets[event.handle] = max(self._packets[event.handle], event.count)
         if len(actions) > MOST_ACTIONS:
             raise _Nonsense(f"returned more than {MOST_ACTIONS:,} actions")
-        if name not in _ON_TIMERS:
-            self._idle_timers = 0
         for action in actions:
             checks = _CHECKS.get(type(action))
             if checks is None:
@@ -231,13 +229,14 @@ class _Guard:
                 except (TypeError, ValueError, OverflowError) as error:
                     kind = type(action).__name__
                     raise _Nonsense(f"returned {kind} with {field}: {error}") from None
-            if type(action) in _TIMERS:
-                self._count_timer(action.at_ns - now_ns)
+        if name in _ON_TIMERS:
+            self._count_timers(event.handle, actions, now_ns + IDLE_TIMER_NS)
 
-    def _count_timer(self, ahead_ns: int) -> None:
-        """A timer at the present moment is called again, and time does not go on."""
-        self._idle_timers = self._idle_timers + 1 if ahead_ns < IDLE_TIMER_NS else 0
-        if self._idle_timers > MOST_IDLE_TIMERS:
+    def _count_timers(self, handle: int, actions: list[Any], until_ns: int) -> None:
+        """A timer that sets itself for the present moment leaves no time between."""
+        idle = any(type(each) in _TIMERS and each.at_ns < until_ns for each in actions)
+        self._idle_timers[handle] = self._idle_timers.get(handle, 0) + 1 if idle else 0
+        if self._idle_timers[handle] > MOST_IDLE_TIMERS:
             raise _Nonsense(
                 f"set {MOST_IDLE_TIMERS:,} timers in a row less than {IDLE_TIMER_NS} ns ahead: "
                 "time does not go on"

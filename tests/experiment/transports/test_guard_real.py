@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A bad policy on the real clock: every host has one, and the run ends with a verdict."""
+
+import re
+import secrets
+import time
+
+import pytest
+
+from softroce_lab.experiment import real, spec
+from softroce_lab.fabric import lab as fabric
+from tests.experiment.transports.bad_policies import BAD, HEAD
+
+EXPERIMENT = """
+name: t{name}
+topology:
+  generator: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 1}}
+transports: [./mine.py:Mine, ud_rto]
+workload: {{kind: ring-all-reduce, bytes: 64KiB, message: 16KiB}}
+faults: [{{name: loss, links: "leaf*<->spine*", loss: 1%}}]
+clock: real
+"""
+SHOWN = (
+    "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
+    "time stands still", "summary that is none",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Two leaves, two spines, a host at each leaf."""
+    folder = tmp_path_factory.mktemp("lab")
+    made = fabric.up(experiment(folder, "").plan(1), ephemeral=True)
+    yield made
+    made.down()
+
+
+def experiment(folder, body):
+    (folder / "mine.py").write_text(HEAD + (body or "    pass\n"))
+    file = folder / "x.yaml"
+    file.write_text(EXPERIMENT.format(name=secrets.token_hex(3)))
+    return spec.load(file)
+
+
+def run(wanted, which, lab):
+    return real.run(wanted, wanted.transports[which], 1, lambda _: None, lab)
+
+
+def test_a_policy_from_a_file_runs_in_every_host_process(lab, tmp_path):
+    found = run(experiment(tmp_path, ""), 0, lab)
+    assert (found.verdict, found.verified) == ("passed", True), found.reasons
+    assert found.transport == "Mine"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_bad_policy_fails_and_the_other_transport_runs(lab, tmp_path, name):
+    body, line, why = BAD[name]
+    wanted = experiment(tmp_path, body)
+    began = time.monotonic()
+    mine = run(wanted, 0, lab)
+    assert time.monotonic() - began < 30
+    assert mine.verdict == "failed"
+    assert why in mine.reasons[0]
+    place = re.match(re.escape(str(tmp_path / "mine.py")) + r":(\d+): ", mine.reasons[0])
+    assert place, mine.reasons[0]
+    first, last = line if isinstance(line, tuple) else (line, line)
+    assert first <= int(place[1]) <= last
+    assert run(wanted, 1, lab).verdict == "passed"
