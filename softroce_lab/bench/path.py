@@ -29,7 +29,6 @@ from softroce_lab import topology
 from softroce_lab.bench import engine, plain_redirect, samples
 from softroce_lab.bench.bare_traffic import (
     PAYLOAD_BYTES,
-    QKEY,
     RECEIVER_CPU,
     SENDER_CPU,
     BareTraffic,
@@ -37,13 +36,16 @@ from softroce_lab.bench.bare_traffic import (
 )
 from softroce_lab.bench.samples import Figure, Sample, take_round
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import transfer
-from softroce_lab.experiment.transfer import Job
+from softroce_lab.experiment import real, spec
+from softroce_lab.experiment.demo import DEPTH
+from softroce_lab.experiment.hosts.settings import HostOptions
+from softroce_lab.experiment.spec import Experiment
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
+from softroce_lab.inputs import yaml_source
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.statistics import Interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
@@ -146,7 +148,7 @@ class PathBench:
         self._options = options
         self._iperf3 = iperf3
         self._source, self._destination = lab.plan.hosts[0], lab.plan.hosts[-1]
-        self._file = path
+        self._transfer = _transfer(self._source, self._destination, path)
         self._traffic = BareTraffic(lab, options.seconds)
         (self._faulted,) = {
             near.ifindex
@@ -203,13 +205,15 @@ class PathBench:
     # ---------------------------------------------------------------- transports
 
     def _csa_ud(self) -> Sample:
-        size = self._options.transfer_bytes
-        job = Job(self._source.name, self._destination.name, self._file, size, hash=False,
-                  cpus=(SENDER_CPU, RECEIVER_CPU))  # fmt: skip
-        done = transfer.run(self._lab, "csa_ud", job, qkey=QKEY, progress=lambda _: None)
-        packets, summary = done.sent["counters"]["tx_data"], done.summary()
-        rate = summary["goodput_bps"]
-        return Sample(packets * rate / (8 * size), rate)
+        experiment = self._transfer
+        (transport,), (seed,) = experiment.transports, experiment.seeds
+        pinned = HostOptions(cpus=(SENDER_CPU, RECEIVER_CPU))
+        done = real.run(experiment, transport, seed, lambda _: None, self._lab, pinned)
+        if done.reasons:
+            raise RunError(f"csa_ud: {done.reasons[0]}")
+        packets = done.counters[self._source.name]["tx_data"]
+        rate = done.goodput_bps
+        return Sample(packets * rate / (8 * self._options.transfer_bytes), rate)
 
     def _tcp(self) -> Sample:
         end = self._iperf("-t", f"{max(self._options.seconds, 1):g}")
@@ -247,6 +251,23 @@ class PathBench:
         return self._lab.spawn(
             argv, role="iperf3", node=node.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+
+
+def _transfer(source: Node, destination: Node, path: Path) -> Experiment:
+    """A file that is sent, and not hashed."""
+    document = {
+        "name": "path",
+        "topology": "path",
+        "transports": ["csa_ud"],
+        "workload": {
+            "kind": "file", "path": str(path), "from": source.name, "to": destination.name,
+        },
+        "depth": DEPTH,
+        "payload": "none",
+        "clock": "real",
+        "deadline": "600s",
+    }  # fmt: skip
+    return spec.of(yaml_source.parse(json.dumps(document)))
 
 
 def _read(process: Process, until: bytes | None, timeout_s: float) -> bytes:

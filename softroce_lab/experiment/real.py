@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import select
 import time
 from collections.abc import Mapping
@@ -13,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import record
+from softroce_lab.experiment import injections, workload_record
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts import processes as hosts
+from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import acted
 from softroce_lab.experiment.hosts.messenger import Done, RcSettings
 from softroce_lab.experiment.hosts.processes import HostHandle
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
+    HostOptions,
     WorkloadSettings,
     packed,
     path_mtu_bytes,
@@ -29,15 +32,17 @@ from softroce_lab.experiment.hosts.settings import (
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
-from softroce_lab.experiment.transfer import SETTLE_S, STALL_S
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
+from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.workloads.work import Workload
 
+STALL_S = 15.0  # without progress a run is over: every wait has a bound
+SETTLE_S = 0.05  # for what hosts still have to send to each other when they are done
 START_NS = 20_000_000  # from the word to begin to the beginning, so that all hear it before
 _QKEY = 0x1EE80000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
 _FILLED_BYTES_PER_S = 20e6  # a tenth of what one CPU does
@@ -45,7 +50,12 @@ _QUIET_S = 1.0  # longer than any timer of recovery: what failed leaves others w
 
 
 def run(
-    experiment: Experiment, transport: Transport, seed: int, progress: Progress, lab: Lab
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    progress: Progress,
+    lab: Lab,
+    options: HostOptions = HostOptions(),  # noqa: B008 - frozen
 ) -> WorkloadRun:
     """One transport with one seed; `progress` is told how many messages have arrived.
 
@@ -55,7 +65,8 @@ def run(
     workload = experiment.workload(seed)
     observation = Observation(lab)
     with contextlib.ExitStack() as stack:
-        crew = _crew(lab, workload, transport, seed, observation.epoch_ns, stack)
+        handles = _Handles(lab, transport, seed, observation.epoch_ns, options)
+        crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         text = packed(workload)
         tasks = {
@@ -77,9 +88,10 @@ def run(
     journals = {index: journal for index, (_, journal) in finished.items()}
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     observed = observation.end(said, striped=transport.shows_messages)
-    wrong = [figures.pop("wrong") for figures in said.values()]
+    lines = [figures.pop("wrong") for figures in said.values()]
+    digests = {name: figures.pop("sha256") for name, figures in said.items()}
+    wrong = [line for each in lines for line in each or ()] + unequal(digests)
     broken = [why for figures in said.values() if (why := figures.pop("policy_error"))]
-    verified = None if None in wrong else not any(wrong)
     return WorkloadRun(
         transport=transport.label,
         congestion_control=_control(transport, lab),
@@ -93,43 +105,51 @@ def run(
         stats={name: figures.pop("stats") for name, figures in said.items()},
         events=_events(observed, acts, begun_ns),
         policies={name: summary for name, each in said.items() if (summary := each["policy"])},
-        verified=verified,
-        problems=problems or broken[:1] or [line for lines in wrong for line in lines or ()],
+        verified=None if None in lines else not wrong,
+        problems=problems or broken[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=_facts(observed, said) | _timing(lab),
+        facts=_facts(observed, said, lab) | _timing(lab, options) | sha256_fact(digests),
     )
 
 
 # ---------------------------------------------------------------- before
 
 
-def _crew(
-    lab: Lab,
-    workload: Workload,
-    transport: Transport,
-    seed: int,
-    epoch_ns: int,
-    stack: contextlib.ExitStack,
-) -> dict[int, HostHandle]:
-    """A process for every host that takes part, by its index."""
-    nodes = lab.plan.plain_hosts
-    path_mtu = path_mtu_bytes(lab.plan.mtu, 4)
-    product = base_rtt.of(lab.plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
-    window = min(product, _most_window_packets(workload))
-    return {
-        index: stack.enter_context(
-            HostHandle(
-                lab,
-                nodes[index],
-                transport,
-                epoch_ns,
-                _QKEY | seed & 0xFFFF,
-                congestion_control=_control(transport, lab),
-                window_packets=window,
-            )
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Handles:
+    """Makes the processes of a run's hosts."""
+
+    lab: Lab
+    transport: Transport
+    seed: int
+    epoch_ns: int
+    options: HostOptions
+
+    def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
+        """A process for every host that takes part, by its index."""
+        plan = self.lab.plan
+        path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
+        product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
+        window = min(product, _most_window_packets(workload))
+        cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
+        return {
+            index: stack.enter_context(self._handle(plan.plain_hosts[index], window, cpu))
+            for index, cpu in zip(workload.ranks, cpus, strict=False)
+        }
+
+    def _handle(self, node: Node, window_packets: int, cpu: int) -> HostHandle:
+        return HostHandle(
+            self.lab,
+            node,
+            self.transport,
+            self.epoch_ns,
+            _QKEY | self.seed & 0xFFFF,
+            cpu,
+            ip_version=self.options.ip_version,
+            event_log=self.options.event_log,
+            congestion_control=_control(self.transport, self.lab),
+            window_packets=window_packets,
         )
-        for index in workload.ranks
-    }
 
 
 def _control(transport: Transport, lab: Lab) -> str:
@@ -253,22 +273,31 @@ def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
 
 
 def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
-    tables = [record.injected(observed), *(acted(*each) for each in acts.items())]
-    joined = record.joined_columns(tables)
+    """In times since the beginning."""
+    links = [link.name for link in observed.links]
+    injected = injections.columns(observed.injections, links, observed.faults)
+    injected["time_ns"] = injected["time_ns"] - observed.epoch_ns
+    joined = workload_record.one_below_the_other(
+        [injected, *(acted(*each) for each in acts.items())]
+    )
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
 
 
-def _timing(lab: Lab) -> dict[str, Any]:
+def _timing(lab: Lab, options: HostOptions) -> dict[str, Any]:
     """As the hosts' processes derive it."""
-    rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, 4)).rtt_ns
+    rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, options.ip_version)).rtt_ns
     return {
+        "ip_version": options.ip_version,
         "timing": defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns)),
         "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns)),
     }
 
 
-def _facts(observed: Observed, said: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _facts(observed: Observed, said: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
     return {
+        "xdp_mode": lab.mode,
+        "lacks": lab.lacks,
+        "recorded": observed.recorded,
         "begun_monotonic_ns": observed.epoch_ns,
         "processes": {
             name: {

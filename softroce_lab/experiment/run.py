@@ -21,6 +21,7 @@ from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory
+from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
@@ -87,11 +88,12 @@ def run(
     under: Path = Path("runs"),
     mode: XdpMode = "auto",
     capture: Wanted = NOTHING,
+    hosts: HostOptions = HostOptions(),  # noqa: B008 - frozen
 ) -> Outcome:
     """Do all runs and write them down. UserError, EnvironmentLackError, RunError.
 
-    What is captured lies in the run directory, a file a run. A run that ends badly is a verdict,
-    not an exception.
+    What is captured lies in the run directory, a file a run. `mode` and `hosts` are of the real
+    clock. A run that ends badly is a verdict, not an exception.
     """
     check(experiment, capture)
     if experiment.clock == "real" and os.geteuid() != 0:
@@ -103,7 +105,7 @@ def run(
     runs: list[WorkloadRun] = []
     try:
         with directory.growing_table("events") as add:
-            done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture))
+            done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
             runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
         _write(directory, runs, about)
         outcome = Outcome(experiment, directory.path, runs)
@@ -191,6 +193,7 @@ class _Clock:
     directory: Path
     mode: XdpMode  # of the real one
     capture: Wanted
+    hosts: HostOptions  # of the real one
 
     def wanted(self, experiment: Experiment, transport: Transport, seed: int) -> Wanted:
         """What is to be captured of this run, and into which file."""
@@ -258,7 +261,7 @@ def _runner(
         experiment: Experiment, transport: Transport, seed: int, progress: Progress, wanted: Wanted
     ) -> WorkloadRun:
         with capturing(lab, wanted, _hosts(experiment, seed)) as capture:
-            found = real.run(experiment, transport, seed, progress, lab)
+            found = real.run(experiment, transport, seed, progress, lab, clock.hosts)
         return found if capture is None else found.with_capture(capture)
 
     with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:

@@ -16,6 +16,7 @@ from typing import Any
 
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import files
 from softroce_lab.experiment.forecast import assumed_links, base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec_model import (
@@ -23,6 +24,7 @@ from softroce_lab.experiment.spec_model import (
     AnyWorkload,
     Clock,
     ExperimentFile,
+    FileSpec,
     IncastSpec,
     Payload,
     PermutationSpec,
@@ -46,6 +48,7 @@ from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import limits, resolve, routing
 from softroce_lab.topology.model import Graph, TopologyFile
+from softroce_lab.workloads.file import FileTransfer
 from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.ring import AllGather, ReduceScatter, Ring, RingAllReduce
@@ -109,6 +112,13 @@ class Experiment:
         }
 
 
+def _payload(raw: ExperimentFile) -> Payload:
+    """A file's bytes are carried unless it was asked otherwise."""
+    if isinstance(raw.workload, FileSpec) and "payload" not in raw.model_fields_set:
+        return "verify"
+    return raw.payload
+
+
 _OTHERS = {"lab sweep": paths.SWEEPS, "lab up": paths.TOPOLOGIES}
 
 
@@ -166,7 +176,7 @@ def of(source: Source) -> Experiment:
         transports=written.of_file(raw.transports, source),
         seeds=tuple(raw.seeds),
         clock=raw.clock,
-        payload=raw.payload,
+        payload=_payload(raw),
         rnic=_rnic(raw.rnic, source),
         depth=raw.depth,
         deadline_ns=raw.deadline,
@@ -197,7 +207,8 @@ def _check_lengths(experiment: Experiment) -> None:
     """UserError for messages longer than a transport can number the bytes or packets of."""
     spec = experiment.raw.workload
     seed = experiment.seeds[0]
-    chunks = experiment.workload(seed).hosts if issubclass(_KINDS[type(spec)], Ring) else 1
+    kind = _KINDS.get(type(spec))
+    chunks = experiment.workload(seed).hosts if kind and issubclass(kind, Ring) else 1
     longest = min(spec.message, -(-spec.bytes // chunks))
     path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
     for transport in experiment.transports:
@@ -357,8 +368,10 @@ def _faults(faults: Sequence[str | FaultRule], source: Source) -> Iterable[Fault
 
 
 @functools.lru_cache(maxsize=1)
-def _operations(experiment: Experiment, seed: int) -> Operations:
+def _operations(experiment: Experiment, seed: int) -> Workload:
     spec = experiment.raw.workload
+    if isinstance(spec, FileSpec):
+        return _file(experiment, spec, _ranks(experiment, seed))
     timeline = Timeline(spec.every or 0, spec.skew or 0, seed)
     return Operations(_workload(experiment, _ranks(experiment, seed), seed), spec.repeat, timeline)
 
@@ -370,7 +383,7 @@ def _ranks(experiment: Experiment, seed: int) -> tuple[int, ...]:
     if len(names) < 2:
         what = f"the topology has {len(names)} hosts for soft RNICs, a workload needs two"
         raise source.error(("topology",), what)
-    if isinstance(spec, PointToPointSpec):
+    if isinstance(spec, PointToPointSpec | FileSpec):
         return _ends(spec, plan, names, source)
     chosen = _chosen(spec, names, source)
     if isinstance(spec, IncastSpec) and spec.to is not None:
@@ -400,7 +413,7 @@ def _index(name: str, names: Sequence[str], source: Source, place: Place) -> int
 
 
 def _ends(
-    spec: PointToPointSpec, plan: Plan, names: Sequence[str], source: Source
+    spec: PointToPointSpec | FileSpec, plan: Plan, names: Sequence[str], source: Source
 ) -> tuple[int, int]:
     """As chosen; else the first host, and the first of those farthest from it."""
     for key, name in (("from", spec.from_), ("to", spec.to)):
@@ -424,6 +437,20 @@ _KINDS: Mapping[type, type[Sized]] = {
     RingAllGatherSpec: AllGather,
 }
 _DTYPES = {"float32": FLOAT32, "int32": INT32}
+
+
+def _file(experiment: Experiment, spec: FileSpec, ranks: tuple[int, ...]) -> FileTransfer:
+    """Paths are relative to the experiment's file."""
+    folder = Path(experiment.source.file or "").parent.resolve()
+    path = folder / spec.path
+    try:
+        size = min(files.size_to_send(path), spec.bytes)
+    except UserError as error:
+        hint = "path: a regular file, relative to the experiment's"
+        raise experiment.source.error(("workload", "path"), error.what, hint=hint) from None
+    save = None if spec.save is None else str(folder / spec.save)
+    hashed = experiment.payload == "verify"
+    return FileTransfer(ranks, str(path), size, spec.message, experiment.depth, save, hashed)
 
 
 def _workload(experiment: Experiment, ranks: tuple[int, ...], seed: int) -> Sized:

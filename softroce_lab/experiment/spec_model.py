@@ -153,6 +153,22 @@ class PointToPointSpec(WorkloadSpec):
     to: NodeName | None = None
 
 
+class FileSpec(WorkloadSpec):
+    """A file, from one host to another."""
+
+    elsewhere: ClassVar = {
+        **dict.fromkeys(("hosts", "placement"), "from: h1, and to: h2"),
+        **dict.fromkeys(("repeat", "every", "skew"), "a file is sent once"),
+    }
+
+    kind: Literal["file"]
+    path: Annotated[str, Field(min_length=1)]
+    bytes: Bytes = MAX_BYTES  # at most
+    from_: Annotated[NodeName | None, Field(alias="from")] = None
+    to: NodeName | None = None
+    save: Annotated[str, Field(min_length=1)] | None = None
+
+
 class PermutationSpec(WorkloadSpec):
     """Every host to one other."""
 
@@ -204,6 +220,7 @@ class RingAllGatherSpec(_RingSpec):
 
 AnyWorkload: TypeAlias = Annotated[
     PointToPointSpec
+    | FileSpec
     | PermutationSpec
     | IncastSpec
     | AllToAllSpec

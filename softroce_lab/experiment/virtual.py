@@ -7,15 +7,12 @@ import dataclasses
 import heapq
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import workload_record
+from softroce_lab.experiment import injections, workload_record
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
-from softroce_lab.experiment.hosts.buffers import HostBuffer
+from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import Journal, acted
 from softroce_lab.experiment.hosts.messenger import (
     Messenger,
@@ -35,18 +32,12 @@ from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
-from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, addresses
 from softroce_lab.workloads.progress import HostWork, Posts
-from softroce_lab.workloads.work import Message, Workload, by_host, mismatches
+from softroce_lab.workloads.work import Message, Workload, by_host
 
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _TOLD_EVERY = 256  # completions
-
-# By their numbers in a record.
-_WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
-_KINDS = np.array(["data", "control", "report", "other"], dtype=object)
-_AS_RECORDED = ("operation", "step", "message", "index", "attempt", "sport", "psn", "qpn")
 
 
 def run(
@@ -78,7 +69,7 @@ class _Host:
         self.index = index
         self.messenger = messenger
         self.work = work
-        self.buffer: HostBuffer | None = None
+        self.buffer: HostMemory | None = None
         self.receives: dict[tuple[int, Key], Message] = {}
 
 
@@ -174,13 +165,10 @@ class VirtualRun:
             },
         )
 
-    def _buffer(self, host: int, receives: list[Message]) -> HostBuffer | None:
+    def _buffer(self, host: int, receives: list[Message]) -> HostMemory | None:
         if not self.carries:
             return None
-        buffer = HostBuffer(self.workload, host, self.seed, receives)
-        peers = len({message.source for message in receives})
-        buffer.reserve(2 * self.experiment.depth * peers)
-        return buffer
+        return host_memory(self.workload, host, self.seed, receives, self.experiment.depth)
 
     # ---------------------------------------------------------------- the run
 
@@ -232,9 +220,8 @@ class VirtualRun:
             at = message.destination_offset if host.buffer is None else host.buffer.place(message)
             host.messenger.post_receive(message.source, message.key, at, message.length_bytes)
         for message in posts.sends:
-            host.messenger.post_send(
-                message.destination, message.key, message.source_offset, message.length_bytes
-            )
+            at = message.source_offset if host.buffer is None else host.buffer.source(message)
+            host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
         if host.work.next_at_ns != NEVER_NS:
             heapq.heappush(self._times, (host.work.next_at_ns, host.index))
 
@@ -253,6 +240,8 @@ class VirtualRun:
             self.failed = True
             host.work.on_send_failed(done.peer, done.key)
             return
+        if host.buffer is not None:
+            host.buffer.sent(done.peer, done.key)
         self._post(host, host.work.on_sent(done.peer, done.key))
         self.done += 1
         if self.done % _TOLD_EVERY == 0:
@@ -296,6 +285,7 @@ class VirtualRun:
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(),
+                **sha256_fact(self._digests()),
             },
         )
 
@@ -332,10 +322,18 @@ class VirtualRun:
     def _verified(self) -> bool | None:
         if not self.carries:
             return None
-        buffers = [(i, h.buffer.buffer) for i, h in self.hosts.items() if h.buffer is not None]
-        wrong = mismatches(self.workload, buffers, self.seed)
+        buffers = [host.buffer for host in self.hosts.values() if host.buffer is not None]
+        wrong = [line for buffer in buffers for line in buffer.wrong() or ()]
+        wrong += unequal(self._digests())
+        for buffer in buffers:
+            buffer.close()
         self.problems += [] if self.problems else wrong
         return not wrong
+
+    def _digests(self) -> dict[str, str | None]:
+        """SHA-256 by host, of a file's bytes."""
+        hosts = zip(self.host_names(), self.hosts.values(), strict=True)
+        return {name: host.buffer.sha256() for name, host in hosts if host.buffer is not None}
 
     def _links(self) -> Any:
         """As the real clock writes them; the machine loses nothing here."""
@@ -366,33 +364,8 @@ class VirtualRun:
 
     def _events(self) -> dict[str, Any]:
         """What rules did to packets, and policies upon it, as columns."""
-        names = self.plan.plain_hosts
+        names, fabric = self.plan.plain_hosts, self.fabric
+        links = list(fabric.link_names.values())
+        injected = injections.columns(fabric.injections(), links, self.plan.faults)
         acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
-        return workload_record.one_below_the_other([self._injected(), *acts])
-
-    def _injected(self) -> dict[str, Any]:
-        """What rules did to packets.
-
-        There may be millions: numbers stay where they are, in the records, and of a word every row
-        has a reference.
-        """
-        found = self.fabric.injections()
-        links = np.array(list(self.fabric.link_names.values()), dtype=object)
-        return {
-            "time_ns": found["time_ns"].view(np.int64),
-            "source": np.broadcast_to(np.array("injector", dtype=object), len(found)),
-            "event": _WORDS[found["effect"] & ~np.uint32(EFFECT_DOWN)],
-            "link": links[found["directed_link"]],
-            "rule": self._rules(found["rule_id"]),
-            "packet_kind": _KINDS[np.minimum(found["kind"], len(_KINDS) - 1)],
-            **{name: found[name] for name in _AS_RECORDED},
-            "packets": np.broadcast_to(np.uint32(1), len(found)),
-            "src": addresses(found["src"]),
-            "dst": addresses(found["dst"]),
-        }
-
-    def _rules(self, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-        """Their names."""
-        rules = {fault.rule_id: fault.rule for fault in self.plan.faults}
-        met, rows = np.unique(numbers, return_inverse=True)
-        return np.array([rules.get(number, "") for number in met.tolist()], dtype=object)[rows]
+        return workload_record.one_below_the_other([injected, *acts])

@@ -191,6 +191,15 @@ class WorkloadRun:
         names = tuple(names)
         return sum(total(each, names) for each in self.counters.values())
 
+    def _losses(self) -> dict[str, int]:
+        """Of links; on the real clock of hosts' sockets and of the wire stage, too."""
+        found = _on_links(self.links)
+        stage = self.facts.get("stage", {})
+        found["injected_drops"] += stage.get("no_route", 0)
+        found["emulator_drops"] += stage.get("lost", 0)
+        found["emulator_drops"] += sum(p["emulator_drops"] for p in self.facts.get("ports", ()))
+        return found
+
     def summary(self) -> dict[str, Any]:
         """The figures of the tables, of the manifest and of `--json`. Absent ones are None."""
         times, operations = self.completion_times_ns(), self.operation_times_ns()
@@ -216,7 +225,7 @@ class WorkloadRun:
             "resent": self.count(RESENT),
             "spurious_resent": self.count(SPURIOUS),
             "control_packets": self.count(CONTROL),
-            **_on_links(self.links),
+            **self._losses(),
             CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
@@ -258,7 +267,7 @@ def _named(run: WorkloadRun, row: Any) -> str:
     return f"{key} from {run.hosts[row['source']]} to {run.hosts[row['destination']]}"
 
 
-def _on_links(links: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _on_links(links: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     wires = [link["wire"] for link in links if link.get("wire")]
     return {
         "injected_drops": sum(link["injected_drops"] for link in links),

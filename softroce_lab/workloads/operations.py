@@ -13,7 +13,7 @@ import numpy as np
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.work import MAX_OPERATIONS, Awaited, Buffer, Message, Workload
+from softroce_lab.workloads.work import MAX_OPERATIONS, Awaited, Buffer, Buffered, Message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Timeline:
         return operation * self.every_ns + Stream(late).below(self.skew_ns + 1)
 
 
-class Operations(Workload):
+class Operations(Buffered):
     """`times` operations, each on a part of the buffer of its own.
 
     So nothing of one can disturb another, as with the buckets of gradients in data-parallel
     training. A host begins the next when it has received all that the one before brings it.
     """
 
-    def __init__(self, once: Workload, times: int = 1, timeline: Timeline | None = None) -> None:
+    def __init__(self, once: Buffered, times: int = 1, timeline: Timeline | None = None) -> None:
         """ValueError for fewer than one operation, or more than 2**16."""
         if not 1 <= times <= MAX_OPERATIONS:
             raise ValueError("a workload is done 1 to 65536 times")

@@ -61,7 +61,6 @@ class Workload(abc.ABC):
     """A distributed operation among `ranks`; the n-th rank lives on host `ranks[n]`."""
 
     ranks: tuple[int, ...]
-    dtype: np.dtype[np.generic]
 
     @property
     @abc.abstractmethod
@@ -91,6 +90,12 @@ class Workload(abc.ABC):
     def messages(self) -> Iterator[Message]:
         """All messages; those of one source in the order in which it posts them."""
 
+
+class Buffered(Workload):
+    """A workload whose bytes are made of a seed, so that every byte is known beforehand."""
+
+    dtype: np.dtype[np.generic]
+
     @abc.abstractmethod
     def initial(self, host: int, seed: int) -> Buffer:
         """A host's buffer before, of `dtype`: a function of (seed, host)."""
@@ -101,7 +106,7 @@ class Workload(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sized(Workload):
+class Sized(Buffered):
     """A workload of `size_bytes` a host, cut into messages of `message_bytes` at most."""
 
     ranks: tuple[int, ...]
@@ -163,7 +168,7 @@ def by_host(workload: Workload) -> dict[int, tuple[list[Message], list[Message]]
     return ends
 
 
-def mismatches(workload: Workload, buffers: Sequence[tuple[int, Buffer]], seed: int) -> list[str]:
+def mismatches(workload: Buffered, buffers: Sequence[tuple[int, Buffer]], seed: int) -> list[str]:
     """What is wrong with (host, buffer) in the end; [] if every byte is as it must be."""
     found = []
     for host, buffer in buffers:

@@ -7,23 +7,22 @@ import numpy as np
 import pytest
 from scapy.utils import RawPcapNgReader
 
+from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import demo
 from softroce_lab.experiment.capturing import NOTHING, Wanted
-from softroce_lab.experiment.demo import Options
+from softroce_lab.experiment.demo import Options, links_of_flow
+from softroce_lab.experiment.reporter import Silent
 
 
-class Silent:
-    """Hears how far each transport came."""
+class Recording(Silent):
+    """Records how far each transport came, in messages."""
 
     def __init__(self):
-        self.told = {}
+        self.delivered = {}
 
-    def say(self, text):
-        pass
-
-    def transfer(self, transport, total_bytes):
-        return lambda received: self.told.update({transport: received})
+    def run(self, name, messages):
+        return lambda done: self.delivered.update({name: done})
 
 
 @pytest.fixture
@@ -35,19 +34,19 @@ def file(tmp_path):
 
 def run(file, tmp_path, reporter=None, **options):
     return demo.run(
-        Options(file=file, runs=tmp_path / "runs", seed=1, clock="virtual", **options),
+        Options(file=file, runs=tmp_path / "runs", clock="virtual", **{"seed": 1, **options}),
         reporter or Silent(),
     )
 
 
 def test_the_file_arrives_and_transports_lose_the_same_packets(file, tmp_path):
-    reporter = Silent()
+    reporter = Recording()
     outcome = run(file, tmp_path, reporter)
     assert outcome.verified
     assert outcome.lost_any_first
     assert outcome.same_fates
     size = file.stat().st_size
-    assert reporter.told == {"csa_ud": size, "ud_rto": size}
+    assert reporter.delivered == {"csa_ud": 3, "ud_rto": 3}
     for row in outcome.rows():
         assert (row["clock"], row["bytes"], row["emulator_drops"]) == ("virtual", size, 0)
         assert 1e9 < row["goodput_bps"] < 1e10
@@ -65,7 +64,8 @@ def test_each_run_is_captured_where_the_demo_of_a_lab_is(file, tmp_path):
             assert sum(1 for _ in reader) == each["captured"] > 100
         assert [link["name"] for link in each["interfaces"]] == ["leaf1->spine1"]
     assert run(file, tmp_path, capture=NOTHING).captures == []
-    both = run(file, tmp_path, transports=("rc",), capture=Wanted(("ends",), 0))
+    ends = {"faults": (), "capture": Wanted(("ends",), 0)}
+    both = run(file, tmp_path, transports=("rc",), **ends)
     [capture] = both.captures
     assert capture["file"].endswith("/trace.pcapng")
     assert len(capture["interfaces"]) == 4
@@ -107,4 +107,36 @@ def test_bad_input_is_found_before_anything_is_written(file, tmp_path):
         run(file, tmp_path, source="h9")
     with pytest.raises(UserError, match="unknown transport 'tcp'"):
         run(file, tmp_path, transports=("tcp",))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_the_default_capture_is_on_the_path_of_rc(file, tmp_path, seed):
+    """ECMP sends all of a queue pair's packets through one spine: which one, a hash decides."""
+    outcome = run(file, tmp_path, seed=seed, transports=("rc",))
+    [capture] = outcome.captures
+    assert [each["name"] for each in capture["interfaces"]] == ["leaf1->spine1", "leaf1->spine2"]
+    assert capture["captured"] >= outcome.rows()[0]["packets_sent"] > 0
+
+
+def test_links_of_a_flow_leave_the_first_switch_towards_the_destination():
+    plan = topology.load("leaf-spine")
+    assert links_of_flow(plan, "h1", "h3") == ["leaf1->spine1", "leaf1->spine2"]
+    assert links_of_flow(plan, "h1", "h2") == ["leaf1->h2"]
+    assert links_of_flow(topology.load("two-hosts"), "h2", "h1") == ["s1->h1"]
+
+
+def test_the_received_file_is_saved_whole_or_not_at_all(file, tmp_path):
+    saved = tmp_path / "saved"
+    assert run(file, tmp_path, save=saved).verified
+    assert saved.read_bytes() == file.read_bytes()
+    assert not list(tmp_path.glob(".saved*"))
+
+
+def test_buffers_that_do_not_fit_into_memory_are_refused(tmp_path):
+    sparse = tmp_path / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match="of memory"):
+        run(sparse, tmp_path, depth=256, message_bytes=1 << 28)
     assert not (tmp_path / "runs").exists()

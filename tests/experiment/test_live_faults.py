@@ -8,12 +8,11 @@ import secrets
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.experiment import transfer
-from softroce_lab.experiment.transfer import Job
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults.live import clear_on
 from tests.experiment.misfortunes import Misfortunes
 from tests.fabric.conservation import at_rest, balance
+from tests.transfers import send
 
 SHORT, FULL = 60, 1000  # changes
 INTERVAL_S = 0.02
@@ -48,9 +47,10 @@ def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
     while left > 0:
         before = at_rest(lab)
         with Misfortunes(lab, chance, left, INTERVAL_S) as changing:
-            done = send(lab, file, totals["transfers"])
+            done = send(lab, "leaf-spine", file, "h1", "h3", seed=1 + totals["transfers"])
         counts = at_rest(lab) - before
-        sent = {"h1": done.sent["frames_sent"], "h3": done.received["frames_sent"]}
+        hosts = done.facts["processes"]
+        sent = {name: hosts[name]["frames_sent"] for name in ("h1", "h3")}
         found = balance(lab.plan, counts, sent)
         assert done.verified
         assert found.unexplained == {}
@@ -69,8 +69,3 @@ def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
     assert totals["injected"] > 0
     assert totals["refused"] < totals["changes"] / 2
     assert totals["machine"] <= MACHINE_SHARE * totals["sent"]
-
-
-def send(lab, file, number):
-    job = Job("h1", "h3", file, FILE_BYTES)
-    return transfer.run(lab, "csa_ud", job, qkey=0x1EE70000 + number, progress=lambda _: None)

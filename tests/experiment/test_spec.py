@@ -136,6 +136,33 @@ def test_point_to_point_goes_to_the_farthest(keys, ranks):
     assert of(text).workload(1).ranks == ranks
 
 
+FILE = PLAIN.replace("{kind: all-to-all, bytes: 64KiB}", "{kind: file, path: data, message: 4KiB}")
+
+
+def test_a_file_is_found_beside_the_experiment(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(10_000))
+    (tmp_path / "x.yaml").write_text(FILE)
+    loaded = spec.load(tmp_path / "x.yaml")
+    work = loaded.workload(1)
+    assert (work.path, work.size_bytes, work.depth) == (str(tmp_path / "data"), 10_000, 4)
+    assert (work.message_count, work.ranks, work.hashed) == (3, (0, 1), True)
+    assert loaded.payload == "verify"
+    unhashed = spec.load(tmp_path / "x.yaml", [("payload", "none"), ("workload.bytes", "5000B")])
+    assert (unhashed.workload(1).hashed, unhashed.workload(1).size_bytes) == (False, 5000)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ("", "x.yaml:5:30: cannot read"),
+        (", repeat: 2", "'repeat' does not belong here"),
+        (", hosts: 2", "'hosts' does not belong here"),
+    ],
+)
+def test_files_that_cannot_be_sent_are_refused(folder, more, complaint):
+    assert complaint in refused(FILE.replace("path: data", f"path: data{more}"))
+
+
 def test_the_sink_of_an_incast():
     text = PLAIN.replace("all-to-all, bytes: 64KiB", "incast, bytes: 64KiB, to: h3, hosts: 3")
     assert of(text).workload(1).ranks == (2, 0, 1)

@@ -102,7 +102,8 @@ def test_without_ring_buffers_drops_are_counted_and_the_run_says_so(tmp_path):
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     manifest = json.loads(Path(document["run_dir"], "manifest.json").read_text())
-    assert manifest["lacks"] == [lacks.RING_BUFFERS]
+    assert [run["lacks"] for run in manifest["runs"]] == [[lacks.RING_BUFFERS]] * 2
+    assert document["captures"] == []
     assert document["same_first_attempt_drops"] is None
     for run in document["runs"]:
         assert run["verified"]

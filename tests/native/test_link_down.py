@@ -10,12 +10,10 @@ import pytest
 from pyroute2 import IPRoute
 
 from softroce_lab import topology
-from softroce_lab.experiment import transfer
 from softroce_lab.experiment.hosts import processes as hosts
-from softroce_lab.experiment.transfer import Job
-from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.recovery import registry
+from tests.transfers import pair, prepare
 
 MIB = 1 << 20
 DOWN_S = 0.3
@@ -44,20 +42,17 @@ def cpu_s(pid):
 def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
     path = tmp_path / "data"
     path.write_bytes(bytes(range(256)) * 4096 * 64)
-    job = Job("h1", "h2", path, 64 * MIB)
-    epoch_ns = time.monotonic_ns()
-    nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
-    both = [hosts.HostHandle(lab, node, Transport.named(transport), epoch_ns, 7) for node in nodes]
+    both = pair(lab, transport)
     try:
         hosts.start(both)
-        transfer.prepare(*both, job)
+        prepare(both, path, 64 * MIB)
         hosts.begin(both)
         both[1].expect("progress")
-        set_link(lab, nodes[victim].name, "down")
+        set_link(lab, both[victim].node.name, "down")
         before_s = cpu_s(both[victim].pid)
         time.sleep(DOWN_S)
         busy_s = cpu_s(both[victim].pid) - before_s
-        set_link(lab, nodes[victim].name, "up")
+        set_link(lab, both[victim].node.name, "up")
         for host in both:
             host.expect("done", timeout_s=20)
         figures = [host.finish()[0] for host in both]

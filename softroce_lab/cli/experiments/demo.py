@@ -12,24 +12,16 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
-from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
-from softroce_lab.experiment import demo_virtual
-from softroce_lab.experiment.capturing import Wanted, summary
-from softroce_lab.experiment.transfer import DEPTH
+from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
+from softroce_lab.experiment.demo import DEPTH
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 app = typer.Typer(add_completion=False)
@@ -48,22 +40,6 @@ class Clock(enum.StrEnum):
     AUTO = "auto"
     REAL = "real"
     VIRTUAL = "virtual"
-
-
-class _Screen(Screen):
-    """Progress in bytes."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        columns = (
-            TextColumn("{task.description:>8}"),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-        )
-        super().__init__(*columns, TransferSpeedColumn(), TimeRemainingColumn(), quiet=quiet)
-
-    def transfer(self, transport: str, total_bytes: int) -> Callable[[int], None]:
-        """A transfer begins."""
-        return self.bar(transport, total_bytes, units.format_bytes(total_bytes))
 
 
 @app.command(cls=WithCapture)
@@ -117,7 +93,8 @@ def demo(
         name=name,
         seed=seed,
         mode=xdp.value,
-        capture=Wanted(_captured(capture, topology), snap),
+        capture=_captured(capture, topology, snap),
+        snap_bytes=snap,
         message_bytes=_message_bytes(message),
         depth=depth,
         ip_version=int(ip),
@@ -125,7 +102,7 @@ def demo(
         clock=clock.value,
         event_log=log_to,
     )
-    with _Screen(quiet=quiet) as screen:
+    with RunScreen(quiet=quiet) as screen:
         outcome = experiment.run(options, screen)
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
@@ -135,25 +112,17 @@ def demo(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _chosen(option: str | None, default: str, topology: str) -> str | None:
-    """What a user chose, or the default, which fits the default topology alone; None: nothing."""
-    if option is None:
-        return default if topology == "leaf-spine" else None
-    return None if option == "none" else option
-
-
-def _captured(options: list[str] | None, topology: str) -> tuple[str, ...]:
+def _captured(options: list[str] | None, topology: str, snap_bytes: int) -> Wanted | None:
+    """As chosen; by default a link on the flow's path, None, on the default topology alone."""
     if options:
-        return tuple(name for name in options if name != "none")
-    default = _chosen(None, "leaf1->spine1", topology)
-    return () if default is None else (default,)
+        return Wanted(tuple(name for name in options if name != "none"), snap_bytes)
+    return None if topology == "leaf-spine" else NOTHING
 
 
 def _profiles(options: list[str] | None, topology: str) -> tuple[str, ...]:
     if options:
         return tuple(name for name in options if name != "none")
-    default = _chosen(None, "spine-loss-1pct", topology)
-    return () if default is None else (default,)
+    return ("spine-loss-1pct",) if topology == "leaf-spine" else ()
 
 
 def _message_bytes(text: str) -> int:
@@ -163,12 +132,12 @@ def _message_bytes(text: str) -> int:
     return size
 
 
-def _print(outcome: experiment.Outcome | demo_virtual.Outcome) -> None:
+def _print(outcome: experiment.Outcome) -> None:
     rows = outcome.rows()
     table = Table(box=None, pad_edge=False)
     for heading in ("transport", *(row["transport"] for row in rows)):
         table.add_column(heading, justify="left" if heading == "transport" else "right")
-    for label, show in _LINES[outcome.clock]:
+    for label, show in (*_LINES, _LAST_LINE[outcome.clock]):
         table.add_row(label, *(show(row) for row in rows))
     Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
     for row in rows:
@@ -199,7 +168,7 @@ def _count(name: str) -> Callable[[dict[str, Any]], str]:
 
 Line: TypeAlias = tuple[str, Callable[[dict[str, Any]], str]]
 
-_FIGURES: list[Line] = [
+_LINES: list[Line] = [
     ("goodput", lambda row: units.format_rate(row["goodput_bps"])),
     ("p50 message completion", _duration("fct_p50_ns")),
     ("p99 message completion", _duration("fct_p99_ns")),
@@ -208,16 +177,9 @@ _FIGURES: list[Line] = [
     ("emulator drops", _count("emulator_drops")),
     ("resent", _count("resent")),
     ("received again", _count("spurious_resent")),
+    ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
 ]
-_LINES: dict[str, list[Line]] = {
-    "real": [
-        *_FIGURES,
-        ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
-        ("fidelity", lambda row: row["fidelity"]["verdict"]),
-    ],
-    "virtual": [
-        *_FIGURES,
-        ("verified (every byte)", lambda row: "yes" if row["verified"] else "NO"),
-        ("clock", lambda row: row["clock"]),
-    ],
+_LAST_LINE: dict[str, Line] = {
+    "real": ("fidelity", lambda row: row["fidelity"]["verdict"]),
+    "virtual": ("clock", lambda row: row["clock"]),
 }

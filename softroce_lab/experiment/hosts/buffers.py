@@ -1,23 +1,92 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A host's memory in a run that carries bytes: the workload's buffer, and room for what is added.
-
-A message that is to be added to the buffer arrives beside it, and is added when it is whole.
-"""
+"""A host's memory in a run that carries bytes, and whether they are right in the end."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
 import numpy as np
 
+from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import Memory
 from softroce_lab.recovery.api import Key
-from softroce_lab.workloads.work import ADD, Buffer, Message, Workload, combine
+from softroce_lab.workloads.file import FileTransfer
+from softroce_lab.workloads.work import (
+    ADD,
+    Buffer,
+    Buffered,
+    Message,
+    Workload,
+    combine,
+    mismatches,
+)
+
+
+class HostMemory(Protocol):
+    """What a host's messages come from and go to; offsets count in `memory`."""
+
+    memory: Memory
+
+    def source(self, message: Message) -> int:
+        """Where the bytes of a message that is to be sent are."""
+
+    def sent(self, peer: int, key: Key) -> None:
+        """A message was sent: its bytes are not needed any more."""
+
+    def place(self, message: Message) -> int:
+        """Where a message that is to be received goes."""
+
+    def received(self, message: Message) -> None:
+        """A message is whole: do with it what the workload says."""
+
+    def wrong(self) -> list[str] | None:
+        """What is wrong with the bytes in the end; None: not examined."""
+
+    def sha256(self) -> str | None:
+        """Of a file's bytes, hex; None before the last one, and of other workloads."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+def host_memory(
+    workload: Workload, host: int, seed: int, receives: Sequence[Message], depth: int
+) -> HostMemory:
+    """The memory of a host; `receives`: all that it will receive."""
+    if isinstance(workload, FileTransfer):
+        return FileBuffer(workload, host)
+    if not isinstance(workload, Buffered):
+        raise TypeError(f"no memory for a {workload.name}")
+    buffer = HostBuffer(workload, host, seed, receives)
+    buffer.reserve(2 * depth * len({message.source for message in receives}))
+    return buffer
+
+
+def unequal(digests: Mapping[str, str | None]) -> list[str]:
+    """What is wrong with the SHA-256 of a file at its hosts; [] if all are equal."""
+    return ["the SHA-256 of both ends differ"] if len(set(digests.values())) > 1 else []
+
+
+def sha256_fact(digests: Mapping[str, str | None]) -> dict[str, dict[str, str | None]]:
+    """For the manifest: the SHA-256 of a file at its hosts; nothing of other workloads."""
+    return {"sha256": dict(digests)} if any(digests.values()) else {}
 
 
 class HostBuffer:
-    """The memory of one host; offsets count in `memory`."""
+    """The workload's buffer, and room for what is added.
 
-    def __init__(self, workload: Workload, host: int, seed: int, messages: list[Message]) -> None:
+    A message that is to be added to the buffer arrives beside it, and is added when it is whole.
+    """
+
+    def __init__(
+        self, workload: Buffered, host: int, seed: int, messages: Sequence[Message]
+    ) -> None:
         """`messages`: all that it will receive."""
+        self._workload, self._host, self._seed = workload, host, seed
         initial = workload.initial(host, seed)
         added = [message for message in messages if message.combine is ADD]
         self._slot_bytes = max((message.length_bytes for message in added), default=0)
@@ -33,6 +102,13 @@ class HostBuffer:
         room = np.zeros(slots * self._slot_bytes, dtype=np.uint8)
         self._free = [self._buffer_bytes + at * self._slot_bytes for at in range(slots)][::-1]
         self.memory = np.concatenate([self.memory, room])
+
+    def source(self, message: Message) -> int:
+        """Where the workload says."""
+        return message.source_offset
+
+    def sent(self, peer: int, key: Key) -> None:
+        """Nothing: the bytes stay."""
 
     def place(self, message: Message) -> int:
         """Where a message that is to be received goes."""
@@ -53,3 +129,115 @@ class HostBuffer:
     def buffer(self) -> Buffer:
         """The workload's buffer, as it is now."""
         return self.memory[: self._buffer_bytes].view(self._dtype)
+
+    def wrong(self) -> list[str]:
+        """The bytes that are not as they must be."""
+        return mismatches(self._workload, [(self._host, self.buffer)], self._seed)
+
+    def sha256(self) -> None:
+        """Nothing: every byte is compared."""
+
+    def close(self) -> None:
+        """Nothing: it has no files."""
+
+
+class FileBuffer:
+    """The buffers of one side of a file transfer, reused from message to message.
+
+    Messages may complete in any order, SHA-256 takes them in theirs: what arrived before its turn
+    is copied, so that its buffer is free.
+    """
+
+    def __init__(self, workload: FileTransfer, host: int) -> None:
+        size, slots = workload.slot_bytes, workload.slots(host)
+        self.memory: Memory = np.zeros(max(1, slots * size), dtype=np.uint8)
+        self._free = [at * size for at in range(slots)][::-1]
+        self._places: dict[tuple[int, Key], int] = {}
+        self._hash = hashlib.sha256() if workload.hashed else None
+        self._count = workload.message_count
+        self._next = 0  # number of the message that the digest takes next
+        self._early: dict[int, bytes] = {}
+        self._files = contextlib.ExitStack()
+        self._read_fd = self._write_fd = -1
+        if host == workload.ranks[0]:
+            self._read_fd = self._open(workload.path, "rb")
+        elif workload.save is not None:
+            self._write_fd = self._open(workload.save, "wb")
+
+    def _open(self, path: str, mode: str) -> int:
+        try:
+            return self._files.enter_context(open(path, mode, buffering=0)).fileno()  # noqa: PTH123
+        except OSError as error:
+            raise RunError(f"cannot open {path}: {error.strerror}") from error
+
+    def source(self, message: Message) -> int:
+        """A free buffer, filled from the file."""
+        at = self._free.pop()
+        self._places[message.destination, message.key] = at
+        data = self.memory[at : at + message.length_bytes].data
+        _fill(self._read_fd, data, message.source_offset)
+        self._digest(message, data)
+        return at
+
+    def sent(self, peer: int, key: Key) -> None:
+        """The buffer is free."""
+        self._free.append(self._places.pop((peer, key)))
+
+    def place(self, message: Message) -> int:
+        """A free buffer."""
+        at = self._places[message.source, message.key] = self._free.pop()
+        return at
+
+    def received(self, message: Message) -> None:
+        """Hash the message, and write it if that is wanted; its buffer is free."""
+        at = self._places.pop((message.source, message.key))
+        data = self.memory[at : at + message.length_bytes].data
+        if self._write_fd >= 0:
+            _write(self._write_fd, data, message.destination_offset)
+        self._digest(message, data)
+        self._free.append(at)
+
+    def _digest(self, message: Message, data: memoryview) -> None:
+        if self._hash is None:
+            return
+        number = message.key[2]
+        if number != self._next:
+            self._early[number] = bytes(data)
+            return
+        self._hash.update(data)
+        self._next += 1
+        while (early := self._early.pop(self._next, None)) is not None:
+            self._hash.update(early)
+            self._next += 1
+
+    def wrong(self) -> list[str] | None:
+        """Nothing that one side alone could know."""
+        return None if self._hash is None else []
+
+    def sha256(self) -> str | None:
+        """Of the file, when all of it was sent or received."""
+        if self._hash is None or self._next < self._count:
+            return None
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._files.close()
+
+
+def _fill(fd: int, data: memoryview, offset: int) -> None:
+    filled = 0
+    while filled < len(data):
+        got = os.preadv(fd, [data[filled:]], offset + filled)
+        if got == 0:
+            raise RunError("the file became shorter while it was being sent")
+        filled += got
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    written = 0
+    try:
+        while written < len(data):
+            written += os.pwrite(fd, data[written:], offset + written)
+    except OSError as error:
+        raise RunError(f"cannot write the received file: {error.strerror}") from error

@@ -6,8 +6,7 @@ input is the end of the process. The engine runs in a native thread of its own, 
 policy in a thread beside it, the workload in the main thread.
 
     settings {...}     ->  {"ready": true}            its port is open
-    transfer {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
-    workload {...}     ->  the same
+    workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
     connect {...}      ->  {"connected": true}        its receives are posted
     begin {...}        ->  {"begun": true}, {"progress": bytes, ...} ..., {"done": true}
                            with "policy_error": why, where a user's policy failed
@@ -42,12 +41,9 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
-    TransferSettings,
     WorkloadSettings,
     read_command,
 )
-from softroce_lab.experiment.hosts.streams import Receiver, Sender
-from softroce_lab.experiment.hosts.task import Task
 from softroce_lab.experiment.hosts.worker import Worker
 from softroce_lab.experiment.transports import guard
 from softroce_lab.experiment.transports.guard import PolicyError
@@ -213,7 +209,7 @@ class HostProcess:
 class Errand:
     """The one task that a host process is told to do."""
 
-    def __init__(self, process: HostProcess, task: Task) -> None:
+    def __init__(self, process: HostProcess, task: Worker) -> None:
         self._process = process
         self._task = task
         self._messenger = process.messenger(task.memory)
@@ -338,9 +334,6 @@ class Server:
             case "settings":
                 self._process = HostProcess(HostSettings(**arguments))
                 _say(ready=True)
-            case "transfer" if self._process is not None:
-                settings = TransferSettings(**arguments)
-                self._take(Sender(settings) if settings.role == "send" else Receiver(settings))
             case "workload" if self._process is not None:
                 self._take(Worker(WorkloadSettings(**arguments)))
             case "stop":
@@ -349,7 +342,7 @@ class Server:
                 return False
         return True
 
-    def _take(self, task: Task) -> None:
+    def _take(self, task: Worker) -> None:
         if self._process is not None:
             self._errand = Errand(self._process, task)
             _say(addresses=self._errand.addresses())
@@ -394,7 +387,7 @@ def _settle_memory() -> None:
 
 
 def _read_line() -> str:
-    """One line of the standard input, unbuffered: the transfer polls the same descriptor."""
+    """One line of the standard input, unbuffered: the task polls the same descriptor."""
     line = bytearray()
     while byte := os.read(0, 1):
         line += byte

@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import UserError
@@ -63,16 +64,12 @@ class HostSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TransferSettings:
-    """One side of a file transfer."""
+class HostOptions:
+    """What else the user chooses of hosts on the real clock."""
 
-    role: str  # "send" or "receive"
-    peer: int  # the other side, by whatever number it is introduced
-    total_bytes: int
-    message_bytes: int
-    depth: int  # messages posted at once
-    path: str | None  # the file to read, or to write; None when received bytes are only hashed
-    hash: bool = True
+    ip_version: int = 4
+    event_log: Path | None = None  # an absolute path; all hosts append to it
+    cpus: tuple[int, ...] = ()  # of the engines, by rank; (): any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

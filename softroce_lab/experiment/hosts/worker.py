@@ -7,29 +7,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment.hosts.buffers import HostBuffer
+from softroce_lab.experiment.hosts.buffers import host_memory
 from softroce_lab.experiment.hosts.messenger import Done, Messenger
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, unpacked
-from softroce_lab.experiment.hosts.task import Task
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.workloads.progress import HostWork, Posts
-from softroce_lab.workloads.work import Message, by_host, mismatches
+from softroce_lab.workloads.work import Message, by_host
 
 
-class Worker(Task):
-    """Posts what `HostWork` says, and adds up what arrives to be added."""
+class Worker:
+    """Posts what `HostWork` yields. Times are nanoseconds since the epoch of the host's engine."""
 
     def __init__(self, settings: WorkloadSettings) -> None:
-        self._workload = workload = unpacked(settings.workload)
-        self._host = host = settings.host
-        self._seed, depth = settings.seed, settings.depth
-        sends, receives = by_host(workload)[host]
-        self._work = HostWork(sends, receives, depth)
+        workload = unpacked(settings.workload)
+        sends, receives = by_host(workload)[settings.host]
+        self._work = HostWork(sends, receives, settings.depth)
         self._receives = {(each.source, each.key): each for each in receives}
         self.peers = peers_of(sends, receives)
-        self._buffer = HostBuffer(workload, host, self._seed, receives)
-        self._buffer.reserve(2 * depth * len({each.source for each in receives}))
+        self._buffer = host_memory(workload, settings.host, settings.seed, receives, settings.depth)
         self.memory = self._buffer.memory
+        self.done_bytes = 0  # of messages that were sent or received
+        self.done_messages = 0  # that were received
         self._began_ns = 0
 
     # ---------------------------------------------------------------- how far it is
@@ -78,6 +76,7 @@ class Worker(Task):
             self._fail(done)
         elif done.kind == "send":
             self.done_bytes += done.bytes
+            self._buffer.sent(done.peer, done.key)
             self._post(self._work.on_sent(done.peer, done.key))
         else:
             self._take(done)
@@ -102,16 +101,22 @@ class Worker(Task):
             offset = self._buffer.place(each)
             self._messenger.post_receive(each.source, each.key, offset, each.length_bytes)
         for each in posts.sends:
-            self._messenger.post_send(
-                each.destination, each.key, each.source_offset, each.length_bytes
-            )
+            offset = self._buffer.source(each)
+            self._messenger.post_send(each.destination, each.key, offset, each.length_bytes)
 
     def result(self) -> dict[str, Any]:
-        """What is open, and what of the buffer is wrong: "wrong" is None if not all arrived."""
-        wrong = None
-        if self.finished and not self.failed:
-            wrong = mismatches(self._workload, [(self._host, self._buffer.buffer)], self._seed)
-        return {"bytes": self.done_bytes, "left": self._work.left, "wrong": wrong}
+        """What is open, and what of the bytes is wrong: "wrong" is None if not all arrived."""
+        wrong = self._buffer.wrong() if self.finished and not self.failed else None
+        return {
+            "bytes": self.done_bytes,
+            "left": self._work.left,
+            "wrong": wrong,
+            "sha256": self._buffer.sha256(),
+        }
+
+    def close(self) -> None:
+        """Let go of files; the memory is the engine's until the process ends."""
+        self._buffer.close()
 
 
 def peers_of(sends: Iterable[Message], receives: Iterable[Message]) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
-    TransferSettings,
     WorkloadSettings,
     packed,
     path_mtu_bytes,
@@ -72,12 +71,6 @@ def test_commands(line, command, arguments):
 def test_a_command_that_is_cut_is_an_error():
     with pytest.raises(ValueError, match="Expecting"):
         read_command('finish {"journal": ')
-
-
-def test_settings_of_transfers_are_arguments():
-    transfer = TransferSettings("send", 1, 10, 4, 2, None)
-    assert TransferSettings(**dataclasses.asdict(transfer)) == transfer
-    assert transfer.hash
 
 
 def test_a_workload_survives_the_pipe():
