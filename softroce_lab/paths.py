@@ -17,6 +17,7 @@ TOPOLOGIES = PROJECT_ROOT / "netns_topologies"
 FAULTS = PROJECT_ROOT / "faults"
 WORKLOADS = PROJECT_ROOT / "workloads"
 SWEEPS = WORKLOADS / "sweeps"
+LABS = Path("/run/softroce_lab")  # a directory for each lab of this machine
 
 
 _LIVE = "softroce-monitor"  # built wherever all that needs libxdp and libbpf is

@@ -19,10 +19,20 @@ import time
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup
 
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
+
+TITLES = {
+    "experiments": "Experiments",
+    "labs": "Labs",
+    "observe": "Observe a lab",
+    "programs": "RDMA programs",
+    "evidence": "Captures and checks",
+    "development": "Development",
+}
+"""What `lab --help` calls the folders of `cli/`."""
 
 GROUPS = {
     "experiments": ("demo", "run", "sweep", "crosscheck", "fuzz"),
@@ -54,6 +64,11 @@ class LazyGroup(TyperGroup):
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The verbs that begin so, none of them loaded."""
+        offered = [CompletionItem(verb) for verb in VERBS if verb.startswith(incomplete)]
+        return offered or super().shell_complete(ctx, incomplete)  # options
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; typer itself turns an interrupt into exit code 130."""
         try:
@@ -80,6 +95,7 @@ def _load(verb: str) -> Any:
         application = module.app
     command = typer.main.get_command(application)
     command.name = verb
+    command.rich_help_panel = TITLES[VERBS[verb]]
     return command
 
 

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from softroce_lab.cli import completion
+from softroce_lab.cli.completion import LAB_VARIABLE
 from softroce_lab.errors import UserError
 
 
@@ -28,16 +31,48 @@ LogTo = Annotated[
     Path | None,
     typer.Option("--event-log", metavar="FILE", help="Write what queue pairs do, as JSON lines."),
 ]
-LabToo = Annotated[
-    str | None, typer.Option("--lab", metavar="LAB", help="The same as the argument.")
+# How a lab is named, in every verb: with --lab or the variable LAB and, where the verb acts on a
+# whole lab, as its argument. Without a name it is the only one that is up.
+Lab = Annotated[
+    str | None,
+    typer.Option(
+        "--lab",
+        metavar="LAB",
+        envvar=LAB_VARIABLE,
+        help="The lab, when several are up.",
+        autocompletion=completion.labs,
+    ),
+]
+LabOrFile = Annotated[
+    str | None,
+    typer.Option(
+        "--lab",
+        metavar="LAB|FILE",
+        envvar=LAB_VARIABLE,
+        help="The lab, or a topology file that is not up.",
+        autocompletion=completion.labs_and_topologies,
+    ),
+]
+LabArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[LAB]",
+        help="The lab, when several are up.",
+        autocompletion=completion.labs,
+    ),
 ]
 
 
 def either(argument: str | None, option: str | None) -> str | None:
-    """What was given as an argument or, as most verbs have it, with --lab. UserError if both."""
-    if argument and option and argument != option:
+    """The lab that the argument, --lab or LAB names. UserError for two names on the line."""
+    if argument and option not in (None, argument, os.environ.get(LAB_VARIABLE)):
         raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
     return argument or option
+
+
+def beside_file(lab: str | None, file: str | None) -> str | None:
+    """The lab to work in, if not one of a topology file; LAB means none then."""
+    return None if file is not None and lab == os.environ.get(LAB_VARIABLE) else lab
 
 
 def saying(quiet: bool) -> Callable[[str], None]:

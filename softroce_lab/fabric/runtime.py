@@ -15,8 +15,9 @@ from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import History, LabBusyError, Ledger, LedgerDamagedError
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.fabric.room import needing_room
+from softroce_lab.paths import LABS
 
-DIRECTORY = Path("/run/softroce_lab")
+DIRECTORY = LABS
 BPFFS = "bpf"  # the mount point in a lab's directory
 
 

@@ -63,7 +63,7 @@ def chosen(
     """
     name, file = where.name, where.file
     if name is not None and file is not None:
-        raise UserError(f"the lab {name}, or a lab of {file}?", hint="--name or -f")
+        raise UserError(f"the lab {name}, or a lab of {file}?", hint="--lab or -f")
     lacks.need(lacks.AF_XDP)
     standing = name if name is not None or file is not None else _only()
     if standing is not None:

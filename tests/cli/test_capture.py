@@ -237,7 +237,7 @@ def test_without_a_lab(lab):
 
 def test_capture_of_a_pingpong(up, tmp_path):
     path = tmp_path / "trace.pcapng"
-    arguments = ("pingpong", "h1", "h2", "-n", "20", "--name", up.name, "--snap", "0")
+    arguments = ("pingpong", "h1", "h2", "-n", "20", "--lab", up.name, "--snap", "0")
     result = up.run(*arguments, "--capture-file", str(path), "--json", "--capture")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
@@ -250,7 +250,7 @@ def test_capture_of_a_pingpong(up, tmp_path):
 
 def test_capture_of_a_measurement(up, tmp_path):
     path = tmp_path / "trace.pcapng"
-    arguments = ("perf", "send_lat", "h1", "h2", "-n", "50", "--name", up.name)
+    arguments = ("perf", "send_lat", "h1", "h2", "-n", "50", "--lab", up.name)
     options = ("--capture", "*->h2", "--capture", "s1->h1", "--capture-file", str(path))
     result = up.run(*arguments, *options)
     assert result.returncode == 0, result.stderr

@@ -22,7 +22,7 @@ def test_the_lab_that_is_up_and_every_test(lab):
     for test, iterations in [("write_bw", 200), ("write_lat", 100), ("send_bw", 200),
                              ("send_lat", 100), ("read_bw", 100), ("read_lat", 100),
                              ("atomic_bw", 100), ("atomic_lat", 100)]:  # fmt: skip
-        found = lab.json("perf", test, "h1", "h2", "--name", lab.name, "-n", str(iterations))
+        found = lab.json("perf", test, "h1", "h2", "--lab", lab.name, "-n", str(iterations))
         results = found["results"]
         assert results["n_iterations"] == iterations
         if test.endswith("_bw"):
@@ -141,8 +141,8 @@ def test_an_interrupt_leaves_nothing(lab):
         (["send_bw", "-s", "4K", "-c", "ud", "-m", "2048"], "-s 4096 over UD"),
         (["write_bw", "h1", "h9", "-f", "two-hosts"], "has no host 'h9'"),
         (["write_bw", "h1", "h1", "-f", "two-hosts"], "h1 would measure itself"),
-        (["write_bw", "--name", "none-such"], "there is no lab called none-such"),
-        (["write_bw", "--name", "a", "-f", "two-hosts"], "--name or -f"),
+        (["write_bw", "--lab", "none-such"], "there is no lab called none-such"),
+        (["write_bw", "--lab", "a", "-f", "two-hosts"], "--lab or -f"),
         (["write_bw", "--capture-file", "x.pcapng"], "nothing is captured into x.pcapng"),
     ],
 )

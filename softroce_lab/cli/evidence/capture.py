@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, Quiet, saying
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab, Quiet, saying
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.fabric.observe import view
@@ -43,6 +44,7 @@ def capture(
         typer.Argument(
             metavar="[LINK|NODE]...",
             help="a->b, a<->b, a node or a node:port; globs. By default every link.",
+            autocompletion=completion.links,
         ),
     ] = None,
     file: Annotated[
@@ -57,7 +59,7 @@ def capture(
     duration: Annotated[
         str | None, typer.Option("-D", "--duration", metavar="TIME", help="End then: 10, 500ms.")
     ] = None,
-    lab: Annotated[str | None, typer.Option("--lab", help="The lab, when several are up.")] = None,
+    lab: Lab = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

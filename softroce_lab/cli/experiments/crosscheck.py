@@ -13,7 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.experiments.experiment_options import Changes, RunsUnder, Seeds, Transports
+from softroce_lab.cli.experiments.experiment_options import (
+    EXPERIMENT,
+    Changes,
+    RunsUnder,
+    Seeds,
+    Transports,
+)
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.crosscheck import agreement
@@ -29,9 +35,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("crosscheck")
 def command(
-    experiment: Annotated[
-        str, typer.Argument(metavar="[EXPERIMENT]", help="A file, or a ready one by name.")
-    ] = "crosscheck",
+    experiment: Annotated[str, EXPERIMENT] = "crosscheck",
     seed: Seeds = None,
     transport: Transports = None,
     changes: Changes = None,

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli import completion
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
@@ -47,9 +48,15 @@ def demo(
     file: Annotated[Path | None, typer.Option(help="Send this file, not libLLVM.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the losses.")] = None,
     transport: Annotated[
-        list[str] | None, typer.Option(help="A transport to run; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A transport to run; may be repeated.", autocompletion=completion.transports
+        ),
     ] = None,
-    topology: Annotated[str, typer.Option(help="A topology file, or a ready one.")] = "leaf-spine",
+    topology: Annotated[
+        str,
+        typer.Option(help="A topology file, or a ready one.", autocompletion=completion.topologies),
+    ] = "leaf-spine",
     faults: Annotated[
         list[str] | None,
         typer.Option(

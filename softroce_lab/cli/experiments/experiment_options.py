@@ -12,13 +12,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from softroce_lab.cli import completion
+
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", min=0, help="This seed alone; may be repeated.")
 ]
 Transports = Annotated[
     list[str] | None,
-    typer.Option("--transport", help="This transport alone; may be repeated."),
+    typer.Option(
+        "--transport",
+        help="This transport alone; may be repeated.",
+        autocompletion=completion.transports,
+    ),
 ]
+EXPERIMENT = typer.Argument(
+    metavar="[EXPERIMENT]",
+    help="A file, or a ready one by name.",
+    autocompletion=completion.experiments,
+)
 Changes = Annotated[
     list[str] | None,
     typer.Option(

@@ -18,6 +18,7 @@ from rich.table import Table
 from softroce_lab import units
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments.experiment_options import (
+    EXPERIMENT,
     Changes,
     DryRun,
     RunsUnder,
@@ -71,9 +72,7 @@ class RunScreen(Screen):
 
 @app.command(cls=WithCapture)
 def run(
-    experiment: Annotated[
-        str | None, typer.Argument(metavar="[EXPERIMENT]", help="A file, or a ready one by name.")
-    ] = None,
+    experiment: Annotated[str | None, EXPERIMENT] = None,
     clock: Annotated[Clock | None, typer.Option(help="Simulated, or on this machine.")] = None,
     seed: Seeds = None,
     transport: Transports = None,

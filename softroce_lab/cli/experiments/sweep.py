@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
+from softroce_lab.cli import completion
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import DryRun, print_ready
 from softroce_lab.cli.options import Json, Quiet
@@ -48,7 +49,12 @@ class Screen(Counting):
 @app.command()
 def sweep(
     file: Annotated[
-        str | None, typer.Argument(metavar="[SWEEP]", help="A file, or a ready one by name.")
+        str | None,
+        typer.Argument(
+            metavar="[SWEEP]",
+            help="A file, or a ready one by name.",
+            autocompletion=completion.sweeps,
+        ),
     ] = None,
     jobs: Annotated[
         int | None,

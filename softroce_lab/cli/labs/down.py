@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
+from softroce_lab.cli.completion import LAB_VARIABLE
+from softroce_lab.cli.options import Lab, LabArgument, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import runtime
 
@@ -15,13 +18,13 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def down(
-    name: Annotated[
-        str | None, typer.Argument(help="The lab; the only one may go unnamed.")
-    ] = None,
+    name: LabArgument = None,
+    lab: Lab = None,
     all_labs: Annotated[bool, typer.Option("--all", help="Every lab.")] = False,
 ) -> None:
-    """Take down the lab NAME, the only lab, or all of them."""
-    if all_labs and name is not None:
+    """Take down the lab LAB, the only lab, or all of them."""
+    name = either(name, lab)
+    if all_labs and name not in (None, os.environ.get(LAB_VARIABLE)):
         raise UserError("a name and --all", hint="give one of them")
     if all_labs:
         for each in runtime.down_all(_say):

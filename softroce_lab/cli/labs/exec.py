@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Lab
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import execute, guests
 from softroce_lab.fabric.observe import view
@@ -22,7 +24,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """As the parser, once it is clear whose options are meant."""
-        if "--" not in args:
+        if "--" not in args and not ctx.resilient_parsing:
             self._refuse_options_of_the_command(args)
         return super().parse_args(ctx, args)
 
@@ -41,15 +43,16 @@ class Command(TyperCommand):
 
 @app.command(cls=Command)
 def exec(  # noqa: A001 - the verb's name
-    node: Annotated[str, typer.Argument(help="A host or switch.")],
+    node: Annotated[str, typer.Argument(help="A host or switch.", autocompletion=completion.nodes)],
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND...]", help="Run this there; by default bash."),
     ] = None,
-    lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
+    lab: Lab = None,
 ) -> None:
-    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's,
-    or 127 if there is no such program and 126 if it cannot be run.
+    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
+
+    It is 127 if there is no such program, 126 if it cannot be run.
 
     The lab's hosts have names there: h1, and h1.eth2 for a rail. At a kernel host COMMAND runs in
     the guest, whose programs and files are Debian's.

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, warn_of_damage
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab, warn_of_damage
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import faults
 from softroce_lab.fabric.daemons import control_plane, wire
@@ -31,9 +32,19 @@ from softroce_lab.plan.plan import Plan
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 Link = Annotated[
-    str, typer.Argument(metavar="LINK", help="a->b, a<->b, a node or a node:port; globs.")
+    str,
+    typer.Argument(
+        metavar="LINK",
+        help="a->b, a<->b, a node or a node:port; globs.",
+        autocompletion=completion.links,
+    ),
 ]
-LabName = Annotated[str | None, typer.Option("--lab", help="The lab, when several are up.")]
+LinkToo = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[LINK]", help="As for set; none: every link.", autocompletion=completion.links
+    ),
+]
 _WORDS = {"ignore_unknown_options": True}  # "-5ms" is a negative delay, not an option
 
 
@@ -48,7 +59,7 @@ def set_(
     words: Annotated[
         list[str], typer.Argument(metavar="FAULT...", help="In tc's words: loss 1% delay 10ms 1ms.")
     ],
-    lab: LabName = None,
+    lab: Lab = None,
     seed: Annotated[int | None, typer.Option(help="Of the faults' streams, not the lab's.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -63,13 +74,11 @@ def set_(
 
 @app.command()
 def clear(
-    link: Annotated[
-        str | None, typer.Argument(metavar="[LINK]", help="As for set; none: every link.")
-    ] = None,
+    link: LinkToo = None,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[WORD]...", help="loss, delay ...; none: all.")
     ] = None,
-    lab: LabName = None,
+    lab: Lab = None,
     as_json: Json = False,
 ) -> None:
     """Clear these faults, or all, from these links, or all."""
@@ -80,9 +89,14 @@ def clear(
 @app.command()
 def apply(
     file: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A fault profile, or a ready one.")
+        str,
+        typer.Argument(
+            metavar="PROFILE",
+            help="A fault profile, or a ready one.",
+            autocompletion=completion.profiles,
+        ),
     ],
-    lab: LabName = None,
+    lab: Lab = None,
     as_json: Json = False,
 ) -> None:
     """Add the faults of a profile to those that are set."""
@@ -99,10 +113,8 @@ def apply(
 
 @app.command()
 def show(
-    link: Annotated[
-        str | None, typer.Argument(metavar="[LINK]", help="As for set; none: every link.")
-    ] = None,
-    lab: LabName = None,
+    link: LinkToo = None,
+    lab: Lab = None,
     as_json: Json = False,
 ) -> None:
     """Show what faults were asked to do, beside what they have achieved since they were set."""

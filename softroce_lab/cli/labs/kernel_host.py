@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab
 from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.kernel_host import image as guest_image
@@ -19,8 +20,14 @@ from softroce_lab.plan.plan import KernelVersion
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-_LAB = Annotated[str | None, typer.Option("--lab", help="The lab, when several are up.")]
-_NODE = Annotated[str, typer.Argument(metavar="NODE", help="A kernel host of a lab that is up.")]
+_NODE = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE",
+        help="A kernel host of a lab that is up.",
+        autocompletion=completion.hosts,
+    ),
+]
 
 
 class Kernel(enum.StrEnum):
@@ -74,7 +81,7 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
-def console(node: _NODE, lab: _LAB = None) -> None:
+def console(node: _NODE, lab: Lab = None) -> None:
     """Print what a kernel host has said on its console. For a shell: lab exec NODE -- bash."""
     seen = view.of_lab(lab)
     with seen.guest(node) as guest:
@@ -82,7 +89,7 @@ def console(node: _NODE, lab: _LAB = None) -> None:
 
 
 @app.command()
-def boot(node: _NODE, lab_name: _LAB = None) -> None:
+def boot(node: _NODE, lab_name: Lab = None) -> None:
     """Boot a kernel host again, one that is dead or one that runs; the lab stays up."""
     name = view.up(lab_name).name
     with lab.Lab.open(name) as held:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab, either
 from softroce_lab.errors import ExitCode
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.observe import describe
@@ -19,10 +20,17 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(help="Only this lab, with its nodes.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[LAB]", help="Only this lab, with its nodes.", autocompletion=completion.labs
+        ),
+    ] = None,
+    lab: Lab = None,
     as_json: Json = False,
 ) -> None:
     """Show the labs of this machine, or one of them in detail; exit with 1 if one is damaged."""
+    name = either(name, lab)
     if name is not None:
         runtime.existing(name)
     found = [each for each in runtime.labs() if name in (None, each.name)]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import topology, units
+from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json, Xdp, XdpMode
 from softroce_lab.fabric import lab
 from softroce_lab.fabric.observe import describe
@@ -20,11 +21,20 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def up(
-    file: Annotated[str, typer.Argument(help="A topology file, or a ready one by its name.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A topology file, or a ready one by its name.",
+            autocompletion=completion.topologies,
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Call the lab this, not what FILE says.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of its faults, not FILE's.")] = None,
     faults: Annotated[
-        list[str] | None, typer.Option(help="A fault profile to add; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A fault profile to add; may be repeated.", autocompletion=completion.profiles
+        ),
     ] = None,
     xdp: Xdp = XdpMode.AUTO,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made.")] = False,

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from softroce_lab.cli.options import Json, LabToo, either, warn_of_damage
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, LabOrFile, either, warn_of_damage
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.faults import lines
@@ -32,9 +33,13 @@ _STYLES = {"": "", "node": "bold", "fault": "yellow", "down": "red"}
 def graph(
     where: Annotated[
         str | None,
-        typer.Argument(metavar="[LAB|FILE]", help="A lab that is up, or a topology file."),
+        typer.Argument(
+            metavar="[LAB|FILE]",
+            help="A lab that is up, or a topology file.",
+            autocompletion=completion.labs_and_topologies,
+        ),
     ] = None,
-    lab: LabToo = None,
+    lab: LabOrFile = None,
     svg_file: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write SVG here; -: print it.")
     ] = None,

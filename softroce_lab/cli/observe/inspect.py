@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, warn_of_damage
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, LabOrFile, warn_of_damage
 from softroce_lab.fabric.observe import describe, inspection, view
 
 app = typer.Typer(add_completion=False)
@@ -21,12 +22,12 @@ def inspect(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="NODE|LINK", help="h1, 'leaf1<->spine1', 'a->b', leaf1:spine1; globs."
+            metavar="NODE|LINK",
+            help="h1, 'leaf1<->spine1', 'a->b', leaf1:spine1; globs.",
+            autocompletion=completion.links,
         ),
     ],
-    lab: Annotated[
-        str | None, typer.Option(help="The lab, or a topology file that is not up.")
-    ] = None,
+    lab: LabOrFile = None,
     as_json: Json = False,
 ) -> None:
     """Show a node (ports, addresses, routes, counters) or a link (ends, faults, counters)."""

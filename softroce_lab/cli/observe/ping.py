@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, warn_of_damage
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab, warn_of_damage
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import describe, ping, view
@@ -23,8 +24,15 @@ app = typer.Typer(add_completion=False)
 
 @app.command(name="ping")
 def ping_(
-    source: Annotated[str, typer.Argument(metavar="A", help="A host, or its port: h1:eth2.")],
-    target: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A host, or its port: h1:eth2.", autocompletion=completion.hosts
+        ),
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="B", help="Another one.", autocompletion=completion.hosts)
+    ],
     count: Annotated[int, typer.Option("-c", "--count", min=1, max=65535, help="Echoes.")] = 5,
     interval: Annotated[str, typer.Option("-i", "--interval", help="Between them.")] = "200ms",
     size: Annotated[
@@ -33,7 +41,7 @@ def ping_(
     ipv6: Annotated[bool, typer.Option("-6", help="Over IPv6.")] = False,
     rail: Annotated[int, typer.Option(min=1, help="The rail, at both hosts.")] = 1,
     timeout: Annotated[str, typer.Option("-W", "--timeout", help="For the last reply.")] = "1s",
-    lab: Annotated[str | None, typer.Option(help="The lab, when several are up.")] = None,
+    lab: Lab = None,
     as_json: Json = False,
 ) -> None:
     """Send ICMP echoes from A to B; exit with 1 if none comes back."""

@@ -15,7 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, Lab, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.observe import stats, view
@@ -35,9 +36,10 @@ def show(
         typer.Argument(
             metavar="[LAB] [NODE|PORT|LINK]...",
             help="The lab, when several are up; then h1, leaf1:spine1, 'a->b', globs. All of it.",
+            autocompletion=completion.links,
         ),
     ] = None,
-    lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
+    lab: Lab = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
     interval: Annotated[
         str | None, typer.Option(help="From one to the next, with --watch; 1s by default.")
@@ -81,8 +83,8 @@ def show(
 
 def _split(what: Sequence[str], lab: str | None) -> tuple[str | None, Sequence[str]]:
     """The lab's name, if the first word is one, and the rest."""
-    if lab is None and what and what[0] in {condition.name for condition in runtime.labs()}:
-        return what[0], what[1:]
+    if what and what[0] in {condition.name for condition in runtime.labs()}:
+        return either(what[0], lab), what[1:]
     return lab, what
 
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, LabToo, either
+from softroce_lab.cli.options import Json, Lab, LabArgument, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, traffic, view
 from softroce_lab.fabric.observe.traffic import LinkRate, Meter, Sample
@@ -30,10 +30,8 @@ _LEAST_INTERVAL_NS = 50_000_000  # below, reading the counters would be what is 
 
 @app.command()
 def top(
-    lab: Annotated[
-        str | None, typer.Argument(metavar="[LAB]", help="The lab, when several are up.")
-    ] = None,
-    named: LabToo = None,
+    name: LabArgument = None,
+    lab: Lab = None,
     interval: Annotated[str, typer.Option(help="From one picture to the next.")] = "1s",
     once: Annotated[bool, typer.Option("--once", help="One picture, as text.")] = False,
     as_json: Json = False,
@@ -42,7 +40,7 @@ def top(
     interval_ns = units.parse_time_ns(interval)
     if interval_ns < _LEAST_INTERVAL_NS:
         raise UserError(f"an interval of {interval}", hint="50ms at least")
-    seen = view.of_lab(either(lab, named))
+    seen = view.of_lab(either(name, lab))
     with traffic.metering(seen) as meter:
         if once or as_json or not sys.stdout.isatty():
             before = meter.sample()

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion
+from softroce_lab.cli.options import Json, LabOrFile
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.net import routes
 from softroce_lab.fabric.observe import describe, trace, view
@@ -33,8 +34,15 @@ class Protocol(enum.StrEnum):
 
 @app.command(name="trace")
 def trace_(
-    source: Annotated[str, typer.Argument(metavar="A", help="A host, or its port: h1:eth2.")],
-    target: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A host, or its port: h1:eth2.", autocompletion=completion.hosts
+        ),
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="B", help="Another one.", autocompletion=completion.hosts)
+    ],
     sport: Annotated[
         str | None,
         typer.Option(help="Source ports, N or N-M; by default those of a striped queue pair."),
@@ -48,9 +56,7 @@ def trace_(
     ipv6: Annotated[
         bool, typer.Option("-6", help="Over IPv6, which takes the same paths.")
     ] = False,
-    lab: Annotated[
-        str | None, typer.Option(help="The lab, or a topology file that is not up.")
-    ] = None,
+    lab: LabOrFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the path of every flow from A to B, one for each source port, by the present routes."""

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from softroce_lab import units
+from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
-from softroce_lab.cli.options import Json, LogTo, Xdp, XdpMode, either, saying
+from softroce_lab.cli.options import Json, Lab, LogTo, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PerftestOptions
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.capturing import capturing
@@ -51,8 +52,13 @@ class _Command(WithCapture, PerftestOptions):
 @app.command(cls=_Command)
 def perf(
     test: Annotated[str, typer.Argument(metavar="TEST", help=", ".join(TESTS))],
-    client: Annotated[str | None, typer.Argument(help="A host; by default the first.")] = None,
-    server: Annotated[str | None, typer.Argument(help="Another one.")] = None,
+    client: Annotated[
+        str | None,
+        typer.Argument(help="A host; by default the first.", autocompletion=completion.hosts),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Argument(help="Another one.", autocompletion=completion.hosts)
+    ] = None,
     size: Annotated[
         str | None,
         typer.Option("-s", "--size", help="Of a message: 4096, 4K, 4KiB [65536; latency: 2]."),
@@ -104,12 +110,15 @@ def perf(
         Path | None, typer.Option("--out_json_file", help="That file [perftest_out.json].")
     ] = None,
     file: Annotated[
-        str | None, typer.Option("-f", "--topology", help="Measure in a lab of this topology.")
+        str | None,
+        typer.Option(
+            "-f",
+            "--topology",
+            help="Measure in a lab of this topology.",
+            autocompletion=completion.topologies,
+        ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="LAB", help="Measure in this lab, which is up.")
-    ] = None,
-    lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
+    lab: Lab = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
     capture_file: CaptureFile = None,
@@ -134,7 +143,7 @@ def perf(
     log = None if log_to is None else event_log.create(log_to)
     style = Style(gbits, gid_index=gid_index)
     print_line = (lambda _: None) if as_json else functools.partial(print, flush=True)
-    where = Where(either(name, lab), file, "perf", xdp.value)
+    where = Where(beside_file(lab, file), file, "perf", xdp.value)
     suits = functools.partial(perf_lab.check_gids, gid_index=gid_index, ipv6=ipv6)
     with perf_lab.chosen(where, client, server, saying(quiet), suits) as place:
         hosts = place.client.name, place.server.name

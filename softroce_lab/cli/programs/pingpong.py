@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
-from softroce_lab.cli.options import Json, Xdp, XdpMode, either, saying
+from softroce_lab.cli.options import Json, Lab, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PingpongOptions
 from softroce_lab.experiment.capturing import capturing
 from softroce_lab.perftest import lab as perf_lab
@@ -41,8 +42,13 @@ class _Command(WithCapture, PingpongOptions):
 
 @app.command(cls=_Command)
 def pingpong(
-    client: Annotated[str | None, typer.Argument(help="A host; by default the first.")] = None,
-    server: Annotated[str | None, typer.Argument(help="Another one.")] = None,
+    client: Annotated[
+        str | None,
+        typer.Argument(help="A host; by default the first.", autocompletion=completion.hosts),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Argument(help="Another one.", autocompletion=completion.hosts)
+    ] = None,
     connection: Annotated[
         Kind, typer.Option("-c", "--connection", case_sensitive=False, help="Service.")
     ] = Kind.RC,
@@ -64,12 +70,15 @@ def pingpong(
         int, typer.Option("-g", "--gid-idx", min=0, help="Of the GID at a kernel host.")
     ] = perf_lab.GID_INDEX,
     file: Annotated[
-        str | None, typer.Option("-f", "--topology", help="In a lab of this topology.")
+        str | None,
+        typer.Option(
+            "-f",
+            "--topology",
+            help="In a lab of this topology.",
+            autocompletion=completion.topologies,
+        ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="LAB", help="In this lab, which is up.")
-    ] = None,
-    lab: Annotated[str | None, typer.Option("--lab", metavar="LAB", help="The same.")] = None,
+    lab: Lab = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
     capture_file: CaptureFile = None,
@@ -82,7 +91,7 @@ def pingpong(
     options.check()
     wanted = capture_options.wanted(capture, snap, capture_file)
     say = saying(quiet)
-    where = Where(either(name, lab), file, "pingpong", xdp.value)
+    where = Where(beside_file(lab, file), file, "pingpong", xdp.value)
     suits = functools.partial(perf_lab.check_gids, gid_index=gid_index)
     with perf_lab.chosen(where, client, server, say, suits) as place:
         hosts = place.client, place.server
