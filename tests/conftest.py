@@ -7,16 +7,23 @@ which is true when that long form was asked for with `--full name` (`lab test --
     @pytest.mark.full("fifty-demos")
     def test_demos_leave_nothing_behind(full: bool) -> None:
         for seed in range(50 if full else 2): ...
+
+`--quick` leaves out what tests/slow.txt lists: `lab test` gives it, `lab test --all` does not.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import resource
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+from tests import slow
 
 NOBODY = 65534
 
@@ -25,6 +32,9 @@ def pytest_addoption(parser):
     group = parser.getgroup("softroce_lab")
     group.addoption("--full", metavar="NAME", help="run only the line NAME, in its long form")
     group.addoption("--list-full", action="store_true", help="list the lines with a long form")
+    group.addoption("--quick", action="store_true", help="leave out what tests/slow.txt lists")
+    group.addoption("--durations-to", metavar="FILE", help="add a line to FILE for each test: "
+                    "its name, its seconds, its seconds of processor time")  # fmt: skip
     group.addoption("--case-seed", metavar="N", type=int, help="replay one case of a random test")
 
 
@@ -54,6 +64,8 @@ def lines(items):
 def pytest_collection_modifyitems(config, items):
     wanted = config.getoption("--full")
     if wanted is None:
+        if config.getoption("--quick"):
+            leave_out(config, items, slow.listed())
         return
     known = lines(items)
     if wanted not in known:
@@ -61,6 +73,30 @@ def pytest_collection_modifyitems(config, items):
         raise pytest.UsageError(f"no line is called {wanted!r}; those with a long form: {names}")
     config.hook.pytest_deselected(items=[item for item in items if line_of(item) != wanted])
     items[:] = [item for item in items if line_of(item) == wanted]
+
+
+def leave_out(config, items, functions):
+    left_out = [item for item in items if slow.function_of(item.nodeid) in functions]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if slow.function_of(item.nodeid) not in functions]
+
+
+def cpu_s():
+    """Processor time of this process and of the processes that it waited for."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """With --durations-to, record how long a test took, its fixtures included."""
+    began_s, began_cpu_s = time.monotonic(), cpu_s()
+    result = yield
+    if (path := item.config.getoption("--durations-to")) is not None:
+        took_s = [round(time.monotonic() - began_s, 3), round(cpu_s() - began_cpu_s, 3)]
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps([item.nodeid, *took_s]) + "\n")
+    return result
 
 
 def pytest_runtestloop(session):

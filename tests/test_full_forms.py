@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The short and long forms that tests/conftest.py provides, tried on a suite of their own."""
 
+import json
 from pathlib import Path
 
 import pytest
+
+from tests import slow
 
 pytest_plugins = ["pytester"]
 
@@ -36,6 +39,24 @@ def test_without_an_option_every_line_runs_in_its_short_form(suite):
     result = suite.runpytest_inprocess("-s")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*kilometres 1*"])
+
+
+def test_quick_leaves_out_what_is_listed(suite, monkeypatch):
+    name = "test_quick_leaves_out_what_is_listed.py"
+    monkeypatch.setattr(slow, "listed", lambda: {f"{name}::test_climb", f"{name}::test_clim"})
+    suite.runpytest_inprocess("--quick").assert_outcomes(passed=2, deselected=1)
+    suite.runpytest_inprocess().assert_outcomes(passed=3)
+
+
+def test_durations_are_recorded_with_the_processor_time(suite):
+    suite.runpytest_inprocess("--durations-to", "record").assert_outcomes(passed=3)
+    rows = [json.loads(line) for line in (suite.path / "record").read_text().splitlines()]
+    assert [name.partition("::")[2] for name, _, _ in rows] == [
+        "test_run",
+        "test_climb",
+        "test_plain",
+    ]
+    assert all(0 < wall_s < 60 and 0 <= cpu_s < 60 for _, wall_s, cpu_s in rows)
 
 
 def test_full_runs_that_line_only_and_in_its_long_form(suite):

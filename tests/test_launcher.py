@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The launcher on a miniature checkout: the real script, venv and pip, with nothing to download.
 
-The miniature has the real native sources to take stock of, and a build backend that makes a wheel
-of one script instead of compiling them.
+The miniature has the real native sources to take stock of, a build backend that makes a wheel
+of one script instead of compiling them, and a package index of one package in a folder.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,25 +26,31 @@ TIMEOUT_S = 120
 
 PYPROJECT = """
 [build-system]
-requires = ["pip"]
+requires = []
 build-backend = "backend"
 backend-path = ["."]
 [project]
-dependencies = []
-optional-dependencies.test = []
+dependencies = ["needed"]
+optional-dependencies.test = ["tested"]
+optional-dependencies.cluster = ["clustered"]
+optional-dependencies.fuzz = ["fuzzed"]
 """
+PACKAGES = ("needed", "tested", "clustered", "fuzzed")
+NO_CACHE = "/dev/null/none"  # a folder that nobody can make
 
 BACKEND = """
 import pathlib
 import zipfile
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    prebuilt = config_settings["cmake.define.SOFTROCE_PREBUILT"]
+    native = pathlib.Path(prebuilt, "_native.so").read_text() if prebuilt else "compiled"
     assert not pathlib.Path("native/broken").exists(), "native/broken does not compile"
     pathlib.Path("build").mkdir(exist_ok=True)
     pathlib.Path("build/settings").write_text(repr(config_settings))
     with zipfile.ZipFile(pathlib.Path(wheel_directory, "mini-1-py3-none-any.whl"), "w") as wheel:
         wheel.writestr("mini.py", "import sys\\ndef main(): print('mini', *sys.argv[1:])")
-        wheel.writestr("softroce_lab/_native.so", "")
+        wheel.writestr("softroce_lab/_native.so", native)
         for name, text in {
             "METADATA": "Metadata-Version: 2.1\\nName: mini\\nVersion: 1",
             "WHEEL": "Wheel-Version: 1.0\\nTag: py3-none-any",
@@ -66,11 +74,34 @@ def miniature():
             shutil.copy(ROOT / name, top)
         for name in ("native", "xdp"):
             shutil.copytree(ROOT / name, top / name)
+        (top / "softroce_lab/cli").mkdir(parents=True)
+        for name in ("__init__.py", "cli/help.txt"):
+            shutil.copy(ROOT / "softroce_lab" / name, top / "softroce_lab" / name)
         (top / "pyproject.toml").write_text(PYPROJECT)
         (top / "backend.py").write_text(BACKEND)
+        (top / "index").mkdir()
+        for name in PACKAGES:
+            write_package(top / "index", name)
         yield top
     finally:
         shutil.rmtree(top)
+
+
+def write_package(folder, name):
+    with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        information = f"{name}-1.dist-info"
+        wheel.writestr(
+            f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1"
+        )
+        wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
+        wheel.writestr(f"{information}/RECORD", "")
+
+
+def installed(top):
+    """The packages of the miniature index that its virtual environment has."""
+    folders = top.glob(".venv/lib/python3*/site-packages/*.dist-info")
+    return {folder.name.partition("-")[0] for folder in folders} & set(PACKAGES)
 
 
 @contextlib.contextmanager
@@ -84,7 +115,7 @@ def whole_checkout():
 def options(**environment):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "LAB"))}
     return {
-        "env": clean | {"LAB_NO_APT": "1"} | environment,
+        "env": clean | {"LAB_NO_APT": "1", "LAB_CACHE": NO_CACHE} | environment,
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
@@ -92,10 +123,15 @@ def options(**environment):
     }
 
 
+def of_miniature(top, **environment):
+    return options(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(top / "index"), **environment)
+
+
 def start(top, *arguments, user=None, timeout=TIMEOUT_S, **environment):
+    index = of_miniature if (top / "index").exists() else lambda _, **given: options(**given)
     identity = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     return subprocess.run(
-        [top / "lab", *arguments], **options(**environment), **identity, timeout=timeout
+        [top / "lab", *arguments], **index(top, **environment), **identity, timeout=timeout
     )
 
 
@@ -108,7 +144,7 @@ def steps(result):
 def first_starts():
     """A checkout and the outcome of two first starts at once."""
     with miniature() as top:
-        launched = [subprocess.Popen([top / "lab", "one"], **options()) for _ in range(2)]
+        launched = [subprocess.Popen([top / "lab", "up"], **of_miniature(top)) for _ in range(2)]
         results = [
             subprocess.CompletedProcess(p.args, p.wait(), *p.communicate(timeout=TIMEOUT_S))
             for p in launched
@@ -123,7 +159,7 @@ def prepared(first_starts):
 
 def test_of_two_first_starts_one_prepares_and_both_run(first_starts):
     _, results = first_starts
-    assert [(result.returncode, result.stdout) for result in results] == [(0, "mini one\n")] * 2
+    assert [(result.returncode, result.stdout) for result in results] == [(0, "mini up\n")] * 2
     assert sorted(steps(result) for result in results) == [[], [1, 2, 3, 4]]
     assert sum("waiting for it" in result.stderr for result in results) == 1
 
@@ -141,7 +177,7 @@ def test_a_first_start_takes_under_five_minutes(full):
     """A first start in a checkout; in full with all downloads and the native module."""
     with whole_checkout() if full else miniature() as top:
         began = time.monotonic()
-        result = start(top, "--version", timeout=300)
+        result = start(top, "run", "--list", timeout=300)
         print(result.stderr, f"{time.monotonic() - began:.0f} s")
         assert result.returncode == 0, result.stderr
         assert steps(result) == [1, 2, 3, 4]
@@ -163,6 +199,122 @@ def test_who_boots_kernel_hosts_or_tests_has_more_steps_once(prepared):
         result = start(prepared, verb.strip())
         assert (result.returncode, result.stdout) == (0, f"mini {verb.strip()}\n")
         assert re.findall(r"lab: \[\+\] Debian packages for (.*?) \(", result.stderr) == more
+
+
+def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
+    with miniature() as top:
+        for arguments, packages in [
+            (["up"], {"needed"}),
+            (["sweep", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
+            (["test", "--full", "cycles"], {"tested"}),
+            (["test", "--all"], {"fuzzed"}),
+        ]:
+            before = installed(top)
+            result = start(top, *arguments)
+            assert (result.returncode, result.stdout) == (0, f"mini {' '.join(arguments)}\n")
+            assert installed(top) - before == packages
+        assert start(top, "test", "--full", "fuzz-live").stderr == ""
+
+
+WITHOUT_PREPARATION = {
+    ("--version",): (0, "softroce_lab 0."),
+    ("--help",): (0, "Usage: lab [OPTIONS] COMMAND"),
+    (): (2, "Usage: lab [OPTIONS] COMMAND"),
+    ("demo", "--help"): (0, "Usage: lab demo "),
+    ("fault", "set", "--help"): (0, "Usage: lab fault set "),
+}
+
+
+def test_help_and_version_need_no_preparation():
+    with miniature() as top:
+        for arguments, (code, text) in WITHOUT_PREPARATION.items():
+            result = start(top, *arguments, PATH="/usr/bin:/bin")
+            assert (result.returncode, result.stderr) == (code, "")
+            assert result.stdout.startswith(text)
+        result = start(top, "nosuch", "--help")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "'nosuch'" in result.stderr
+        assert not (top / ".lab-prepared").exists()
+        assert steps(start(top, "exec", "--", "--help")) == [1, 2, 3, 4]  # that help is ls's
+
+
+@contextlib.contextmanager
+def kept():
+    """A folder for what checkouts share, filled by one of them."""
+    with tempfile.TemporaryDirectory(prefix="softroce-lab-kept-") as path, miniature() as top:
+        assert start(top, "up", LAB_CACHE=path).returncode == 0
+        assert modules(top) == ["compiled"]
+        yield Path(path)
+
+
+def modules(top):
+    return [
+        path.read_text()
+        for path in top.glob(".venv/lib/python3*/site-packages/softroce_lab/_native.so")
+    ]
+
+
+def mark(folder):
+    """Changes what is kept, and its digests likewise, so that one sees where it is used."""
+    for path in folder.glob("native/*/files/_native.so"):
+        path.write_text("kept")
+        digest = hashlib.sha256(b"kept").hexdigest()
+        (path.parents[1] / "digests").write_text(f"{digest}  ./_native.so\n")
+
+
+def test_a_second_checkout_downloads_and_compiles_nothing():
+    with kept() as folder, miniature() as top:
+        mark(folder)
+        for path in (top / "index").iterdir():
+            path.unlink()
+        result = start(top, "up", LAB_CACHE=str(folder))
+        assert (result.returncode, result.stdout) == (0, "mini up\n"), result.stderr
+        assert "native module (built before)" in result.stderr
+        assert modules(top) == ["kept"]
+        assert installed(top) == {"needed"}
+
+
+def damage(folder):
+    for path in folder.glob("native/*/files/_native.so"):
+        path.write_text("damaged")
+
+
+def give_away(folder):
+    mark(folder)
+    for path in folder.glob("native/*/files/_native.so"):
+        os.chown(path, NOBODY, NOBODY)
+
+
+def open_up(folder):
+    mark(folder)
+    (folder / "native").chmod(0o777)
+
+
+def link(folder):
+    mark(folder)
+    for path in folder.glob("native/*/files/_native.so"):
+        path.rename(folder / "elsewhere")
+        path.symlink_to(folder / "elsewhere")
+
+
+def edit_a_source(folder):
+    mark(folder)
+    return "native/new.cpp"
+
+
+@needs_root
+@pytest.mark.parametrize("spoil", [damage, give_away, open_up, link, edit_a_source])
+def test_what_is_damaged_or_others_could_have_written_or_is_of_other_sources_is_compiled(spoil):
+    with kept() as folder, miniature() as top:
+        if (name := spoil(folder)) is not None:
+            (top / name).write_text("int x;")
+        assert start(top, "up", LAB_CACHE=str(folder)).returncode == 0
+        assert modules(top) == ["compiled"]
+        if spoil is damage:  # and it was mended
+            mark(folder)
+            shutil.rmtree(top / ".venv")
+            assert start(top, "up", LAB_CACHE=str(folder)).returncode == 0
+            assert modules(top) == ["kept"]
 
 
 def test_it_starts_from_anywhere_and_through_a_link(prepared, tmp_path):
@@ -210,13 +362,14 @@ def test_a_failed_step_says_why_and_what_to_do_and_is_gone_on_with(prepared):
 
 def test_an_environment_that_was_deleted_is_made_again(prepared):
     shutil.rmtree(prepared / ".venv")
-    result = start(prepared, "again")
-    assert (steps(result), result.stdout) == ([2, 3, 4], "mini again\n")
+    result = start(prepared, "up", "again")
+    assert (steps(result), result.stdout) == ([2, 3, 4], "mini up again\n")
 
 
 def test_an_interrupted_preparation_goes_on(prepared):
     shutil.rmtree(prepared / ".venv")
-    with subprocess.Popen([prepared / "lab"], start_new_session=True, **options()) as launched:
+    command = [prepared / "lab", "up"]
+    with subprocess.Popen(command, start_new_session=True, **of_miniature(prepared)) as launched:
         deadline = time.monotonic() + TIMEOUT_S
         while not (prepared / ".venv/pyvenv.cfg").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -224,8 +377,8 @@ def test_an_interrupted_preparation_goes_on(prepared):
         _, said = launched.communicate(timeout=TIMEOUT_S)
     assert launched.returncode == 130
     assert "interrupted" in said
-    result = start(prepared, "after")
-    assert (steps(result), result.stdout) == ([2, 3, 4], "mini after\n")
+    result = start(prepared, "up", "after")
+    assert (steps(result), result.stdout) == ([2, 3, 4], "mini up after\n")
 
 
 @needs_root
@@ -234,7 +387,7 @@ def test_under_sudo_the_checkout_stays_its_owners():
         for path in [top, *top.rglob("*")]:
             os.chown(path, NOBODY, NOBODY)
         with tempfile.TemporaryDirectory() as home:
-            assert start(top, "x", HOME=home).stdout == "mini x\n"
+            assert start(top, "up", HOME=home).stdout == "mini up\n"
             assert {path.lstat().st_uid for path in [top, *top.rglob("*")]} == {NOBODY}
             assert list(Path(home).glob(".cache/softroce_lab/pycache/**/*.pyc"))
         assert start(top, "--version", user=NOBODY, HOME="/").stdout == "mini --version\n"

@@ -54,7 +54,7 @@ def cluster(address: str, slots: int = 0) -> Iterator[Pool]:
     try:
         import distributed
     except ImportError:
-        hint = "pip install 'softroce-lab[cluster]'"
+        hint = "start it with ./lab, or pip install 'softroce-lab[cluster]'"
         raise EnvironmentLackError("distributed, which --scheduler needs", hint=hint) from None
     _probe(distributed, address)
     client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)

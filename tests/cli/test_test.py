@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from softroce_lab import paths
+from tests import slow
 
 
 def lab_test(*arguments):
@@ -35,6 +36,7 @@ def test_what_follows_the_dashes_goes_to_pytest():
         (["--", "tests/no_such_file.py"], 2),
         (["--", "tests/test_paths.py", "-k", "no_such_test"], 2),
         (["--no-such-option"], 2),
+        (["--all", "--full", "preparation"], 2),
     ],
 )
 def test_bad_input_has_exit_code_2(arguments, code):
@@ -46,3 +48,11 @@ def test_the_list_has_one_line_for_each_long_form():
     assert result.returncode == 0, result.stdout + result.stderr
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if line)
     assert lines["preparation"].startswith("A first start")
+
+
+def test_slow_tests_are_left_out_unless_all_are_asked_for():
+    slow_one = sorted(slow.listed())[0]
+    path = slow_one.partition("::")[0]
+    asked = ["--", path, "--collect-only", "-q"]
+    assert slow_one not in lab_test(*asked).stdout
+    assert slow_one in lab_test("--all", *asked).stdout

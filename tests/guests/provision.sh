@@ -5,4 +5,4 @@
 # Vagrant's machines and the test suite's QEMU guests are provisioned by this and nothing else.
 set -eu
 cd -- "$(dirname -- "$0")/../.."
-exec ./lab --version
+exec ./lab run --list

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab test`: the test suite in its short form, or one line of it in full."""
+"""`lab test`: the test suite without its slow tests, all of it, or one line of it in full."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def test(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST_ARGUMENTS]", help="Go to pytest.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run slow tests, too: tests/slow.txt lists them.")
+    ] = False,
     full: Annotated[
         str | None, typer.Option(metavar="NAME", help="Run only the line NAME, in its long form.")
     ] = None,
@@ -29,14 +32,25 @@ def test(
         bool, typer.Option("--list", help="List the lines that have a long form.")
     ] = False,
 ) -> None:
-    """Run the test suite: every line in its short form, or one in full."""
+    """Run the tests of every part in minutes; all tests; or one test in its long form."""
     if not (paths.PROJECT_ROOT / "tests").is_dir():
         raise UserError("the tests are not here", hint="run ./lab test in a checkout")
     try:
         import pytest
     except ImportError as error:
         raise EnvironmentLackError("pytest", hint="run ./lab test in a checkout") from error
-    options = ["--list-full", "-qq"] if list_lines else [] if full is None else ["--full", full]
+    if everything and full is not None:
+        raise UserError(
+            "--all, or --full?", hint="--full runs one line only, --all all but long forms"
+        )
     os.chdir(paths.PROJECT_ROOT)
-    code = pytest.main([*options, *(arguments or [])])
+    code = pytest.main([*_options(everything, full, list_lines), *(arguments or [])])
     raise typer.Exit(_EXIT_CODES.get(code, ExitCode.FAILED))
+
+
+def _options(everything: bool, full: str | None, list_lines: bool) -> list[str]:
+    if list_lines:
+        return ["--list-full", "-qq"]
+    if full is not None:
+        return ["--full", full]
+    return [] if everything else ["--quick"]
