@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -322,11 +323,12 @@ def test_it_starts_from_anywhere_and_through_a_link(prepared, tmp_path):
     assert start(tmp_path, "x").stdout == "mini x\n"
 
 
-def test_a_prepared_start_costs_less_than_300_ms(prepared):
+def test_a_prepared_start_costs_less_than_300_ms_of_processor_time(prepared):
     def seconds(command):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([command, "--version"], **options(), check=True, timeout=TIMEOUT_S)
-        return time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     costs = [seconds(prepared / "lab") - seconds(prepared / ".venv/bin/lab") for _ in range(9)]
     assert statistics.median(costs) < 0.3

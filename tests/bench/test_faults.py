@@ -50,7 +50,8 @@ def test_wire(tmp_path, nothing_left):
     error = figures["delay_error_ns"]
     assert 0 <= error["p50"] <= error["p99"] <= error["p99_9"] <= error["max"]
     assert error["frames"] == 50_000
-    assert figures["wire_frames_per_second"] >= 0
+    pace = figures["wire_frames_per_second"]
+    assert pace == 0 or 1000 < pace < 2_000_000, pace  # 0: every pace lost some, on a busy machine
     assert figures["wire_scheduling"] in ("SCHED_FIFO", "SCHED_OTHER")
     assert figures["rate"]["requested_bps"] == 200_000_000
     queue = figures["queue"]

@@ -28,7 +28,7 @@ from softroce_lab.faults.resolve import arm, links_of
 from tests.fabric.conservation import at_rest, balance
 from tests.fabric.steady_stream import Stream
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -396,12 +396,12 @@ def test_a_dead_guest_is_said_and_boots_again(running, guests):
 
 def test_what_waits_for_a_guest_that_dies_is_told(running):
     there = running.guest("k2")
-    with there.start(["sleep", "60"]) as command:
+    with there.start(["sleep", "3600"]) as command:
         there.machine.signal(signal.SIGKILL)
         began = time.monotonic()
         with pytest.raises(RunError, match="k2 is dead"):
             command.wait(LONG_S)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < LONG_S / 2
 
 
 def test_a_kernel_that_panics_ends_its_guest_and_is_said_to_have(running):

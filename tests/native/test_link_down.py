@@ -54,7 +54,7 @@ def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
         busy_s = cpu_s(both[victim].pid) - before_s
         set_link(lab, both[victim].node.name, "up")
         for host in both:
-            host.expect("done", timeout_s=20)
+            host.expect("done", timeout_s=60)
         figures = [host.finish()[0] for host in both]
         assert figures[0]["sha256"] == figures[1]["sha256"]
     finally:

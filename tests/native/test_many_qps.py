@@ -11,7 +11,7 @@ from softroce_lab.paths import PROJECT_ROOT
 
 COUNT, ROUNDS = 10_000, 3
 MOST_BYTES = 1 << 30
-MOST_S = 10  # for 10k queue pairs to be made, connected and used; it takes 0.2
+MOST_S = 60  # for 10k queue pairs to be made, connected and used; it takes 0.2
 LIMIT_S = 120
 
 

@@ -31,6 +31,8 @@ from softroce_lab.perftest.oob_perftest import (
 from softroce_lab.rnic.addr import GID
 
 HERE = "127.0.0.1"
+PATIENCE_S = 60.0
+TALK_S = 120  # so long a peer goes on that should not be waited for
 GID_10 = GID("::ffff:10.77.0.10")
 GID_11 = GID("::ffff:10.77.0.11")
 
@@ -78,7 +80,7 @@ def both(first, second):
     """Results of two calls that talk with each other."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(first), pool.submit(second)]
-        return [job.result(5) for job in jobs]
+        return [job.result(PATIENCE_S) for job in jobs]
 
 
 # Pingpong
@@ -291,7 +293,7 @@ def test_nobody_is_there():
     began = time.monotonic()
     with pytest.raises(OobError, match=f"cannot connect to {HERE}:{port}: Connection refused"):
         OobSocket.connect(HERE, port, 0.3)
-    assert 0.2 < time.monotonic() - began < 3
+    assert 0.2 < time.monotonic() - began < PATIENCE_S
 
 
 def test_a_server_may_start_later():
@@ -329,13 +331,13 @@ def test_a_peer_that_falls_silent(raw):
 
 @pytest.fixture
 def trickle(raw):
-    """Our end; the bare one says a byte every 20 ms for 4 s, or until the test is over."""
+    """Our end; the bare one sends a byte every 20 ms for `TALK_S`, or until the test is over."""
     server, bare = raw
     over = threading.Event()
 
     def talk():
         with contextlib.suppress(OSError):  # our end has hung up
-            for _ in range(200):
+            for _ in range(50 * TALK_S):
                 bare.sendall(b"x")
                 if over.wait(0.02):
                     return
@@ -344,25 +346,25 @@ def trickle(raw):
     thread.start()
     yield server
     over.set()
-    thread.join(5)
+    thread.join(TALK_S)
 
 
 def test_a_peer_that_trickles_does_not_prolong_a_read(trickle):
     began = time.monotonic()
     with pytest.raises(OobError, match=r"\d+ of 200 bytes came: silence"):
         trickle.read(200)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_peer_that_trickles_does_not_prolong_a_goodbye(trickle):
     began = time.monotonic()
     trickle.say_goodbye(b"done\0")
-    assert 0.2 < time.monotonic() - began < 2
+    assert 0.2 < time.monotonic() - began < PATIENCE_S
 
 
 def test_a_peer_that_floods_does_not_prolong_a_goodbye():
     def flood(end):
-        until = time.monotonic() + 4
+        until = time.monotonic() + TALK_S
         with contextlib.suppress(OSError):  # our end has hung up
             while time.monotonic() < until:
                 end.sendall(bytes(1 << 16))
@@ -376,8 +378,8 @@ def test_a_peer_that_floods_does_not_prolong_a_goodbye():
         thread.start()
         began = time.monotonic()
         accepted.say_goodbye(b"done\0")
-        assert time.monotonic() - began < 2
-    thread.join(5)
+        assert time.monotonic() - began < PATIENCE_S
+    thread.join(TALK_S)
 
 
 def test_a_peer_that_hangs_up(raw):

@@ -102,14 +102,14 @@ def test_a_closed_agent_leaves_no_thread_and_no_port(agents, contexts, ports):
 def test_those_who_wait_hear_of_an_agent_that_failed(agents, ports, kind):
     listener = CMID(AddrInfo(src=str(ADDRESSES[0]), src_service=PORT, flags=PASSIVE))
     listener.listen()
-    listener.timeout_s = 10.0
+    listener.timeout_s = 300.0
     ports[0].failure = failure = kind("Failed to poll", errno.EIO)
     began = time.monotonic()
     for call in (listener.get_request, listener.disconnect):
         with pytest.raises(PyverbsRDMAError, match="Failed to reach the CM agent") as raised:
             call()
         assert raised.value.__cause__ is failure
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 100  # no call waited for its time-out
     listener.close()
 
 
@@ -135,7 +135,7 @@ def test_a_mad_that_a_silent_rnic_did_not_take_is_lost_and_no_more(agents, ports
     comm_id = agents[0].create(queue)
     told = CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ESTABLISHED, comm_id)
     agents[0].call(lambda manager, now_ns: [Send(gid_of(ADDRESSES[1]), b""), told])
-    assert queue.wait(1.0) == (agents[0], told)
+    assert queue.wait(60.0) == (agents[0], told)
 
 
 def test_a_silent_rnic_costs_no_receives(contexts, pair, monkeypatch):

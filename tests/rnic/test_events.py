@@ -163,13 +163,13 @@ def test_a_wait_ends_when_something_completes(pair, sides, channel):
     waited = []
 
     def wait():
-        channel.get_cq_event(bob.cq, 10)
+        channel.get_cq_event(bob.cq, 60)
         waited.append(True)
 
     waiter = threading.Thread(target=wait)
     waiter.start()
     run(pair)
-    waiter.join(10)
+    waiter.join(60)
     assert waited
 
 
@@ -177,7 +177,7 @@ def test_a_wait_is_bounded(sides, channel):
     began = time.monotonic()
     refused(errno.ETIMEDOUT, channel.get_cq_event, sides[1].cq, 0.05)
     refused(errno.ETIMEDOUT, sides[1].context.get_async_event, 0.05)
-    assert 0.1 <= time.monotonic() - began < 5
+    assert 0.1 <= time.monotonic() - began < 60
 
 
 def test_a_channel_is_of_the_queues_context(contexts, channel):

@@ -50,7 +50,7 @@ class Wired:
     def close(self) -> None:
         self.stage.close()
         self.process.terminate()
-        assert self.process.wait(5) in (0, -9)
+        assert self.process.wait(60) in (0, -9)
         self.rig.close()
 
     def arm(self, **effects) -> None:
@@ -185,7 +185,7 @@ def test_a_shape_that_cannot_fit_changes_nothing(once):
 
 def test_a_dead_stage_is_named(once):
     once.process.kill()
-    once.process.wait(5)
+    once.process.wait(60)
     once.log.write_text("out of luck\n")
     with pytest.raises(RunError, match=r"wire stage does not answer.*it said: out of luck"):
         once.stage.figures()

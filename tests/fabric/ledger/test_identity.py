@@ -43,7 +43,7 @@ def test_another_process_of_the_same_number_is_spared(sleeper, other):
 def test_a_zombie_is_dead(sleeper):
     identity = ProcessIdentity.of(sleeper.pid)
     sleeper.kill()
-    assert identity.wait(5)
+    assert identity.wait(60)
     assert not identity.is_alive()
     assert sleeper.wait() == -signal.SIGKILL
 
@@ -51,7 +51,7 @@ def test_a_zombie_is_dead(sleeper):
 def test_waiting_is_bounded(sleeper):
     begun = time.monotonic()
     assert not ProcessIdentity.of(sleeper.pid).wait(0.05)
-    assert 0.04 < time.monotonic() - begun < 5
+    assert 0.04 < time.monotonic() - begun < 60
 
 
 def test_who_ignores_sigterm_meets_sigkill():
