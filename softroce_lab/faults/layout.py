@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from softroce_lab.plan.effects import (
     CERTAIN,
-    Blackout,
-    Burst,
     Corrupt,
     Delay,
     Down,
@@ -21,10 +19,8 @@ from softroce_lab.plan.effects import (
     Duplicate,
     Fault,
     Filter,
-    Gemodel,
+    LossModel,
     NamedDrop,
-    Periodic,
-    RandomLoss,
     Reorder,
     Window,
 )
@@ -100,16 +96,11 @@ class _Model:
 def _model(fault: Fault) -> _Model | None:
     """None if XDP has no rule for the effect."""
     match fault.effect:
-        case RandomLoss(threshold):
-            return _Model(0, _DROP, threshold)
-        case Blackout() | Drop():
+        case LossModel() as loss:
+            number, *values = loss.rule
+            return _Model(number, _DROP, *values)
+        case Drop():
             return _Model(0, _DROP, CERTAIN)
-        case Gemodel(p, r, loss_bad, loss_good):
-            return _Model(1, _DROP, p, r, loss_bad, loss_good)
-        case Burst(begin, length):
-            return _Model(2, _DROP, begin, length)
-        case Periodic(every, length, offset):
-            return _Model(3, _DROP, 0, every, length, offset)
         case Down():
             return _Model(4, _DROP | _DOWN, CERTAIN)
         case Corrupt(threshold):

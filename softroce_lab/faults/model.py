@@ -8,7 +8,9 @@ is `resolve`'s and `check`'s to find.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -35,7 +37,18 @@ from softroce_lab.faults.words import (
     number,
 )
 from softroce_lab.inputs.validation import KeyedError
-from softroce_lab.plan.effects import Distribution, FaultKey, Window
+from softroce_lab.plan.effects import (
+    Blackout,
+    Burst,
+    Distribution,
+    FaultKey,
+    Gemodel,
+    LossModel,
+    Periodic,
+    RandomLoss,
+    Window,
+)
+from softroce_lab.units import threshold
 
 MAX_RULE_NAME = 32
 
@@ -76,6 +89,14 @@ class GemodelSpec(Compact):
     loss_bad: Annotated[Probability | None, Field(alias="1-h")] = None  # 100 %
     loss_good: Annotated[Probability | None, Field(alias="1-k")] = None  # 0 %
 
+    @property
+    def effect(self) -> Gemodel:
+        """With what netem takes for the parameters that are left out."""
+        r = 1 - self.p if self.r is None else self.r
+        loss_bad = Fraction(1) if self.loss_bad is None else self.loss_bad
+        loss_good = Fraction(0) if self.loss_good is None else self.loss_good
+        return Gemodel(threshold(self.p), threshold(r), threshold(loss_bad), threshold(loss_good))
+
 
 class BurstSpec(Compact):
     """Bursts of `length` packets that take `rate` of all packets."""
@@ -84,6 +105,17 @@ class BurstSpec(Compact):
 
     rate: Probability
     length: Annotated[int, number("length", 1, QPN_MAX), NUMBER_SCHEMA]
+
+    @property
+    def effect(self) -> Burst:
+        """A packet outside of a burst begins one so often that bursts take `rate` of all packets.
+
+        Between two bursts of L packets lie (1-q)/q others on average: rate = Lq / (Lq + 1 - q).
+        """
+        q = self.rate / (self.length * (1 - self.rate) + self.rate)
+        if q and not threshold(q):
+            raise UserError("bursts so rare cannot be expressed in 64 bits")
+        return Burst(threshold(q), self.length)
 
 
 class PeriodicSpec(Compact):
@@ -104,8 +136,19 @@ class PeriodicSpec(Compact):
             raise KeyedError("offset", what, "the first packet of a period is 0")
         return self
 
+    @property
+    def effect(self) -> Periodic:
+        """As it is written."""
+        return Periodic(self.every, self.length, self.offset)
 
-_LOSS_MODELS = ("random", "gemodel", "burst", "periodic", "blackout")
+
+_LOSS_MODELS: Mapping[str, type[LossModel]] = {
+    "random": RandomLoss,
+    "gemodel": Gemodel,
+    "burst": Burst,
+    "periodic": Periodic,
+    "blackout": Blackout,
+}
 
 
 class Loss(Compact):
@@ -139,6 +182,19 @@ class Loss(Compact):
     def model(self) -> str:
         """The name of the model."""
         return self._given()[0]
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the model depends on the packets before."""
+        return _LOSS_MODELS[self.model].remembers
+
+    @property
+    def effect(self) -> LossModel:
+        """What is written, in thresholds. UserError for what they cannot express."""
+        given = getattr(self, self.model)
+        if isinstance(given, Fraction):
+            return RandomLoss(threshold(given))
+        return Blackout() if isinstance(given, bool) else cast("LossModel", given.effect)
 
     def _given(self) -> list[str]:
         given = [key for key in _LOSS_MODELS if key in self.model_fields_set]
@@ -376,7 +432,7 @@ class FaultRule(Impairments):
 
 def needs_index(spec: Impairments) -> str | None:
     """The first of its effects that can only be keyed by index, as the user calls it."""
-    if spec.loss is not None and spec.loss.model in {"gemodel", "burst", "periodic"}:
+    if spec.loss is not None and spec.loss.remembers:
         return f"loss {spec.loss.model}"
     if spec.reorder is not None and spec.reorder.gap > 1:
         return "reorder with a gap"

@@ -7,19 +7,17 @@ from collections.abc import Iterable, Iterator
 
 from softroce_lab.faults.check import ETHERNET_BYTES
 from softroce_lab.faults.lines import grouped, line
-from softroce_lab.faults.text import effect_text, percent, rate_text, text, time_text
+from softroce_lab.faults.text import effect_text, rate_text, text, time_text
 from softroce_lab.plan.effects import (
-    Blackout,
-    Burst,
     Corrupt,
     Delay,
     Duplicate,
     Effect,
     Fault,
-    Gemodel,
+    LossModel,
     Queue,
-    RandomLoss,
     Reorder,
+    percent,
 )
 
 _NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
@@ -64,16 +62,16 @@ def _beyond(fault: Fault) -> str | None:
         return "tc has no timeline; add the qdisc then, and delete it"
     if isinstance(fault.effect, Reorder) and fault.effect.extra_ns:
         return "netem's packets skip the delay; it holds none back"
-    if fault.effect.kind == "periodic":
-        return "netem has none; iptables -m statistic --mode nth comes near"
+    if isinstance(fault.effect, LossModel) and fault.effect.netem_words is None:
+        return fault.effect.netem or "netem has none"
     return None
 
 
 def _notes(fault: Fault) -> Iterator[str]:
     """What tc does otherwise."""
     match fault.effect:
-        case Burst():
-            yield "netem's bursts are of random length, of that mean"
+        case LossModel(netem=str(note)):
+            yield note
         case Delay(jitter_ns=jitter, preserve=True) if jitter:
             yield "netem lets packets overtake each other"
         case Delay(delay_ns=delay, jitter_ns=jitter) if jitter > delay:
@@ -87,15 +85,8 @@ def _notes(fault: Fault) -> Iterator[str]:
 
 def _netem(effect: Effect) -> str:
     match effect:
-        case RandomLoss():
-            return f"loss random {percent(effect.threshold)}"
-        case Blackout():
-            return "loss random 100%"
-        case Gemodel():
-            values = (effect.p, effect.r, effect.loss_bad, effect.loss_good)
-            return f"loss gemodel {' '.join(map(percent, values))}"
-        case Burst():
-            return f"loss gemodel {percent(effect.begin)} {100 / effect.length:.6g}%"
+        case LossModel(netem_words=str(words)):
+            return words
         case Corrupt() | Duplicate():
             return f"{effect.kind} {percent(effect.threshold)}"
         case Reorder():

@@ -8,22 +8,18 @@ from collections.abc import Iterable
 from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.plan.effects import (
-    CERTAIN,
-    Burst,
     Corrupt,
     Delay,
     Duplicate,
     Effect,
     Fault,
     Filter,
-    Gemodel,
+    LossModel,
     NamedDrop,
-    Periodic,
     Queue,
-    RandomLoss,
     Reorder,
     Window,
-    probability,
+    percent,
     word_of,
 )
 from softroce_lab.plan.plan import Plan
@@ -68,9 +64,9 @@ def _done(fault: Fault) -> str:
 
 def effect_text(effect: Effect) -> str:
     """What happens."""
-    if word_of(effect) == "loss":
-        return f"loss {_loss(effect)}"
     match effect:
+        case LossModel():
+            return f"loss {effect.words}"
         case NamedDrop():
             return f"drop {_name(effect)}"
         case Corrupt() | Duplicate():
@@ -84,20 +80,6 @@ def effect_text(effect: Effect) -> str:
         case Delay():
             return f"delay {_delay(effect)}"
     return word_of(effect)  # down, or drop with all that its filter says
-
-
-def _loss(effect: Effect) -> str:
-    match effect:
-        case RandomLoss():
-            return f"random {percent(effect.threshold)}"
-        case Gemodel():
-            return f"gemodel {_gemodel(effect)}"
-        case Burst():
-            return f"burst {_percent(_burst_rate(effect))} {effect.length}"
-        case Periodic():
-            offset = f" {effect.offset}" if effect.offset else ""
-            return f"periodic {effect.every} {effect.length}{offset}"
-    return effect.kind
 
 
 def filter_text(packets: Filter) -> str:
@@ -123,30 +105,6 @@ def window_text(window: Window) -> str:
         f"every {time_text(window.period_ns)}" if window.period_ns else "",
     )
     return " ".join(part for part in parts if part)
-
-
-def percent(threshold: int) -> str:
-    """A threshold as a percentage."""
-    return _percent(probability(threshold))
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.6g}%"
-
-
-def _burst_rate(burst: Burst) -> float:
-    """The inverse of `lower`'s begin probability."""
-    q = probability(burst.begin)
-    return burst.length * q / (burst.length * q + 1 - q)
-
-
-def _gemodel(effect: Gemodel) -> str:
-    values = [effect.p, effect.r]
-    if effect.loss_bad != CERTAIN or effect.loss_good:
-        values.append(effect.loss_bad)
-    if effect.loss_good:
-        values.append(effect.loss_good)
-    return " ".join(map(percent, values))
 
 
 def _name(effect: NamedDrop) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 FaultKey = Literal["identity", "index"]
 PacketKind = Literal["data", "control", "report", "other"]  # other: without a header of the lab's
@@ -34,6 +34,11 @@ def stream_key(seed: int, name: str, *parts: str | int) -> int:
 def probability(threshold: int) -> float:
     """The probability that a 64-bit threshold stands for."""
     return 1.0 if threshold == CERTAIN else threshold / 2**64
+
+
+def percent(threshold: int) -> str:
+    """A threshold as a percentage."""
+    return f"{100 * probability(threshold):.6g}%"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,16 +136,95 @@ class Drop:
     kind: Literal["drop"] = "drop"
 
 
+# --- Models of loss --------------------------------------------------------------------------
+#
+# A new one is a class here, its notation in faults/model.py, and its decision in xdp/lab_fault.h.
+
+
+class RuleNumbers(NamedTuple):
+    """What a model's rule is for XDP: struct lab_fault_rule."""
+
+    model: int  # enum lab_fault_model
+    threshold: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+
+
+class LossModel:
+    """Which packets are lost."""
+
+    __slots__ = ()
+
+    kind: str  # its name in faults, and in JSON
+    remembers: ClassVar[bool] = False  # depends on the packets before: keyed by `index` alone
+    netem: ClassVar[str | None] = None  # what tc-netem does otherwise
+
+    @property
+    def rate(self) -> float:
+        """The share of packets that are lost in the long run."""
+        raise NotImplementedError
+
+    @property
+    def mean_run(self) -> float | None:
+        """The mean number of consecutive packets lost; None: nothing ends a run, or none is."""
+        raise NotImplementedError
+
+    @property
+    def rule(self) -> RuleNumbers:
+        """Its rule for XDP."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> str:
+        """As it is written in a fault, behind `loss`."""
+        return self.kind
+
+    @property
+    def short(self) -> str:
+        """A few characters for a picture."""
+        return self.kind
+
+    @property
+    def netem_words(self) -> str | None:
+        """Arguments of tc-netem that come nearest; None: netem has nothing like it."""
+        return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class RandomLoss:
+class RandomLoss(LossModel):
     """Each packet on its own: tc-netem's `loss random`."""
 
     threshold: int
     kind: Literal["random"] = "random"
 
+    @property
+    def rate(self) -> float:  # noqa: D102
+        return probability(self.threshold)
+
+    @property
+    def mean_run(self) -> float | None:  # noqa: D102
+        return 1 / (1 - self.rate) if 0 < self.rate < 1 else None
+
+    @property
+    def rule(self) -> RuleNumbers:  # noqa: D102
+        return RuleNumbers(0, self.threshold)
+
+    @property
+    def words(self) -> str:  # noqa: D102
+        return f"random {percent(self.threshold)}"
+
+    @property
+    def short(self) -> str:  # noqa: D102
+        return f"{100 * self.rate:.3g} % loss"
+
+    @property
+    def netem_words(self) -> str | None:  # noqa: D102
+        return f"loss {self.words}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Gemodel:
+class Gemodel(LossModel):
     """Gilbert-Elliott's two states: tc-netem's `loss gemodel p r 1-h 1-k`, thresholds all.
 
     The state that a packet finds decides its fate, then the chain moves, as in netem's
@@ -153,18 +237,92 @@ class Gemodel:
     loss_good: int  # 1-k
     kind: Literal["gemodel"] = "gemodel"
 
+    remembers: ClassVar = True
+
+    @property
+    def rate(self) -> float:  # noqa: D102
+        return self._equilibrium()[0]
+
+    @property
+    def mean_run(self) -> float | None:  # noqa: D102
+        share, both = self._equilibrium()
+        return share / (share - both) if share > both else None
+
+    def _equilibrium(self) -> tuple[float, float]:
+        """P(a packet is lost), P(two in a row are).
+
+        A packet's fate depends on the state that it finds; then the chain moves (netem's order).
+        """
+        p, r = probability(self.p), probability(self.r)
+        loss = {False: probability(self.loss_good), True: probability(self.loss_bad)}
+        bad = p / (p + r) if p + r else 0.0  # the chain begins in the good state
+        there = {False: 1 - bad, True: bad}
+        move = {(False, True): p, (False, False): 1 - p, (True, False): r, (True, True): 1 - r}
+        one = sum(there[state] * loss[state] for state in there)
+        two = sum(there[s] * loss[s] * move[s, t] * loss[t] for s in there for t in there)
+        return one, two
+
+    @property
+    def rule(self) -> RuleNumbers:  # noqa: D102
+        return RuleNumbers(1, self.p, self.r, self.loss_bad, self.loss_good)
+
+    @property
+    def words(self) -> str:  # noqa: D102
+        values = [self.p, self.r]
+        if self.loss_bad != CERTAIN or self.loss_good:
+            values.append(self.loss_bad)
+        if self.loss_good:
+            values.append(self.loss_good)
+        return f"gemodel {' '.join(map(percent, values))}"
+
+    @property
+    def netem_words(self) -> str | None:  # noqa: D102
+        values = (self.p, self.r, self.loss_bad, self.loss_good)
+        return f"loss gemodel {' '.join(map(percent, values))}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(LossModel):
     """Runs of exactly `length` lost packets, each begun with probability `begin`."""
 
     begin: int
     length: int
     kind: Literal["burst"] = "burst"
 
+    remembers: ClassVar = True
+    netem: ClassVar = "netem's bursts are of random length, of that mean"
+
+    @property
+    def rate(self) -> float:  # noqa: D102
+        q = probability(self.begin)
+        return q * self.length / (1 + q * (self.length - 1))
+
+    @property
+    def mean_run(self) -> float | None:  # noqa: D102
+        q = probability(self.begin)
+        return self.length / (1 - q) if 0 < q < 1 else None
+
+    @property
+    def rule(self) -> RuleNumbers:  # noqa: D102
+        return RuleNumbers(2, self.begin, self.length)
+
+    @property
+    def words(self) -> str:  # noqa: D102
+        q = probability(self.begin)
+        share = self.length * q / (self.length * q + 1 - q)  # what was written
+        return f"burst {100 * share:.6g}% {self.length}"
+
+    @property
+    def short(self) -> str:  # noqa: D102
+        return f"{100 * probability(self.begin):.3g} % bursts"
+
+    @property
+    def netem_words(self) -> str | None:  # noqa: D102
+        return f"loss gemodel {percent(self.begin)} {100 / self.length:.6g}%"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Periodic:
+class Periodic(LossModel):
     """Of every `every` packets the `length` ones from `offset` on (counted from 0)."""
 
     every: int
@@ -172,12 +330,48 @@ class Periodic:
     offset: int
     kind: Literal["periodic"] = "periodic"
 
+    remembers: ClassVar = True
+    netem: ClassVar = "netem has none; iptables -m statistic --mode nth comes near"
+
+    @property
+    def rate(self) -> float:  # noqa: D102
+        return self.length / self.every
+
+    @property
+    def mean_run(self) -> float | None:  # noqa: D102
+        return float(self.length) if self.length < self.every else None
+
+    @property
+    def rule(self) -> RuleNumbers:  # noqa: D102
+        return RuleNumbers(3, 0, self.every, self.length, self.offset)
+
+    @property
+    def words(self) -> str:  # noqa: D102
+        offset = f" {self.offset}" if self.offset else ""
+        return f"periodic {self.every} {self.length}{offset}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Blackout:
+class Blackout(LossModel):
     """Everything, while the link stays up and routes do not move."""
 
     kind: Literal["blackout"] = "blackout"
+
+    @property
+    def rate(self) -> float:  # noqa: D102
+        return 1.0
+
+    @property
+    def mean_run(self) -> float | None:  # noqa: D102
+        return None
+
+    @property
+    def rule(self) -> RuleNumbers:  # noqa: D102
+        return RuleNumbers(0, CERTAIN)
+
+    @property
+    def netem_words(self) -> str | None:  # noqa: D102
+        return "loss random 100%"
 
 
 # --- What else happens to single packets -----------------------------------------------------
@@ -241,18 +435,15 @@ class Delay:
     kind: Literal["delay"] = "delay"
 
 
-Loss: TypeAlias = RandomLoss | Gemodel | Burst | Periodic | Blackout
-Effect: TypeAlias = Down | NamedDrop | Drop | Loss | Corrupt | Duplicate | Reorder | Queue | Delay
+Effect: TypeAlias = (
+    Down | NamedDrop | Drop | LossModel | Corrupt | Duplicate | Reorder | Queue | Delay
+)
 
 _WORDS: dict[str, Word] = {
     "down": "down",
     "named-drop": "drop",
     "drop": "drop",
-    "random": "loss",
-    "gemodel": "loss",
-    "burst": "loss",
-    "periodic": "loss",
-    "blackout": "loss",
+    "loss": "loss",
     "corrupt": "corrupt",
     "duplicate": "duplicate",
     "reorder": "reorder",
@@ -264,12 +455,16 @@ _TURNS = tuple(_WORDS)
 
 def word_of(effect: Effect) -> Word:
     """What a user calls it."""
-    return _WORDS[effect.kind]
+    return _WORDS[_kind(effect)]
 
 
 def turn(effect: Effect) -> int:
     """Its place in the order in which effects meet a packet; equal for all models of loss."""
-    return _TURNS.index("random" if word_of(effect) == "loss" else effect.kind)
+    return _TURNS.index(_kind(effect))
+
+
+def _kind(effect: Effect) -> str:
+    return "loss" if isinstance(effect, LossModel) else effect.kind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from softroce_lab import units
 from softroce_lab.inputs.validation import listed
 from softroce_lab.plan.effects import (
-    Burst,
     Corrupt,
     Delay,
     Duplicate,
     Effect,
     Fault,
+    LossModel,
     Queue,
-    RandomLoss,
     Reorder,
     probability,
 )
@@ -58,10 +57,8 @@ def short(effect: Effect) -> str:
             return units.format_duration(effect.delay_ns) + jitter
         case Queue():
             return units.format_rate(effect.rate_bps) if effect.rate_bps else "queue"
-        case RandomLoss():
-            return f"{_percent(effect.threshold)} loss"
-        case Burst():
-            return f"{_percent(effect.begin)} bursts"
+        case LossModel():
+            return effect.short
         case Corrupt() | Duplicate() | Reorder():
             return f"{_percent(effect.threshold)} {effect.kind}"
     return effect.kind
