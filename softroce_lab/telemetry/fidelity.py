@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
-from softroce_lab.units import format_duration
+from softroce_lab.units import format_count, format_duration
 
 LATENESS_P99_LIMIT_NS = 5_000_000
 """A policy that takes up events, or an engine that fires timers, this late is one with other timers
@@ -80,32 +80,43 @@ def _stolen(share: float) -> list[str]:
 
 def _disturbed(links: Sequence[LinkFigures], stage: StageFigures) -> list[str]:
     """What shaped links did that nobody asked for."""
-    reasons = []
+    late, disordered = [], []
+    how = "" if stage.fifo else ", without real-time priority"
     for link in links:
         late_ns = link.wire.late_p99_ns if link.wire else None
         if late_ns is not None and late_ns > RELEASE_P99_LIMIT_NS:
-            how = "" if stage.fifo else ", without real-time priority"
-            late = format_duration(late_ns)
-            reasons.append(f"1 % of the frames on {link.name} left {late} late or more{how}")
+            text = f"{link.name} left {format_duration(late_ns)} late or more{how}"
+            late.append((late_ns, f"1 % of the frames on {text}"))
         if link.wire and link.wire.disordered:
             count = link.wire.disordered
-            reasons.append(f"the emulator let {count} frames overtake others on {link.name}")
-    return reasons
+            text = f"the emulator let {count} frames overtake others on {link.name}"
+            disordered.append((count, text))
+    return [*_worst(late, "link"), *_worst(disordered, "link")]
+
+
+def _worst(found: Sequence[tuple[int, str]], where: str) -> list[str]:
+    """One line a cause: where it was worst, and in how many more places it was found."""
+    if not found:
+        return []
+    _, text = max(found, key=lambda each: abs(each[0]))
+    more = len(found) - 1
+    return [f"{text} (and {format_count(more, f'more {where}')})" if more else text]
 
 
 def _lost(
     links: Sequence[LinkFigures], ports: Sequence[PortFigures], stage: StageFigures, unwritten: int
 ) -> list[str]:
-    reasons = [
-        f"the emulator lost {link.emulator_drops} frames on {link.name}"
+    drops = [
+        (link.emulator_drops, f"the emulator lost {link.emulator_drops} frames on {link.name}")
         for link in links
         if link.emulator_drops
     ]
-    reasons += [
-        f"the socket of {port.node} lost {port.emulator_drops} frames"
+    refused = [
+        (port.emulator_drops, f"the socket of {port.node} lost {port.emulator_drops} frames")
         for port in ports
         if port.emulator_drops
     ]
+    reasons = [*_worst(drops, "link"), *_worst(refused, "host")]
     if stage.lost:
         reasons.append(f"{stage.lost} frames were lost on their way to the wire stage")
     unrecorded = unwritten + sum(link.records_lost for link in links)
@@ -115,17 +126,17 @@ def _lost(
 
 
 def _late(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    reasons = []
+    decisions, timers = [], []
     for name, host in hosts.items():
         decision_ns = host["decision_lateness_ns"]["p99"]
         if decision_ns > LATENESS_P99_LIMIT_NS:
-            late = format_duration(decision_ns)
-            reasons.append(f"1 % of the decisions of {name} came {late} late or more")
+            text = f"1 % of the decisions of {name} came {format_duration(decision_ns)}"
+            decisions.append((decision_ns, f"{text} late or more"))
         timer_ns = percentile_log2_ns(host["timer_lateness_log2_ns"], 0.99)
         if timer_ns > LATENESS_P99_LIMIT_NS:
-            late = format_duration(timer_ns)
-            reasons.append(f"1 % of the timers of {name} fired up to {late} late, or more")
-    return reasons
+            text = f"1 % of the timers of {name} fired up to {format_duration(timer_ns)}"
+            timers.append((timer_ns, f"{text} late, or more"))
+    return [*_worst(decisions, "host"), *_worst(timers, "host")]
 
 
 def percentile_log2_ns(counts: Sequence[int], fraction: float) -> int:
