@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
-from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory
+from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory, pace
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
@@ -46,6 +46,12 @@ class Outcome:
     def passed(self) -> bool:
         """Whether every run did."""
         return all(run.verdict == "passed" for run in self.runs)
+
+    @property
+    def faithful(self) -> bool:
+        """Whether every run was; those on the virtual clock are."""
+        judged = [run.fidelity["verdict"] for run in self.runs if run.fidelity]
+        return all(verdict == "faithful" for verdict in judged)
 
     @property
     def idle_rules(self) -> list[str]:
@@ -102,6 +108,8 @@ def run(
     directory = RunDirectory.create(experiment.name, under=under)
     about = environment() | {"file": experiment.file}
     directory.manifest(state="running", **_facts(experiment), environment=about)
+    for note in pace.notes(experiment):
+        reporter.say(note)
     runs: list[WorkloadRun] = []
     try:
         with directory.growing_table("events") as add:
@@ -153,6 +161,7 @@ def notes(experiment: Experiment) -> list[str]:
     return [
         *assumed_links.note(experiment.plan(experiment.seeds[0])),
         *blind_rules.notes(experiment),
+        *pace.notes(experiment),
     ]
 
 

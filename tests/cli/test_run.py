@@ -3,6 +3,8 @@
 
 import json
 import os
+import re
+import secrets
 import subprocess
 import sys
 
@@ -180,3 +182,30 @@ def test_one_that_fails_is_a_verdict_and_one_that_cannot_be_used_is_the_users(li
     refused = line("mine", "--transport", "own.py:Other", "-q")
     assert refused.exit_code == 2
     assert "own.py: has no class 'Other'" in refused.stderr
+
+
+TOO_FAST = """\
+name: {name}
+topology: {{generator: {{kind: star, hosts: 2, access: {{rate: 100Gbit, delay: 1us}}}}}}
+transports: [rc]
+workload: {{kind: point-to-point, bytes: 16MiB}}
+clock: real
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_fabric_too_fast_for_any_machine_is_told_and_can_be_refused(line, tmp_path):
+    name = f"t{secrets.token_hex(3)}"
+    (tmp_path / "fast.yaml").write_text(TOO_FAST.format(name=name))
+    dry = line("fast", "--dry-run")
+    assert dry.exit_code == 0
+    assert "the run will not be faithful" in dry.stdout
+    found = line("fast", "--require-faithful", "-o", "out")
+    assert found.exit_code == 1, found.stderr
+    assert "the run will not be faithful" in found.stderr.partition("rc")[0]
+    assert found.stdout.split()[:4] == ["transport", "rc", "verdict", "passed"]
+    assert len(re.findall("not faithful: ", found.stdout)) <= 8  # one line a cause
+
+
+def test_a_simulation_is_faithful(line):
+    assert line("mine", "-q", "--require-faithful", "-o", "out").exit_code == 0

@@ -16,6 +16,7 @@ from softroce_lab import units
 from softroce_lab.cli.experiments.experiment_options import (
     EXPERIMENT,
     Changes,
+    RequireFaithful,
     RunsUnder,
     Seeds,
     Transports,
@@ -43,6 +44,7 @@ def command(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write JUnit XML, for CI.")
     ] = None,
+    require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -65,7 +67,8 @@ def command(
         print(json.dumps(outcome.document(), indent=1))
     else:
         _print(outcome)
-    if outcome.verdict != "same":
+    faithful = all(about.faithful == about.runs for about in outcome.about)
+    if outcome.verdict != "same" or (require_faithful and not faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.experiments.experiment_options import RequireFaithful
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
 from softroce_lab.errors import ExitCode, UserError
@@ -82,6 +83,7 @@ def demo(
     ] = Clock.AUTO,
     name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
     xdp: Xdp = XdpMode.AUTO,
+    require_faithful: RequireFaithful = False,
     log_to: LogTo = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -115,7 +117,7 @@ def demo(
         print(json.dumps(outcome.document(), indent=1))
     else:
         _print(outcome)
-    if not outcome.verified:
+    if not outcome.verified or (require_faithful and not outcome.found.faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -44,6 +44,13 @@ RunsUnder = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the file, say what it would do, and leave.")
 ]
+RequireFaithful = Annotated[
+    bool,
+    typer.Option(
+        "--require-faithful",
+        help="Exit with 1 if a run on the real clock was not faithful, whatever its verdict.",
+    ),
+]
 
 
 def print_ready(found: Sequence[tuple[str, str]], *, as_json: bool) -> None:

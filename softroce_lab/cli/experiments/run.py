@@ -21,6 +21,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     EXPERIMENT,
     Changes,
     DryRun,
+    RequireFaithful,
     RunsUnder,
     Seeds,
     Transports,
@@ -89,6 +90,7 @@ def run(
     output: RunsUnder = Path("runs"),
     show: Annotated[bool, typer.Option("--list", help="List the ready experiments.")] = False,
     check: DryRun = False,
+    require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -121,7 +123,7 @@ def run(
         _show(error.outcome, as_json=as_json, error=error)
         raise
     _show(outcome, as_json=as_json)
-    if not outcome.passed:
+    if not outcome.passed or (require_faithful and not outcome.faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from softroce_lab.plan.effects import Delay, Queue
 from softroce_lab.plan.plan import Plan
 
-_HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
+HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
 _CONTROL_BYTES = 200
 _PICOSECONDS = 10**12
 
@@ -42,7 +42,7 @@ class Empty:
         """
         if not self.rate_bps:
             return 1024
-        bits = 8 * (path_mtu + _HEADERS_BYTES)
+        bits = 8 * (path_mtu + HEADERS_BYTES)
         product = -(-self.rate_bps * self.rtt_ns // (bits * 10**9))
         return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
 
@@ -59,12 +59,12 @@ def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
 @functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
 def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int]:
     """The longest round trip in picoseconds, and the rate of the slowest link at a host."""
-    trips = _Trips(plan, path_mtu + _HEADERS_BYTES, _CONTROL_BYTES)
+    trips = _Trips(plan, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
     one, _ = trips.farthest(plan.hosts[0].name)
     _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
     rails = {host.ports[0] for host in plan.hosts}
-    rates = _rates(plan)
-    at_hosts = [rates[number] for number, *ends in plan.halves if rails.intersection(ends)]
+    limits = rates(plan)
+    at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     return picoseconds, min((rate for rate in at_hosts if rate), default=0)
 
 
@@ -91,7 +91,8 @@ class _Trips:
         return max(trips.items(), key=lambda trip: trip[1])
 
 
-def _rates(plan: Plan) -> dict[int, int]:
+def rates(plan: Plan) -> dict[int, int]:
+    """Bits a second of every directed link, as long as its rule always acts; 0: no limit."""
     found = {number: 0 for number, _, _ in plan.halves}
     for fault in plan.faults:
         if isinstance(fault.effect, Queue) and fault.window.always:
@@ -105,9 +106,9 @@ def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
     for fault in plan.faults:
         if isinstance(fault.effect, Delay) and fault.window.always:
             delays[fault.directed_link] = fault.effect.delay_ns * 1000
-    rates = _rates(plan)
+    limits = rates(plan)
     return {
-        number: delay + (8 * length_bytes * _PICOSECONDS // rates[number] if rates[number] else 0)
+        number: delay + (8 * length_bytes * _PICOSECONDS // limits[number] if limits[number] else 0)
         for number, delay in delays.items()
     }
 
