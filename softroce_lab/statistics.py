@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Medians with intervals, for figures from machines that are noisy."""
+"""Medians with intervals, for figures from machines that are noisy; percentiles of few samples.
+
+A percentile needs so many samples that some lie above it: p99 100, p99.9 1,000. With fewer it is
+the largest sample, and is marked wherever it is printed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,3 +42,22 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         rank += 1
     low = max(rank - 1, 0)
     return Interval(middle, ordered[low], ordered[count - 1 - low])
+
+
+MARK = "*"
+FOOTNOTE = f"{MARK} fewer samples than the percentile needs: p99 100, p99.9 1,000"
+
+
+def samples_needed(per_mille: int) -> int:
+    """The fewest samples of which one lies beyond so many of a thousand."""
+    return -(-1000 // (1000 - per_mille))
+
+
+def marked(text: str, per_mille: int, samples: int) -> str:
+    """A percentile as it is printed: with `MARK` if it has fewer samples than it needs."""
+    return text + MARK if samples < samples_needed(per_mille) else text
+
+
+def footnotes(texts: Iterable[str]) -> list[str]:
+    """The line that explains `MARK`, if any of the printed texts has it."""
+    return [FOOTNOTE] if any(MARK in text for text in texts) else []

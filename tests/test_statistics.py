@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from softroce_lab.statistics import median_interval
+from softroce_lab.statistics import footnotes, marked, median_interval, samples_needed
 
 
 def test_ranks_for_fifteen():
@@ -31,3 +31,16 @@ def test_coverage():
 def test_nothing_has_no_median():
     with pytest.raises(ValueError, match="nothing"):
         median_interval([])
+
+
+@pytest.mark.parametrize(("per_mille", "needed"), [(500, 2), (990, 100), (999, 1000)])
+def test_a_percentile_of_too_few_samples_is_marked(per_mille, needed):
+    assert samples_needed(per_mille) == needed
+    assert marked("5 ms", per_mille, needed) == "5 ms"
+    assert marked("5 ms", per_mille, needed - 1) == "5 ms*"
+
+
+def test_a_mark_has_a_footnote():
+    assert footnotes(["5 ms", "7 ms"]) == []
+    [line] = footnotes(["5 ms", "7 ms*"])
+    assert "p99 100, p99.9 1,000" in line

@@ -144,7 +144,7 @@ class Outcome:
 
     def rows(self) -> list[dict[str, Any]]:
         """The figures of the table, a run each."""
-        return [run.summary() for run in self.runs]
+        return [run.document() for run in self.runs]
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""

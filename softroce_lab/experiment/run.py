@@ -75,7 +75,7 @@ class Outcome:
             "verdict": "passed" if self.passed else "failed",
             "notes": self.notes,
             "idle_rules": self.idle_rules,
-            "runs": [run.summary() for run in self.runs],
+            "runs": [run.document() for run in self.runs],
         }
 
 

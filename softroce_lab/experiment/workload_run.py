@@ -14,6 +14,7 @@ import numpy.typing as npt
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery.api import Key
+from softroce_lab.statistics import samples_needed
 from softroce_lab.workloads.work import Message
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ _ANSWERS = (  # of RC, which counts them as its packets, too
     "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",
     "tx_nak_operation",
 )  # fmt: skip
+FCT = {"fct_p50_ns": 500, "fct_p99_ns": 990, "fct_p999_ns": 999}
+"""Percentiles of message completion times, per mille; their samples are the messages delivered."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
 CONTROL = ("tx_control", "tx_report", "tx_clear", "tx_cnp", *_ANSWERS)
 
@@ -200,6 +203,11 @@ class WorkloadRun:
         found["emulator_drops"] += sum(p["emulator_drops"] for p in self.facts.get("ports", ()))
         return found
 
+    def document(self) -> dict[str, Any]:
+        """For `--json`: the summary, and which percentiles have too few samples."""
+        summary = self.summary()
+        return summary | {"few_samples": few_samples(summary)}
+
     def summary(self) -> dict[str, Any]:
         """The figures of the tables, of the manifest and of `--json`. Absent ones are None."""
         times, operations = self.completion_times_ns(), self.operation_times_ns()
@@ -218,9 +226,7 @@ class WorkloadRun:
             "goodput_bps": self.goodput_bps,
             "operation_p50_ns": quantile(operations, 500),
             "operation_p99_ns": quantile(operations, 990),
-            "fct_p50_ns": quantile(times, 500),
-            "fct_p99_ns": quantile(times, 990),
-            "fct_p999_ns": quantile(times, 999),
+            **{key: quantile(times, per_mille) for key, per_mille in FCT.items()},
             "packets_sent": sum(map(data_packets, self.counters.values())),
             "resent": self.count(RESENT),
             "spurious_resent": self.count(SPURIOUS),
@@ -230,6 +236,11 @@ class WorkloadRun:
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
         }
+
+
+def few_samples(summary: Mapping[str, Any]) -> list[str]:
+    """The percentiles of messages in a summary that have fewer samples than they need."""
+    return [key for key, at in FCT.items() if summary["delivered"] < samples_needed(at)]
 
 
 def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab import units
+from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.statistics import marked
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`
 
@@ -74,10 +76,15 @@ def _spread(values: Sequence[float], form: Callable[[float], str], *, upper: boo
 
 
 def _of_messages(key: str) -> Callable[[Sequence[Row]], str]:
-    """A time of those that were delivered."""
-    return lambda rows: _spread(
-        [row[key] for row in rows if row[key] is not None], units.format_duration
-    )
+    """A time of those that were delivered; marked if a run delivered too few."""
+
+    def show(rows: Sequence[Row]) -> str:
+        known = [row for row in rows if row[key] is not None]
+        text = _spread([row[key] for row in known], units.format_duration)
+        fewest = min((row["delivered"] for row in known), default=0)
+        return marked(text, FCT[key], fewest) if known else text
+
+    return show
 
 
 def _of_all(key: str) -> Callable[[Sequence[Row]], str]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.perftest.options import PerfTest
+from softroce_lab.statistics import samples_needed
 
 Times = npt.NDArray[np.int64]
 
@@ -100,6 +101,16 @@ class Latency:
             p99=_beyond(times, 0.99),
             p99_9=_beyond(times, 0.999),
         )
+
+    @property
+    def few_samples(self) -> list[str]:
+        """The percentiles that have fewer iterations than they need."""
+        each = {"99%": (self.p99, 990), "99.9%": (self.p99_9, 999)}
+        return [
+            name
+            for name, (value, per_mille) in each.items()
+            if value is not None and self.iterations < samples_needed(per_mille)
+        ]
 
     @property
     def transactions_per_second(self) -> float:

@@ -119,6 +119,18 @@ def row(found: Bandwidth | Latency, style: Style) -> str:
     )
 
 
+def footnotes(found: Iterable[Bandwidth | Latency]) -> list[str]:
+    """What the percentiles of too few iterations are; perftest's columns stay as they are."""
+    few = {}
+    for each in found:
+        if isinstance(each, Latency) and (names := each.few_samples):
+            few[each.bytes] = f"{', '.join(names)} of {each.iterations:,} iterations"
+    return [
+        f" {what} ({size} bytes): fewer than the percentile needs (99%: 100, 99.9%: 1,000)"
+        for size, what in few.items()
+    ]
+
+
 def document(test: PerfTest, style: Style, found: Sequence[Bandwidth | Latency]) -> dict[str, Any]:
     """perftest's `test_info` and `results`; of several sizes (-a) a list of results."""
     results = [_results(each, style) for each in found]
@@ -166,4 +178,5 @@ def _results(found: Bandwidth | Latency, style: Style) -> dict[str, Any]:
     known = {name: round(value, 3) for name, value in values.items() if value is not None}
     if found.least is None:
         known["tps_average"] = round(found.transactions_per_second, 2)
-    return {"MsgSize": found.bytes, "n_iterations": found.iterations, **known}
+    few = {"few_samples": found.few_samples} if found.few_samples else {}
+    return {"MsgSize": found.bytes, "n_iterations": found.iterations, **known, **few}

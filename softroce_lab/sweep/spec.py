@@ -233,7 +233,7 @@ def _written(raw: SweepFile, source: Source) -> Source:
         inline = source.below("experiment")
         data = {"name": raw.name, **inline.data}
         if raw.transports is not None:  # which take the place of any, here RC's, once all else fits
-            data = {"transports": [registry.RC], **data}
+            data = {"transports": registry.transports(registry.Kind.QUEUE_PAIR), **data}
         return dataclasses.replace(inline, data=data)
     beside = Path(source.file or "").parent / raw.experiment
     named = Path(raw.experiment)

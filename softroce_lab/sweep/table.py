@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.statistics import FOOTNOTE, marked, samples_needed
 from softroce_lab.sweep.spec import Sweep, label
 from softroce_lab.sweep.work import Row
 
@@ -40,7 +42,8 @@ def sections(sweep: Sweep, rows: Sequence[Row]) -> Iterator[str]:
 def document(sweep: Sweep, rows: Sequence[Row]) -> str:
     """A whole file."""
     made = f"Made by `lab sweep {sweep.name} --table FILE`; nothing in it is written by hand."
-    return "\n".join([f"# {sweep.name}\n", f"{sweep.about}\n", f"{made}\n", *sections(sweep, rows)])
+    said = " ".join([made, *samples(rows)])
+    return "\n".join([f"# {sweep.name}\n", f"{sweep.about}\n", f"{said}\n", *sections(sweep, rows)])
 
 
 def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -79,6 +82,27 @@ def _median(key: str, per_unit: int, digits: int) -> Callable[[Sequence[Row]], s
     return cell
 
 
+def _p99(rows: Sequence[Row]) -> str:
+    text = _median("fct_p99_ns", 1000, 3)(rows)
+    return text if text == _NOTHING else marked(text, FCT["fct_p99_ns"], min(_samples(rows)))
+
+
+def _samples(rows: Sequence[Row]) -> list[int]:
+    """Of percentiles, a run each: the messages delivered."""
+    return [row["delivered"] for row in rows if row.get("fct_p99_ns") is not None]
+
+
+def samples(rows: Sequence[Row]) -> list[str]:
+    """How many samples percentiles have, and what marks those of too few."""
+    counts = _samples(rows)
+    if not counts:
+        return []
+    least, most = min(counts), max(counts)
+    n = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    few = least < samples_needed(FCT["fct_p99_ns"])
+    return [f"p50 and p99 are of {n} messages a run.", *([f"{FOOTNOTE}."] if few else [])]
+
+
 def _sum(key: str) -> Callable[[Sequence[Row]], str]:
     def cell(rows: Sequence[Row]) -> str:
         values = [value for row in rows if (value := row.get(key)) is not None]
@@ -90,7 +114,7 @@ def _sum(key: str) -> Callable[[Sequence[Row]], str]:
 _COLUMNS = (
     _Column("verdict", _verdict),
     _Column("p50 [us]", _median("fct_p50_ns", 1000, 3)),
-    _Column("p99 [us]", _median("fct_p99_ns", 1000, 3)),
+    _Column("p99 [us]", _p99),
     _Column("goodput [Mbit/s]", _median("goodput_bps", 10**6, 3)),
     _Column("resent", _sum("resent")),
     _Column("spurious", _sum("spurious_resent")),

@@ -16,6 +16,7 @@ from softroce_lab.experiment.workload_run import (
     NOT_DONE,
     MessageLog,
     WorkloadRun,
+    few_samples,
     quantile,
 )
 from softroce_lab.telemetry.rundir import RunDirectory
@@ -198,6 +199,20 @@ def test_columns_that_do_not_fit_stand_below(width, blocks):
     found = list(workload_table.beside(names, lines, width))
     assert [len(each) for each in found] == blocks
     assert [at for each in found for at in each] == list(range(6))
+
+
+def test_percentiles_of_too_few_messages_are_marked():
+    """The fixture has four messages."""
+    run = of(logged())
+    assert run.document()["few_samples"] == ["fct_p99_ns", "fct_p999_ns"]
+    _, found = cells([run.summary()])
+    assert not found["p50 message completion"][0].endswith("*")
+    assert found["p99 message completion"][0].endswith("*")
+    enough = run.summary() | {"delivered": 100}
+    assert few_samples(enough) == ["fct_p999_ns"]
+    _, found = cells([enough, enough])
+    assert not found["p99 message completion"][0].endswith("*")
+    assert found["p99.9 message completion"][0].endswith("*")
 
 
 def test_several_seeds_are_taken_together():

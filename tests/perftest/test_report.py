@@ -6,7 +6,16 @@ import json
 from softroce_lab.perftest.end import Address
 from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.options import Options, PerfTest
-from softroce_lab.perftest.report import Style, addresses, document, header, preamble, row, title
+from softroce_lab.perftest.report import (
+    Style,
+    addresses,
+    document,
+    footnotes,
+    header,
+    preamble,
+    row,
+    title,
+)
 
 BANDWIDTH = Bandwidth(65536, 5000, 1000 * 2**20, 950.5 * 2**20, 15208.0, 0)
 LATENCY = Latency(2, 1000, 4.72, 581.34, 5.15, 8.28, 40.75, 21.5, 581.34)
@@ -80,3 +89,12 @@ def test_json_that_parses():
     assert (found["t_min"], found["percentile_99.9"]) == (4.72, 581.34)
     every = document(of("write_bw", all_sizes=True), Style(), [BANDWIDTH] * 23)
     assert len(every["results"]) == 23
+
+
+def test_percentiles_of_too_few_iterations_are_named_below_the_columns():
+    few = Latency(8, 50, 4.72, 581.34, 5.15, 8.28, 40.75, 21.5, 581.34)
+    assert footnotes([LATENCY, BANDWIDTH]) == []
+    [line] = footnotes([LATENCY, few])
+    assert line.startswith(" 99%, 99.9% of 50 iterations (8 bytes)")
+    results = document(of("read_lat", iterations=50), Style(), [few])["results"]
+    assert results["few_samples"] == ["99%", "99.9%"]

@@ -13,6 +13,7 @@ from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.losses import Losses
 from softroce_lab.check.striped.messages import NEVER, Places, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.statistics import marked
 
 _HERE = "docs/checks-striped.md, Recovery time"
 RULES = (
@@ -41,7 +42,7 @@ class Distribution:
         """For people."""
         times = (self.p50_ns, self.p99_ns, self.max_ns)
         p50, p99, most = (units.format_duration(each) for each in times)
-        return f"p50 {p50}, p99 {p99}, max {most}"
+        return f"p50 {p50}, p99 {marked(p99, 990, self.count)}, max {most}, n {self.count:,}"
 
 
 def measure(

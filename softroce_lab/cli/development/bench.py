@@ -25,6 +25,7 @@ from softroce_lab.cli.development import (
 )
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import UserError
+from softroce_lab.statistics import marked
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -126,11 +127,13 @@ def _print_faults(outcome: bench_faults.Outcome) -> None:
 
 def _print_wire(wire: bench_wire.Outcome) -> None:
     error, burst = wire.delay, wire.burst
+    arrived = error.frames - error.lost
     scheduling = "SCHED_FIFO" if wire.fifo else "no SCHED_FIFO"
     print(f"wire stage: {wire.frames_per_second:,.0f} frames/s without loss ({scheduling})")
     print(
         f"delay {bench_wire.DELAY_NS / 1e6:g} ms: off by {error.p50 / 1e3:.1f} us in the median, "
-        f"{error.p99 / 1e3:.1f} us p99, {error.p99_9 / 1e3:.1f} us p99.9, "
+        f"{marked(f'{error.p99 / 1e3:.1f} us', 990, arrived)} p99, "
+        f"{marked(f'{error.p99_9 / 1e3:.1f} us', 999, arrived)} p99.9, "
         f"{error.most / 1e3:.0f} us at most; {error.lost:,} of {error.frames:,} lost"
     )
     requested, achieved = bench_wire.RATE_BPS, wire.achieved_bps

@@ -24,6 +24,8 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
+from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.statistics import footnotes, marked
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 app = typer.Typer(add_completion=False)
@@ -143,32 +145,48 @@ def _message_bytes(text: str) -> int:
 
 def _print(outcome: experiment.Outcome) -> None:
     rows = outcome.rows()
-    table = Table(box=None, pad_edge=False)
-    for heading in ("transport", *(row["transport"] for row in rows)):
-        table.add_column(heading, justify="left" if heading == "transport" else "right")
-    for label, show in (*_LINES, _LAST_LINE[outcome.clock]):
-        table.add_row(label, *(show(row) for row in rows))
-    Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
+    _print_figures(rows, outcome.clock)
     for row in rows:
         for reason in row["fidelity"]["reasons"] if row["fidelity"] else ():
             print(f"  {row['transport']} not faithful: {reason}")
-        for reason in row.get("reasons", ()):
+        for reason in row["reasons"]:
             print(f"  {row['transport']} failed: {reason}")
-    if len(outcome.telling) > 1 and outcome.lost_any_first:
-        same = {True: "the same", False: "NOT the same", None: "perhaps not the same"}
-        who = "every transport"
-        if len(outcome.telling) < len(rows):
-            who = ", ".join(run.transport for run in outcome.telling)
-        print(f"\nFirst attempts lost: {same[outcome.same_fates]} packets for {who}.")
-    if outcome.idle_rules:
-        print(f"\nRules that did nothing: {', '.join(outcome.idle_rules)}")
+    _print_losses(outcome)
     for each in outcome.captures:
         print(f"\n{summary(each)}")
     print(f"\n{outcome.directory}")
 
 
-def _duration(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: "-" if row[name] is None else units.format_duration(row[name])
+def _print_figures(rows: list[dict[str, Any]], clock: str) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("transport", *(row["transport"] for row in rows)):
+        table.add_column(heading, justify="left" if heading == "transport" else "right")
+    lines = [[label, *map(show, rows)] for label, show in (*_LINES, _LAST_LINE[clock])]
+    for line in lines:
+        table.add_row(*line)
+    Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
+    for note in footnotes(cell for line in lines for cell in line):
+        print(f"  {note}")
+
+
+def _print_losses(outcome: experiment.Outcome) -> None:
+    if len(outcome.telling) > 1 and outcome.lost_any_first:
+        same = {True: "the same", False: "NOT the same", None: "perhaps not the same"}
+        who = "every transport"
+        if len(outcome.telling) < len(outcome.runs):
+            who = ", ".join(run.transport for run in outcome.telling)
+        print(f"\nFirst attempts lost: {same[outcome.same_fates]} packets for {who}.")
+    if outcome.idle_rules:
+        print(f"\nRules that did nothing: {', '.join(outcome.idle_rules)}")
+
+
+def _percentile(name: str) -> Callable[[dict[str, Any]], str]:
+    def show(row: dict[str, Any]) -> str:
+        if row[name] is None:
+            return "-"
+        return marked(units.format_duration(row[name]), FCT[name], row["delivered"])
+
+    return show
 
 
 def _count(name: str) -> Callable[[dict[str, Any]], str]:
@@ -179,8 +197,9 @@ Line: TypeAlias = tuple[str, Callable[[dict[str, Any]], str]]
 
 _LINES: list[Line] = [
     ("goodput", lambda row: units.format_rate(row["goodput_bps"])),
-    ("p50 message completion", _duration("fct_p50_ns")),
-    ("p99 message completion", _duration("fct_p99_ns")),
+    ("messages delivered", _count("delivered")),
+    ("p50 message completion", _percentile("fct_p50_ns")),
+    ("p99 message completion", _percentile("fct_p99_ns")),
     ("data packets sent", _count("packets_sent")),
     ("injected drops", _count("injected_drops")),
     ("emulator drops", _count("emulator_drops")),

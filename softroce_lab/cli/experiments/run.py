@@ -37,6 +37,7 @@ from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 app = typer.Typer(add_completion=False)
@@ -179,7 +180,7 @@ def _print(outcome: Outcome) -> None:
         if columns.start:
             print()
         Console(width=_UNBOUNDED).print(table)
-    for note in outcome.notes:
+    for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):
         print(f"  {note}")
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])

@@ -175,7 +175,7 @@ def _print(outcome: Outcome) -> None:
         print(text)
     else:
         print(f"{len(lines):,} lines of a table are not shown: --table FILE writes them")
-    for note in outcome.notes[:_MOST_NOTES]:
+    for note in (*sweep_table.samples(outcome.rows), *outcome.notes[:_MOST_NOTES]):
         print(f"  {note}")
     bad = [row for row in outcome.rows if row["verdict"] != "passed"]
     for row in bad[:_MOST_REASONS]:

@@ -183,7 +183,8 @@ def _run(
         for size in test.sizes:
             found.append(measure(test, size, None if found else connected))
             say(perf_report.row(found[-1], style))
-    say(perf_report.RULE)
+    for line in (perf_report.RULE, *perf_report.footnotes(found)):
+        say(line)
     return perf_report.document(test, style, found)
 
 
