@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "../live/endpoint.hpp"
+#include "../endpoint/endpoint.hpp"
 #include "gid_caster.hpp"
 
 namespace softroce {

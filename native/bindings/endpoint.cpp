@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "../live/endpoint.hpp"
+#include "../endpoint/endpoint.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "../live/endpoint.hpp"
+#include "../endpoint/endpoint.hpp"
 #include "../pair/bare_loop.hpp"
 #include "bindings.hpp"
 

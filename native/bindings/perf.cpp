@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "../live/perf.hpp"
+#include "../endpoint/perf.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>

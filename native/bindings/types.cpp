@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 #include "bindings.hpp"
 
 namespace softroce {

@@ -15,7 +15,7 @@
 #include <optional>
 #include <tuple>
 
-#include "../live/completion_channel.hpp"
+#include "../endpoint/completion_channel.hpp"
 #include "bindings.hpp"
 
 namespace softroce {

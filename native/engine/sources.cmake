@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The engine: no clock, no socket, no global randomness. Included wherever it is built.
 set(engine_sources
-  codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp congestion/swift.cpp
+  codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp congestion/swift.cpp rnic/rnic.cpp
   striped/control_queue.cpp striped/engine_state.cpp striped/event_queue.cpp
   striped/flow_control.cpp striped/framing.cpp striped/message_engine.cpp striped/peer_table.cpp
   striped/receiver.cpp striped/receiver_channels.cpp striped/reporter.cpp striped/sender.cpp
   striped/sender_channels.cpp
   verbs/connected_qp.cpp verbs/qp_state.cpp verbs/queue_pair.cpp verbs/rc_requester.cpp
-  verbs/rc_responder.cpp verbs/rnic.cpp verbs/uc_qp.cpp verbs/ud_qp.cpp)
+  verbs/rc_responder.cpp verbs/uc_qp.cpp verbs/ud_qp.cpp)
 list(TRANSFORM engine_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 file(GLOB transport_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../transport/*.cpp)
 list(APPEND engine_sources ${transport_sources})

@@ -21,7 +21,7 @@
 
 #include "../engine/codec/bytes.hpp"
 #include "../engine/striped/report.hpp"
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 
 namespace {
 

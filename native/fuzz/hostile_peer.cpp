@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "../engine/codec/codec.hpp"
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 #include "number.hpp"
 
 namespace {

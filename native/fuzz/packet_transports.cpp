@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 
 namespace {
 

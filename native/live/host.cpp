@@ -17,7 +17,7 @@
 #include <system_error>
 
 #include "../engine/codec/codec.hpp"
-#include "clock.hpp"
+#include "../system/clock.hpp"
 #include "moderation.hpp"
 
 namespace softroce {

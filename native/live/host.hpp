@@ -12,10 +12,10 @@
 #include <string>
 #include <thread>
 
-#include "application.hpp"
-#include "endpoint.hpp"
-#include "spsc_ring.hpp"
-#include "statistics.hpp"
+#include "../endpoint/application.hpp"
+#include "../endpoint/endpoint.hpp"
+#include "../endpoint/spsc_ring.hpp"
+#include "../endpoint/statistics.hpp"
 #include "xsk_port.hpp"
 
 namespace softroce {

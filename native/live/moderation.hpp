@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "clock.hpp"
+#include "../system/clock.hpp"
 
 namespace softroce {
 

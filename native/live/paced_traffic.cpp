@@ -6,7 +6,7 @@
 #include <exception>
 #include <thread>
 
-#include "clock.hpp"
+#include "../system/clock.hpp"
 
 namespace softroce {
 namespace {

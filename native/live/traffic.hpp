@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "clock.hpp"
+#include "../system/clock.hpp"
 
 namespace softroce {
 

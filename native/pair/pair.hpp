@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "../engine/codec/codec.hpp"
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 
 namespace softroce {
 

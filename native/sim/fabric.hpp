@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "../../xdp/lab_records.h"
+#include "../endpoint/endpoint.hpp"
 #include "../engine/ring.hpp"
-#include "../engine/verbs/rnic.hpp"
-#include "../live/endpoint.hpp"
+#include "../engine/rnic/rnic.hpp"
 #include "../wire/wheel.hpp"
 #include "flight.hpp"
 #include "link.hpp"

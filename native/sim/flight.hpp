@@ -15,6 +15,9 @@
 
 namespace softroce::sim {
 
+// An IPv6 address of the lab ends in the IPv4 address.
+inline std::uint32_t number_of(const Gid& gid) { return static_cast<std::uint32_t>(gid.low); }
+
 using FlightIndex = std::uint32_t;
 using LinkIndex = std::uint32_t;  // directed, as the plan numbers them
 

@@ -23,9 +23,9 @@
 #include <system_error>
 #include <vector>
 
-#include "../live/clock.hpp"
+#include "../system/clock.hpp"
 #include "../live/host.hpp"
-#include "../live/perf.hpp"
+#include "../endpoint/perf.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "../live/clock.hpp"
+#include "../system/clock.hpp"
 
 namespace softroce::wire {
 namespace {

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "../live/clock.hpp"
+#include "../system/clock.hpp"
 #include "frame_edit.hpp"
 #include "room.hpp"
 

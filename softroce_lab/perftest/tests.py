@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """perftest's tests between two soft RNICs of a lab; both ends run in engines of this process.
 
-The loops are native (native/live/perf.hpp) and no Python runs while they do.
+The loops are native (native/endpoint/perf.hpp) and no Python runs while they do.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
+import contextlib
 import errno
 import secrets
 import threading
@@ -279,6 +281,14 @@ class CmAgent(Closable):
                 hint=f"no CmAgent has {address}" if address else "name a source address",
             )
         return found[0]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the agents that nobody closed: their threads would hold their devices for ever."""
+    for agent in set(_agents.values()):
+        with contextlib.suppress(PyverbsError):
+            agent.close()
 
 
 def _is_silence(error: Exception) -> bool:

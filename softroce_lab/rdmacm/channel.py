@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from softroce_lab.rdmacm.agent import Queue
 from softroce_lab.rdmacm.events import CmEvent, UdParams
@@ -12,11 +12,15 @@ from softroce_lab.rnic.addr import GID, AHAttr
 from softroce_lab.rnic.base import expect
 from softroce_lab.rnic.errors import PyverbsUserError
 
-if TYPE_CHECKING:
-    from softroce_lab.rdmacm.cmid import CMID
-
 WAIT_S = 120.0
 """Longest wait for an event: more than all retries of Linux's CM take."""
+
+
+class EventOwner(Protocol):
+    """An id whose events come by a channel: a CMID."""
+
+    def finish(self, event: CmEvent) -> CmEvent:
+        """The event, with what it tells done to the id."""
 
 
 class CMEventChannel:
@@ -24,7 +28,7 @@ class CMEventChannel:
 
     def __init__(self) -> None:
         self.queue = Queue()
-        self.ids: dict[tuple[int, int], CMID] = {}  # (agent, comm id) -> who has it
+        self.ids: dict[tuple[int, int], EventOwner] = {}  # (agent, comm id) -> who has it
         self.timeout_s = WAIT_S
 
     def close(self) -> None:

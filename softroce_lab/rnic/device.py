@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from softroce_lab import _native
 from softroce_lab.rnic.attributes import DeviceAttr, PortAttr, device_attr, port_attr
@@ -27,9 +27,6 @@ from softroce_lab.telemetry.event_log import VARIABLE, EventLog
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
-    from softroce_lab.rnic.cq import CQ
-    from softroce_lab.rnic.qp import QP
-    from softroce_lab.rnic.srq import SRQ
 
 WAIT_S = 60.0
 """How long what waits for an event waits, unless it is told."""
@@ -44,10 +41,35 @@ _named: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary(
 _pd_numbers = itertools.count(1)  # 0 is for those who use an endpoint without verbs
 
 
+class EventfulQp(Protocol):
+    """What a device knows of a QP, whose events it hands out."""
+
+    closed: bool
+
+    @property
+    def qp_num(self) -> int:
+        """Its number."""
+
+    def overrun_cq(self) -> Closable | None:
+        """Which of its completion queues is in error."""
+
+
+class EventfulSrq(Protocol):
+    """What a device knows of an SRQ, whose events it hands out."""
+
+    closed: bool
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+
+
 class AsyncEvent:
     """What happened while nobody asked, and to which QP, CQ or SRQ."""
 
-    def __init__(self, event_type: ibv_event_type, element: QP | CQ | SRQ) -> None:
+    def __init__(
+        self, event_type: ibv_event_type, element: EventfulQp | EventfulSrq | Closable
+    ) -> None:
         self.event_type = event_type
         self.element = element
 
@@ -113,8 +135,8 @@ class Context(Closable):
         if name is not None:
             _named.setdefault(name, self)
         self._messages_user: Closable | None = None
-        self._qps: weakref.WeakValueDictionary[int, QP] = weakref.WeakValueDictionary()
-        self._srqs: weakref.WeakValueDictionary[int, SRQ] = weakref.WeakValueDictionary()
+        self._qps: weakref.WeakValueDictionary[int, EventfulQp] = weakref.WeakValueDictionary()
+        self._srqs: weakref.WeakValueDictionary[int, EventfulSrq] = weakref.WeakValueDictionary()
         self._events: collections.deque[AsyncEvent] = collections.deque()
 
     def _release(self) -> None:
@@ -208,21 +230,21 @@ class Context(Closable):
 
     def _take_event(self, kind: ibv_event_type, number: int) -> None:
         """Events of what is closed or not ours are nobody's."""
-        element: QP | CQ | SRQ | None
+        element: EventfulQp | EventfulSrq | Closable | None
         if kind == IBV_EVENT_SRQ_LIMIT_REACHED:
             element = self._srqs.get(number)
         else:
-            element = self._qps.get(number)
-            if element is not None and kind == IBV_EVENT_CQ_ERR:
-                element = element.overrun_cq()
+            element = qp = self._qps.get(number)
+            if qp is not None and kind == IBV_EVENT_CQ_ERR:
+                element = qp.overrun_cq()
         if element is not None and not element.closed:
             self._events.append(AsyncEvent(kind, element))
 
-    def know_qp(self, qp: QP) -> None:
+    def know_qp(self, qp: EventfulQp) -> None:
         """Tell events of this queue pair."""
         self._qps[qp.qp_num] = qp
 
-    def know_srq(self, srq: SRQ) -> None:
+    def know_srq(self, srq: EventfulSrq) -> None:
         """Tell events of this shared receive queue."""
         self._srqs[srq.number] = srq
 

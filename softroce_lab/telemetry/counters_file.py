@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reads what an RNIC counted: native/live/statistics.hpp, which has the layout.
+"""Reads what an RNIC counted: native/endpoint/statistics.hpp, which has the layout.
 
 A process that owns a port publishes this in `/run/softroce_lab/<lab>/stats/<node>:<interface>`
 ten times a second, under a sequence lock: readers stop nobody. The process holds a lock (flock) on

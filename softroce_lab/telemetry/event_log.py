@@ -2,7 +2,7 @@
 """The event log: what queue pairs did, a JSON object a line (docs/telemetry.md).
 
 The engine's thread puts records into a ring, a native thread formats and writes them
-(native/live/event_log.hpp). Several RNICs may append to one file; the lines of each are in the
+(native/endpoint/event_log.hpp). Several RNICs may append to one file; the lines of each are in the
 order of time.
 """
 

@@ -59,7 +59,7 @@ def address(gid):
 def aside(call):
     """Do something in a thread; what it makes is in the list that comes back, when it is done."""
     results = []
-    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread = threading.Thread(target=lambda: results.append(call()))
     thread.start()
     return thread, results
 

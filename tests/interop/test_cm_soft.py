@@ -58,7 +58,7 @@ def test_two_soft_hosts_connect_ping_and_part(lab, addresses, percent):
         with contextlib.closing(rping.listener(there)) as listening:
             for _ in range(CONNECTIONS):
                 thread = threading.Thread(
-                    target=lambda: served.append(rping.serve(listening, PINGS)), daemon=True
+                    target=lambda: served.append(rping.serve(listening, PINGS))
                 )
                 thread.start()
                 rping.ping(here, there, texts)

@@ -45,14 +45,16 @@ def test_whoever_calls_while_the_engine_stops_is_answered(host):
             unanswered.append(error)
         calls.append(count)
 
-    callers = [threading.Thread(target=keep_calling, daemon=True) for _ in range(CALLERS)]
+    callers = [threading.Thread(target=keep_calling) for _ in range(CALLERS)]
     for caller in callers:
         caller.start()
-    for _ in range(STOPS):
-        host.start()
-        host.run(None)
-        host.stop()
-    over.set()
+    try:
+        for _ in range(STOPS):
+            host.start()
+            host.run(None)
+            host.stop()
+    finally:
+        over.set()
     for caller in callers:
         caller.join(30)
     assert not unanswered

@@ -80,7 +80,7 @@ def test_threads_connect_and_part(agents):
         server.disconnect()
         served.append(server)
 
-    thread = threading.Thread(target=serve, daemon=True)
+    thread = threading.Thread(target=serve)
     thread.start()
     client.connect()
     client.establish()

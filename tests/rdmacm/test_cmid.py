@@ -82,7 +82,7 @@ def together(*calls):
         except Exception as error:
             results[number] = error
 
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(calls))]
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:

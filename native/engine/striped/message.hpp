@@ -67,60 +67,58 @@ struct MessageRequest {
   std::uint64_t wr_id;
 };
 
+// What each packet touches lies together, here and in ReceiveMessage.
 struct SendMessage {
   Handle handle = kNoHandle;
-  std::mutex lock;
-
   PeerIndex peer = 0;
-  MessageKey key;
   std::uint32_t id = 0;  // slot and generation at the peer
+  MessageKey key;
   const std::uint8_t* base = nullptr;
   std::uint32_t length = 0;
   std::uint32_t count = 0;
-  std::uint32_t memory_key = 0;
-  std::uint64_t wr_id = 0;
-
-  std::uint32_t next = 0;  // packets [0, next) have been sent at least once
-  Bitmap resend;           // asked for by the policy, not sent yet
+  std::uint32_t next = 0;            // packets [0, next) have been sent at least once
+  std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
   std::uint32_t resend_pending = 0;
-  std::uint32_t resend_cursor = 0;
+  std::uint8_t path = kAnyPath;  // that all packets take
+  bool paused = false;
+  bool cleared = true;  // else it waits for its receive (framing uc_immediate)
   bool in_send_queue = false;
   bool in_resend_queue = false;
-  bool paused = false;
-  bool cleared = true;               // else it waits for its receive (framing uc_immediate)
-  std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
-  std::uint8_t path = kAnyPath;      // that all packets take
-  std::vector<Sent> sent;            // each packet
+  std::uint32_t resent = 0;
+  std::uint32_t resend_cursor = 0;
+  std::vector<Sent> sent;  // each packet
+  Bitmap resend;           // asked for by the policy, not sent yet
 
+  std::mutex lock;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
   Time look_at = kNever;
   Time posted_at = 0;
   Time first_at = 0;
-  std::uint32_t resent = 0;
 };
 
 struct ReceiveMessage {
   Handle handle = kNoHandle;
-  std::mutex lock;
-
   PeerIndex peer = 0;
-  MessageKey key;
-  bool open = false;  // a packet has arrived: id, length and count are known
   std::uint32_t id = 0;
+  MessageKey key;
   std::uint8_t* base = nullptr;
-  std::uint32_t capacity = 0;  // bytes posted
   std::uint32_t length = 0;
   std::uint32_t count = 0;
-  std::uint32_t memory_key = 0;
-  std::uint64_t wr_id = 0;
-
-  Bitmap bitmap;
   std::uint32_t received = 0;
   std::uint32_t highest = 0;  // highest index seen
   std::uint32_t duplicates = 0;
+  bool open = false;  // a packet has arrived: id, length and count are known
+  Time last_at = 0;
+  Bitmap bitmap;
+
+  std::mutex lock;
+  std::uint32_t capacity = 0;  // bytes posted
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
   Time look_at = kNever;
   Time posted_at = 0;
   Time first_at = 0;
-  Time last_at = 0;
 };
 
 }  // namespace softroce

@@ -22,14 +22,11 @@ struct MessageConfig {
   std::uint32_t window_packets = 1024;        // one bandwidth-delay product
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
   std::uint32_t report_every_packets = 64;
+  bool carries_payload = true;  // false: packets have lengths and no bytes, requests no memory
   Time report_least_interval = 100 * kMicrosecond;
   Time initial_rtt = 2 * kMillisecond;
   Time persist_least = 20 * kMillisecond;
-  std::string congestion_control = "bdp";
-  // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
-  // sends itself (packet_transport.hpp). Zero: derived from `initial_rtt`.
-  std::string transport = std::string(kPolicyTransport);
-  Time rto_low = 0;
+  Time rto_low = 0;  // of a packet-reactive transport; 0: derived from `initial_rtt`
   Time rto_high = 0;
   std::uint32_t retry_limit = 40;
   std::uint32_t rnr_retry = 7;
@@ -38,9 +35,12 @@ struct MessageConfig {
   Time base_rtt = 0;                              // of an empty fabric; 0: initial_rtt
   Time cnp_interval = 50 * kMicrosecond;          // dcqcn
   Time target_delay = 0, hop_delay = 0;           // swift; 0: shares of base_rtt
-  Time pacing_slack = 0;        // by how much late a paced packet may be and the next keep its time
-  bool carries_payload = true;  // false: packets have lengths and no bytes, requests no memory
-  std::string framing = "ud";   // the same at both ends
+  Time pacing_slack = 0;       // by how much late a paced packet may be and the next keep its time
+  std::string framing = "ud";  // the same at both ends
+  std::string congestion_control = "bdp";
+  // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
+  // sends itself (packet_transport.hpp).
+  std::string transport = std::string(kPolicyTransport);
 };
 
 inline CongestionConfig congestion_of(const MessageConfig& config) {

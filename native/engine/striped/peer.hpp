@@ -156,65 +156,66 @@ struct PathCount {
   std::uint64_t bytes = 0;
 };
 
+// What each packet touches lies together, for there may be thousands of peers.
 struct Peer {
   Peer(PeerIndex index_, const PeerAddress& address_, std::uint32_t slots, std::uint32_t paths,
        std::uint32_t most_in_flight, std::unique_ptr<CongestionControl> control)
       : index(index_),
         address(address_),
-        send_slots(slots),
+        congestion(std::move(control)),
         schedule(paths),
         flight(most_in_flight),
-        congestion(std::move(control)),
-        receive_slots(slots) {}
+        receive_slots(slots),
+        send_slots(slots) {}
 
   PeerIndex index;
   PeerAddress address;
+  std::unique_ptr<Channels> channels;  // of the framing uc_immediate
 
-  // Sending to it.
-  std::uint32_t next_id = 0;
-  std::uint32_t sends_outstanding = 0;
-  std::vector<bool> send_slots;  // in use
-  std::deque<Handle> sends;      // first passes, in the order posted
-  std::deque<Handle> resends;    // messages with packets to resend
-  PathSchedule schedule;
-  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
-  FlightLog flight;
-  std::unique_ptr<CongestionControl> congestion;
-  std::uint32_t credit_packets = 0;  // free frames it last reported
-  RttEstimate rtt;
+  // Of each data packet to it.
   bool in_data_ring = false;
   bool in_resend_ring = false;
-  Time persist_at = kNever;     // when packets in flight count as lost, if nothing is heard
-  Time pace_at = kNever;        // when its rings are looked at again, congestion control willing
-  std::int64_t echoed_ns = -1;  // the newest echo among its reports
-  std::uint32_t reported_packets = 0;
-  std::uint32_t reported_ce = 0;
+  std::uint32_t credit_packets = 0;  // free frames it last reported
+  std::unique_ptr<CongestionControl> congestion;
+  RttEstimate rtt;
+  Time persist_at = kNever;  // when packets in flight count as lost, if nothing is heard
+  Time pace_at = kNever;     // when its rings are looked at again, congestion control willing
+  std::deque<Handle> sends;  // first passes, in the order posted
+  PathSchedule schedule;
+  FlightLog flight;
+  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
 
-  // Receiving from it.
-  SlotTable<ReceiveSlot> receive_slots;
-  std::array<PathCount, kMaxPaths> arrived{};
+  // Of each data packet from it.
+  Time heard_at = -1;       // any valid packet; -1: never
+  NewestStamp newest;       // of all its packets
+  NewestStamp newest_data;  // what reports echo
+  Lateness lateness;        // of its data packets
+  std::uint32_t remote_srtt_ns = 0;
+  std::uint32_t remote_rttvar_ns = 0;
   std::uint32_t arrived_packets = 0;
   std::uint32_t ce_packets = 0;
   std::uint32_t unreported = 0;
   bool report_queued = false;
   bool cnp_queued = false;
   NotificationPoint notification;
-  Time report_at = kNever;
-  NewestStamp newest;       // of all its packets
-  NewestStamp newest_data;  // what reports echo
-  Lateness lateness;        // of its data packets
   std::int64_t active_epoch = -1;
-  std::uint32_t remote_srtt_ns = 0;
-  std::uint32_t remote_rttvar_ns = 0;
   std::uint64_t bytes_since_rate = 0;
   Time rate_since = 0;
+  SlotTable<ReceiveSlot> receive_slots;
+  std::array<PathCount, kMaxPaths> arrived{};
+
+  // Of messages, reports and control messages.
+  Time report_at = kNever;
   double receive_bytes_per_second = 0;  // read by policies only; decides nothing in here
-
-  std::unique_ptr<Channels> channels;  // of the framing uc_immediate
-
+  std::int64_t echoed_ns = -1;          // the newest echo among its reports
+  std::uint32_t reported_packets = 0;
+  std::uint32_t reported_ce = 0;
+  std::uint32_t next_id = 0;
+  std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;
-  Time heard_at = -1;     // any valid packet; -1: never
-  Time look_at = kNever;  // a policy's time to look at the peer
+  Time look_at = kNever;         // a policy's time to look at the peer
+  std::deque<Handle> resends;    // messages with packets to resend
+  std::vector<bool> send_slots;  // in use
 };
 
 }  // namespace softroce

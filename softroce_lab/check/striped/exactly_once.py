@@ -10,7 +10,7 @@ import numpy as np
 
 from softroce_lab.check import taps
 from softroce_lab.check.evidence import DUPLICATED
-from softroce_lab.check.striped import csa_ud, feedback
+from softroce_lab.check.striped import acknowledged, csa_ud
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
@@ -144,7 +144,7 @@ def _told(view: Striped, controls: Controls, tally: Tally) -> None:
         if not view.messages["begun"][message]:
             tally.doubts("the message began before the capture", len(heard))
             continue
-        packets = feedback.Packets.of(view, message)
+        packets = acknowledged.Packets.of(view, message)
         for said in heard:
             packet = packets.unfounded(said)
             if packet is None:

@@ -1,25 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What receivers of `irn` and `srnic` answer to packets (native/transport/bodies.hpp), and what a
-sender may do by it: resend exactly the holes (docs/transports.md).
-"""
+"""What receivers of `irn` and `srnic` answer to packets (native/transport/bodies.hpp), parsed."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
-import numpy.typing as npt
-
-from softroce_lab.check import rules
-from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
-from softroce_lab.recovery.defaults import MILLISECOND_NS, Timing
-
-if TYPE_CHECKING:
-    from softroce_lab.check.striped.controls import Controls, Said
 
 IRN, SRNIC = "irn", "srnic"
 TRANSPORTS = (IRN, SRNIC)
@@ -27,7 +12,6 @@ TRANSPORTS = (IRN, SRNIC)
 _ACK, _NACK, _SACK = 16, 17, 18
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
 _WORD_BITS = 64
-_LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,177 +44,3 @@ def parse(body: bytes) -> Feedback | None:
         there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
         return Feedback(id_, cumulative, tuple(there), SRNIC)
     return None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timers:
-    """Of a stream, ns (docs/transports.md)."""
-
-    least_ns: int  # no timer is shorter
-    longest_ns: int  # nor any wait longer
-
-    @classmethod
-    def of(cls, transport: str, timing: Timing) -> Timers:
-        """By the base RTT: RTO_low and RTO_high are 100/24 and 320/24 of it, SRNIC's is 10."""
-        high_ns = timing.initial_rtt_ns * 320 // 24
-        least_ns = timing.initial_rtt_ns * 100 // 24
-        longest_ns = max(high_ns, min(16 * high_ns, _LONGEST_NS))
-        return cls(least_ns if transport == IRN else 10 * timing.initial_rtt_ns, longest_ns)
-
-
-class Told:
-    """All feedback on one message, in time, as it reached the sender's link."""
-
-    def __init__(self, view: Striped, message: int, heard: Sequence[Said]) -> None:
-        self._view = view
-        ordered = sorted((each for each in heard if each.heard_at != NEVER), key=_heard_at)
-        bodies = [each.body for each in ordered]
-        self.at = np.array([each.heard_at for each in ordered], dtype=np.int64)
-        self.time_ns = view.time_ns(self.at)
-        cumulative = [body.cumulative for body in bodies]  # type: ignore[union-attr]
-        ends = [body.end for body in bodies]  # type: ignore[union-attr]
-        self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
-        self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
-        self.is_gap = np.array([bool(body.packets) for body in bodies])  # type: ignore[union-attr]
-        part = slice(*view.messages[["begin", "end"]][message].item())
-        self.sent = view.transmissions[part]
-        self.sent_ns = view.time_ns(self.sent["at"])
-        self.way_ns = _way_ns(view, view.stream(self.sent[0]))
-        self._beyond: dict[int, int] = {}  # when a packet beyond the cumulative was first told of
-        for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
-            for packet in body.packets:  # type: ignore[union-attr]
-                self._beyond.setdefault(packet, time_ns)
-
-    def told_ns(self, packet: int) -> int:
-        """When the sender's link first told that the packet is there; NEVER."""
-        place = int(np.searchsorted(self.cumulative, packet, side="right"))
-        below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
-        return min(below, self._beyond.get(packet, NEVER))
-
-    @functools.cached_property
-    def overtaken(self) -> bool:
-        """Whether answers overtook each other before the sender's link, though no rule is known.
-
-        Then they may behind it, too. A control message is said once, with the next number.
-        """
-        view = self._view
-        if rules.are_told(view.evidence):
-            return False
-        heard = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
-        numbers = view.column("lab_message", np.flatnonzero(heard & (view.kinds == CONTROL)))
-        return bool(np.any(np.diff(numbers.astype(np.int64)) < 0))
-
-    def gap(self, packet: int, at: int) -> bool:
-        """Whether a higher one was known to have arrived by then."""
-        before = int(np.searchsorted(self.at, at))
-        return before > 0 and int(self.end[before - 1]) > packet + 1
-
-    def again_ns(self, least_ns: int) -> npt.NDArray[np.int64]:
-        """When packets were sent again that the timer had run out for.
-
-        It runs since the cumulative acknowledgement advanced, and since the packet at it was sent.
-        """
-        sent, before = np.flatnonzero(self.again), np.flatnonzero(self.again) - 1
-        index = self.sent["index"][sent].astype(np.int64)
-        reached = np.searchsorted(self.cumulative, index)
-        known = (index == 0) | (reached < len(self.cumulative))
-        advanced = np.append(self.time_ns, 0)[np.where(index == 0, len(self.time_ns), reached)]
-        since = np.maximum(self.sent_ns[before], advanced)
-        times: npt.NDArray[np.int64] = self.sent_ns[sent]
-        brought: npt.NDArray[np.int64] = times[known & (times - since >= least_ns)]
-        return brought
-
-    def in_recovery(self, packet: int, since_ns: int, at: int) -> bool:
-        """Whether an acknowledgement ends at this packet, and recovery began or went on since then.
-
-        By a NACK, although all that it told the loss of may have come before it was resent.
-        """
-        before = int(np.searchsorted(self.at, at))
-        if before == 0 or int(self.cumulative[before - 1]) < packet:
-            return False
-        resent = self.again & (self.sent["at"] < at) & (self.sent_ns > since_ns)
-        refused = self.is_gap[:before] & (self.time_ns[:before] > since_ns)
-        return bool(resent.any() or refused.any())
-
-    @property
-    def again(self) -> npt.NDArray[np.bool_]:
-        """Which transmissions are a packet's second, or later."""
-        again = np.zeros(len(self.sent), dtype=np.bool_)
-        again[1:] = self.sent["index"][1:] == self.sent["index"][:-1]
-        return again
-
-
-def _heard_at(said: Said) -> int:
-    return said.heard_at
-
-
-def why_not(
-    view: Striped, controls: Controls, told: Told, one: np.void, *, strict: bool
-) -> str | None:
-    """What forbids this resend; None: the sender saw a gap, or its timer ran out.
-
-    `strict`: the timers are known, for the capture lies in its run directory.
-    """
-    stream = view.stream(one)
-    packet, at = int(one["index"]), int(one["at"])
-    now_ns = int(view.time_ns(at))
-    way_ns = told.way_ns
-    if told.told_ns(packet) < now_ns - way_ns:
-        return "its sender had been told that it arrived"
-    if told.gap(packet, at) or not strict:
-        return None
-    number = int(np.flatnonzero((told.sent["index"] == packet) & (told.sent["at"] == at))[0])
-    before_ns = int(told.sent_ns[number - 1])
-    transport = controls.transports[stream.number]
-    if transport == IRN and told.in_recovery(packet, before_ns - way_ns, at):
-        return None
-    timeouts_ns = told.again_ns(Timers.of(transport, view.timing).least_ns)
-    # The oldest packet need not be the first that leaves when its timer has run out.
-    until_ns = NEVER if view.pacing else now_ns + way_ns
-    if np.any((timeouts_ns > before_ns) & (timeouts_ns <= until_ns)):
-        return None
-    return "no packet behind it was known to have arrived, and no timer ran out"
-
-
-def _way_ns(view: Striped, stream: Stream) -> int:
-    """From the sender's link to the sender it may take as long as a round trip that was measured.
-
-    And longer, by what rules keep answers back on that link: it is captured where it begins.
-    """
-    mine = np.flatnonzero(view.stream_of == stream.number)
-    srtt, var = (int(view.column(name, mine).max()) for name in ("lab_srtt_ns", "lab_rttvar_ns"))
-    usual_ns = max(srtt + view.timing.lost_rttvar_weight * var, view.timing.initial_rtt_ns)
-    return usual_ns + rules.held_back_ns(view.evidence, view.answers(stream))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Packets:
-    """The packets of a message that were seen, in the order of their indices."""
-
-    index: npt.NDArray[np.int64]
-    arrived_at: npt.NDArray[np.int64]  # at the receiver's link, first
-    below_at: npt.NDArray[np.int64]  # where the last of the first n had arrived
-
-    @classmethod
-    def of(cls, view: Striped, message: int) -> Packets:
-        """From all of a view's packets."""
-        first = view.packet_message
-        part = slice(*np.searchsorted(first, [message, message + 1]).tolist())
-        index = view.transmissions["index"][view.packet_begins[part]].astype(np.int64)
-        arrived = view.packet_arrived_at[part]
-        return cls(index, arrived, np.maximum.accumulate(np.append(-1, arrived)))
-
-    def unfounded(self, said: Said) -> int | None:
-        """The first packet that this feedback calls there and that had not come; None: all had."""
-        body: Feedback = said.body  # type: ignore[assignment]
-        below = int(np.searchsorted(self.index, body.cumulative))
-        if below < body.cumulative:
-            return int(np.setdiff1d(np.arange(below + 1), self.index[:below])[0])
-        if self.below_at[below] > said.at:
-            return int(self.index[np.flatnonzero(self.arrived_at[:below] > said.at)[0]])
-        return next((packet for packet in body.packets if not self._had_come(packet, said)), None)
-
-    def _had_come(self, packet: int, said: Said) -> bool:
-        place = int(np.searchsorted(self.index, packet))
-        here = place < len(self.index) and self.index[place] == packet
-        return bool(here and self.arrived_at[place] < said.at)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check.rules import dropped_by_queues
-from softroce_lab.check.striped import feedback
+from softroce_lab.check.striped import acknowledged, feedback
+from softroce_lab.check.striped.acknowledged import Told
 from softroce_lab.check.striped.controls import CSA_UD, TIMED, USERS, Asked, Controls
-from softroce_lab.check.striped.feedback import Told
 from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
@@ -101,7 +101,7 @@ def _by_feedback(
         return
     if message not in told:
         told[message] = Told(view, message, controls.told.get(message, []))
-    why = feedback.why_not(view, controls, told[message], one, strict=view.times_senders)
+    why = acknowledged.why_not(view, controls, told[message], one, strict=view.times_senders)
     if not why:
         tally.holds()
     elif told[message].overtaken:
@@ -207,7 +207,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
         since = max(since, int(view.messages["last_at"][message]))
     transport = controls.transports.get(stream.number)
     if transport in feedback.TRANSPORTS:
-        longest_ns = feedback.Timers.of(transport, view.timing).longest_ns
+        longest_ns = acknowledged.Timers.of(transport, view.timing).longest_ns
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
     return view.end_ns - int(view.time_ns(since)) < bounds.look_ns + bounds.resend_ns

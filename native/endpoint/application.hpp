@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 
 namespace softroce {
 

@@ -13,9 +13,9 @@
 #include "../counters.hpp"
 #include "../prefetch.hpp"
 #include "../striped/message_engine.hpp"
-#include "completion.hpp"
-#include "memory.hpp"
-#include "queue_pair.hpp"
+#include "../verbs/completion.hpp"
+#include "../verbs/memory.hpp"
+#include "../verbs/queue_pair.hpp"
 
 namespace softroce {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 #include "statistics.hpp"
 
 namespace softroce {

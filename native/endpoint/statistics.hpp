@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../engine/verbs/rnic.hpp"
+#include "../engine/rnic/rnic.hpp"
 
 namespace softroce {
 
