@@ -2,9 +2,9 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include "../system/clock.hpp"
 #include "../endpoint/event_log.hpp"
 #include "../endpoint/statistics.hpp"
+#include "../system/clock.hpp"
 #include "bindings.hpp"
 
 namespace softroce {

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
-#include "../engine/striped/report.hpp"
 #include "../engine/rnic/rnic.hpp"
+#include "../engine/striped/report.hpp"
 
 namespace {
 

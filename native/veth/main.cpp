@@ -23,9 +23,9 @@
 #include <system_error>
 #include <vector>
 
-#include "../system/clock.hpp"
-#include "../live/host.hpp"
 #include "../endpoint/perf.hpp"
+#include "../live/host.hpp"
+#include "../system/clock.hpp"
 
 namespace {
 
