@@ -239,6 +239,13 @@ def test_help_and_version_need_no_preparation():
         assert steps(start(top, "exec", "--", "--help")) == [1, 2, 3, 4]  # that help is ls's
 
 
+def test_a_shell_that_completes_a_word_prepares_nothing():
+    with miniature() as top:
+        result = start(top, _LAB_COMPLETE="complete_bash", COMP_WORDS="lab\nst", COMP_CWORD="1")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+        assert not (top / ".lab-prepared").exists()
+
+
 @contextlib.contextmanager
 def kept():
     """A folder for what checkouts share, filled by one of them."""
