@@ -200,6 +200,8 @@ def test_who_boots_kernel_hosts_or_tests_has_more_steps_once(prepared):
         result = start(prepared, verb.strip())
         assert (result.returncode, result.stdout) == (0, f"mini {verb.strip()}\n")
         assert re.findall(r"lab: \[\+\] Debian packages for (.*?) \(", result.stderr) == more
+    promised = start(prepared, "test", LAB_NO_APT="2")  # by somebody else
+    assert "Debian packages for kernel hosts" in promised.stderr
 
 
 def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():

@@ -41,7 +41,7 @@ if grep -q 'QEMU TCG' /proc/cpuinfo; then
 else
   set -- tests/fabric tests/xdp tests/cli
 fi
-job tests 7200 ./lab test -- -v "$@"
+job tests 7200 ./lab test --all -- -v "$@"
 
 sync
 echo o >/proc/sysrq-trigger
