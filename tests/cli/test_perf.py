@@ -44,7 +44,7 @@ def test_services_that_lose(lab, service):
 def test_columns_of_perftest_in_a_lab_of_its_own(lab, tmp_path):
     file = tmp_path / "found.json"
     result = lab.run("perf", "send_bw", "-f", "two-hosts", "-n", "100", "-q", "2", "-s", "1000",
-                     "--report_gbits", "-p", "18515", "-x", "1", "-F", "--quiet",
+                     "--report_gbits", "-p", "18515", "-x", "1", "--quiet",
                      "--out_json_file", str(file))  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from softroce_lab.cli.modes import ModalCommand, Mode
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.capturing import ENDS, FILE, Wanted
 from softroce_lab.telemetry.capture_figures import check_snap
@@ -31,8 +31,10 @@ CaptureFile = Annotated[
 ]
 
 
-class WithCapture(TyperCommand):
+class WithCapture(ModalCommand):
     """A command whose `--capture` needs no value where another option, or nothing, follows."""
+
+    modes = (Mode("nothing captured", lambda params: not params["capture"], ("snap",)),)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """With the value that a bare `--capture` stands for."""

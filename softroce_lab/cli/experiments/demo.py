@@ -19,6 +19,7 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments.experiment_options import RequireFaithful
 from softroce_lab.cli.experiments.run import RunScreen
+from softroce_lab.cli.modes import Mode
 from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
@@ -46,7 +47,20 @@ class Clock(enum.StrEnum):
     VIRTUAL = "virtual"
 
 
-@app.command(cls=WithCapture)
+class _Command(WithCapture):
+    """Knows what each way to use the verb ignores."""
+
+    modes = (
+        Mode("nothing captured", lambda params: params["capture"] == ["none"], ("snap",)),
+        Mode(
+            "--clock virtual",
+            lambda params: params["clock"] == Clock.VIRTUAL,
+            ("ip", "xdp", "log_to"),
+        ),
+    )
+
+
+@app.command(cls=_Command)
 def demo(
     file: Annotated[Path | None, typer.Option(help="Send this file, not libLLVM.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the losses.")] = None,

@@ -17,6 +17,7 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import Transports
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, spec
@@ -35,7 +36,13 @@ _MOST_SHRUNK = 3
 _RARE = 0.05
 
 
-@app.command()
+class _Command(ModalCommand):
+    """Knows what each way to use the verb ignores."""
+
+    modes = (Mode("--case", flag("case"), ("seeds", "first", "minutes", "jobs")),)
+
+
+@app.command(cls=_Command)
 def fuzz(
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"How many; by default {_SEEDS}, or as time allows.")
@@ -65,9 +72,6 @@ def fuzz(
     """
     transports = experiment_fuzz.transports_of(transport)
     _check_seeds(first, seeds)
-    if case is not None and (seeds is not None or first or minutes is not None):
-        hint = "without --seeds, --from and --minutes: it has a seed"
-        raise UserError(f"{case} is one case", hint=hint)
     _check_keep(keep)
     commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:

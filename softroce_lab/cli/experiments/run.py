@@ -27,6 +27,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     Transports,
     print_ready,
 )
+from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
@@ -72,8 +73,22 @@ class RunScreen(Screen):
         return self.bar(name, messages, units.format_count(messages, "message"))
 
 
-@app.command(cls=WithCapture)
+class _Command(WithCapture):
+    """Knows what each way to use the verb ignores."""
+
+    modes = (
+        *WithCapture.modes,
+        Mode("--list", flag("show"), (
+            "experiment", "clock", "seed", "transport", "payload", "deadline", "name", "changes",
+            "capture", "output", "check", "require_faithful", "xdp", "quiet",
+        )),
+        Mode("--dry-run", flag("check"), ("output", "xdp", "quiet")),
+    )  # fmt: skip
+
+
+@app.command(cls=_Command)
 def run(
+    context: typer.Context,
     experiment: Annotated[str | None, EXPERIMENT] = None,
     clock: Annotated[Clock | None, typer.Option(help="Simulated, or on this machine.")] = None,
     seed: Seeds = None,
@@ -110,6 +125,8 @@ def run(
     loaded = spec.load(experiment, overrides)
     if transport:
         loaded = spec.with_transports(loaded, transport)
+    if loaded.clock == "virtual":
+        refuse(context, "the virtual clock", ("xdp",))
     wanted = Wanted(tuple(capture or ()), snap)
     if check:
         _describe(loaded, as_json=as_json)

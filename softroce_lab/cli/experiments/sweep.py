@@ -15,6 +15,7 @@ from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import DryRun, print_ready
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import memory
@@ -46,7 +47,19 @@ class Screen(Counting):
         self.add(f"{self._bad} not passed" if self._bad else "")
 
 
-@app.command()
+class _Command(ModalCommand):
+    """Knows what each way to use the verb ignores."""
+
+    modes = (
+        Mode("--list", flag("show"), (
+            "file", "jobs", "scheduler", "only", "table", "keep_runs", "fresh", "output", "check",
+            "quiet",
+        )),
+        Mode("--dry-run", flag("check"), ("keep_runs", "fresh", "output", "quiet")),
+    )  # fmt: skip
+
+
+@app.command(cls=_Command)
 def sweep(
     file: Annotated[
         str | None,

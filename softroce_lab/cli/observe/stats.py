@@ -16,6 +16,7 @@ from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli import completion
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Lab, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import runtime
@@ -29,7 +30,17 @@ _LEAST_INTERVAL_NS = 50_000_000  # below, reading the counters would be what is 
 Row = tuple[str, str, int, float | None]  # of what, counter, value, a second
 
 
-@app.command("stats")
+class _Command(ModalCommand):
+    """Knows what each way to use the verb ignores."""
+
+    modes = (
+        Mode("--json", flag("as_json"), ("everything",)),
+        Mode("--openmetrics", flag("openmetrics"), ("everything",)),
+        Mode("--listen", flag("listen"), ("everything",)),
+    )
+
+
+@app.command("stats", cls=_Command)
 def show(
     what: Annotated[
         list[str] | None,

@@ -38,6 +38,8 @@ class PerftestOptions(ForeignOptions):
     _MULTICAST = "there is no multicast"
     _INLINE = "messages are never inline here"
     _READS = "16 READs or atomics are under way at a queue pair"
+    _NO_FREQUENCY = "leave it out: the CPU's frequency is not read"
+    _PEAK = "leave it out: the peak costs nothing, and none is looked for beyond 20,000 messages"
     _VALUES = "--json tells percentiles"
     instead: ClassVar[Mapping[str, str]] = {
         "-d": _DEVICE.format("perf TEST"),
@@ -54,6 +56,10 @@ class PerftestOptions(ForeignOptions):
         "--mcg": _MULTICAST,
         "-o": _READS,
         "--outs": _READS,
+        "-F": _NO_FREQUENCY,
+        "--CPU-freq": _NO_FREQUENCY,
+        "-N": _PEAK,
+        "--noPeak": _PEAK,
         "-H": _VALUES,
         "--report-histogram": _VALUES,
         "-U": _VALUES,

@@ -18,6 +18,7 @@ from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
+from softroce_lab.cli.modes import IN_A_LAB, Mode, flag
 from softroce_lab.cli.options import Json, Lab, LogTo, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PerftestOptions
 from softroce_lab.errors import UserError
@@ -47,6 +48,12 @@ class ConnectionType(enum.StrEnum):
 
 class _Command(WithCapture, PerftestOptions):
     """Knows perftest's flags, and ours."""
+
+    modes = (
+        *WithCapture.modes,
+        Mode("--all", flag("all_sizes"), ("size",)),
+        IN_A_LAB,
+    )
 
 
 @app.command(cls=_Command)
@@ -102,8 +109,6 @@ def perf(
         int, typer.Option("-x", "--gid-index", min=0, help="Of the GID at a kernel host.")
     ] = perf_lab.GID_INDEX,
     ipv6: Annotated[bool, typer.Option("--ipv6", help="IPv6; between soft hosts.")] = False,
-    _cpu_freq: Annotated[bool, typer.Option("-F", "--CPU-freq", help="No effect.")] = False,
-    _no_peak: Annotated[bool, typer.Option("-N", "--noPeak", help="No effect.")] = False,
     gbits: Annotated[bool, typer.Option("--report_gbits", help="Gb/sec, not MB/sec.")] = False,
     out_json: Annotated[bool, typer.Option("--out_json", help="Write a JSON file, too.")] = False,
     out_json_file: Annotated[

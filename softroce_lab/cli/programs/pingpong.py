@@ -15,6 +15,7 @@ import typer
 from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
+from softroce_lab.cli.modes import IN_A_LAB
 from softroce_lab.cli.options import Json, Lab, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PingpongOptions
 from softroce_lab.experiment.capturing import capturing
@@ -38,6 +39,8 @@ class Kind(enum.StrEnum):
 
 class _Command(WithCapture, PingpongOptions):
     """Knows the program's flags, and ours."""
+
+    modes = (*WithCapture.modes, IN_A_LAB)
 
 
 @app.command(cls=_Command)
