@@ -19,7 +19,7 @@ namespace {
 using Indices = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 struct SendState {
-  std::uint32_t count, sent, resend_pending;
+  std::uint32_t count, sent, retransmit_pending;
   bool paused;
   std::vector<Sent> packets;
   std::vector<std::uint64_t> waiting;
@@ -67,10 +67,10 @@ nb::object send_state(Endpoint& endpoint, Handle handle) {
                              [](const SendMessage& m) -> SendState {
                                return {m.count,
                                        relaxed_load(m.next),
-                                       relaxed_load(m.resend_pending),
+                                       relaxed_load(m.retransmit_pending),
                                        relaxed_load(m.paused),
                                        copy_relaxed(m.sent),
-                                       copy_relaxed(m.resend.words())};
+                                       copy_relaxed(m.retransmit.words())};
                              });
 }
 
@@ -141,7 +141,7 @@ void bind_states(nb::module_& m) {
   nb::class_<SendState>(m, "SendState", "A send as it was when asked about.")
       .def_ro("count", &SendState::count)
       .def_ro("sent", &SendState::sent, "packets [0, sent) have been sent at least once")
-      .def_ro("resend_pending", &SendState::resend_pending)
+      .def_ro("retransmit_pending", &SendState::retransmit_pending)
       .def_ro("paused", &SendState::paused)
       .def_prop_ro(
           "attempts", [](const SendState& s) { return of_each(s, &Sent::attempts); },
@@ -153,7 +153,7 @@ void bind_states(nb::module_& m) {
           nb::rv_policy::move)
       .def_prop_ro(
           "waiting", [](const SendState& s) { return to_numpy(std::vector(s.waiting)); },
-          nb::rv_policy::move, "bitmap of the packets to be resent that have not left yet");
+          nb::rv_policy::move, "bitmap of the packets to be retransmitted that have not left yet");
   nb::class_<ReceiveState>(m, "ReceiveState", "A receive as it was when asked about.")
       .def_ro("peer", &ReceiveState::peer)
       .def_ro("open", &ReceiveState::open)
@@ -175,9 +175,9 @@ void bind_states(nb::module_& m) {
                    [](const MessageEngine::PeerState& s) { return to_ns(s.remote_srtt); })
       .def_prop_ro("remote_rttvar_ns",
                    [](const MessageEngine::PeerState& s) { return to_ns(s.remote_rttvar); })
-      .def_prop_ro("heard_ns",
+      .def_prop_ro("last_received_ns",
                    [](const MessageEngine::PeerState& s) {
-                     return s.heard_at < 0 ? std::int64_t{-1} : to_ns(s.heard_at);
+                     return s.last_received_at < 0 ? std::int64_t{-1} : to_ns(s.last_received_at);
                    })
       .def_ro("reported_packets", &MessageEngine::PeerState::reported_packets)
       .def_ro("newest_stamp_ns", &MessageEngine::PeerState::newest_stamp_ns)
@@ -185,8 +185,8 @@ void bind_states(nb::module_& m) {
                    [](const MessageEngine::PeerState& s) {
                      return s.newest_stamp_at < 0 ? std::int64_t{-1} : to_ns(s.newest_stamp_at);
                    })
-      .def_prop_ro("lateness_ns",
-                   [](const MessageEngine::PeerState& s) { return to_ns(s.lateness); })
+      .def_prop_ro("reordering_extent_ns",
+                   [](const MessageEngine::PeerState& s) { return to_ns(s.reordering_extent); })
       .def_ro("receive_bytes_per_second", &MessageEngine::PeerState::receive_bytes_per_second);
 }
 
@@ -281,12 +281,13 @@ void bind_policy_face(EndpointClass& cls) {
           },
           "data packets ever sent to the peer on each path, modulo 2**32")
       .def(
-          "resend",
+          "retransmit",
           [](Endpoint& e, Handle handle, const Indices& indices, bool urgent) {
-            e.submit(
-                [handle, urgent,
-                 list = std::vector(indices.data(), indices.data() + indices.size())](
-                    Rnic& rnic, Time now) { rnic.messages().resend(handle, list, urgent, now); });
+            e.submit([handle, urgent,
+                      list = std::vector(indices.data(), indices.data() + indices.size())](
+                         Rnic& rnic, Time now) {
+              rnic.messages().retransmit(handle, list, urgent, now);
+            });
           },
           nb::arg("handle"), nb::arg("indices"), nb::arg("urgent") = false)
       .def("pause",
@@ -300,15 +301,15 @@ void bind_policy_face(EndpointClass& cls) {
                rnic.messages().control(peer, copy);
              });
            })
-      .def("look_at",
+      .def("set_timer",
            [](Endpoint& e, Handle handle, std::int64_t at_ns) {
-             e.submit([=](Rnic& rnic, Time) { rnic.messages().look_at(handle, from_ns(at_ns)); });
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().set_timer(handle, from_ns(at_ns)); });
            })
-      .def(
-          "look_at_peer",
-          [](Endpoint& e, PeerIndex peer, std::int64_t at_ns) {
-            e.submit([=](Rnic& rnic, Time) { rnic.messages().look_at_peer(peer, from_ns(at_ns)); });
-          })
+      .def("set_peer_timer",
+           [](Endpoint& e, PeerIndex peer, std::int64_t at_ns) {
+             e.submit(
+                 [=](Rnic& rnic, Time) { rnic.messages().set_peer_timer(peer, from_ns(at_ns)); });
+           })
       .def("complete_send",
            [](Endpoint& e, Handle handle, int status) {
              e.submit([=](Rnic& rnic, Time now) {

@@ -64,15 +64,16 @@ const char* name_of(WcStatus status) {
              : "GENERAL_ERR";
 }
 
-const char* name_of(ResendReason reason) {
+const char* name_of(RetransmitReason reason) {
   constexpr const char* kNames[] = {"timeout", "nak", "implied_nak", "rnr_nak"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[] = {
-      "post_send", "sent",      "post_recv",        "first_packet", "tail_seen", "receive_complete",
-      "look",      "peer_look", "control_received", "no_receive",   "too_long",  "late_packet"};
+  constexpr const char* kNames[] = {"post_send",    "sent",       "post_recv",
+                                    "first_packet", "tail_seen",  "receive_complete",
+                                    "look",         "peer_timer", "control_received",
+                                    "no_receive",   "too_long",   "late_packet"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -85,12 +86,12 @@ const char* nak_name(std::uint8_t syndrome) {
 
 const char* name_of(const QpEvent& event) {
   constexpr const char* kNames[] = {"state",         "post_send",       "post_recv",
-                                    "sent",          "resend",          "timeout",
+                                    "sent",          "retransmit",      "timeout",
                                     "ack_received",  "nak_received",    "rnr_nak_received",
                                     "ack_sent",      "nak_sent",        "rnr_nak_sent",
                                     "response_sent", "out_of_sequence", "duplicate_request",
                                     "dropped",       "completion",      "",
-                                    "resend",        "control_sent"};
+                                    "retransmit",    "control_sent"};
   if (event.kind == QpEventKind::message) return name_of(static_cast<EventKind>(event.code));
   return kNames[static_cast<std::size_t>(event.kind)];
 }
@@ -135,7 +136,7 @@ void add_completion(std::string& text, const QpEvent& event) {
 
 void add_message_event(std::string& text, const QpEvent& event) {
   switch (static_cast<EventKind>(event.code)) {
-    case EventKind::peer_look:
+    case EventKind::peer_timer:
       return add(text, "peer", event.peer);
     case EventKind::control:
       add(text, "peer", event.peer);
@@ -164,8 +165,8 @@ void add_members(std::string& text, const QpEvent& event) {
       add(text, "wr_id", event.wr_id);
       add_psns(text, event);
       return add(text, "bytes", event.bytes);
-    case QpEventKind::resend:
-      add(text, "reason", name_of(static_cast<ResendReason>(event.code)));
+    case QpEventKind::retransmit:
+      add(text, "reason", name_of(static_cast<RetransmitReason>(event.code)));
       return add_psns(text, event);
     case QpEventKind::response_sent:
       return add_psns(text, event);
@@ -191,7 +192,7 @@ void add_members(std::string& text, const QpEvent& event) {
       return add_completion(text, event);
     case QpEventKind::message:
       return add_message_event(text, event);
-    case QpEventKind::message_resend:
+    case QpEventKind::message_retransmit:
       add(text, "reason", "policy");
       add_message(text, event);
       add(text, "packets", event.packets);

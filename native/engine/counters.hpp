@@ -12,8 +12,8 @@ namespace softroce {
 // What a queue pair counts, for itself and for its RNIC.
 #define SOFTROCE_QP_COUNTERS(X)                                                                \
   X(tx_ud)                 /* ordinary UD SENDs */                                             \
-  X(tx_connected)          /* packets of RC and UC, resent ones included */                    \
-  X(tx_connected_resent)   /* of them, those of RC requests with a PSN that was sent before */ \
+  X(tx_connected)          /* packets of RC and UC, retransmitted ones included */                    \
+  X(tx_connected_retransmitted)   /* of them, those of RC requests with a PSN that was sent before */ \
   X(tx_payload_bytes)      /* data bytes of all these */                                       \
   X(tx_ack)                /* responder: acknowledgements sent, no NAKs */                     \
   X(rx_ud)                 /* ordinary UD SENDs delivered */                                   \
@@ -60,8 +60,8 @@ namespace softroce {
   X(rx_ud_too_long)        /* UD SEND larger than the posted receive */
 // What only the RNIC counts.
 #define SOFTROCE_RNIC_COUNTERS(X)                                                              \
-  X(tx_data)               /* packets of striped messages, resent ones included */             \
-  X(tx_resent)             /* of them, those sent before */                                    \
+  X(tx_data)               /* packets of striped messages, retransmitted ones included */             \
+  X(tx_retransmitted)             /* of them, those sent before */                                    \
   X(tx_control)            /* messages of the recovery policy */                               \
   X(tx_report)             /* receiver reports */                                              \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \

@@ -15,10 +15,10 @@ namespace softroce {
   M(one_too_early, "a receive completes with one packet missing") \
   M(duplicate_counts, "a packet that came twice counts twice") \
   M(slot_reused_early, "an id's slot is used again while the message in it is outstanding") \
-  M(resend_of_neighbour, "a packet that is sent again carries its neighbour's bytes") \
+  M(retransmit_of_neighbour, "a packet that is sent again carries its neighbour's bytes") \
   M(attempt_not_counted, "a packet that is sent again says that it is sent for the first time") \
-  M(look_not_armed, "the time at which a policy wants to look is not kept") \
-  M(peer_look_not_armed, "nor that of a look at a peer") \
+  M(timer_not_armed, "the time at which a policy wants to look is not kept") \
+  M(peer_timer_not_armed, "nor that of a look at a peer") \
   M(persist_not_armed, "a window that no report opens stays closed") \
   M(pace_not_armed, "who is to wait for congestion control waits for ever") \
   /* receiver_channels.cpp: the framing uc_immediate */ \

@@ -107,12 +107,13 @@ class Endpoint {
     packet.dma_length = packet.payload_bytes + (wrong >> 3 & 1);
     rnic_.handle_packet(packet, now_);
   }
-  void resend(const std::uint8_t* body, std::size_t bytes) {
+  void retransmit(const std::uint8_t* body, std::size_t bytes) {
     std::vector<std::uint32_t> indices;
     for (std::size_t at = 0; at + 4 <= bytes; at += 4) indices.push_back(load32(body + at));
     std::vector<Handle> sends;
     rnic_.messages().sends().for_each([&](SendMessage& each) { sends.push_back(each.handle); });
-    for (const Handle send : sends) rnic_.messages().resend(send, indices, (send & 1) != 0, now_);
+    for (const Handle send : sends)
+      rnic_.messages().retransmit(send, indices, (send & 1) != 0, now_);
   }
   std::uint32_t data_qp() const { return rnic_.data_qp(); }
 
@@ -169,7 +170,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::copy_n(data + 3, bytes, body.get());
     endpoint.pass(kPauses[how >> 2 & 3]);
     if (how >> 5 & 1)
-      endpoint.resend(body.get(), bytes);
+      endpoint.retransmit(body.get(), bytes);
     else if (how >> 6 & 1)
       endpoint.write(body.get(), bytes);
     else

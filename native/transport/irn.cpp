@@ -3,17 +3,17 @@
 //
 // From the paper: a receiver answers every out-of-order packet by a NACK that carries the
 // cumulative acknowledgement and the sequence number that triggered it, and keeps the packet. A
-// NACK or a timeout puts the sender into loss recovery: it resends the packet at the cumulative
+// NACK or a timeout puts the sender into loss recovery: it retransmits the packet at the cumulative
 // acknowledgement first; any other is lost only if a packet with a higher number is known to have
-// arrived. With nothing left to resend it goes on with new packets. It leaves recovery when the
-// cumulative acknowledgement passes the last packet that was sent before the resend. At most one
-// bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC). The timer is RTO_low
-// while at most three packets are out, RTO_high otherwise.
+// arrived. With nothing left to retransmit it goes on with new packets. It leaves recovery when the
+// cumulative acknowledgement passes the last packet that was sent before the retransmission. At
+// most one bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC). The timer
+// is RTO_low while at most three packets are out, RTO_high otherwise.
 //
 // From the authors' hardware modules (github.com/NetSys/irn-vivado-hls), where the paper is silent:
 // a partial acknowledgement during recovery means that the packet at it is lost, unless that was
-// resent already; a timeout makes the sender begin again at the cumulative acknowledgement; the
-// timer runs for RTO_low first, and is extended if more than three packets are out by then.
+// retransmitted already; a timeout makes the sender begin again at the cumulative acknowledgement;
+// the timer runs for RTO_low first, and is extended if more than three packets are out by then.
 //
 // This project's: that a NACK which also advances the cumulative acknowledgement begins recovery
 // too (the paper's words; the modules wait for the next); the timer begins again when the
@@ -50,22 +50,22 @@ class Irn final : public SelectiveRepeat {
       const bool gap = feedback.type == BodyType::packet_nack && feedback.packet > flow.cumulative;
       if (!gap) return;  // in order, or overtaken by what closed the gap
       recover(message, flow, now);
-    } else if (advanced && flow.resent_below <= flow.cumulative) {
-      resend(message, flow, flow.cumulative, now);
+    } else if (advanced && flow.retransmitted_below <= flow.cumulative) {
+      retransmit(message, flow, flow.cumulative, now);
     }
-    resend_lost(message, flow, now);
+    retransmit_lost(message, flow, now);
   }
 
   void timed_out(SendMessage& message, SendFlow& flow, Time now) override {
     recover(message, flow, now);
-    resend_lost(message, flow, now);
+    retransmit_lost(message, flow, now);
   }
 
   void recover(SendMessage& message, SendFlow& flow, Time now) {
     flow.recovering = true;
     flow.recovery_end = message.next - 1;
-    flow.resent_below = flow.cumulative;
-    resend(message, flow, flow.cumulative, now);
+    flow.retransmitted_below = flow.cumulative;
+    retransmit(message, flow, flow.cumulative, now);
   }
 };
 

@@ -56,27 +56,29 @@ void SelectiveRepeat::arm(SendFlow& flow, Handle handle, Time at) {
   if (!mutated(Mutant::timeout_not_armed)) host_.wake_at(at, handle);
 }
 
-void SelectiveRepeat::resend(SendMessage& message, SendFlow& flow, std::uint32_t packet, Time now) {
-  flow.resent_below = std::max(flow.resent_below, packet + 1);
-  host_.resend(message, packet, now);
+void SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet,
+                                 Time now) {
+  flow.retransmitted_below = std::max(flow.retransmitted_below, packet + 1);
+  host_.retransmit(message, packet, now);
 }
 
 // Each packet is looked at once between two timeouts.
-void SelectiveRepeat::resend_lost(SendMessage& message, SendFlow& flow, Time now) {
-  std::uint32_t packet = std::max(flow.resent_below, flow.cumulative);
+void SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow, Time now) {
+  std::uint32_t packet = std::max(flow.retransmitted_below, flow.cumulative);
   for (; packet < flow.lost_below; ++packet)
-    if (!flow.acked.test(packet)) host_.resend(message, packet, now);
-  flow.resent_below = std::max(flow.resent_below, packet);
+    if (!flow.acked.test(packet)) host_.retransmit(message, packet, now);
+  flow.retransmitted_below = std::max(flow.retransmitted_below, packet);
 }
 
-Time SelectiveRepeat::backed_off(Time interval, std::uint32_t barren) const {
-  if (barren <= kEager) return interval;
+Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
+  if (timeouts_without_progress <= kEager) return interval;
   const Time first = std::max(interval, config_.rto_high);
-  const Time doubled = std::min(first << std::min(barren - kEager, kMostDoubled), longest());
+  const Time doubled =
+      std::min(first << std::min(timeouts_without_progress - kEager, kMostDoubled), longest());
   const Time whole = std::max(doubled, 2 * first);
   const Time least = std::max(whole / 2, first);
   const auto room = static_cast<std::uint64_t>(whole - least + 1);
-  return least + static_cast<Time>(lab_mix64(barren) % room);
+  return least + static_cast<Time>(lab_mix64(timeouts_without_progress) % room);
 }
 
 // ---------------------------------------------------------------- receiving
@@ -98,18 +100,18 @@ void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& l
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
   feedback.echo_stamp_ns = lab.stamp_ns;
-  say(message.peer, write(feedback), lab.path);
+  send_control(message.peer, write(feedback), lab.path);
 }
 
 void SelectiveRepeat::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
   Naming naming{.id = lab.message_id, .key = {lab.operation, lab.step, lab.message}, .flag = true};
   switch (why) {
     case Refusal::complete:
-      return say(peer,
-                 write({.id = naming.id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}),
-                 lab.path);
+      return send_control(
+          peer, write({.id = naming.id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}),
+          lab.path);
     case Refusal::no_receive:
-      return say(peer, write(BodyType::rnr, naming), lab.path);
+      return send_control(peer, write(BodyType::rnr, naming), lab.path);
     case Refusal::too_long:
       naming.status = static_cast<std::uint8_t>(WcStatus::rem_inv_req_err);
       break;
@@ -117,7 +119,7 @@ void SelectiveRepeat::packet_refused(PeerIndex peer, const LabHeader& lab, Refus
       naming.status = static_cast<std::uint8_t>(WcStatus::retry_exc_err);
       break;
   }
-  say(peer, write(BodyType::refuse, naming), lab.path);
+  send_control(peer, write(BodyType::refuse, naming), lab.path);
 }
 
 // ---------------------------------------------------------------- control messages
@@ -184,18 +186,18 @@ bool SelectiveRepeat::note(SendMessage& message, SendFlow& flow, const Feedback&
 
 void SelectiveRepeat::note_packet(SendMessage& message, SendFlow& flow, std::uint32_t packet) {
   if (packet < flow.cumulative || !flow.acked.set(packet)) return;
-  flow.barren = 0;
+  flow.timeouts_without_progress = 0;
   flow.lost_below = std::max(flow.lost_below, packet);
-  if (message.resend_pending != 0) host_.forget_resend(message, packet);
+  if (message.retransmit_pending != 0) host_.forget_retransmit(message, packet);
 }
 
 void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_t cumulative,
                               Time now) {
-  for (std::uint32_t p = flow.cumulative; p < cumulative && message.resend_pending != 0; ++p)
-    host_.forget_resend(message, p);
+  for (std::uint32_t p = flow.cumulative; p < cumulative && message.retransmit_pending != 0; ++p)
+    host_.forget_retransmit(message, p);
   flow.cumulative = cumulative;
   flow.since = now;
-  flow.barren = 0;
+  flow.timeouts_without_progress = 0;
   flow.not_ready = 0;
   const std::uint32_t room = std::min(most_out(), message.count - cumulative);
   host_.allow(message, cumulative + room);
@@ -222,9 +224,9 @@ void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
     return host_.end(message, WcStatus::rnr_retry_exc_err, now);
   const Time pause = backed_off(config_.rto_high, kEager + flow.not_ready++);
   flow.waiting = true;
-  flow.barren = 0;
+  flow.timeouts_without_progress = 0;
   host_.pause(message, true);
-  host_.forget_resends(message);
+  host_.forget_retransmissions(message);
   arm(flow, message.handle, now + pause);
 }
 
@@ -234,7 +236,7 @@ void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
   flow.recovering = true;
   flow.recovery_end = message.next - 1;
   flow.lost_below = message.next;
-  flow.resent_below = flow.cumulative;
+  flow.retransmitted_below = flow.cumulative;
   host_.pause(message, false);
 }
 
@@ -256,33 +258,35 @@ void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
   flow.armed_for = kNever;
   if (flow.waiting) {  // long enough: is the receiver ready by now?
     flow.waiting = false;
-    host_.resend(message, flow.cumulative, now);
+    host_.retransmit(message, flow.cumulative, now);
     flow.since = now;
     return arm(flow, message.handle, now + timeout(message, flow));
   }
   if (flow.cumulative == message.next) return;  // nothing is out: the next packet arms it
   const Time interval = timeout(message, flow);
-  const Time due = flow.since + backed_off(interval, flow.barren);
+  const Time due = flow.since + backed_off(interval, flow.timeouts_without_progress);
   if (now < due) return arm(flow, message.handle, due);
   host_.write_off(message.peer, now - interval);
   flow.since = now;
-  const bool stuck = message.resend_pending != 0;  // it waits for the window still
-  if ((flow.tried || !stuck) && ++flow.barren > config_.retry_limit) return give_up(message, now);
+  const bool stuck = message.retransmit_pending != 0;  // it waits for the window still
+  if ((flow.tried || !stuck) && ++flow.timeouts_without_progress > config_.retry_limit)
+    return give_up(message, now);
   flow.tried = false;
   if (!stuck) {
     if (message.paused)
-      host_.resend(message, flow.cumulative, now);
+      host_.retransmit(message, flow.cumulative, now);
     else
       timed_out(message, flow, now);
   }
-  arm(flow, message.handle, now + backed_off(timeout(message, flow), flow.barren));
+  arm(flow, message.handle,
+      now + backed_off(timeout(message, flow), flow.timeouts_without_progress));
 }
 
 void SelectiveRepeat::give_up(SendMessage& message, Time now) {
   const Naming naming{.id = message.id,
                       .key = message.key,
                       .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)};
-  say(message.peer, write(BodyType::refuse, naming));
+  send_control(message.peer, write(BodyType::refuse, naming));
   if (given_up_.size() < kMostGivenUp) given_up_.push_back({message.peer, naming, 1});
   if (!telling_) host_.wake_at(now + longest(), kNoHandle);
   telling_ = true;
@@ -291,7 +295,8 @@ void SelectiveRepeat::give_up(SendMessage& message, Time now) {
 
 void SelectiveRepeat::tell_again(Time now) {
   std::erase_if(given_up_, [this](GivenUp& each) { return each.told++ >= config_.retry_limit; });
-  for (const GivenUp& each : given_up_) say(each.peer, write(BodyType::refuse, each.naming));
+  for (const GivenUp& each : given_up_)
+    send_control(each.peer, write(BodyType::refuse, each.naming));
   telling_ = !given_up_.empty();
   if (!telling_) return;
   const std::uint32_t told = given_up_.front().told;
@@ -300,18 +305,20 @@ void SelectiveRepeat::tell_again(Time now) {
 
 // A receive that has not begun hears of its sender by any packet of it.
 void SelectiveRepeat::look(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
-  const Time heard = host_.heard_at(message.peer);
-  if (heard > flow.asked_at) flow.barren = 0;
+  const Time heard = host_.last_received_at(message.peer);
+  if (heard > flow.asked_at) flow.timeouts_without_progress = 0;
   const Time newest = std::max(message.open ? message.last_at : heard, message.posted_at);
   Time next = newest + longest();
   if (now >= next) {
-    if (flow.barren >= config_.retry_limit) return host_.end(message, WcStatus::retry_exc_err, now);
-    const bool alive = flow.barren == 0 && flow.asked_at > newest;  // but what it sends is lost
-    next = now + (alive ? longest() : backed_off(config_.rto_high, flow.barren));
-    ++flow.barren;
+    if (flow.timeouts_without_progress >= config_.retry_limit)
+      return host_.end(message, WcStatus::retry_exc_err, now);
+    const bool alive =
+        flow.timeouts_without_progress == 0 && flow.asked_at > newest;  // but what it sends is lost
+    next = now + (alive ? longest() : backed_off(config_.rto_high, flow.timeouts_without_progress));
+    ++flow.timeouts_without_progress;
     flow.asked_at = now;
-    say(message.peer,
-        write(BodyType::ask, {.id = message.id, .key = message.key, .flag = message.open}));
+    send_control(message.peer, write(BodyType::ask,
+                                     {.id = message.id, .key = message.key, .flag = message.open}));
   }
   flow.armed_for = next;
   host_.wake_at(next, message.handle);
@@ -335,18 +342,18 @@ bool SelectiveRepeat::refused(PeerIndex peer, const Naming& naming, Time now) {
   }
   host_.sender_gave_up(peer, naming.id, naming.key, status, now);
   SmallBody heard(BodyType::ack);
-  say(peer, heard.put(naming.id));
+  send_control(peer, heard.put(naming.id));
   return true;
 }
 
 void SelectiveRepeat::asked(PeerIndex peer, const Naming& naming) {
   const SendMessage* message = naming.flag ? find(peer, naming.id) : nullptr;
   if (!naming.flag || (message != nullptr && message->key == naming.key))
-    return say(peer, SmallBody(BodyType::ack));
-  say(peer,
-      write(BodyType::refuse, {.id = naming.id,
-                               .key = naming.key,
-                               .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)}));
+    return send_control(peer, SmallBody(BodyType::ack));
+  send_control(peer, write(BodyType::refuse,
+                           {.id = naming.id,
+                            .key = naming.key,
+                            .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)}));
 }
 
 }  // namespace softroce

@@ -42,18 +42,20 @@ class SelectiveRepeat : public PacketTransport {
  protected:
   struct SendFlow {
     Bitmap acked;
-    std::uint32_t cumulative = 0;    // packets [0, cumulative) have arrived
-    std::uint32_t lost_below = 0;    // of packets [0, lost_below), those without a bit are lost
-    std::uint32_t resent_below = 0;  // lost packets below have been resent since the last timeout
-    std::uint32_t recovery_end = 0;  // what was sent before the newest resend: packets up to here
+    std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
+    std::uint32_t lost_below = 0;  // of packets [0, lost_below), those without a bit are lost
+    std::uint32_t retransmitted_below =
+        0;  // lost packets below have been retransmitted since the last timeout
+    std::uint32_t recovery_end =
+        0;  // what was sent before the newest retransmission: packets up to here
     bool recovering = false;
-    bool heard = false;           // something of it has arrived
-    bool waiting = false;         // for the receiver to be ready
-    bool tried = false;           // something was sent since the timer ran out
-    std::uint32_t barren = 0;     // timeouts in a row without progress
-    std::uint32_t not_ready = 0;  // RNRs in a row
-    Time since = 0;               // the timer runs from here
-    Time armed_for = kNever;      // the earliest time at which it will be looked at
+    bool heard = false;                           // something of it has arrived
+    bool waiting = false;                         // for the receiver to be ready
+    bool tried = false;                           // something was sent since the timer ran out
+    std::uint32_t timeouts_without_progress = 0;  // timeouts in a row without progress
+    std::uint32_t not_ready = 0;                  // RNRs in a row
+    Time since = 0;                               // the timer runs from here
+    Time armed_for = kNever;                      // the earliest time at which it will be looked at
   };
 
   // How many packets past `cumulative` may be out.
@@ -68,13 +70,13 @@ class SelectiveRepeat : public PacketTransport {
   virtual Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const = 0;
 
   const TransportConfig& config() const { return config_; }
-  void resend(SendMessage& message, SendFlow& flow, std::uint32_t packet, Time now);
-  void resend_lost(SendMessage& message, SendFlow& flow, Time now);
+  void retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet, Time now);
+  void retransmit_lost(SendMessage& message, SendFlow& flow, Time now);
 
  private:
   struct ReceiveFlow {
     std::uint32_t cumulative = 0;
-    std::uint32_t barren = 0;  // questions in a row without an answer
+    std::uint32_t timeouts_without_progress = 0;  // questions in a row without an answer
     Time asked_at = -1;
     Time armed_for = kNever;
   };
@@ -84,7 +86,7 @@ class SelectiveRepeat : public PacketTransport {
     std::uint32_t told;
   };
   static constexpr std::size_t kMostGivenUp = 1 << 12;
-  static constexpr std::uint32_t kEager = 3;        // barren rounds before the interval doubles
+  static constexpr std::uint32_t kEager = 3;  // rounds without progress before the interval doubles
   static constexpr std::uint32_t kMostDoubled = 4;  // times
   // And not beyond this: forty waits outlast a cable that is cut for a second, and are soon over.
   static constexpr Time kLongestWait = 40 * kMillisecond;
@@ -96,7 +98,7 @@ class SelectiveRepeat : public PacketTransport {
     return receives_[static_cast<std::uint32_t>(message.handle)];
   }
   // Doubled behind eager rounds, and varied: an outage that comes round does not meet every one.
-  Time backed_off(Time interval, std::uint32_t barren) const;
+  Time backed_off(Time interval, std::uint32_t timeouts_without_progress) const;
   Time longest() const {
     return std::max(config_.rto_high, std::min(config_.rto_high << kMostDoubled, kLongestWait));
   }
@@ -116,8 +118,8 @@ class SelectiveRepeat : public PacketTransport {
   void look(ReceiveMessage& message, ReceiveFlow& flow, Time now);
   void give_up(SendMessage& message, Time now);
   void tell_again(Time now);
-  void say(PeerIndex peer, const SmallBody& body, std::uint8_t path = kAnyPath) {
-    host_.say(peer, path, body.bytes());
+  void send_control(PeerIndex peer, const SmallBody& body, std::uint8_t path = kAnyPath) {
+    host_.send_control(peer, path, body.bytes());
   }
 
   TransportConfig config_;

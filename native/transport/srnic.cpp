@@ -7,10 +7,10 @@
 //
 // This project's: a SACK carries the whole 64-bit word of the receiver's bitmap that the packet
 // belongs to, so that a lost SACK is made up for by the next; a packet below the highest one known
-// to have arrived is lost, with no allowance for reordering; it is resent once, and if that is lost
-// too the timer finds it; the timer begins again when the cumulative acknowledgement advances, and
-// resends all that is out and not known to have arrived. No cap on what is out but the window of
-// congestion control and credit. And all that selective_repeat.hpp names.
+// to have arrived is lost, with no allowance for reordering; it is retransmitted once, and if that
+// is lost too the timer finds it; the timer begins again when the cumulative acknowledgement
+// advances, and retransmits all that is out and not known to have arrived. No cap on what is out
+// but the window of congestion control and credit. And all that selective_repeat.hpp names.
 #include <algorithm>
 
 #include "../engine/mutant.hpp"
@@ -39,13 +39,13 @@ class Srnic final : public SelectiveRepeat {
   }
 
   void react(SendMessage& message, SendFlow& flow, const Feedback&, bool, Time now) override {
-    resend_lost(message, flow, now);
+    retransmit_lost(message, flow, now);
   }
 
   void timed_out(SendMessage& message, SendFlow& flow, Time now) override {
     flow.lost_below = message.next;
-    flow.resent_below = flow.cumulative;
-    resend_lost(message, flow, now);
+    flow.retransmitted_below = flow.cumulative;
+    retransmit_lost(message, flow, now);
   }
 };
 

@@ -134,7 +134,7 @@ def _mirrored(evidence: Evidence, rows: Indices, hops: npt.NDArray[Any]) -> list
     """Places of one interface, to which they are mirrored: or one, of a host whose hop limits vary.
 
     What passes the farther place was at the nearer one before, as often: of what a host sends with
-    another hop limit only resends were, and not all of it is sent again.
+    another hop limit only retransmissions were, and not all of it is sent again.
     """
     places: list[Indices] = []
     for limit in np.unique(hops)[::-1]:

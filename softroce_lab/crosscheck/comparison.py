@@ -30,7 +30,7 @@ from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import Reporter, XdpMode
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
+from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
 from softroce_lab.fabric import lacks
 from softroce_lab.paths import need_live
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, MACHINE_RTT_NS
@@ -114,7 +114,7 @@ def _drops(run: WorkloadRun) -> float:
 QUANTITIES = (
     Quantity("p50 completion", "ns", _quantile(500), _of_time),
     Quantity("p99 completion", "ns", _quantile(990), _of_time),
-    Quantity("resent", "packets", lambda run: run.count(RESENT), _of_packets),
+    Quantity("retransmitted", "packets", lambda run: run.count(RETRANSMITTED), _of_packets),
     Quantity("injected drops", "packets", _drops, _of_packets),
 )
 

@@ -94,16 +94,16 @@ HEADER_BYTES = 40
 
 # ---------------------------------------------------------------- control messages
 
-LOOK, ANSWER, ACK, PROBE, RNR, REFUSE, BITMAP, CHUNKS, CLEAR = range(1, 10)
+NACK, NACK_RESPONSE, ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(1, 10)
 PACKET_ACK, PACKET_NACK, PACKET_SACK, ASK = range(16, 20)
 TYPES = {
-    LOOK: "LOOK",
-    ANSWER: "ANSWER",
+    NACK: "NACK",
+    NACK_RESPONSE: "NACK RESPONSE",
     ACK: "ACK",
-    PROBE: "PROBE",
+    KEEPALIVE: "KEEPALIVE",
     RNR: "RNR",
     REFUSE: "REFUSE",
-    BITMAP: "BITMAP",
+    SACK: "SACK",
     CHUNKS: "CHUNKS",
     CLEAR: "CLEAR",
     PACKET_ACK: "PACKET ACK",
@@ -111,7 +111,7 @@ TYPES = {
     PACKET_SACK: "PACKET SACK",
     ASK: "ASK",
 }
-VERDICTS = {0: "resent", 1: "on the way", 2: "not started"}
+NACK_STATUSES = {0: "retransmitted", 1: "in flight", 2: "not started"}
 STATUSES = {each.value: each.name for each in ibv_wc_status}
 FORMS = {0: "plain bits", 1: "run lengths"}
 PLAIN, RUNS = FORMS
@@ -139,8 +139,8 @@ def _control(number: int, *parts: Part) -> Record:
 
 
 CONTROLS: dict[int, Record] = {
-    LOOK: _control(
-        LOOK,
+    NACK: _control(
+        NACK,
         _ID,
         *_KEY,
         Field("reserved", 5, "Reserved"),
@@ -151,16 +151,16 @@ CONTROLS: dict[int, Record] = {
         Field("echo_stamp_ns", 32, "Echo stamp (ns)"),
         _MISSING,
     ),
-    ANSWER: _control(
-        ANSWER,
+    NACK_RESPONSE: _control(
+        NACK_RESPONSE,
         _ID,
         *_KEY,
         Field("round", 16, "Round"),
-        Field("verdict", 8, "Verdict", VERDICTS),
+        Field("status", 8, "Status", NACK_STATUSES),
         Field("packets", 32, "Packets"),
     ),
     ACK: _control(ACK, Repeated("messages", "Messages", (_ID,))),
-    PROBE: _control(PROBE, Repeated("messages", "Messages", (_ID, *_KEY))),
+    KEEPALIVE: _control(KEEPALIVE, Repeated("messages", "Messages", (_ID, *_KEY))),
     RNR: _control(RNR, _ID, *_KEY),
     REFUSE: _control(
         REFUSE,
@@ -169,7 +169,7 @@ CONTROLS: dict[int, Record] = {
         Field("by_receiver", 8, "By the receiver"),
         Field("status", 8, "Status", STATUSES),
     ),
-    BITMAP: _control(BITMAP, _ID, *_KEY, _MISSING),
+    SACK: _control(SACK, _ID, *_KEY, _MISSING),
     CHUNKS: _control(CHUNKS, _ID, *_KEY, Field("packets", 16, "Packets of a chunk"), _MISSING),
     CLEAR: _control(
         CLEAR,

@@ -147,13 +147,13 @@ def _body(record: Record) -> type[Packet]:
     )
 
 
-Look = _body(description.CONTROLS[description.LOOK])
-Answer = _body(description.CONTROLS[description.ANSWER])
+Nack = _body(description.CONTROLS[description.NACK])
+NackResponse = _body(description.CONTROLS[description.NACK_RESPONSE])
 Ack = _body(description.CONTROLS[description.ACK])
-Probe = _body(description.CONTROLS[description.PROBE])
+Keepalive = _body(description.CONTROLS[description.KEEPALIVE])
 Rnr = _body(description.CONTROLS[description.RNR])
 Refuse = _body(description.CONTROLS[description.REFUSE])
-Bitmap = _body(description.CONTROLS[description.BITMAP])
+Sack = _body(description.CONTROLS[description.SACK])
 Chunks = _body(description.CONTROLS[description.CHUNKS])
 Clear = _body(description.CONTROLS[description.CLEAR])
 PacketAck = _body(description.CONTROLS[description.PACKET_ACK])
@@ -163,13 +163,13 @@ Ask = _body(description.CONTROLS[description.ASK])
 ReceiverReport = _body(description.REPORT_BODY)
 
 CONTROLS = {
-    description.LOOK: Look,
-    description.ANSWER: Answer,
+    description.NACK: Nack,
+    description.NACK_RESPONSE: NackResponse,
     description.ACK: Ack,
-    description.PROBE: Probe,
+    description.KEEPALIVE: Keepalive,
     description.RNR: Rnr,
     description.REFUSE: Refuse,
-    description.BITMAP: Bitmap,
+    description.SACK: Sack,
     description.CHUNKS: Chunks,
     description.CLEAR: Clear,
     description.PACKET_ACK: PacketAck,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Packet sets of control messages: which packets a LOOK or BITMAP calls missing, as ranges."""
+"""Packet sets of control messages: which packets a NACK or SACK calls missing, as ranges."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) ->
 def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
     """A row of a journal (`journal.COMPLETION`) as a messenger told it."""
     peer, operation, step, message, received, *figures = row
-    status, length, packets, resent, duplicates, posted_ns, first_ns, completed_ns = figures
+    status, length, packets, retransmitted, duplicates, posted_ns, first_ns, completed_ns = figures
     return Done(
         "receive" if received else "send",
         peer,
@@ -264,7 +264,7 @@ def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
         status,
         length,
         packets,
-        resent,
+        retransmitted,
         duplicates,
         posted_ns - begun_ns,
         first_ns - begun_ns if first_ns else NEVER_NS,

@@ -32,7 +32,7 @@ MESSAGE = np.dtype(
         ("message", "u4"),
         ("bytes", "u8"),
         ("packets", "u4"),
-        ("resent", "u4"),
+        ("retransmitted", "u4"),
         ("duplicates", "u4"),
         ("status", "i2"),  # an ibv_wc_status, or NOT_DONE
         ("posted_ns", "i8"),
@@ -50,7 +50,7 @@ _FLUSHED = int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)
 _MOST_REASONS = 8
 
 # Counters of the engine (docs/telemetry.md), by what a table calls them.
-RESENT = ("tx_resent", "tx_connected_resent")
+RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
 SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
 _SENT = ("tx_data", "tx_connected")
 _ANSWERS = (  # of RC, which counts them as its packets, too
@@ -69,7 +69,7 @@ def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
 
 
 def data_packets(counters: Mapping[str, int]) -> int:
-    """Packets with data of messages that a host sent, resent ones included."""
+    """Packets with data of messages that a host sent, retransmitted ones included."""
     return total(counters, _SENT) - total(counters, _ANSWERS)
 
 
@@ -88,7 +88,7 @@ class MessageLog:
     def sent(self, source: int, done: Done) -> None:
         """A send of host `source` is over."""
         row = self._rows[source, done.peer, done.key]
-        row[6], row[7], row[9] = done.packets, done.resent, done.status
+        row[6], row[7], row[9] = done.packets, done.retransmitted, done.status
         row[10], row[11], row[14] = done.posted_ns, _first_ns(done), done.completed_ns
 
     def received(self, destination: int, done: Done) -> None:
@@ -228,8 +228,8 @@ class WorkloadRun:
             "operation_p99_ns": quantile(operations, 990),
             **{key: quantile(times, per_mille) for key, per_mille in FCT.items()},
             "packets_sent": sum(map(data_packets, self.counters.values())),
-            "resent": self.count(RESENT),
-            "spurious_resent": self.count(SPURIOUS),
+            "retransmitted": self.count(RETRANSMITTED),
+            "spurious_retransmissions": self.count(SPURIOUS),
             "control_packets": self.count(CONTROL),
             **self._losses(),
             CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),

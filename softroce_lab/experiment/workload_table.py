@@ -146,8 +146,8 @@ _LINES: list[
     ("ECN marks", _sum("marked"), _if_any),
     ("trimmed", _sum("trimmed"), _if_any),
     ("emulator drops", _sum("emulator_drops"), _if_any),
-    ("resent", _sum("resent"), _always),
-    ("received again", _sum("spurious_resent"), _always),
+    ("retransmitted", _sum("retransmitted"), _always),
+    ("spurious", _sum("spurious_retransmissions"), _always),
     ("QP contexts missed", _sum("contexts_missed"), _if_any),
     ("fidelity", _faithful, _if_any),
 ]

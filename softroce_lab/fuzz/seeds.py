@@ -23,7 +23,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import RESENT, WorkloadRun
+from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
 from softroce_lab.fuzz import draw, invariants
 from softroce_lab.fuzz.draw import Case
 from softroce_lab.inputs import yaml_source
@@ -180,7 +180,14 @@ def expected_features() -> tuple[str, ...]:
         *(f"fabric: {name}" for name in draw.FABRICS),
         *(f"queue: {name}" for name in _ON_LINKS),
         *(f"congestion control: {name}" for name in congestion.names()),
-        *("looks", "probes", "resends", "RETRY_EXC", "generation reuse", "late generations"),
+        *(
+            "nacks",
+            "keepalives",
+            "retransmissions",
+            "RETRY_EXC",
+            "generation reuse",
+            "late generations",
+        ),
         "RNIC's limits",
     )
 
@@ -204,14 +211,14 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
     for name, counter in _ON_LINKS.items():
         if any(link["wire"][counter] for link in run.links):
             yield f"queue: {name}"
-    if run.count(RESENT):
-        yield "resends"
+    if run.count(RETRANSMITTED):
+        yield "retransmissions"
     if case.get("rnic"):
         yield "RNIC's limits"
     if (run.messages["status"] == _RETRY_EXC).any():
         yield "RETRY_EXC"
     for policy in run.policies.values():
-        yield from (word for word in ("looks", "probes") if policy.get(word))
+        yield from (word for word in ("nacks", "keepalives") if policy.get(word))
     slots = case.get("message_slots") or _MOST_SLOTS
     pairs = collections.Counter(
         zip(run.messages["source"].tolist(), run.messages["destination"].tolist(), strict=True)

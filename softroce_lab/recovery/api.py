@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a recovery policy is: an object with handlers that return actions.
 
-The engine (native) cuts, places, counts and reports; a policy decides what to resend and when to
-look. It reads no clock, opens no socket and draws no random numbers: time comes in as `now_ns`,
-knowledge through a `View`, and all it does is returned as actions. The same object runs on the
-real clock, in a thread beside the engine, and on a clock that is moved by hand.
+The engine (native) cuts, places, counts and reports; a policy decides what to retransmit and when
+to look. It reads no clock, opens no socket and draws no random numbers: time comes in as `now_ns`,
+knowledge through a `View`, and all it does is returned as actions. The same object runs on the real
+clock, in a thread beside the engine, and on a clock that is moved by hand.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ class SendState(Protocol):
 
     count: int
     sent: int  # packets [0, sent) have been sent at least once
-    resend_pending: int
+    retransmit_pending: int
     paused: bool
     attempts: npt.NDArray[np.uint8]
     paths: npt.NDArray[np.uint8]
     sent_ns: npt.NDArray[np.int64]  # when it was last sent
-    waiting: npt.NDArray[np.uint64]  # bitmap of the packets to be resent that have not left yet
+    # bitmap of the packets to be retransmitted that have not left yet
+    waiting: npt.NDArray[np.uint64]
 
 
 class ReceiveState(Protocol):
@@ -67,11 +68,11 @@ class PeerState(Protocol):
     rttvar_ns: int
     remote_srtt_ns: int  # as the peer measures it
     remote_rttvar_ns: int
-    heard_ns: int  # last valid packet, -1 never
+    last_received_ns: int  # last valid packet, -1 never
     reported_packets: int  # of data, that have arrived there by its reports, modulo 2**32
     newest_stamp_ns: int  # newest stamp among its packets that arrived, modulo 2**32
     newest_stamp_at_ns: int  # when that one arrived, -1 none has
-    lateness_ns: int  # its data usually comes no later than this behind data sent after it
+    reordering_extent_ns: int  # its data usually comes no later than this behind data sent after it
     receive_bytes_per_second: float
 
 
@@ -132,8 +133,8 @@ EVENTS = (
     "first_packet",
     "tail_seen",
     "receive_complete",
-    "look",
-    "peer_look",
+    "timer",
+    "peer_timer",
     "control",
     "no_receive",
     "too_long",
@@ -147,11 +148,11 @@ EVENTS = (
 
 
 @dataclasses.dataclass(slots=True)
-class Resend:
+class Retransmit:
     """Send these packets of a send again, before any first transmission.
 
     In order of index, round from the one named first, unless others still wait to be sent again.
-    Urgent ones go before all other resends, too.
+    Urgent ones go before all other retransmissions, too.
     """
 
     handle: int
@@ -160,7 +161,7 @@ class Resend:
 
     def apply(self, endpoint: Endpoint) -> None:
         """Do it."""
-        endpoint.resend(self.handle, self.indices, self.urgent)
+        endpoint.retransmit(self.handle, self.indices, self.urgent)
 
 
 @dataclasses.dataclass(slots=True)
@@ -188,27 +189,27 @@ class Control:
 
 
 @dataclasses.dataclass(slots=True)
-class LookAt:
-    """Call `on_look` for this message at this time; replaces the time set before."""
+class SetTimer:
+    """Call `on_timer` for this message at this time; replaces the time set before."""
 
     handle: int
     at_ns: int
 
     def apply(self, endpoint: Endpoint) -> None:
         """Do it."""
-        endpoint.look_at(self.handle, self.at_ns)
+        endpoint.set_timer(self.handle, self.at_ns)
 
 
 @dataclasses.dataclass(slots=True)
-class LookAtPeer:
-    """Call `on_peer_look` for this peer at this time; replaces the time set before."""
+class SetPeerTimer:
+    """Call `on_peer_timer` for this peer at this time; replaces the time set before."""
 
     peer: int
     at_ns: int
 
     def apply(self, endpoint: Endpoint) -> None:
         """Do it."""
-        endpoint.look_at_peer(self.peer, self.at_ns)
+        endpoint.set_peer_timer(self.peer, self.at_ns)
 
 
 @dataclasses.dataclass(slots=True)
@@ -259,7 +260,15 @@ class Refuse:
 
 
 Action: TypeAlias = (
-    Resend | Pause | Control | LookAt | LookAtPeer | CompleteSend | FailReceive | UsePaths | Refuse
+    Retransmit
+    | Pause
+    | Control
+    | SetTimer
+    | SetPeerTimer
+    | CompleteSend
+    | FailReceive
+    | UsePaths
+    | Refuse
 )
 Actions: TypeAlias = Iterable[Action]
 
@@ -287,7 +296,7 @@ class Policy:
         return ()
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:
-        """Nothing of a send is queued any more: its first pass and all resends are out."""
+        """Nothing of a send is queued any more: its first pass and all retransmissions are out."""
         return ()
 
     def on_receive_posted(self, event: Event, now_ns: int) -> Actions:
@@ -306,12 +315,12 @@ class Policy:
         """All packets are in place; the workload has been told."""
         return ()
 
-    def on_look(self, event: Event, now_ns: int) -> Actions:
-        """The time set by `LookAt` has come."""
+    def on_timer(self, event: Event, now_ns: int) -> Actions:
+        """The time set by `SetTimer` has come."""
         return ()
 
-    def on_peer_look(self, event: Event, now_ns: int) -> Actions:
-        """The time set by `LookAtPeer` has come."""
+    def on_peer_timer(self, event: Event, now_ns: int) -> Actions:
+        """The time set by `SetPeerTimer` has come."""
         return ()
 
     def on_control(self, event: Event, now_ns: int) -> Actions:
@@ -355,12 +364,12 @@ def missing_packets(state: ReceiveState) -> npt.NDArray[np.bool_]:
     return ~packets_in(state.words, state.count)
 
 
-def in_turn(packets: npt.NDArray[np.uint32], resends: int) -> npt.NDArray[np.uint32]:
-    """The same packets, begun elsewhere with each resend, and in the end at each of them.
+def rotated(packets: npt.NDArray[np.uint32], retransmissions: int) -> npt.NDArray[np.uint32]:
+    """The same packets, begun elsewhere with each retransmission, and in the end at each of them.
 
     If they went out in the same order each time, a queue shorter than they are would drop the last
     of them each time, and what loses each nth packet of a link the same ones. Turns of the golden
     ratio (Knuth, TAOCP volume 3, 6.4) go everywhere and keep step with nothing.
     """
-    turn = resends * _GOLDEN_RATIO_32 % (1 << 32)
+    turn = retransmissions * _GOLDEN_RATIO_32 % (1 << 32)
     return np.roll(packets, -(turn * len(packets) >> 32))

@@ -3,15 +3,16 @@
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 
-    LOOK      id, key, flags, round, echo stamp, [packet set]  receiver asks for what is missing
-    ANSWER    id, key, round, verdict, packets                 sender's answer to a look
-    ACK       ids                                              over and known; none: a sign of life
-    PROBE     (id, key) pairs                                  sender asks; none: a sign of life
-    RNR       id, key                                          no receive is posted
-    REFUSE    id, key, by receiver, status                     the message cannot succeed
-    BITMAP    id, key, [packet set]                            receiver tells what is missing
-    CHUNKS    id, key, packets of a chunk, [packet set]        the same by chunks (`sdr_sr`)
-    CLEAR     channels, (id, key, length) triples              receives that wait: engine to engine
+    NACK           id, key, flags, round, echo stamp, [packet set]  receiver asks for retransmission
+    NACK_RESPONSE  id, key, round, status, packets                  sender's response to a NACK
+    ACK            ids                               over and known; none: answers a keepalive
+    KEEPALIVE      (id, key) pairs                   sender asks their status; none: a keepalive
+    RNR            id, key                           no receive is posted
+    REFUSE         id, key, by receiver, status      the message cannot succeed
+    SACK           id, key, [packet set]             what is missing at the receiver
+    CHUNKS         id, key, packets of a chunk, [packet set]        the same by chunks (`sdr_sr`)
+    CLEAR          channels, (id, key, length) triples              receives that wait: engine to
+    engine
 
 A *packet set* is a base, a number of packets from there, and their bits (1 = missing), either
 plain or as run lengths (LEB128, alternating, beginning with a run of missing ones), whichever is
@@ -36,29 +37,29 @@ class ControlError(ValueError):
     """The body is not a control message."""
 
 
-class Verdict(enum.IntEnum):
+class NackStatus(enum.IntEnum):
     """A sender's answer to a look."""
 
-    RESENT = 0  # the answer left behind the last of the packets asked for
-    ON_THE_WAY = 1  # all of it was sent so recently that it may still arrive
+    RETRANSMITTED = 0  # the answer left behind the last of the packets asked for
+    IN_FLIGHT = 1  # all of it was sent so recently that it may still arrive
     NOT_STARTED = 2
 
 
-LOOK, ANSWER, ACK, PROBE, RNR, REFUSE, BITMAP, CHUNKS, CLEAR = range(1, 10)
+NACK, NACK_RESPONSE, ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(1, 10)
 """A body's first byte."""
 
 _ID_KEY = struct.Struct(">IHHI")
-_LOOK = struct.Struct(">BIHHIBHI")
-_ANSWER = struct.Struct(">BIHHIHBI")
+_NACK = struct.Struct(">BIHHIBHI")
+_NACK_RESPONSE = struct.Struct(">BIHHIHBI")
 _CHUNKS = struct.Struct(">IHHIH")
 _CLEAR = struct.Struct(">BBHIIQ")
 _CLEARED = struct.Struct(">IHHII")
 _SET = struct.Struct(">BII")
 _PLAIN, _RUNS = 0, 1
 _KNOWN_ID, _KNOWN_STAMP, _URGENT = 1, 2, 4
-_PROBE = bytes([PROBE])
+_KEEPALIVE = bytes([KEEPALIVE])
 
-MOST_PROBED = 64
+MOST_IN_KEEPALIVE = 64
 MOST_ACKED = 256
 MOST_IN_SET = 1 << 20  # bounds what a few bytes of run lengths make of a receiver's memory
 
@@ -76,7 +77,7 @@ class PacketSet:
 
 
 @dataclasses.dataclass(slots=True)
-class Look:
+class Nack:
     """The receiver asks for the missing packets of a message."""
 
     id: int | None  # None, like `missing`: no packet has arrived yet
@@ -91,14 +92,14 @@ class Look:
         id_, echo = self.id, self.echo_stamp_ns
         flags = (id_ is not None) * _KNOWN_ID | (echo is not None) * _KNOWN_STAMP
         flags |= self.urgent * _URGENT
-        head = _LOOK.pack(LOOK, id_ or 0, *self.key, flags, self.round & 0xFFFF, echo or 0)
+        head = _NACK.pack(NACK, id_ or 0, *self.key, flags, self.round & 0xFFFF, echo or 0)
         return head + _encode_set(self.missing, most_bytes - len(head))
 
     @classmethod
-    def decode(cls, body: bytes) -> Look:
+    def decode(cls, body: bytes) -> Nack:
         """The message in a body of this type."""
-        _, id_, op, step, message, flags, round_, echo = _LOOK.unpack_from(body)
-        missing = _decode_set(body[_LOOK.size :])
+        _, id_, op, step, message, flags, round_, echo = _NACK.unpack_from(body)
+        missing = _decode_set(body[_NACK.size :])
         known = bool(flags & _KNOWN_ID)
         if known != (missing is not None):
             raise ControlError("a look with an id and no packet set, or the reverse")
@@ -109,25 +110,27 @@ class Look:
 
 
 @dataclasses.dataclass(slots=True)
-class Answer:
+class NackResponse:
     """The sender's answer to look `round`."""
 
     id: int  # 0 where nothing has been started
     key: Key
     round: int
-    verdict: Verdict
-    packets: int  # that were resent, or are on the way
+    status: NackStatus
+    packets: int  # that were retransmitted, or are on the way
 
     def encode(self, most_bytes: int) -> bytes:
         """The body."""
         round_ = self.round & 0xFFFF
-        return _ANSWER.pack(ANSWER, self.id, *self.key, round_, self.verdict, self.packets)
+        return _NACK_RESPONSE.pack(
+            NACK_RESPONSE, self.id, *self.key, round_, self.status, self.packets
+        )
 
     @classmethod
-    def decode(cls, body: bytes) -> Answer:
+    def decode(cls, body: bytes) -> NackResponse:
         """The message in a body of this type."""
-        _, id_, op, step, message, round_, verdict, packets = _ANSWER.unpack(body)
-        return cls(id_, (op, step, message), round_, Verdict(verdict), packets)
+        _, id_, op, step, message, round_, status, packets = _NACK_RESPONSE.unpack(body)
+        return cls(id_, (op, step, message), round_, NackStatus(status), packets)
 
 
 @dataclasses.dataclass(slots=True)
@@ -149,7 +152,7 @@ class Ack:
 
 
 @dataclasses.dataclass(slots=True)
-class Probe:
+class Keepalive:
     """The sender asks what became of these messages."""
 
     messages: tuple[tuple[int, Key], ...]
@@ -157,12 +160,12 @@ class Probe:
     def encode(self, most_bytes: int) -> bytes:
         """The body, of as many as fit."""
         messages = self.messages[: (most_bytes - 1) // _ID_KEY.size]
-        return _PROBE + b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
+        return _KEEPALIVE + b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
 
     @classmethod
-    def decode(cls, body: bytes) -> Probe:
+    def decode(cls, body: bytes) -> Keepalive:
         """The message in a body of this type."""
-        count = _whole(len(body) - 1, _ID_KEY.size, MOST_PROBED)
+        count = _whole(len(body) - 1, _ID_KEY.size, MOST_IN_KEEPALIVE)
         fields = [_ID_KEY.unpack_from(body, 1 + i * _ID_KEY.size) for i in range(count)]
         return cls(tuple([(f[0], (f[1], f[2], f[3])) for f in fields]))
 
@@ -207,7 +210,7 @@ class Refused:
 
 
 @dataclasses.dataclass(slots=True)
-class Bitmap:
+class Sack:
     """The receiver tells what is missing of a message."""
 
     id: int
@@ -216,11 +219,11 @@ class Bitmap:
 
     def encode(self, most_bytes: int) -> bytes:
         """The body."""
-        head = bytes([BITMAP]) + _ID_KEY.pack(self.id, *self.key)
+        head = bytes([SACK]) + _ID_KEY.pack(self.id, *self.key)
         return head + _encode_set(self.missing, most_bytes - len(head))
 
     @classmethod
-    def decode(cls, body: bytes) -> Bitmap:
+    def decode(cls, body: bytes) -> Sack:
         """The message in a body of this type."""
         id_, op, step, message = _ID_KEY.unpack_from(body, 1)
         return cls(id_, (op, step, message), _decode_set(body[1 + _ID_KEY.size :]))
@@ -279,15 +282,15 @@ class Clear:
         return cls(generations, paths, first_qp, root_key, slot_bytes, receives)
 
 
-Message: TypeAlias = Look | Answer | Ack | Probe | Rnr | Refused | Bitmap | Chunks | Clear
+Message: TypeAlias = Nack | NackResponse | Ack | Keepalive | Rnr | Refused | Sack | Chunks | Clear
 _MESSAGES: dict[int, type[Message]] = {
-    LOOK: Look,
-    ANSWER: Answer,
+    NACK: Nack,
+    NACK_RESPONSE: NackResponse,
     ACK: Ack,
-    PROBE: Probe,
+    KEEPALIVE: Keepalive,
     RNR: Rnr,
     REFUSE: Refused,
-    BITMAP: Bitmap,
+    SACK: Sack,
     CHUNKS: Chunks,
     CLEAR: Clear,
 }

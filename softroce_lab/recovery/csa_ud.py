@@ -7,8 +7,8 @@ semantics of collectives, multipath with bitmap-guided reassembly. Messages, for
 here are this project's (docs/protocols.md, section 1).
 
 The receiver looks: the posted receive says what to expect, so a lost tail or a message lost whole
-is found like any other hole. A look that finds holes sends their set; the sender resends what it
-believes lost and says so when the last of it has left; that answer is the time to look again.
+is found like any other hole. A look that finds holes sends their set; the sender retransmits what
+it believes lost and says so when the last of it has left; that answer is the time to look again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from softroce_lab.recovery.api import (
     Action,
     Actions,
     Event,
-    LookAt,
     Pause,
     ReceiveState,
     Refuse,
-    Resend,
+    Retransmit,
     SendState,
+    SetTimer,
     UsePaths,
     View,
     missing_packets,
     packets_in,
 )
-from softroce_lab.recovery.control import Answer, Look, Verdict
+from softroce_lab.recovery.control import Nack, NackResponse, NackStatus
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.groups import Groups
@@ -47,10 +47,11 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 _STAMPS = 1 << 32
 _ROUNDS = 1 << 16
 _STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
-_MOST_STRETCH = 8
-_MOST_REORDER = 8
+_MOST_BACKOFF_FACTOR = 8
+_REO_WND_MULT_MOST = 8
 _MOST_DOUBLINGS = 32  # no interval is as long
-_REORDER_RECOVERIES = 16  # without a resend in vain, and reordering is forgotten (RFC 8985, 6.2)
+# without a retransmission in vain, and reordering is forgotten (RFC 8985, 6.2)
+_REO_WND_PERSIST = 16
 
 
 def stamped_ns(stamp_ns: int, now_ns: int) -> int:
@@ -63,7 +64,7 @@ class CsaUd(DatagramPolicy):
     """Receiver-driven recovery with a dynamic interval."""
 
     name = "csa_ud"
-    hears = DatagramPolicy.hears | {Look: "_looked_at", Answer: "_answered"}
+    handlers = DatagramPolicy.handlers | {Nack: "_on_nack", NackResponse: "_on_nack_response"}
     options = (
         Option(
             "interval",
@@ -82,9 +83,9 @@ class CsaUd(DatagramPolicy):
         self._groups = Groups() if interval == intervals.SYNC_AWARE else None
         self._health: dict[int, PathHealth] = {}
         self._window_packets = view.window_packets
-        self.looks = 0
-        self.early_looks = 0
-        self.urgent_looks = 0
+        self.nacks = 0
+        self.premature_nacks = 0
+        self.urgent_nacks = 0
 
     # ---------------------------------------------------------------- receiver: when to look
 
@@ -93,11 +94,11 @@ class CsaUd(DatagramPolicy):
         timing = self.timing
         straggles = self._groups is not None and self._groups.straggles(receive)
         state = self.view.peer_state(work.index)
-        srtt, var = self.told_rtt_ns(state)
+        srtt, var = self.reported_rtt_ns(state)
         wait = timing.srtt_weight * srtt + timing.rttvar_weight * var
-        wait += state.lateness_ns  # the round trip of the slowest path
+        wait += state.reordering_extent_ns  # the round trip of the slowest path
         if not straggles:
-            wait *= work.stretch
+            wait *= work.backoff_factor
         rate = state.receive_bytes_per_second
         if rate > 0:
             transfer = int(missing * self._chunk_bytes * 1e9 / rate)
@@ -105,17 +106,17 @@ class CsaUd(DatagramPolicy):
             transfer = missing * srtt // self._window_packets
         return self.clamp(self._rule(timing, wait, transfer, straggles))
 
-    def reorder_ns(self, work: PeerWork) -> int:
+    def reordering_window_ns(self, work: PeerWork) -> int:
         """How much longer a packet may take than one sent after it: paths differ."""
         state = self.view.peer_state(work.index)
-        srtt, var = self.told_rtt_ns(state)
-        least = self.timing.reorder_least_ns
-        usual = min(state.lateness_ns, self.timing.t_max_ns)
-        return max(min(work.reorder * max(var // 2, least), srtt), least, usual)
+        srtt, var = self.reported_rtt_ns(state)
+        least = self.timing.reordering_window_least_ns
+        usual = min(state.reordering_extent_ns, self.timing.t_max_ns)
+        return max(min(work.reo_wnd_mult * max(var // 2, least), srtt), least, usual)
 
-    def _look_at(self, receive: Receiving, at_ns: int) -> LookAt:
-        receive.look_at_ns = at_ns
-        return LookAt(receive.handle, at_ns)
+    def _set_timer(self, receive: Receiving, at_ns: int) -> SetTimer:
+        receive.timer_at_ns = at_ns
+        return SetTimer(receive.handle, at_ns)
 
     def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         actions = list(super().on_receive_posted(event, now_ns))
@@ -124,7 +125,7 @@ class CsaUd(DatagramPolicy):
         if self._groups is not None:
             self._groups.join(receive)
         if next(iter(work.in_order), None) == receive.handle:
-            actions.append(self._look_at(receive, now_ns + self.timing.first_look_ns))
+            actions.append(self._set_timer(receive, now_ns + self.timing.first_check_ns))
         return actions
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
@@ -134,18 +135,18 @@ class CsaUd(DatagramPolicy):
             return super().on_first_packet(event, now_ns)
         overtaken = work.overtaken_by(receive)
         work.open(receive, event.id, event.count)
-        look_ns = now_ns + self.interval_ns(work, receive, receive.count)
-        actions: list[Action] = [self._look_at(receive, look_ns)]
+        check_at_ns = now_ns + self.interval_ns(work, receive, receive.count)
+        actions: list[Action] = [self._set_timer(receive, check_at_ns)]
         # A message begins when the one before it is out: the tails of those are here, or lost.
         for other in work.through_before(event.id):
-            actions.append(self._look_soon(work, other, now_ns))
+            actions.append(self._set_reordering_timer(work, other, now_ns))
         # Messages begin in the order they were posted, or one of them was lost whole.
         for other in overtaken:
-            look_ns = now_ns + self.interval_ns(work, other, 0)
-            actions.append(self._look_at(other, look_ns))
+            check_at_ns = now_ns + self.interval_ns(work, other, 0)
+            actions.append(self._set_timer(other, check_at_ns))
         if not overtaken and work.in_order:
             following = next(iter(work.in_order.values()))
-            actions.append(self._look_at(following, now_ns + self.timing.t_max_ns))
+            actions.append(self._set_timer(following, now_ns + self.timing.t_max_ns))
         return actions
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
@@ -154,13 +155,15 @@ class CsaUd(DatagramPolicy):
         if receive is None or receive.tail_due:
             return ()
         work.tail_is_due(receive)
-        return (self._look_soon(work, receive, now_ns),)
+        return (self._set_reordering_timer(work, receive, now_ns),)
 
-    def _look_soon(self, work: PeerWork, receive: Receiving, now_ns: int) -> Action:
+    def _set_reordering_timer(self, work: PeerWork, receive: Receiving, now_ns: int) -> Action:
         """Look once what was sent up to now has had time to arrive over any path."""
         receive.echo_ns = self._newest_stamp_ns(receive.peer, now_ns)
-        wait_ns = self.backed_off(self.reorder_ns(work), receive.barren)
-        return self._look_at(receive, now_ns + wait_ns)
+        wait_ns = self.backed_off(
+            self.reordering_window_ns(work), receive.timeouts_without_progress
+        )
+        return self._set_timer(receive, now_ns + wait_ns)
 
     def _newest_stamp_ns(self, peer: int, now_ns: int) -> int | None:
         state = self.view.peer_state(peer)
@@ -196,13 +199,13 @@ class CsaUd(DatagramPolicy):
             work = self.work_with(receive.peer)
             expected = receive.id is not None or next(iter(work.in_order), None) == receive.handle
             at_ns = now_ns + self.interval_ns(work, receive, 0)
-            if expected and at_ns < receive.look_at_ns:
-                actions.append(self._look_at(receive, at_ns))
+            if expected and at_ns < receive.timer_at_ns:
+                actions.append(self._set_timer(receive, at_ns))
         return actions
 
     # ---------------------------------------------------------------- receiver: a look
 
-    def look_at_receive(  # noqa: D102
+    def check_receive(  # noqa: D102
         self, work: PeerWork, receive: Receiving, now_ns: int
     ) -> list[Action]:
         state = self.view.receive_state(receive.handle)
@@ -210,12 +213,14 @@ class CsaUd(DatagramPolicy):
             return []
         if receive.id is None and work.has_begun(receive.key):
             # A look by key would ask for the packets of the message that has begun.
-            return [self._look_at(receive, now_ns + self.timing.t_max_ns)]
+            return [self._set_timer(receive, now_ns + self.timing.t_max_ns)]
         received = state.received
         settled = self._settled(work, receive, state, now_ns)
-        receive.barren = 0 if received > receive.received else receive.barren + 1
+        receive.timeouts_without_progress = (
+            0 if received > receive.received else receive.timeouts_without_progress + 1
+        )
         receive.received = received
-        self._learn_reordering(work, receive, state)
+        self._adapt_reordering_window(work, receive, state)
         actions: list[Action] = []
         if state.first_missing < settled:
             missing = missing_packets(state)
@@ -223,8 +228,8 @@ class CsaUd(DatagramPolicy):
             actions += self._request(work, receive, missing, now_ns)
         receive.echo_ns = None
         interval_ns = self.interval_ns(work, receive, state.count - received)
-        wait_ns = self.backed_off(interval_ns, receive.barren)
-        actions.append(self._look_at(receive, now_ns + wait_ns))
+        wait_ns = self.backed_off(interval_ns, receive.timeouts_without_progress)
+        actions.append(self._set_timer(receive, now_ns + wait_ns))
         return actions
 
     def _settled(self, work: PeerWork, receive: Receiving, state: ReceiveState, now_ns: int) -> int:
@@ -239,150 +244,156 @@ class CsaUd(DatagramPolicy):
             return state.count
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         pace_ns = max((state.last_ns - state.first_ns) // max(received - 1, 1), 1)
-        reorder_ns = self.reorder_ns(work)
-        if now_ns - state.last_ns > max(srtt // 2, reorder_ns, 2 * pace_ns):
+        reordering_window_ns = self.reordering_window_ns(work)
+        if now_ns - state.last_ns > max(srtt // 2, reordering_window_ns, 2 * pace_ns):
             return state.count
-        return max(highest - reorder_ns // pace_ns, 0)
+        return max(highest - reordering_window_ns // pace_ns, 0)
 
-    def _learn_reordering(self, work: PeerWork, receive: Receiving, state: ReceiveState) -> None:
+    def _adapt_reordering_window(
+        self, work: PeerWork, receive: Receiving, state: ReceiveState
+    ) -> None:
         """What comes again after it was asked for was late, and not lost: wait longer.
 
         As RACK adapts its reordering window (RFC 8985, section 6.2, step 4).
         """
         if receive.round and state.duplicates > receive.duplicates:
-            self._was_reordered(work)
+            self._widen_reordering_window(work)
         receive.duplicates = state.duplicates
 
-    def _was_reordered(self, work: PeerWork) -> None:
-        work.reorder = min(2 * work.reorder, _MOST_REORDER)
+    def _widen_reordering_window(self, work: PeerWork) -> None:
+        work.reo_wnd_mult = min(2 * work.reo_wnd_mult, _REO_WND_MULT_MOST)
         work.recoveries = 0
 
     def on_late_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        self._was_reordered(self.work_with(event.peer))
+        self._widen_reordering_window(self.work_with(event.peer))
         return super().on_late_packet(event, now_ns)
 
     def _request(
         self, work: PeerWork, receive: Receiving, missing: npt.NDArray[np.bool_], now_ns: int
     ) -> list[Action]:
-        self.looks += 1
+        self.nacks += 1
         receive.round += 1
-        receive.answered = False
+        receive.responded = False
         receive.asked_ns = now_ns
         work.recoveries += 1
-        if work.recoveries >= _REORDER_RECOVERIES:
-            work.reorder, work.recoveries = 1, 0
+        if work.recoveries >= _REO_WND_PERSIST:
+            work.reo_wnd_mult, work.recoveries = 1, 0
         echo = receive.echo_ns
         if echo is None:
             newest = self._newest_stamp_ns(work.index, now_ns)
-            echo = None if newest is None else (newest - self.reorder_ns(work)) % _STAMPS
+            echo = None if newest is None else (newest - self.reordering_window_ns(work)) % _STAMPS
         wanted = None if receive.id is None else control.packet_set(missing)
         urgent = self._groups is not None and self._groups.straggles(receive)
-        self.urgent_looks += urgent
-        look = Look(receive.id, receive.key, receive.round, echo, wanted, urgent)
-        return self._say_twice(work, look)
+        self.urgent_nacks += urgent
+        nack = Nack(receive.id, receive.key, receive.round, echo, wanted, urgent)
+        return self._send_redundantly(work, nack)
 
-    def _say_twice(self, work: PeerWork, message: control.Message) -> list[Action]:
+    def _send_redundantly(self, work: PeerWork, message: control.Message) -> list[Action]:
         """On two paths: the loss of a small packet would cost a round, and a round the tail."""
-        said = self.say(work.index, message)
+        said = self.send_control(work.index, message)
         return [said, said]
 
-    def on_asked_for(  # noqa: D102
+    def on_status_request(  # noqa: D102
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
     ) -> Actions:
-        asked = self._asked_lately(work, receive, now_ns)
-        return () if asked else self.look_at_receive(work, receive, now_ns)
+        asked = self._was_nacked_recently(work, receive, now_ns)
+        return () if asked else self.check_receive(work, receive, now_ns)
 
-    def _asked_lately(self, work: PeerWork, receive: Receiving, now_ns: int) -> bool:
-        """Whether the answer to the last look, or what it speaks of, may still be on its way."""
+    def _was_nacked_recently(self, work: PeerWork, receive: Receiving, now_ns: int) -> bool:
+        """Whether the answer to the last nack, or what it speaks of, may still be on its way."""
         if receive.asked_ns < 0:
             return False
         srtt, var = self.rtt_ns(work.index, at_receiver=True)
-        pause_ns = self.reorder_ns(work) if receive.answered else srtt + var
-        return now_ns - receive.asked_ns < self.backed_off(pause_ns, receive.barren)
+        pause_ns = self.reordering_window_ns(work) if receive.responded else srtt + var
+        return now_ns - receive.asked_ns < self.backed_off(
+            pause_ns, receive.timeouts_without_progress
+        )
 
-    def _unbegun_ns(self, receive: Receiving) -> int:
+    def _not_started_ns(self, receive: Receiving) -> int:
         """T_max; doubling, up to a sign of life's silence: who begins, and is not heard, asks."""
-        most_ns = max(self.timing.t_max_ns, self.timing.alive_ns)
-        doublings = min(max(receive.barren - 1, 0), _MOST_DOUBLINGS)
+        most_ns = max(self.timing.t_max_ns, self.timing.keepalive_interval_ns)
+        doublings = min(max(receive.timeouts_without_progress - 1, 0), _MOST_DOUBLINGS)
         return min(self.timing.t_max_ns << doublings, most_ns)
 
-    def _answered(self, work: PeerWork, answer: Answer, now_ns: int) -> list[Action]:
-        receive = work.receive_of(answer.id, answer.key)
-        if receive is None or receive.answered or answer.round != receive.round % _ROUNDS:
+    def _on_nack_response(
+        self, work: PeerWork, response: NackResponse, now_ns: int
+    ) -> list[Action]:
+        receive = work.receive_of(response.id, response.key)
+        if receive is None or receive.responded or response.round != receive.round % _ROUNDS:
             return []
-        receive.answered = True
-        if answer.verdict == Verdict.NOT_STARTED:
-            return [self._look_at(receive, now_ns + self._unbegun_ns(receive))]
-        if answer.verdict == Verdict.ON_THE_WAY:
-            self.early_looks += 1
-            work.stretch = min(work.stretch * 2, _MOST_STRETCH)
-            if answer.packets == 0:  # nor sent: there is nothing to look for before the time set
+        receive.responded = True
+        if response.status == NackStatus.NOT_STARTED:
+            return [self._set_timer(receive, now_ns + self._not_started_ns(receive))]
+        if response.status == NackStatus.IN_FLIGHT:
+            self.premature_nacks += 1
+            work.backoff_factor = min(work.backoff_factor * 2, _MOST_BACKOFF_FACTOR)
+            if response.packets == 0:  # nor sent: there is nothing to look for before the time set
                 return []
         else:
-            work.stretch = max(work.stretch // 2, 1)
+            work.backoff_factor = max(work.backoff_factor // 2, 1)
         # The answer left behind the packets that it speaks of.
-        return [self._look_soon(work, receive, now_ns)]
+        return [self._set_reordering_timer(work, receive, now_ns)]
 
     # ---------------------------------------------------------------- sender
 
-    def _looked_at(self, work: PeerWork, look: Look, now_ns: int) -> list[Action]:
-        if look.id is None:
-            send = work.sends_by_key.get(look.key)
+    def _on_nack(self, work: PeerWork, nack: Nack, now_ns: int) -> list[Action]:
+        if nack.id is None:
+            send = work.sends_by_key.get(nack.key)
         else:
-            send = work.sends.get(look.id)
-            if send is None or send.key != look.key:
-                return [self.refuse(work, look.id, look.key)]
+            send = work.sends.get(nack.id)
+            if send is None or send.key != nack.key:
+                return [self.refuse(work, nack.id, nack.key)]
         state = None if send is None else self.view.send_state(send.handle)
         if send is None or state is None:
-            return self._answer(work, look, 0, Verdict.NOT_STARTED)
-        heard = send.look_round
-        if heard is not None and not 0 < (look.round - heard) % _ROUNDS < _ROUNDS // 2:
+            return self._respond(work, nack, 0, NackStatus.NOT_STARTED)
+        heard = send.nack_round
+        if heard is not None and not 0 < (nack.round - heard) % _ROUNDS < _ROUNDS // 2:
             return []  # said twice, or overtaken by a later one
-        send.look_round = look.round
-        wanted = self._wanted(look, state)
+        send.nack_round = nack.round
+        wanted = self._wanted(nack, state)
         if wanted is None:
             return [Refuse("a look asks for packets beyond the message")]
         actions: list[Action] = [Pause(send.handle, False)] if state.paused else []
         if state.sent == 0:
-            return actions + self._answer(work, look, 0, Verdict.NOT_STARTED)
-        return actions + self._resend_lost(work, send, state, look, wanted, now_ns)
+            return actions + self._respond(work, nack, 0, NackStatus.NOT_STARTED)
+        return actions + self._retransmit_lost(work, send, state, nack, wanted, now_ns)
 
-    def _resend_lost(
+    def _retransmit_lost(
         self,
         work: PeerWork,
         send: Sending,
         state: SendState,
-        look: Look,
+        nack: Nack,
         wanted: npt.NDArray[np.uint32],
         now_ns: int,
     ) -> list[Action]:
         waiting = packets_in(state.waiting, state.count)[wanted]
         asked = wanted[~waiting]
-        lost = asked[self._is_lost(work, look, state.sent_ns[asked], now_ns)]
-        resent = lost.size + int(waiting.sum())
-        if resent == 0:
-            return self._answer(work, look, send.id, Verdict.ON_THE_WAY, int(wanted.size))
-        send.answer = (look.round, resent)
+        lost = asked[self._is_lost(work, nack, state.sent_ns[asked], now_ns)]
+        retransmitted = lost.size + int(waiting.sum())
+        if retransmitted == 0:
+            return self._respond(work, nack, send.id, NackStatus.IN_FLIGHT, int(wanted.size))
+        send.nack_response = (nack.round, retransmitted)
         if lost.size == 0:
             return []
-        action = Resend(send.handle, lost, look.urgent)
+        action = Retransmit(send.handle, lost, nack.urgent)
         return [
-            *self._blame_paths(work, state.paths[lost]),
-            *self.resend(work, send, action, int(state.attempts[lost].max()), now_ns),
+            *self._attribute_losses(work, state.paths[lost]),
+            *self.retransmit(work, send, action, int(state.attempts[lost].max()), now_ns),
         ]
 
     @staticmethod
-    def _wanted(look: Look, state: SendState) -> npt.NDArray[np.uint32] | None:
+    def _wanted(nack: Nack, state: SendState) -> npt.NDArray[np.uint32] | None:
         """The packets asked for that were sent; None: there are no such packets."""
-        if look.missing is None:
+        if nack.missing is None:
             return np.arange(state.sent, dtype=np.uint32)
-        if look.missing.base + len(look.missing.bits) > state.count:
+        if nack.missing.base + len(nack.missing.bits) > state.count:
             return None
-        wanted = look.missing.indices()
+        wanted = nack.missing.indices()
         return wanted[wanted < state.sent]
 
     def _is_lost(
-        self, work: PeerWork, look: Look, sent_ns: npt.NDArray[np.int64], now_ns: int
+        self, work: PeerWork, nack: Nack, sent_ns: npt.NDArray[np.int64], now_ns: int
     ) -> npt.NDArray[np.bool_]:
         """Which of the packets that are missed are lost, not just late.
 
@@ -391,14 +402,16 @@ class CsaUd(DatagramPolicy):
         """
         srtt, var = self.rtt_ns(work.index)
         lost = now_ns - sent_ns > srtt + self.timing.lost_rttvar_weight * var
-        if look.echo_stamp_ns is not None:
-            lost |= sent_ns <= stamped_ns(look.echo_stamp_ns, now_ns)
+        if nack.echo_stamp_ns is not None:
+            lost |= sent_ns <= stamped_ns(nack.echo_stamp_ns, now_ns)
         return lost
 
-    def _answer(
-        self, work: PeerWork, look: Look, id_: int, verdict: Verdict, packets: int = 0
+    def _respond(
+        self, work: PeerWork, nack: Nack, id_: int, status: NackStatus, packets: int = 0
     ) -> list[Action]:
-        return self._say_twice(work, Answer(id_, look.key, look.round, verdict, packets))
+        return self._send_redundantly(
+            work, NackResponse(id_, nack.key, nack.round, status, packets)
+        )
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -408,43 +421,43 @@ class CsaUd(DatagramPolicy):
         send.out = True
         send.out_ns = now_ns
         send.reported = self.view.peer_state(work.index).reported_packets
-        send.barren = 0
-        patience = LookAt(send.handle, now_ns + self._patience_ns(work))
-        if send.answer is None:
+        send.timeouts_without_progress = 0
+        patience = SetTimer(send.handle, now_ns + self._patience_ns(work))
+        if send.nack_response is None:
             return (patience,)
-        round_, packets = send.answer
-        send.answer = None
-        answer = Answer(send.id, send.key, round_, Verdict.RESENT, packets)
-        return [*self._say_twice(work, answer), patience]
+        round_, packets = send.nack_response
+        send.nack_response = None
+        response = NackResponse(send.id, send.key, round_, NackStatus.RETRANSMITTED, packets)
+        return [*self._send_redundantly(work, response), patience]
 
     def _patience_ns(self, work: PeerWork) -> int:
         """How long a sender whose packets are out waits for a word before it asks."""
         srtt, var = self.rtt_ns(work.index)
         return self.clamp(2 * srtt + self.timing.rttvar_weight * var)
 
-    def look_at_send(  # noqa: D102
+    def check_send(  # noqa: D102
         self, work: PeerWork, send: Sending, now_ns: int
     ) -> list[Action]:
         if self._still_arrives(work, send):
             wait_ns = max(self._patience_ns(work), now_ns - send.out_ns)
-            return [LookAt(send.handle, now_ns + wait_ns)]
-        send.barren += 1
-        wait_ns = self.backed_off(2 * self._patience_ns(work), send.barren)
-        return [self.ask_if_ready(send), LookAt(send.handle, now_ns + wait_ns)]
+            return [SetTimer(send.handle, now_ns + wait_ns)]
+        send.timeouts_without_progress += 1
+        wait_ns = self.backed_off(2 * self._patience_ns(work), send.timeouts_without_progress)
+        return [self.probe_receiver(send), SetTimer(send.handle, now_ns + wait_ns)]
 
     def _still_arrives(self, work: PeerWork, send: Sending) -> bool:
         """Whether the peer has reported packets since it was last looked at, of this message.
 
         Where another one has followed, what is reported may be of that.
         """
-        if not send.out or send.not_ready or send.id != work.newest_id:
+        if not send.out or send.rnr_naks or send.id != work.newest_id:
             return False
         before, send.reported = send.reported, self.view.peer_state(work.index).reported_packets
         return send.reported != before
 
     # ---------------------------------------------------------------- paths
 
-    def _blame_paths(self, work: PeerWork, paths: npt.NDArray[np.uint8]) -> list[Action]:
+    def _attribute_losses(self, work: PeerWork, paths: npt.NDArray[np.uint8]) -> list[Action]:
         health = self._health.get(work.index)
         if health is None:
             health = self._health[work.index] = PathHealth(self.view.paths)
@@ -467,8 +480,8 @@ class CsaUd(DatagramPolicy):
     def summary(self) -> dict[str, Any]:  # noqa: D102
         return {
             **super().summary(),
-            "looks": self.looks,
-            "early_looks": self.early_looks,
-            "urgent_looks": self.urgent_looks,
+            "nacks": self.nacks,
+            "premature_nacks": self.premature_nacks,
+            "urgent_nacks": self.urgent_nacks,
             "path_shares": {peer: health.shares for peer, health in self._health.items()},
         }

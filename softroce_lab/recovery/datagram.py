@@ -21,28 +21,28 @@ from softroce_lab.recovery.api import (
     Event,
     FailReceive,
     Key,
-    LookAt,
-    LookAtPeer,
     Pause,
     PeerState,
     Policy,
     Refuse,
-    Resend,
+    Retransmit,
+    SetPeerTimer,
+    SetTimer,
     View,
 )
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
-_MOST_SAID = 16  # times in a row: more than any link is likely to take at once
+_MOST_COPIES = 16  # times in a row: more than any link is likely to take at once
 
 
 class DatagramPolicy(Policy):
     """Base of `csa_ud`, `ud_rto` and `sdr_sr`."""
 
-    hears: ClassVar[dict[type, str]] = {
+    handlers: ClassVar[dict[type, str]] = {
         control.Ack: "_acknowledged",
-        control.Probe: "_probed",
-        control.Rnr: "_receiver_not_ready",
+        control.Keepalive: "_on_keepalive",
+        control.Rnr: "_on_rnr",
         control.Refused: "_refused",
     }
     """The method for a control message; others go to `on_message`.
@@ -56,7 +56,7 @@ class DatagramPolicy(Policy):
     ) -> None:
         super().__init__(view, timing, options)
         self.peers: dict[int, PeerWork] = {}
-        self.probes = 0
+        self.keepalives = 0
         self._chunk_bytes = view.chunk_bytes
         self._control_bytes = view.control_bytes
 
@@ -73,10 +73,10 @@ class DatagramPolicy(Policy):
         """(SRTT, RTTVAR); the receiver of data knows them from the sender's packets."""
         state = self.view.peer_state(peer)
         if at_receiver:
-            return self.told_rtt_ns(state)
+            return self.reported_rtt_ns(state)
         return self._or_initial(state.srtt_ns, state.rttvar_ns)
 
-    def told_rtt_ns(self, state: PeerState) -> tuple[int, int]:
+    def reported_rtt_ns(self, state: PeerState) -> tuple[int, int]:
         """(SRTT, RTTVAR) as the sender of data told them."""
         return self._or_initial(state.remote_srtt_ns, state.remote_rttvar_ns)
 
@@ -89,24 +89,26 @@ class DatagramPolicy(Policy):
         """An interval between T_min and T_max."""
         return min(max(interval_ns, self.timing.t_min_ns), self.timing.t_max_ns)
 
-    def backed_off(self, interval_ns: int, barren: int) -> int:
+    def backed_off(self, interval_ns: int, timeouts_without_progress: int) -> int:
         """The interval after so many rounds in a row that brought nothing."""
-        excess = max(barren - self.timing.eager_rounds, 0)
+        excess = max(timeouts_without_progress - self.timing.eager_rounds, 0)
         return jitter.backed_off(interval_ns, excess, self.timing.t_max_ns)
 
-    def say(self, peer: int, message: control.Message) -> Control:
+    def send_control(self, peer: int, message: control.Message) -> Control:
         """The action that sends a control message."""
         return Control(peer, message.encode(self._control_bytes))
 
-    def on_asked_for(self, work: PeerWork, receive: Receiving, id_: int, now_ns: int) -> Actions:
+    def on_status_request(
+        self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
+    ) -> Actions:
         """The sender waits to hear what this receive, its message `id_`, lacks."""
         raise NotImplementedError
 
-    def look_at_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Actions:
+    def check_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Actions:
         """The time set for this receive has come."""
         raise NotImplementedError
 
-    def look_at_send(self, work: PeerWork, send: Sending, now_ns: int) -> Actions:
+    def check_send(self, work: PeerWork, send: Sending, now_ns: int) -> Actions:
         """The time set for this send has come."""
         raise NotImplementedError
 
@@ -118,17 +120,17 @@ class DatagramPolicy(Policy):
 
     def _begin(self, work: PeerWork, now_ns: int) -> list[Action]:
         """With the first work there is, questions begin."""
-        if work.alive_at_ns is not None:
+        if work.keepalive_at_ns is not None:
             return []
-        work.began_ns = work.questioned_ns = now_ns
-        work.fruitless = 0
-        work.alive_at_ns = now_ns + self.timing.alive_ns
-        return [self._next_peer_look(work)]
+        work.began_ns = work.keepalive_sent_ns = now_ns
+        work.keepalives_unanswered = 0
+        work.keepalive_at_ns = now_ns + self.timing.keepalive_interval_ns
+        return [self._next_peer_timer(work)]
 
-    def _next_peer_look(self, work: PeerWork) -> Action:
+    def _next_peer_timer(self, work: PeerWork) -> Action:
         ack_at_ns = NEVER_NS if work.ack_at_ns is None else work.ack_at_ns
-        alive_at_ns = NEVER_NS if work.alive_at_ns is None else work.alive_at_ns
-        return LookAtPeer(work.index, min(ack_at_ns, alive_at_ns))
+        keepalive_at_ns = NEVER_NS if work.keepalive_at_ns is None else work.keepalive_at_ns
+        return SetPeerTimer(work.index, min(ack_at_ns, keepalive_at_ns))
 
     def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -140,9 +142,9 @@ class DatagramPolicy(Policy):
         receive = Receiving(event.handle, event.peer, event.key, event.count)
         work.add_receive(receive)
         actions = self._begin(work, now_ns)
-        turned_away = work.turned_away.pop(receive.key, None)
-        if turned_away is not None:
-            actions += self.on_asked_for(work, receive, turned_away, now_ns)
+        rnr_sent = work.rnr_sent.pop(receive.key, None)
+        if rnr_sent is not None:
+            actions += self.on_status_request(work, receive, rnr_sent, now_ns)
         return actions
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
@@ -175,17 +177,17 @@ class DatagramPolicy(Policy):
                 return self._acknowledge(work, event.id, now_ns)
             case status:
                 refused = control.Refused(event.id, event.key, by_receiver=True, status=status)
-                return [self.say(work.index, refused)]
+                return [self.send_control(work.index, refused)]
 
-    def on_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_timer(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is not None:
-            return self.look_at_receive(work, receive, now_ns)
+            return self.check_receive(work, receive, now_ns)
         send = work.sends.get(event.id)
         if send is None or send.handle != event.handle:
             return ()
-        return self.look_at_send(work, send, now_ns)
+        return self.check_send(work, send, now_ns)
 
     def fail_send(self, work: PeerWork, send: Sending, status: ibv_wc_status) -> Actions:
         """End a send in error."""
@@ -207,100 +209,105 @@ class DatagramPolicy(Policy):
         What nobody hears waits for another time each time: an outage that comes round might meet
         all that follow a packet after the same one.
         """
-        unheard = self._unheard(work, id_)
+        unacknowledged = self._acks_without_effect(work, id_)
         work.acks[id_] = None
         full = len(work.acks) >= self.timing.acks_in_batch
-        if full or not (work.receives or unheard):
+        if full or not (work.receives or unacknowledged):
             return self._flush_acks(work, now_ns)
         if work.ack_at_ns is not None:
             return []
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         delay_ns = min(srtt // 4, self.timing.ack_delay_most_ns)
-        work.ack_at_ns = now_ns + (jitter.share(delay_ns, unheard) if unheard else delay_ns)
-        return [self._next_peer_look(work)]
+        work.ack_at_ns = now_ns + (
+            jitter.share(delay_ns, unacknowledged) if unacknowledged else delay_ns
+        )
+        return [self._next_peer_timer(work)]
 
-    def _unheard(self, work: PeerWork, id_: int) -> int:
+    def _acks_without_effect(self, work: PeerWork, id_: int) -> int:
         """Acknowledgements of this message in vain, beyond those that may well be lost."""
-        return max(work.outcomes[id_ % work.slots].again - self.timing.eager_rounds, 0)
+        return max(work.outcomes[id_ % work.slots].acknowledgements - self.timing.eager_rounds, 0)
 
     def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
         batch = tuple(work.acks)
-        said = self.say(work.index, control.Ack(batch + work.acked_before))
-        times = self._times_said(work, now_ns)
+        said = self.send_control(work.index, control.Ack(batch + work.acked_before))
+        times = self._copies(work, now_ns)
         work.acked_before = batch
         work.acks.clear()
         work.ack_at_ns = None
         return [said] * times
 
-    def _times_said(self, work: PeerWork, now_ns: int) -> int:
+    def _copies(self, work: PeerWork, now_ns: int) -> int:
         """How often in a row acknowledgements are said: more and more of those that nobody hears.
 
         Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
-        counts once a round trip: of what was resent in vain all packets are acknowledged.
+        counts once a round trip: of what was retransmitted in vain all packets are acknowledged.
         """
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
-        counted = [id_ for id_ in work.acks if work.say_again(id_, now_ns, srtt)]
-        return min(max((self._unheard(work, id_) for id_ in counted), default=0) + 1, _MOST_SAID)
+        counted = [id_ for id_ in work.acks if work.count_acknowledgement(id_, now_ns, srtt)]
+        return min(
+            max((self._acks_without_effect(work, id_) for id_ in counted), default=0) + 1,
+            _MOST_COPIES,
+        )
 
     # ---------------------------------------------------------------- signs of life
 
-    def on_peer_look(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_peer_timer(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         actions: list[Action] = []
         if work.ack_at_ns is not None and now_ns >= work.ack_at_ns:
             actions += self._flush_acks(work, now_ns)
-        if work.alive_at_ns is not None and now_ns >= work.alive_at_ns:
-            actions += self._check_alive(work, now_ns)
-        actions.append(self._next_peer_look(work))
+        if work.keepalive_at_ns is not None and now_ns >= work.keepalive_at_ns:
+            actions += self._check_keepalive(work, now_ns)
+        actions.append(self._next_peer_timer(work))
         return actions
 
-    def _check_alive(self, work: PeerWork, now_ns: int) -> Iterator[Action]:
+    def _check_keepalive(self, work: PeerWork, now_ns: int) -> Iterator[Action]:
         if not work.busy():
-            work.alive_at_ns = None
+            work.keepalive_at_ns = None
             return
         timing = self.timing
-        heard_ns = self._heard_ns(work)
-        if heard_ns > work.questioned_ns:
-            work.fruitless = 0
-        if work.fruitless >= timing.fruitless_rounds:
+        last_received_ns = self._last_received_ns(work)
+        if last_received_ns > work.keepalive_sent_ns:
+            work.keepalives_unanswered = 0
+        if work.keepalives_unanswered >= timing.keepalive_probes:
             yield from self._give_up(work)
             return
         for refused in work.refusals.values():
-            yield self.say(work.index, refused)
-        if now_ns - heard_ns < timing.alive_ns:
-            work.alive_at_ns = heard_ns + timing.alive_ns
+            yield self.send_control(work.index, refused)
+        if now_ns - last_received_ns < timing.keepalive_interval_ns:
+            work.keepalive_at_ns = last_received_ns + timing.keepalive_interval_ns
             return
-        work.alive_at_ns = now_ns + timing.question_ns(work.fruitless)
-        work.fruitless += 1
-        work.questioned_ns = now_ns
-        yield self._probe(work.index, ())
+        work.keepalive_at_ns = now_ns + timing.keepalive_after_ns(work.keepalives_unanswered)
+        work.keepalives_unanswered += 1
+        work.keepalive_sent_ns = now_ns
+        yield self._send_keepalive(work.index, ())
 
-    def _heard_ns(self, work: PeerWork) -> int:
+    def _last_received_ns(self, work: PeerWork) -> int:
         """When the last sign of life came, or the work with this peer began."""
-        return max(self.view.peer_state(work.index).heard_ns, work.began_ns)
+        return max(self.view.peer_state(work.index).last_received_ns, work.began_ns)
 
     def _give_up(self, work: PeerWork) -> Iterator[Action]:
         """The peer is dead, or deaf, or dumb: in the last case it learns here what became of it."""
-        work.alive_at_ns = None
+        work.keepalive_at_ns = None
         work.refusals.clear()
         status = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
         for send in list(work.sends.values()):
-            yield self.say(work.index, control.Refused(send.id, send.key, False, status))
+            yield self.send_control(work.index, control.Refused(send.id, send.key, False, status))
             yield from self.fail_send(work, send, status)
         for receive in list(work.receives.values()):
             if receive.id is not None:
                 refused = control.Refused(receive.id, receive.key, True, status)
-                yield self.say(work.index, refused)
+                yield self.send_control(work.index, refused)
             yield from self.fail_receive(work, receive, status)
 
     # ---------------------------------------------------------------- not ready, too long
 
     def on_no_receive(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        return [self._turn_away(self.work_with(event.peer), event.id, event.key)]
+        return [self._send_rnr(self.work_with(event.peer), event.id, event.key)]
 
-    def _turn_away(self, work: PeerWork, id_: int, key: Key) -> Action:
-        work.remember_turned_away(key, id_)
-        return self.say(work.index, control.Rnr(id_, key))
+    def _send_rnr(self, work: PeerWork, id_: int, key: Key) -> Action:
+        work.remember_rnr(key, id_)
+        return self.send_control(work.index, control.Rnr(id_, key))
 
     def on_too_long(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         status = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
@@ -309,34 +316,32 @@ class DatagramPolicy(Policy):
         if send is not None and send.handle == event.handle:
             return self.give_up_send(work, send, status)
         refused = control.Refused(event.id, event.key, by_receiver=True, status=status)
-        return [self.say(event.peer, refused)]
+        return [self.send_control(event.peer, refused)]
 
-    def _receiver_not_ready(
-        self, work: PeerWork, message: control.Rnr, now_ns: int
-    ) -> Iterator[Action]:
+    def _on_rnr(self, work: PeerWork, message: control.Rnr, now_ns: int) -> Iterator[Action]:
         send = work.sends.get(message.id)
         if send is None or send.key != message.key or now_ns < send.retry_ns:
             return  # packets sent before the pause may be turned away during it
         limit = self.timing.rnr_retry
-        if limit < 7 and send.not_ready >= limit:
+        if limit < 7 and send.rnr_naks >= limit:
             yield from self.fail_send(work, send, ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR)
             return
-        send.not_ready += 1
-        send.barren = 0  # it answered
+        send.rnr_naks += 1
+        send.timeouts_without_progress = 0  # it answered
         send.retry_ns = now_ns + self.timing.t_max_ns
         yield Pause(send.handle, True)
-        yield LookAt(send.handle, send.retry_ns)
+        yield SetTimer(send.handle, send.retry_ns)
 
-    def ask_if_ready(self, send: Sending) -> Action:
+    def probe_receiver(self, send: Sending) -> Action:
         """Probe for a paused send; the answer, a look or another RNR, tells whether to go on."""
-        return self._probe(send.peer, ((send.id, send.key),))
+        return self._send_keepalive(send.peer, ((send.id, send.key),))
 
-    def _probe(self, peer: int, messages: tuple[tuple[int, Key], ...]) -> Action:
-        self.probes += 1
-        return self.say(peer, control.Probe(messages))
+    def _send_keepalive(self, peer: int, messages: tuple[tuple[int, Key], ...]) -> Action:
+        self.keepalives += 1
+        return self.send_control(peer, control.Keepalive(messages))
 
     def summary(self) -> dict[str, Any]:  # noqa: D102
-        return {"probes": self.probes}
+        return {"keepalives": self.keepalives}
 
     # ---------------------------------------------------------------- control messages
 
@@ -346,8 +351,8 @@ class DatagramPolicy(Policy):
             message = control.decode(event.body)
         except control.ControlError as error:
             return [Refuse(str(error))]
-        heard_by = getattr(self, self.hears.get(type(message), "on_message"))
-        return cast("Actions", heard_by(work, message, now_ns))
+        handler = getattr(self, self.handlers.get(type(message), "on_message"))
+        return cast("Actions", handler(work, message, now_ns))
 
     def _acknowledged(self, work: PeerWork, message: control.Ack, now_ns: int) -> list[Action]:
         actions: list[Action] = []
@@ -376,7 +381,9 @@ class DatagramPolicy(Policy):
         """A send is complete at the receiver; it is about to complete here."""
         return ()
 
-    def _probed(self, work: PeerWork, message: control.Probe, now_ns: int) -> Iterator[Action]:
+    def _on_keepalive(
+        self, work: PeerWork, message: control.Keepalive, now_ns: int
+    ) -> Iterator[Action]:
         done = []
         for id_, key in message.messages:
             outcome = work.outcome(id_)
@@ -384,13 +391,13 @@ class DatagramPolicy(Policy):
             if outcome == ibv_wc_status.IBV_WC_SUCCESS:
                 done.append(id_)
             elif outcome is not None:
-                yield self.say(work.index, control.Refused(id_, key, True, outcome))
+                yield self.send_control(work.index, control.Refused(id_, key, True, outcome))
             elif receive is not None:
-                yield from self.on_asked_for(work, receive, id_, now_ns)
+                yield from self.on_status_request(work, receive, id_, now_ns)
             else:
-                yield self._turn_away(work, id_, key)
+                yield self._send_rnr(work, id_, key)
         if done or not message.messages:
-            yield self.say(work.index, control.Ack(tuple(done)))
+            yield self.send_control(work.index, control.Ack(tuple(done)))
 
     def _refused(self, work: PeerWork, message: control.Refused, now_ns: int) -> Iterator[Action]:
         try:
@@ -420,12 +427,14 @@ class DatagramPolicy(Policy):
             yield from self.fail_receive(work, receive, status)
             work.end(message.id, status)
         work.remember_refused(message.id)
-        yield self.say(work.index, control.Ack((message.id,)))
+        yield self.send_control(work.index, control.Ack((message.id,)))
 
     def refuse(self, work: PeerWork, id_: int, key: Key) -> Action:
         """Tell the receiver that its message is none of those outstanding here."""
         status = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
-        return self.say(work.index, control.Refused(id_, key, by_receiver=False, status=status))
+        return self.send_control(
+            work.index, control.Refused(id_, key, by_receiver=False, status=status)
+        )
 
     def give_up_send(
         self, work: PeerWork, send: Sending, status: ibv_wc_status
@@ -433,13 +442,13 @@ class DatagramPolicy(Policy):
         """Fail a send at both ends."""
         refused = control.Refused(send.id, send.key, by_receiver=False, status=status)
         work.refusals[send.id] = refused  # repeated until it is heard
-        yield self.say(work.index, refused)
+        yield self.send_control(work.index, refused)
         yield from self.fail_send(work, send, status)
 
-    def resend(
-        self, work: PeerWork, send: Sending, action: Resend, attempts_most: int, now_ns: int
+    def retransmit(
+        self, work: PeerWork, send: Sending, action: Retransmit, attempts_most: int, now_ns: int
     ) -> Iterator[Action]:
-        """Resend, unless a packet was sent as often as may be: then fail at both ends.
+        """Retransmit, unless a packet was sent as often as may be: then fail at both ends.
 
         Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
         questions decide: the second half of the attempts is kept until it is heard again.
@@ -447,7 +456,7 @@ class DatagramPolicy(Policy):
         if attempts_most >= self.timing.most_attempts:
             yield from self.give_up_send(work, send, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
             return
-        silent_ns = now_ns - self._heard_ns(work)
+        silent_ns = now_ns - self._last_received_ns(work)
         if 2 * attempts_most >= self.timing.most_attempts and silent_ns > 2 * self.timing.t_max_ns:
             return
         yield action

@@ -23,13 +23,14 @@ MACHINE_RTT_NS = 2 * MILLISECOND_NS
 BLACKOUT_NS = 1000 * MILLISECOND_NS
 """The longest outage that costs no work request, unless told otherwise."""
 
-_FRUITLESS_ROUNDS = 40
-_ALIVE_MOST = 4
-"""`alive_most_ns`, in `alive_ns`."""
-_QUESTIONED = (
-    sum(backed_off(1 << 20, n, _ALIVE_MOST << 20) for n in range(_FRUITLESS_ROUNDS - 1)) >> 20
+_KEEPALIVE_PROBES = 40
+_KEEPALIVE_BACKOFF_MOST = 4
+"""`keepalive_interval_most_ns`, in `keepalive_interval_ns`."""
+_KEEPALIVES_SPAN = (
+    sum(backed_off(1 << 20, n, _KEEPALIVE_BACKOFF_MOST << 20) for n in range(_KEEPALIVE_PROBES - 1))
+    >> 20
 )
-"""From the first question to the last, in `alive_ns`, rounded down."""
+"""From the first question to the last, in `keepalive_interval_ns`, rounded down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class Timing:
 
     t_max_ns: int = 40 * MILLISECOND_NS
     """No look is longer, but for half as much again once it has backed off; also the first pause
-    after NOT_STARTED, which doubles up to `alive_ns` where that is longer, and the pause after a
-    receiver was not ready."""
+    after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that is longer, and the
+    pause after a receiver was not ready."""
 
-    first_look_ns: int = 20 * MILLISECOND_NS
+    first_check_ns: int = 20 * MILLISECOND_NS
     """From the post of the oldest receive without any packet to the first look at it."""
 
-    fixed_look_ns: int = 8 * MILLISECOND_NS
+    fixed_check_ns: int = 8 * MILLISECOND_NS
     """From look to look by the rule `fixed`: four times the RTT that is assumed at first."""
 
     srtt_weight: int = 1
@@ -68,11 +69,11 @@ class Timing:
     rto_srtt: int = 3
     """Multiple of SRTT that `ud_rto` waits (the "SR RTO" of arXiv 2505.05366, section 5)."""
 
-    reorder_least_ns: int = 50_000
+    reordering_window_least_ns: int = 50_000
     """A packet may take longer than one sent after it on another path: by RTTVAR / 2, and never
     less than this."""
 
-    tell_least_ns: int = 1 * MILLISECOND_NS
+    sack_interval_least_ns: int = 1 * MILLISECOND_NS
     """`ud_rto`'s receiver tells its bitmaps a quarter of SRTT apart, not closer than this."""
 
     ack_delay_most_ns: int = 1 * MILLISECOND_NS
@@ -81,14 +82,14 @@ class Timing:
     acks_in_batch: int = 16
     """A batch of this many acknowledgements does not wait."""
 
-    alive_ns: int = 10 * MILLISECOND_NS
+    keepalive_interval_ns: int = 10 * MILLISECOND_NS
     """Silence of a peer, with work outstanding, after which it is asked for a sign of life."""
 
-    alive_most_ns: int = _ALIVE_MOST * 10 * MILLISECOND_NS
-    """From one question to the next; they begin `alive_ns` apart, and the distance doubles, and
-    varies between a half of that and all of it."""
+    keepalive_interval_most_ns: int = _KEEPALIVE_BACKOFF_MOST * 10 * MILLISECOND_NS
+    """From one question to the next; they begin `keepalive_interval_ns` apart, and the distance
+    doubles, and varies between a half of that and all of it."""
 
-    fruitless_rounds: int = _FRUITLESS_ROUNDS
+    keepalive_probes: int = _KEEPALIVE_PROBES
     """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
 
     eager_rounds: int = 3
@@ -100,9 +101,11 @@ class Timing:
     rnr_retry: int = 7
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
 
-    def question_ns(self, fruitless: int) -> int:
+    def keepalive_after_ns(self, keepalives_unanswered: int) -> int:
         """From a question to the next one, so many in a row having brought nothing before it."""
-        return backed_off(self.alive_ns, fruitless, self.alive_most_ns)
+        return backed_off(
+            self.keepalive_interval_ns, keepalives_unanswered, self.keepalive_interval_most_ns
+        )
 
     @classmethod
     def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:
@@ -116,18 +119,20 @@ class Timing:
         if base_rtt_ns <= 0 or blackout_ns <= 0:
             raise ValueError("a base RTT and a blackout are longer than 0 ns")
         t_max_ns = max(min(64 * base_rtt_ns, 40 * MILLISECOND_NS), 4 * base_rtt_ns)
-        alive_ns = max(-(-(blackout_ns + base_rtt_ns) // _QUESTIONED), 2 * base_rtt_ns)
+        keepalive_interval_ns = max(
+            -(-(blackout_ns + base_rtt_ns) // _KEEPALIVES_SPAN), 2 * base_rtt_ns
+        )
         return cls(
             initial_rtt_ns=base_rtt_ns,
             t_min_ns=base_rtt_ns,
             t_max_ns=t_max_ns,
-            first_look_ns=t_max_ns // 2,
-            fixed_look_ns=4 * base_rtt_ns,
-            reorder_least_ns=base_rtt_ns,
-            tell_least_ns=max(base_rtt_ns // 4, 1),
+            first_check_ns=t_max_ns // 2,
+            fixed_check_ns=4 * base_rtt_ns,
+            reordering_window_least_ns=base_rtt_ns,
+            sack_interval_least_ns=max(base_rtt_ns // 4, 1),
             ack_delay_most_ns=max(base_rtt_ns // 2, 1),
-            alive_ns=alive_ns,
-            alive_most_ns=_ALIVE_MOST * alive_ns,
+            keepalive_interval_ns=keepalive_interval_ns,
+            keepalive_interval_most_ns=_KEEPALIVE_BACKOFF_MOST * keepalive_interval_ns,
         )
 
     @classmethod

@@ -22,7 +22,7 @@ SYNC_AWARE = "sync-aware"
 
 def fixed(timing: Timing, round_trip_ns: int, transfer_ns: int, straggles: bool) -> int:
     """A constant, whatever is measured and missing."""
-    return timing.fixed_look_ns
+    return timing.fixed_check_ns
 
 
 def linear(timing: Timing, round_trip_ns: int, transfer_ns: int, straggles: bool) -> int:

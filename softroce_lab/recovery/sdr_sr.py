@@ -6,7 +6,7 @@ the receiver sends (cumulative chunk, fragment of the bitmap); a chunk that is n
 RTO = RTT + alpha*RTT after it was sent is sent again. It evaluates "SR RTO" with 3 RTT (`sdr_sr`)
 and "SR NACK" with 1 RTT (`sdr_sr_nack`).
 
-This project's definition is the rest: how often the receiver tells (`telling`), that a timer is no
+This project's definition is the rest: how often the receiver tells (`sack`), that a timer is no
 shorter than T_min and backs off when it brings nothing, that "SR NACK" takes a chunk for lost when
 a later one is there an RTT after it was sent, and all of `datagram`: acknowledgements of whole
 messages, signs of life, bounds.
@@ -24,28 +24,28 @@ from softroce_lab.recovery.api import (
     Action,
     Actions,
     Event,
-    LookAt,
     ReceiveState,
-    Resend,
+    Retransmit,
     SendState,
-    in_turn,
+    SetTimer,
     missing_chunks,
     missing_packets,
+    rotated,
 )
-from softroce_lab.recovery.control import Bitmap, Chunks
-from softroce_lab.recovery.telling import TellingPolicy
+from softroce_lab.recovery.control import Chunks, Sack
+from softroce_lab.recovery.sack_policy import SackPolicy
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 CHUNK_BYTES = 64 << 10
 _Bits = npt.NDArray[np.bool_]
 
 
-class SdrSr(TellingPolicy):
+class SdrSr(SackPolicy):
     """Selective repeat of chunks by timers: "SR RTO"."""
 
     name = "sdr_sr"
     framing = "uc_immediate"
-    tells = Chunks
+    sack_type = Chunks
     alpha = 2
     """RTO = RTT + alpha*RTT."""
 
@@ -54,7 +54,7 @@ class SdrSr(TellingPolicy):
         """N: packets of a chunk."""
         return max(CHUNK_BYTES // self.view.chunk_bytes, 1)
 
-    def telling(  # noqa: D102
+    def sack(  # noqa: D102
         self, receive: Receiving, id_: int, state: ReceiveState | None
     ) -> control.Message:
         if state is None:
@@ -70,27 +70,28 @@ class SdrSr(TellingPolicy):
         """RTT + alpha*RTT, at least T_min; doubling, to T_max, when it brings nothing."""
         srtt, _ = self.rtt_ns(work.index)
         rto_ns = max(srtt + self.alpha * srtt, self.timing.t_min_ns)
-        return self.backed_off(rto_ns, send.barren)
+        return self.backed_off(rto_ns, send.timeouts_without_progress)
 
     def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         yield from super().on_send_posted(event, now_ns)
         work = self.work_with(event.peer)
-        yield LookAt(event.handle, now_ns + self.rto_ns(work, work.sends[event.id]))
+        yield SetTimer(event.handle, now_ns + self.rto_ns(work, work.sends[event.id]))
 
     def on_timeout(  # noqa: D102
         self, work: PeerWork, send: Sending, state: SendState, now_ns: int
     ) -> Iterator[Action]:
         missing, sent_ns = self._outstanding(send, state)
         if state.paused or not missing.any():
-            send.barren += 1  # there is nothing to send again: what is missed is a word
-            yield LookAt(send.handle, now_ns + self.rto_ns(work, send))
-            yield self.ask_if_ready(send)
+            # there is nothing to send again: what is missed is a word
+            send.timeouts_without_progress += 1
+            yield SetTimer(send.handle, now_ns + self.rto_ns(work, send))
+            yield self.probe_receiver(send)
             return
         due = missing & (sent_ns <= now_ns - self.rto_ns(work, send))
         waiting = sent_ns[missing & ~due]
-        repeat = [] if state.resend_pending else self._repeat(work, send, state, due, now_ns)
+        repeat = [] if state.retransmit_pending else self._repeat(work, send, state, due, now_ns)
         rto_ns = self.rto_ns(work, send)  # another one, if that was barren
-        yield LookAt(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
+        yield SetTimer(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
         yield from repeat
 
     def _outstanding(self, send: Sending, state: SendState) -> tuple[_Bits, npt.NDArray[np.int64]]:
@@ -107,12 +108,12 @@ class SdrSr(TellingPolicy):
         if not packets.size:
             return []
         attempts = int(state.attempts[packets].max())
-        action = Resend(send.handle, in_turn(packets.astype(np.uint32), attempts - 1))
+        action = Retransmit(send.handle, rotated(packets.astype(np.uint32), attempts - 1))
         if attempts > 1:  # many chunks lost once, each with its timer, bring something
-            send.was_barren(now_ns, self.rtt_ns(work.index)[0])
-        return list(self.resend(work, send, action, attempts, now_ns))
+            send.note_timeout_without_progress(now_ns, self.rtt_ns(work.index)[0])
+        return list(self.retransmit(work, send, action, attempts, now_ns))
 
-    def learn(self, send: Sending, message: Bitmap | Chunks) -> bool:  # noqa: D102
+    def learn(self, send: Sending, message: Sack | Chunks) -> bool:  # noqa: D102
         if not isinstance(message, Chunks) or message.packets != self.chunk_packets:
             return False
         told, known = message.missing, send.missing_chunks
@@ -126,7 +127,7 @@ class SdrSr(TellingPolicy):
         known[: told.base] = False
         known[told.base : end] &= told.bits
         if known.sum() < before:
-            send.barren = 0
+            send.timeouts_without_progress = 0
         return True
 
 
@@ -135,11 +136,11 @@ class SdrSrNack(SdrSr):
 
     name = "sdr_sr_nack"
 
-    def on_told(  # noqa: D102
+    def on_sack(  # noqa: D102
         self, work: PeerWork, send: Sending, state: SendState, now_ns: int
     ) -> Actions:
         known = send.missing_chunks
-        if known is None or known.all() or state.resend_pending:
+        if known is None or known.all() or state.retransmit_pending:
             return
         srtt, _ = self.rtt_ns(work.index)
         missing, sent_ns = self._outstanding(send, state)

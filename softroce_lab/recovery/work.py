@@ -36,23 +36,27 @@ class Sending:
     id: int
     key: Key
     count: int
-    not_ready: int = 0  # times the receiver was not ready
+    rnr_naks: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
-    look_round: int | None = None  # of the newest look heard
-    answer: tuple[int, int] | None = None  # round and packets, due when the resends are out
+    nack_round: int | None = None  # of the newest look heard
+    # round and packets, due when the retransmissions are out
+    nack_response: tuple[int, int] | None = None
     out: bool = False  # every packet has been sent,
     out_ns: int = 0  # since then nothing of it waits to be sent
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
     known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
-    barren: int = 0  # timeouts, or questions, in a row that brought nothing,
-    barren_at_ns: int = 0  # and when the newest was
+    timeouts_without_progress: int = 0  # timeouts, or questions, in a row that brought nothing,
+    timeout_without_progress_at_ns: int = 0  # and when the newest was
 
-    def was_barren(self, now_ns: int, round_ns: int) -> None:
+    def note_timeout_without_progress(self, now_ns: int, round_ns: int) -> None:
         """One more, if the newest is a round ago: chunks have timers of their own."""
-        if self.barren == 0 or now_ns - self.barren_at_ns >= round_ns:
-            self.barren += 1
-            self.barren_at_ns = now_ns
+        if (
+            self.timeouts_without_progress == 0
+            or now_ns - self.timeout_without_progress_at_ns >= round_ns
+        ):
+            self.timeouts_without_progress += 1
+            self.timeout_without_progress_at_ns = now_ns
 
 
 @dataclasses.dataclass(slots=True)
@@ -66,14 +70,14 @@ class Receiving:
     id: int | None = None  # None: no packet has arrived
     tail_due: bool = False  # all of it was sent once
     round: int = 0  # of the look that was sent last
-    answered: bool = False  # by its sender
+    responded: bool = False  # by its sender
     asked_ns: int = -1
     received: int = 0  # packets, when last looked at,
     duplicates: int = 0  # and those that came again
-    barren: int = 0  # looks in a row that brought nothing
+    timeouts_without_progress: int = 0  # looks in a row that brought nothing
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     interval_ns: int = 0
-    look_at_ns: int = NEVER_NS  # the look that is set
+    timer_at_ns: int = NEVER_NS  # the look that is set
 
 
 @dataclasses.dataclass(slots=True)
@@ -82,8 +86,8 @@ class Outcome:
 
     id: int
     status: ibv_wc_status
-    again: int = -1  # times acknowledged, a round trip and more apart, behind the first,
-    again_ns: int = 0  # and when it was counted last
+    acknowledgements: int = -1  # times acknowledged, a round trip and more apart, behind the first,
+    counted_ns: int = 0  # and when it was counted last
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,17 +108,18 @@ class PeerWork:
     in_order: OrderedDict[int, Receiving] = dataclasses.field(default_factory=OrderedDict)
     flowing: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # opened, tail not due
     outcomes: dict[int, Outcome] = dataclasses.field(default_factory=dict)  # by slot
-    turned_away: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
+    rnr_sent: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
     acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
     ack_at_ns: int | None = None
-    alive_at_ns: int | None = None
+    keepalive_at_ns: int | None = None
     began_ns: int = 0
-    questioned_ns: int = 0  # when a sign of life was last asked for
-    fruitless: int = 0
-    stretch: int = 1  # of the look interval, grown by looks that came too early
-    reorder: int = 1  # of the wait for reordered packets, grown by resends that were in vain
+    keepalive_sent_ns: int = 0  # when a sign of life was last asked for
+    keepalives_unanswered: int = 0
+    backoff_factor: int = 1  # of the look interval, grown by looks that came too early
+    # of the wait for reordered packets, grown by retransmissions that were in vain
+    reo_wnd_mult: int = 1
     recoveries: int = 0  # since it grew
 
     def busy(self) -> bool:
@@ -215,20 +220,20 @@ class PeerWork:
         newest = self.outcomes.get(id_ % self.slots)
         return None if newest is None or is_newer(id_, newest.id) else newest.status
 
-    def say_again(self, id_: int, now_ns: int, round_ns: int) -> bool:
+    def count_acknowledgement(self, id_: int, now_ns: int, round_ns: int) -> bool:
         """It is acknowledged; whether that counts as once more, being a round after the last."""
         outcome = self.outcomes[id_ % self.slots]
-        if outcome.again >= 0 and now_ns - outcome.again_ns < round_ns:
+        if outcome.acknowledgements >= 0 and now_ns - outcome.counted_ns < round_ns:
             return False
-        outcome.again += 1
-        outcome.again_ns = now_ns
+        outcome.acknowledgements += 1
+        outcome.counted_ns = now_ns
         return True
 
-    def remember_turned_away(self, key: Key, id_: int) -> None:
+    def remember_rnr(self, key: Key, id_: int) -> None:
         """A message found no receive; its sender is to be told when one is posted."""
-        self.turned_away[key] = id_
-        if len(self.turned_away) > _MOST_REMEMBERED:
-            self.turned_away.popitem(last=False)
+        self.rnr_sent[key] = id_
+        if len(self.rnr_sent) > _MOST_REMEMBERED:
+            self.rnr_sent.popitem(last=False)
 
     def remember_refused(self, id_: int) -> None:
         """The sender of this message said that it has failed, and may say so again."""

@@ -52,7 +52,7 @@ class WC:
     peer: int = 0  # index of the peer
     key: tuple[int, int, int] = (0, 0, 0)  # (operation, step, message)
     packets: int = 0
-    resent: int = 0  # sender: packets sent again
+    retransmitted: int = 0  # sender: packets sent again
     duplicates: int = 0  # receiver: packets that were there already
     posted_ns: int = 0
     first_ns: int = 0  # first packet sent or received
@@ -81,7 +81,7 @@ class WC:
         self.peer = native.peer
         self.key = native.key
         self.packets = native.packets
-        self.resent = native.resent
+        self.retransmitted = native.retransmitted
         self.duplicates = native.duplicates
         self.posted_ns = native.posted_ns
         self.first_ns = native.first_ns
@@ -101,7 +101,7 @@ class WC:
             rows += [
                 ("key", self.key),
                 ("packets", self.packets),
-                ("resent", self.resent),
+                ("retransmitted", self.retransmitted),
                 ("duplicates", self.duplicates),
                 ("completion ns", self.completed_ns - self.posted_ns),
             ]

@@ -27,9 +27,9 @@ FIGURES = {
     "verified": "bool",
     **dict.fromkeys(
         ("messages", "delivered", "bytes", "makespan_ns", "goodput_bps", "operation_p50_ns",
-         "operation_p99_ns", "fct_p50_ns", "fct_p99_ns", "fct_p999_ns", "packets_sent", "resent",
-         "spurious_resent", "control_packets", "contexts_missed", "injected_drops", "queue_drops",
-         "marked", "trimmed", "emulator_drops", "end_ns"),
+         "operation_p99_ns", "fct_p50_ns", "fct_p99_ns", "fct_p999_ns", "packets_sent",
+         "retransmitted", "spurious_retransmissions", "control_packets", "contexts_missed",
+         "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops", "end_ns"),
         "int64",
     ),
     "fidelity": "string",

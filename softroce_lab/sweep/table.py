@@ -116,6 +116,6 @@ _COLUMNS = (
     _Column("p50 [us]", _median("fct_p50_ns", 1000, 3)),
     _Column("p99 [us]", _p99),
     _Column("goodput [Mbit/s]", _median("goodput_bps", 10**6, 3)),
-    _Column("resent", _sum("resent")),
-    _Column("spurious", _sum("spurious_resent")),
+    _Column("retransmitted", _sum("retransmitted")),
+    _Column("spurious", _sum("spurious_retransmissions")),
 )

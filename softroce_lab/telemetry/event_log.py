@@ -50,7 +50,7 @@ EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
         frozenset({"qp", "wr_id", "bytes"}) | _PSNS,
         frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
     ),
-    "resend": (
+    "retransmit": (
         frozenset({"qp", "reason"}) | _PSNS,
         frozenset({"qp", "reason", "packets", "index", "last_index"}) | _MESSAGE,
     ),
@@ -72,11 +72,11 @@ EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "first_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "tail_seen": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "receive_complete": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "look": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "timer": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "no_receive": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "too_long": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "late_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "peer_look": (frozenset({"qp", "peer"}),),
+    "peer_timer": (frozenset({"qp", "peer"}),),
     "control_received": (frozenset({"qp", "peer", "bytes"}),),
     "control_sent": (frozenset({"qp", "peer", "bytes"}),),
     "policy": (frozenset({"act", "message", "packets"}),),

@@ -24,7 +24,7 @@ def test_what_is_not_there_is_empty(tmp_path):
 
 
 def test_what_is_not_known_is_kept(tmp_path):
-    manifest = {"state": "done", "runs": [{"transport": "csa_ud", "resent": 3}]}
+    manifest = {"state": "done", "runs": [{"transport": "csa_ud", "retransmitted": 3}]}
     assert run_of(tmp_path, manifest).manifest == manifest
 
 

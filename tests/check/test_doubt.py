@@ -30,7 +30,7 @@ def test_no_snap_length_makes_a_violation(name, most, tmp_path):
 def test_a_cut_header_is_said_where_it_matters(tmp_path):
     verdicts = cut(Tape.of("rxe_verbs_loss"), 60).check(tmp_path)
     assert "the snap length cut headers off" in verdicts["rc.result-kind"].note
-    assert verdicts["rc.resend-same"].checked > 50
+    assert verdicts["rc.retransmit-same"].checked > 50
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -118,7 +118,7 @@ def test_a_write_that_is_shorter_than_its_reth_says(tmp_path):
     assert first in shown(verdicts["rc.length"])
 
 
-def resent(tape):
+def retransmitted(tape):
     """A request with a payload, and its number when it is sent again."""
     seen = {}
     for number in range(1, len(tape) + 1):
@@ -133,12 +133,12 @@ def resent(tape):
 
 def test_another_payload_when_it_is_sent_again(tmp_path):
     tape = Tape.of(LOSS)
-    first, again = resent(tape)
+    first, again = retransmitted(tape)
     tape.alter(again, payload=bytes(len(tape.fields(again)["payload"])))
     verdicts = tape.check(tmp_path)
-    assert violated(verdicts) == {"rc.resend-same"}
-    assert {first, again} <= shown(verdicts["rc.resend-same"])
-    assert "payload" in verdicts["rc.resend-same"].exhibits[0].text
+    assert violated(verdicts) == {"rc.retransmit-same"}
+    assert {first, again} <= shown(verdicts["rc.retransmit-same"])
+    assert "payload" in verdicts["rc.retransmit-same"].exhibits[0].text
 
 
 def test_at_the_requester_acknowledgements_may_have_been_reordered(tmp_path):
@@ -163,14 +163,14 @@ def test_a_payload_may_change_once_the_responder_has_it(tmp_path):
     talk.ack(100, 1)
     verdicts = talk.check(tmp_path)
     assert violated(verdicts) == set()
-    assert "overwritten" in verdicts["rc.resend-same"].note
+    assert "overwritten" in verdicts["rc.retransmit-same"].note
     talk = Talk()
     talk.ask(100, payload=b"then")
     again = talk.ask(100, payload=b"next")
     talk.ack(100, 1)
     verdicts = talk.check(tmp_path)
-    assert violated(verdicts) == {"rc.resend-same"}
-    assert again in shown(verdicts["rc.resend-same"])
+    assert violated(verdicts) == {"rc.retransmit-same"}
+    assert again in shown(verdicts["rc.retransmit-same"])
 
 
 def test_a_read_asked_for_again_at_another_address(tmp_path):
@@ -181,11 +181,11 @@ def test_a_read_asked_for_again_at_another_address(tmp_path):
     )
     tape.alter(twice, va=tape.fields(twice)["va"] + 8)
     verdicts = tape.check(tmp_path)
-    assert violated(verdicts) == {"rc.resend-same"}
-    assert "remote address" in verdicts["rc.resend-same"].exhibits[0].text
+    assert violated(verdicts) == {"rc.retransmit-same"}
+    assert "remote address" in verdicts["rc.retransmit-same"].exhibits[0].text
 
 
-# ---------------------------------------------------------------- resending
+# ---------------------------------------------------------------- retransmitting
 
 
 def gap(resume, *, known_ms=0):

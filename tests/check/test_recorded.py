@@ -25,7 +25,7 @@ def test_losses_give_occasions_for_the_rules_of_recovery(name):
     assert occasions["rc.nak-once-per-gap"] >= 6
     assert occasions["rc.duplicate-acknowledged"] >= 10
     assert occasions["rc.go-back-n"] >= 9
-    assert occasions["rc.resend-same"] >= 140
+    assert occasions["rc.retransmit-same"] >= 140
     assert occasions["rc.atomic-once"] >= 16
 
 
@@ -66,5 +66,5 @@ def test_requests_alone_are_checked_as_far_as_they_go(tmp_path):
     tape.delete(*tape.find(syndrome=lambda value: value is not None))
     verdicts = tape.check(tmp_path)
     assert violated(verdicts) == set()
-    assert verdicts["rc.resend-same"].checked > 200
+    assert verdicts["rc.retransmit-same"].checked > 200
     assert "no counterpart" in verdicts["rc.ack-order"].note

@@ -48,7 +48,7 @@ def test_a_connection_that_follows_another_is_not_judged_by_it(everywhere, secon
     assert verdicts["rc.msn-right"].checked >= 12
 
 
-def test_a_resend_from_too_far_back_is_no_new_connection(tmp_path):
+def test_a_retransmission_from_too_far_back_is_no_new_connection(tmp_path):
     tape = Talk()
     conversation(tape, 5_000_000)
     tape.ack(5_000_004, 3)
@@ -91,7 +91,7 @@ def test_a_first_message_sent_again_with_other_data_is_no_new_connection(tmp_pat
     tape.wait(1_000_000 * US)
     tape.ask(5_000_000, payload=b"else")
     tape.ack(5_000_000, 1)
-    assert violated(tape.check(tmp_path)) == {"rc.resend-same"}
+    assert violated(tape.check(tmp_path)) == {"rc.retransmit-same"}
 
 
 def test_a_late_duplicate_answered_with_an_old_msn_is_no_new_connection(tmp_path):

@@ -73,7 +73,7 @@ def test_what_a_ring_sends_again_is_other_bytes_when_it_had_arrived(tmp_path):
     """Whether it had is known at the receiver; captured are the links of h2 alone."""
     at_both = checked(tmp_path / "both", RING, "sdr_sr", ("*",), 0)
     assert violated(at_both) == set()
-    assert "resent with other bytes when they had arrived" in at_both["once.bytes"].note
+    assert "retransmitted with other bytes when they had arrived" in at_both["once.bytes"].note
     alone = checked(tmp_path / "alone", RING, "sdr_sr", ("h2",), 0)
     assert violated(alone) == set()
     assert "was not captured" in alone["once.bytes"].note
@@ -178,7 +178,7 @@ def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
 
 EAGER = """
 import numpy as np
-from softroce_lab.recovery.api import Resend
+from softroce_lab.recovery.api import Retransmit
 from softroce_lab.recovery.csa_ud import CsaUd
 
 class Eager(CsaUd):
@@ -188,7 +188,7 @@ class Eager(CsaUd):
         first = event.handle not in self.seen
         self.seen = (*self.seen, event.handle)
         packets = np.array([0], dtype=np.uint32)
-        return [*([Resend(event.handle, packets)] if first else []),
+        return [*([Retransmit(event.handle, packets)] if first else []),
                 *super().on_sent(event, now_ns)]
 """
 

@@ -69,7 +69,7 @@ def test_an_experiment_agrees_with_itself(crossed):
     assert set(verdicts(found).values()) == {"same"}
     assert {each.agreement.median for each in found} == {0}
     assert found[0].virtual == found[0].real > 10e6  # one round trip
-    assert found[2].real > 0  # resent
+    assert found[2].real > 0  # retransmitted
 
 
 def test_a_longer_way_is_found_and_nothing_else(crossed):
@@ -78,7 +78,7 @@ def test_a_longer_way_is_found_and_nothing_else(crossed):
     assert verdicts(found) == {
         "p50 completion": "differs",
         "p99 completion": "differs",
-        "resent": "same",
+        "retransmitted": "same",
         "injected drops": "same",
     }
     assert found[0].real - found[0].virtual > found[0].margin > 0

@@ -70,16 +70,26 @@ def test_constants_are_those_of_the_c_header():
 
 
 def test_names_of_values_are_those_of_the_policies():
-    names = ("LOOK", "ANSWER", "ACK", "PROBE", "RNR", "REFUSE", "BITMAP", "CHUNKS", "CLEAR")
-    policies = {getattr(control, name): name for name in names}
+    names = (
+        "NACK",
+        "NACK_RESPONSE",
+        "ACK",
+        "KEEPALIVE",
+        "RNR",
+        "REFUSE",
+        "SACK",
+        "CHUNKS",
+        "CLEAR",
+    )
+    policies = {getattr(control, name): name.replace("_", " ") for name in names}
     assert set(policies) == set(control._MESSAGES)
     engines = {
         int(number): name.upper().replace("_", " ")
         for name, number in re.findall(r"^  (\w+) = (\d+),", BODIES.read_text(), re.MULTILINE)
     }
     assert policies | engines == description.TYPES
-    assert {each.value: each.name.lower().replace("_", " ") for each in control.Verdict} == (
-        description.VERDICTS
+    assert {each.value: each.name.lower().replace("_", " ") for each in control.NackStatus} == (
+        description.NACK_STATUSES
     )
     assert {each.value: each.name for each in ibv_wc_status} == description.STATUSES
     assert (control._PLAIN, control._RUNS) == (description.PLAIN, description.RUNS)
@@ -152,7 +162,7 @@ def test_control_messages_are_read_as_policies_read_them(message, room):
 
 
 def test_a_look_can_be_built_by_hand():
-    layer = CONTROLS[description.LOOK](
+    layer = CONTROLS[description.NACK](
         id=9, operation=1, step=2, message=3, known_id=1, round=4, missing=[PacketSet.of([5, 7])]
     )
     look = control.decode(bytes(layer))
@@ -212,6 +222,6 @@ def test_ranges_are_told_in_short():
 def test_bodies_know_themselves():
     assert all(issubclass(each, Body) for each in CONTROLS.values())
     assert [each.__name__ for each in CONTROLS.values()] == [
-        "Look", "Answer", "Ack", "Probe", "Rnr", "Refuse", "Bitmap", "Chunks", "Clear",
+        "Nack", "NackResponse", "Ack", "Keepalive", "Rnr", "Refuse", "Sack", "Chunks", "Clear",
         "PacketAck", "PacketNack", "PacketSack", "Ask",
     ]  # fmt: skip

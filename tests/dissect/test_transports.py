@@ -22,7 +22,7 @@ from softroce_lab.recovery import control, registry
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
 
-TELLS = {"csa_ud": {description.LOOK, description.ANSWER}, "ud_rto": {description.BITMAP}}
+TELLS = {"csa_ud": {description.NACK, description.NACK_RESPONSE}, "ud_rto": {description.SACK}}
 OF_ENGINE = {
     description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK, description.ASK,
 }  # fmt: skip
@@ -107,7 +107,7 @@ def check_message(body, decoded):
     )
     key = said.pop("key", None)
     assert key is None or (body.operation, body.step, body.message) == key
-    if isinstance(decoded, control.Look):
+    if isinstance(decoded, control.Nack):
         assert (bool(body.known_id), bool(body.known_stamp)) == (
             said["id"] is not None, said["echo_stamp_ns"] is not None,
         )  # fmt: skip

@@ -138,7 +138,7 @@ def test_its_lines_say_what_packets_are(striped, tmp_path):
     assert {line["_ws.col.Protocol"][0] for line in lines} == {"softroce"}
     data = [text for text in infos if text.startswith("data ")]
     assert data[0] == "data 7.0.1 id 0 packet 0/1"
-    assert any("LOOK, missing: " in text for text in infos)
+    assert any("NACK, missing: " in text for text in infos)
     assert any(text.endswith("receiver report") for text in infos)
     assert any(text.endswith("attempt 1") for text in data)
 
@@ -175,7 +175,7 @@ def test_malformed_bodies_are_told_as_our_layers_tell_them(tmp_path):
 
 
 def _malformed(draw: random.Random):
-    look = bytes(CONTROLS[description.LOOK](known_id=1))
+    look = bytes(CONTROLS[description.NACK](known_id=1))
     for _ in range(150):
         count = draw.choice((0, 1, 7, 8, 9, 40, 2**20, 2**20 + 1, 2**32 - 1))
         head = struct.pack(">BII", draw.randrange(3), draw.getrandbits(32), count)

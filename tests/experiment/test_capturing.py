@@ -15,7 +15,7 @@ from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.faults import live, resolve
 from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Look, PacketSet
+from softroce_lab.recovery.control import Nack, PacketSet
 from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
 
 PLAN = topology.load("leaf-spine")
@@ -109,6 +109,6 @@ def test_a_device_stays_whose_it_is(monkeypatch):
 def test_runs_capture_whole_requests_for_packets():
     """Of a message as long as the demo's, whatever it lost: `lab check` decides what was asked."""
     half = PacketSet(0, np.arange(512) % 2 == 0)
-    look = control.encode(Look(1, (0, 0, 0), 1, 5, half), 1 << 10)
+    look = control.encode(Nack(1, (0, 0, 0), 1, 5, half), 1 << 10)
     frame = _native.encode_frame({"infiniband.bth.opcode": 0x64, "kind": 1, "payload": look})
     assert 128 < len(frame) + IPV6_BYTES <= Wanted(()).snap_bytes

@@ -25,7 +25,7 @@ from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 FIELDS = {
     "transport", "verified", "goodput_bps", "fct_p50_ns", "fct_p99_ns", "packets_sent",
-    "injected_drops", "emulator_drops", "resent", "spurious_resent", "fidelity",
+    "injected_drops", "emulator_drops", "retransmitted", "spurious_retransmissions", "fidelity",
 }  # fmt: skip
 
 
@@ -130,9 +130,9 @@ def test_every_transport_delivers(demo, tmp_path, nothing_left):
     assert [run["transport"] for run in document["runs"]] == wanted
     for run in document["runs"]:
         assert run["verified"], run
-        assert run["packets_sent"] - run["resent"] >= 1000, run
+        assert run["packets_sent"] - run["retransmitted"] >= 1000, run
         assert run["injected_drops"] > 0, run
-        assert run["resent"] > 0, run
+        assert run["retransmitted"] > 0, run
     assert document["same_first_attempt_drops"] is True
 
 
@@ -175,7 +175,7 @@ def test_json_and_run_directory(demo, small_file, nothing_left):
         assert run["goodput_bps"] > 0
         assert 0 < run["fct_p50_ns"] <= run["fct_p99_ns"]
         assert run["emulator_drops"] == 0
-        assert run["packets_sent"] == 9 * 464 + run["resent"] or run["resent"] > 0
+        assert run["packets_sent"] == 9 * 464 + run["retransmitted"] or run["retransmitted"] > 0
     directory = demo.folder / document["run_dir"]
     assert (demo.folder / "runs" / "latest").resolve() == directory.resolve()
     manifest = json.loads((directory / "manifest.json").read_text())

@@ -50,7 +50,7 @@ def test_the_file_arrives_and_transports_lose_the_same_packets(file, tmp_path):
     for row in outcome.rows():
         assert (row["clock"], row["bytes"], row["emulator_drops"]) == ("virtual", size, 0)
         assert 1e9 < row["goodput_bps"] < 1e10
-        assert 0 < row["resent"] <= row["injected_drops"] + row["spurious_resent"]
+        assert 0 < row["retransmitted"] <= row["injected_drops"] + row["spurious_retransmissions"]
     manifest = json.loads((outcome.directory / "manifest.json").read_text())
     assert (manifest["clock"], manifest["state"], manifest["name"]) == ("virtual", "done", "demo")
 

@@ -23,6 +23,8 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 
 DIGESTS = Path(__file__).with_name("virtual_digests.json")
+RENAMED = json.loads((paths.PROJECT_ROOT / "tests/renamed_words.json").read_text())
+"""Recorded names, old: new. The kept digests are of the old ones."""
 ALL = [*registry.transports(), "{name: csa_ud, framing: uc_immediate}"]
 TEXT = """\
 name: determined
@@ -68,6 +70,8 @@ def traces(experiment, folder):
     ends = [(names[row["source"]], names[row["destination"]]) for row in run.messages]
     links = {link["name"]: link for link in run.links}
     events = {name: column.tolist() for name, column in run.events.items()}
+    old = {new: old for old, new in RENAMED["events"].items()}
+    events["event"] = [old.get(name, name) for name in events["event"]]
     return {
         "messages": repr((ends, [tuple(row)[2:] for row in run.messages.tolist()])).encode(),
         "events": json.dumps(events).encode(),

@@ -78,7 +78,7 @@ def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
     assert (times["first_received_ns"] > 0).all()
     summary = found.summary()
     assert summary["injected_drops"] > 0
-    assert summary["resent"] >= int(times["resent"].sum()) > 0
+    assert summary["retransmitted"] >= int(times["retransmitted"].sum()) > 0
     assert (found.events["event"] == "drop").sum() == summary["injected_drops"]
     assert set(found.counters) == {"h1", "h2", "h3", "h4"}
     assert told == sorted(told)

@@ -309,8 +309,11 @@ def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):
         assert run.facts["rc"] == dataclasses.asdict(made.rc)
         assert told == dataclasses.asdict(made.engine_timing) | dataclasses.asdict(made.timing)
         rtt_ns = run.facts["base_rtt_ns"]
-        assert told["alive_ns"] == Timing.for_rtt(rtt_ns, blackout_ns=70_000_000).alive_ns
-        assert told["alive_ns"] != Timing.for_rtt(rtt_ns).alive_ns
+        assert (
+            told["keepalive_interval_ns"]
+            == Timing.for_rtt(rtt_ns, blackout_ns=70_000_000).keepalive_interval_ns
+        )
+        assert told["keepalive_interval_ns"] != Timing.for_rtt(rtt_ns).keepalive_interval_ns
 
 
 def test_contexts_that_an_rnic_had_to_fetch_are_counted(tmp_path):

@@ -195,7 +195,7 @@ def test_packets_of_the_summary_are_those_of_the_capture(tmp_path, transport):
     data = striped | requests & ~opcodes.IS_RESPONSE[packets["opcode"]]
     row = run.summary()
     assert row["injected_drops"] > 0
-    assert row["resent"] > 0
+    assert row["retransmitted"] > 0
     assert (row["packets_sent"], row["control_packets"]) == (data.sum(), (~data).sum())
     assert row["packets_sent"] > PACKETS
     assert row["control_packets"] > 0

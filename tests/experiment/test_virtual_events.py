@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.experiment import run, spec, virtual, workload_record
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.workload_run import RESENT
+from softroce_lab.experiment.workload_run import RETRANSMITTED
 from softroce_lab.inputs import yaml_source
 
 LOSSY = """\
@@ -31,16 +31,16 @@ def events_of(number):
     return found, found.events
 
 
-@pytest.mark.parametrize(("number", "receiver_says"), [(0, "look"), (1, "bitmap")])
+@pytest.mark.parametrize(("number", "receiver_says"), [(0, "nack"), (1, "sack")])
 def test_what_a_policy_did_is_told(number, receiver_says):
     found, events = events_of(number)
     rows = list(zip(events["source"], events["event"], events["packets"], strict=True))
-    resent = sum(int(packets) for _, event, packets in rows if event == "resend")
-    assert resent == found.count(RESENT) > 0
+    retransmitted = sum(int(packets) for _, event, packets in rows if event == "retransmit")
+    assert retransmitted == found.count(RETRANSMITTED) > 0
     drops = sum(link["injected_drops"] for link in found.links)
     met = collections.Counter((source, event) for source, event, _ in rows)
     assert met["injector", "drop"] == drops > 0
-    assert met["h1", "resend"] > 0
+    assert met["h1", "retransmit"] > 0
     assert met["h2", receiver_says] > 0
 
 
@@ -72,4 +72,4 @@ def test_lab_run_writes_them(tmp_path):
 
     outcome = run.run(lossy(), Silent(), under=tmp_path)
     table = pq.read_table(outcome.directory / "events.parquet")
-    assert {"look", "resend", "drop"} <= set(table["event"].to_pylist())
+    assert {"nack", "retransmit", "drop"} <= set(table["event"].to_pylist())

@@ -27,7 +27,7 @@ DEAD = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 
 
 def done(kind, peer, key, *times, status=0, **more):
-    fields = dict.fromkeys(("bytes", "packets", "resent", "duplicates"), 0) | more
+    fields = dict.fromkeys(("bytes", "packets", "retransmitted", "duplicates"), 0) | more
     posted, first, completed = times
     return Done(
         kind, peer, key, status, posted_ns=posted, first_ns=first, completed_ns=completed, **fields
@@ -41,7 +41,7 @@ def logged(rounds=2):
     for message in work.messages():
         begin = message.key[0] * 1000
         end = begin + 100 * message.source
-        sent = done("send", 0, message.key, begin, begin + 1, end, packets=2, resent=1)
+        sent = done("send", 0, message.key, begin, begin + 1, end, packets=2, retransmitted=1)
         log.sent(message.source, sent)
         arrived = done("receive", message.source, message.key, 0, begin + 50, end - 5, duplicates=3)
         log.received(0, arrived)
@@ -67,7 +67,7 @@ def of(log, **more):
         "messages": log.table(),
         "end_ns": 5000,
         "links": links,
-        "counters": {"h1": {"rx_duplicate": 5}, "h2": {"tx_data": 7, "tx_resent": 1}},
+        "counters": {"h1": {"rx_duplicate": 5}, "h2": {"tx_data": 7, "tx_retransmitted": 1}},
     }
     return WorkloadRun(**fields | more)
 
@@ -77,8 +77,8 @@ def test_a_run_that_went_well():
     expected = {
         "verdict": "passed", "reasons": [], "messages": 4, "delivered": 4, "bytes": 4000,
         "makespan_ns": 1200, "goodput_bps": 4000 * 8 * 10**9 // 1200, "fct_p50_ns": 100,
-        "fct_p99_ns": 200, "operation_p50_ns": 200, "packets_sent": 7, "resent": 1,
-        "spurious_resent": 5, "injected_drops": 4, "queue_drops": 2, "marked": 1,
+        "fct_p99_ns": 200, "operation_p50_ns": 200, "packets_sent": 7, "retransmitted": 1,
+        "spurious_retransmissions": 5, "injected_drops": 4, "queue_drops": 2, "marked": 1,
     }  # fmt: skip
     assert {key: row[key] for key in expected} == expected
     json.dumps(row)
@@ -88,7 +88,7 @@ def test_the_table_of_messages():
     row = logged(1).table()[1]
     assert row["source"] == 2
     assert row["destination"] == 0
-    fields = ("bytes", "packets", "resent", "duplicates", "status")
+    fields = ("bytes", "packets", "retransmitted", "duplicates", "status")
     assert [int(row[field]) for field in fields] == [1000, 2, 1, 3, 0]
     times = ("posted", "first_sent", "first_received", "received", "completed")
     assert [int(row[f"{time}_ns"]) for time in times] == [0, 1, 50, 195, 200]
@@ -134,7 +134,7 @@ def test_quantiles_are_values_that_were_measured():
 
 
 def test_the_run_directory(tmp_path):
-    events = {"time_ns": np.array([9, 3]), "event": np.array(["drop", "look"])}
+    events = {"time_ns": np.array([9, 3]), "event": np.array(["drop", "nack"])}
     runs = [of(logged()), of(logged(), seed=5, transport="csa_ud", events=events)]
     directory = RunDirectory.create("x", under=tmp_path)
     with directory.growing_table("events") as add:
@@ -147,7 +147,7 @@ def test_the_run_directory(tmp_path):
     assert messages["source"][:2] == ["h2", "h3"]
     assert messages["operation"][:4] == [0, 0, 1, 1]
     told = pq.read_table(directory.path / "events.parquet").to_pydict()
-    assert told["event"] == ["look", "drop"]
+    assert told["event"] == ["nack", "drop"]
     assert told["seed"] == [5, 5]
     assert told["link"] == ["", ""]
     links = json.loads((directory.path / "links.json").read_text())["runs"]
@@ -221,7 +221,7 @@ def test_several_seeds_are_taken_together():
     assert cells(rows)[1]["makespan"] == ["2 us [1 us, 3 us]"]
     rows[1] |= {"verdict": "failed", "delivered": 3, "verified": False}
     _, found = cells(rows)
-    assert found["resent"] == ["3"]
+    assert found["retransmitted"] == ["3"]
     assert found["verdict"] == ["FAILED 1 of 3"]
     assert found["messages delivered"] == ["11 of 12"]
     assert found["verified, every byte"] == ["NO"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softroce_lab.recovery.api import LookAt, Resend
+from softroce_lab.recovery.api import Retransmit, SetTimer
 from softroce_lab.recovery.control import Ack, PacketSet
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.datagram import DatagramPolicy
@@ -43,7 +43,7 @@ def mutant(owner, method, transport, seed):
 
 def without_looks(actions):
     """The same actions, but no timer is set."""
-    return [action for action in actions if not isinstance(action, LookAt)]
+    return [action for action in actions if not isinstance(action, SetTimer)]
 
 
 # --- All datagram policies -------------------------------------------------------------------
@@ -83,40 +83,40 @@ def outcome_of_any_generation(original):
     return outcome
 
 
-@mutant(DatagramPolicy, "_check_alive", "csa_ud", 14)
+@mutant(DatagramPolicy, "_check_keepalive", "csa_ud", 14)
 def the_dead_are_never_given_up(original):
     """Unanswered questions are not counted."""
 
     def check_alive(self, work, now_ns):
-        work.fruitless = 0
+        work.keepalives_unanswered = 0
         return original(self, work, now_ns)
 
     return check_alive
 
 
-@mutant(DatagramPolicy, "_check_alive", "ud_rto", 37)
+@mutant(DatagramPolicy, "_check_keepalive", "ud_rto", 37)
 def the_living_are_given_up(original):
     """The first unanswered question ends everything."""
 
     def check_alive(self, work, now_ns):
-        self.timing = dataclasses.replace(self.timing, fruitless_rounds=1)
+        self.timing = dataclasses.replace(self.timing, keepalive_probes=1)
         return original(self, work, now_ns)
 
     return check_alive
 
 
-@mutant(DatagramPolicy, "resend", "csa_ud", 15)
+@mutant(DatagramPolicy, "retransmit", "csa_ud", 15)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
-    def resend(self, work, send, action, attempts_most, now_ns):
+    def retransmit(self, work, send, action, attempts_most, now_ns):
         most = self.timing.most_attempts if attempts_most >= 2 else attempts_most
         return original(self, work, send, action, most, now_ns)
 
-    return resend
+    return retransmit
 
 
-@mutant(DatagramPolicy, "_probed", "csa_ud", 2)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 2)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -150,7 +150,7 @@ def nothing_is_lost(original):
     return is_lost
 
 
-@mutant(CsaUd, "look_at_send", "csa_ud", 2)
+@mutant(CsaUd, "check_send", "csa_ud", 2)
 def asks_once(original):
     """A sender without a word asks once."""
 
@@ -215,18 +215,18 @@ def chunk_timer_not_armed_again(original):
     return on_timeout
 
 
-@mutant(SdrSr, "telling", "sdr_sr", 56)
+@mutant(SdrSr, "sack", "sdr_sr", 56)
 def cumulative_chunk_too_far(original):
     """The first chunk that is missed is told to be here."""
 
-    def telling(self, receive, id_, state):
+    def sack(self, receive, id_, state):
         told = original(self, receive, id_, state)
         if told.missing is None or len(told.missing.bits) < 2:
             return told
         missing = PacketSet(told.missing.base + 1, told.missing.bits[1:])
         return dataclasses.replace(told, missing=missing)
 
-    return telling
+    return sack
 
 
 @mutant(SdrSr, "_repeat", "sdr_sr", 2)
@@ -237,7 +237,7 @@ def chunk_without_its_last_packet(original):
         for action in original(self, *of):
             yield (
                 dataclasses.replace(action, indices=action.indices[:-1])
-                if isinstance(action, Resend)
+                if isinstance(action, Retransmit)
                 else action
             )
 

@@ -120,13 +120,14 @@ def test_there_are_lessons():
 
 
 def test_what_a_lesson_should_not_say_is_found():
-    output = "  holds      csa.look       8\ninjected drops     8    8\nresent   8   9\n"
+    output = "  holds      csa.nack       8\ninjected drops     8    8\nretransmitted   8   9\n"
     assert (
-        missing(["  holds   csa.look  8", "injected drops  8  8", "resent  8  264"], output) == []
+        missing(["  holds   csa.nack  8", "injected drops  8  8", "retransmitted  8  264"], output)
+        == []
     )
     wrong = [
-        "  holds   csa.look  7",
-        "  holds   csa.resend  8",
+        "  holds   csa.nack  7",
+        "  holds   csa.retransmit  8",
         "injected drops  8  9",
         "goodput  1",
     ]

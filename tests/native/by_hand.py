@@ -115,7 +115,7 @@ class ByHand:
         """The receiver's acknowledgements of data packets, one each."""
         return [answer for each in sent for answer in self.deliver(self.receiver, each)]
 
-    def resent_at(self, at_ns: int) -> list[int]:
+    def retransmitted_at(self, at_ns: int) -> list[int]:
         """Indices that the sender sends when it is that time; the packets are in `latest`."""
         self.now_ns = at_ns
         self.sender.handle_timeout(at_ns)

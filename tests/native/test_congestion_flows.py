@@ -144,7 +144,7 @@ def test_a_paced_peer_sends_at_its_rate():
     assert at[8] - at[7] == pytest.approx(full * 2 / 3, abs=1)
 
 
-def test_resends_are_paced_too():
+def test_retransmissions_are_paced_too():
     line = 4_000_000_000
     made = rig("dcqcn", line_rate_bps=line)
     rule = _native.DropRule()

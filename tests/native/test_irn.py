@@ -19,7 +19,7 @@ def test_reordering_without_loss_causes_one_nack_a_packet_that_is_early(talk):
     assert [feedback(each) for each in answers] == [
         ("ack", 1), ("nack", 1, 2), ("nack", 1, 3), ("ack", 4), ("nack", 4, 5), ("ack", 6),
     ]  # fmt: skip
-    # Each gap is resent once, in vain, and the receiver answers that, too.
+    # Each gap is retransmitted once, in vain, and the receiver answers that, too.
     again = [each for answer in answers for each in talk.deliver(talk.sender, answer)]
     assert [each.told["index"] for each in again] == [1, 4]
     assert [each.told["attempt"] for each in again] == [1, 1]
@@ -28,37 +28,39 @@ def test_reordering_without_loss_causes_one_nack_a_packet_that_is_early(talk):
     assert np.array_equal(talk.data, talk.place)
 
 
-def test_in_order_nothing_is_resent(talk):
+def test_in_order_nothing_is_retransmitted(talk):
     answers = talk.answers(*talk.data_out().values())
     assert [feedback(each) for each in answers] == [("ack", i) for i in range(1, 7)]
     assert talk.deliver(talk.sender, *answers) == []
     assert talk.statuses() == ([0], [0])
 
 
-def test_what_is_resent_first_is_at_the_cumulative_acknowledgement_then_gaps_below_a_sack(talk):
+def test_what_is_retransmitted_first_is_at_the_cumulative_acknowledgement_then_gaps_below_a_sack(
+    talk,
+):
     out = talk.data_out()
     answers = talk.answers(*(out[i] for i in (0, 2, 4, 5)))
-    resent = [
+    retransmitted = [
         [each.told["index"] for each in talk.deliver(talk.sender, answer)] for answer in answers
     ]
-    assert resent == [[], [1], [3], []]
+    assert retransmitted == [[], [1], [3], []]
 
 
-def test_a_lost_resend_is_left_to_the_timer(talk):
+def test_a_lost_retransmission_is_left_to_the_timer(talk):
     out = talk.data_out()
     lost = talk.deliver(talk.sender, *talk.answers(*(out[i] for i in (0, 2, 3, 4))))
     assert [each.told["index"] for each in lost] == [1]
     sent_ns = talk.now_ns
     assert talk.deliver(talk.sender, *talk.answers(out[5])) == []
-    assert talk.resent_at(sent_ns + RTO_HIGH_NS - 1) == []
-    assert talk.resent_at(sent_ns + RTO_HIGH_NS) == [1]
+    assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS - 1) == []
+    assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS) == [1]
 
 
 def test_a_partial_acknowledgement_in_recovery_tells_the_next_loss():
     talk = ByHand("irn", 12, window_packets=6)
     talk.post()
     assert sorted(talk.data_out()) == [0, 1, 2, 3, 4, 5]  # all lost
-    assert talk.resent_at(1_000 + RTO_HIGH_NS) == [0]
+    assert talk.retransmitted_at(1_000 + RTO_HIGH_NS) == [0]
     (answer,) = talk.answers(talk.latest[0])
     assert feedback(answer) == ("ack", 1)
     # The next at the cumulative acknowledgement, and a new one for which there is room now.
@@ -66,23 +68,23 @@ def test_a_partial_acknowledgement_in_recovery_tells_the_next_loss():
 
 
 @pytest.mark.parametrize(
-    ("packets", "after_ns", "resent"),
+    ("packets", "after_ns", "retransmitted"),
     [(1, RTO_LOW_NS, [0]), (3, RTO_LOW_NS, [0]), (4, RTO_HIGH_NS, [0]), (40, RTO_HIGH_NS, [0])],
 )
-def test_the_timer_is_low_while_few_packets_are_out(packets, after_ns, resent):
+def test_the_timer_is_low_while_few_packets_are_out(packets, after_ns, retransmitted):
     talk = ByHand("irn", packets)
     talk.post()
     assert len(talk.data_out()) == packets
-    assert talk.resent_at(1_000 + after_ns - 1) == []
-    assert talk.resent_at(1_000 + after_ns) == resent
+    assert talk.retransmitted_at(1_000 + after_ns - 1) == []
+    assert talk.retransmitted_at(1_000 + after_ns) == retransmitted
 
 
 def test_timers_can_be_set():
     talk = ByHand("irn", 1, rto_low_ns=7_000, rto_high_ns=9_000)
     talk.post()
     talk.data_out()
-    assert talk.resent_at(7_999) == []
-    assert talk.resent_at(8_000) == [0]
+    assert talk.retransmitted_at(7_999) == []
+    assert talk.retransmitted_at(8_000) == [0]
 
 
 def test_at_most_one_bandwidth_delay_product_is_out_past_the_cumulative_acknowledgement():
@@ -95,4 +97,4 @@ def test_at_most_one_bandwidth_delay_product_is_out_past_the_cumulative_acknowle
     assert [each.told["index"] for each in talk.deliver(talk.sender, *answers[:3])] == [0]
     assert feedback(answers[3]) == ("ack", 4)
     sent = [each.told["index"] for each in talk.deliver(talk.sender, answers[3])]
-    assert sent == [4, 5, 6]  # what was resent in vain is in flight still
+    assert sent == [4, 5, 6]  # what was retransmitted in vain is in flight still

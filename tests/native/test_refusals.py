@@ -15,7 +15,16 @@ import pytest
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Ack, Answer, Bitmap, Look, PacketSet, Probe, Refused, Rnr
+from softroce_lab.recovery.control import (
+    Ack,
+    Keepalive,
+    Nack,
+    NackResponse,
+    PacketSet,
+    Refused,
+    Rnr,
+    Sack,
+)
 from tests.native import frames
 from tests.native.frames import CONTROL, DATA_QP, RECOVERY_QP, REPORT, Frame, Lab
 from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
@@ -228,7 +237,7 @@ def test_data_goes_between_queue_pairs_of_one_kind(source, destination):
     ends_well(rig)
 
 
-def test_resent_data_is_taken_on_the_recovery_queue_pair():
+def test_retransmitted_data_is_taken_on_the_recovery_queue_pair():
     rig = begun()
     before = rig.counters(1)["rx_placed"]
     rig.pair.inject(1, data_frame(source_qp=RECOVERY_QP, destination_qp=RECOVERY_QP).encode())
@@ -253,7 +262,7 @@ def test_a_packet_that_contradicts_its_message_tells_nothing_of_the_peer(fields)
     frame = data_frame(**{"payload": FORGED[:CHUNK], **fields, **lies})
     assert inject(rig, frame) == {"rx_inconsistent": 1}
     after = endpoint.peer_state(peer)
-    for name in ("heard_ns", "newest_stamp_ns", "newest_stamp_at_ns", "remote_srtt_ns"):
+    for name in ("last_received_ns", "newest_stamp_ns", "newest_stamp_at_ns", "remote_srtt_ns"):
         assert getattr(after, name) == getattr(before, name), name
     ends_well(rig)
 
@@ -553,7 +562,9 @@ BAD_CONTROL = {
     "runs too short": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\x07",
     "runs without an end": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\xff" * 8,
     "runs, 2**32-1 of them": _LOOK_HEAD + struct.pack(">BII", 1, 0, U32) + b"\xff\xff\xff\xff\x0f",
-    "an answer cut short": encoded(Answer(ID, KEY, 1, control.Verdict.RESENT, 1))[:-1],
+    "an answer cut short": encoded(NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1))[
+        :-1
+    ],
     "an answer with no such verdict": struct.pack(">BIHHIHBI", 2, ID, *KEY, 1, 7, 1),
     "an acknowledgement that ends in an id": b"\x03\x00\x00\x00",
     "too many acknowledgements": b"\x03" + bytes(4 * 257),
@@ -571,13 +582,13 @@ BAD_CONTROL = {
 _BEYOND = missing(PACKETS - 1, 2)
 _FAR_BEYOND = missing(U32 - 10, 1)
 BAD_FOR = {
-    ("csa_ud", "a look beyond the message"): Look(ID, KEY, 1, None, _BEYOND),
-    ("csa_ud", "a look far beyond the message"): Look(ID, KEY, 1, None, _FAR_BEYOND),
-    ("csa_ud", "a bitmap"): Bitmap(ID, KEY, missing(0, 1)),
-    ("ud_rto", "a bitmap beyond the message"): Bitmap(ID, KEY, _BEYOND),
-    ("ud_rto", "a bitmap far beyond the message"): Bitmap(ID, KEY, _FAR_BEYOND),
-    ("ud_rto", "a look"): Look(ID, KEY, 1, None, missing(0, 1)),
-    ("ud_rto", "an answer"): Answer(ID, KEY, 1, control.Verdict.RESENT, 1),
+    ("csa_ud", "a look beyond the message"): Nack(ID, KEY, 1, None, _BEYOND),
+    ("csa_ud", "a look far beyond the message"): Nack(ID, KEY, 1, None, _FAR_BEYOND),
+    ("csa_ud", "a bitmap"): Sack(ID, KEY, missing(0, 1)),
+    ("ud_rto", "a bitmap beyond the message"): Sack(ID, KEY, _BEYOND),
+    ("ud_rto", "a bitmap far beyond the message"): Sack(ID, KEY, _FAR_BEYOND),
+    ("ud_rto", "a look"): Nack(ID, KEY, 1, None, missing(0, 1)),
+    ("ud_rto", "an answer"): NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1),
 }
 
 
@@ -603,24 +614,24 @@ def test_control_that_contradicts_what_was_sent(transport, message):
 @pytest.mark.parametrize(
     "message",
     [
-        Look(UNKNOWN_ID, UNPOSTED_KEY, 1, 0, missing(0, 20)),
-        Look(None, UNPOSTED_KEY, 1, U32, None),
-        Look(ID, UNPOSTED_KEY, 1, U32, missing(0, 20)),
-        Look(ID, KEY, 1, U32, missing(0, PACKETS)),  # all is lost, it says
-        Look(ID, KEY, 1, None, missing(PACKETS - 1, 1)),
-        Answer(UNKNOWN_ID, UNPOSTED_KEY, 1, control.Verdict.RESENT, U32),
-        Answer(ID, KEY, 0, control.Verdict.NOT_STARTED, 0),
+        Nack(UNKNOWN_ID, UNPOSTED_KEY, 1, 0, missing(0, 20)),
+        Nack(None, UNPOSTED_KEY, 1, U32, None),
+        Nack(ID, UNPOSTED_KEY, 1, U32, missing(0, 20)),
+        Nack(ID, KEY, 1, U32, missing(0, PACKETS)),  # all is lost, it says
+        Nack(ID, KEY, 1, None, missing(PACKETS - 1, 1)),
+        NackResponse(UNKNOWN_ID, UNPOSTED_KEY, 1, control.NackStatus.RETRANSMITTED, U32),
+        NackResponse(ID, KEY, 0, control.NackStatus.NOT_STARTED, 0),
         Ack(()),
         Ack((UNKNOWN_ID, ID)),
-        Probe(((UNKNOWN_ID, UNPOSTED_KEY),) * 64),
-        Probe(((ID, KEY),) * 64),
+        Keepalive(((UNKNOWN_ID, UNPOSTED_KEY),) * 64),
+        Keepalive(((ID, KEY),) * 64),
         Rnr(UNKNOWN_ID, UNPOSTED_KEY),
         Rnr(ID, KEY),
         Refused(UNKNOWN_ID, UNPOSTED_KEY, True, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
         Refused(UNKNOWN_ID, UNPOSTED_KEY, False, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
         Refused(ID, UNPOSTED_KEY, True, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)),
-        Bitmap(UNKNOWN_ID, UNPOSTED_KEY, missing(0, 20)),
-        Bitmap(ID, KEY, missing(0, PACKETS)),
+        Sack(UNKNOWN_ID, UNPOSTED_KEY, missing(0, 20)),
+        Sack(ID, KEY, missing(0, PACKETS)),
     ],
     ids=lambda each: (
         f"{type(each).__name__} {getattr(each, 'id', '')}"
@@ -697,8 +708,8 @@ def test_a_flood_of_control_messages():
     """To both sides, malformed ones and such as are answered."""
     rig = begun()
     messages = [
-        Probe(((UNKNOWN_ID, UNPOSTED_KEY),)),
-        Probe(()),
+        Keepalive(((UNKNOWN_ID, UNPOSTED_KEY),)),
+        Keepalive(()),
         Ack((UNKNOWN_ID,)),
         Rnr(UNKNOWN_ID, UNPOSTED_KEY),
         Refused(UNKNOWN_ID, UNPOSTED_KEY, False, 12),

@@ -36,8 +36,8 @@ def test_the_word_is_that_of_the_packet():
     out = talk.data_out()
     (answer,) = talk.answers(out[130])
     assert feedback(answer) == ("sack", 0, (128, 0b100))
-    resent = [each.told["index"] for each in talk.deliver(talk.sender, answer)]
-    assert resent == list(range(130))
+    retransmitted = [each.told["index"] for each in talk.deliver(talk.sender, answer)]
+    assert retransmitted == list(range(130))
 
 
 def test_a_lost_sack_is_made_up_for_by_the_next(talk):
@@ -47,11 +47,11 @@ def test_a_lost_sack_is_made_up_for_by_the_next(talk):
     assert [each.told["index"] for each in again] == [1, 3, 4]  # not 2
 
 
-def test_a_gap_is_resent_once_then_by_the_timer_with_all_that_is_out(talk):
+def test_a_gap_is_retransmitted_once_then_by_the_timer_with_all_that_is_out(talk):
     out = talk.data_out()
     answers = talk.answers(out[0], out[2], out[3])
-    resent = [each.told["index"] for a in answers for each in talk.deliver(talk.sender, a)]
-    assert resent == [1]
+    retransmitted = [each.told["index"] for a in answers for each in talk.deliver(talk.sender, a)]
+    assert retransmitted == [1]
     sent_ns = talk.now_ns - 1_000  # when the SACK that told it came; one more followed
-    assert talk.resent_at(sent_ns + 10 * BASE_RTT_NS - 1) == []
-    assert talk.resent_at(sent_ns + 10 * BASE_RTT_NS) == [1, 4, 5]
+    assert talk.retransmitted_at(sent_ns + 10 * BASE_RTT_NS - 1) == []
+    assert talk.retransmitted_at(sent_ns + 10 * BASE_RTT_NS) == [1, 4, 5]

@@ -93,23 +93,23 @@ def test_all_arrives_exactly_once_whatever_the_network_does(transport, block):
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def test_without_loss_nothing_is_resent_and_every_packet_is_answered(transport):
+def test_without_loss_nothing_is_retransmitted_and_every_packet_is_answered(transport):
     rig = rig_of(transport)
     rig.transfer(KEY, 100 * CHUNK)
     rig.finish()
     rig.check()
     assert rig.counters(0)["tx_data"] == rig.counters(1)["tx_control"] == 100
-    assert rig.counters(0)["tx_resent"] == 0
+    assert rig.counters(0)["tx_retransmitted"] == 0
 
 
 def test_the_network_is_used_well_under_a_little_loss(transport):
-    """Of 1000 packets 1 % are lost; at most that much again is resent in vain."""
+    """Of 1000 packets 1 % are lost; at most that much again is retransmitted in vain."""
     rig = rig_of(transport, seed=3, window_packets=256)
     rig.cables[0].loss = threshold(0.01)
     rig.transfer(KEY, 1000 * CHUNK)
     rig.finish()
     rig.check()
-    assert 1 <= rig.pair.totals(0)["lost"] <= rig.counters(0)["tx_resent"] <= 30
+    assert 1 <= rig.pair.totals(0)["lost"] <= rig.counters(0)["tx_retransmitted"] <= 30
 
 
 @pytest.mark.parametrize("kind", [DATA, CONTROL])
@@ -120,7 +120,7 @@ def test_the_loss_of_the_tail_or_of_its_answer_is_found(transport, kind):
     rig.transfer(KEY, 10 * CHUNK)
     rig.finish()
     rig.check()
-    assert rig.counters(0)["tx_resent"] >= 1
+    assert rig.counters(0)["tx_retransmitted"] >= 1
     assert rig.now_ns < 2 * MILLISECOND_NS
 
 
@@ -251,7 +251,7 @@ def packet_ack(id_=0, cumulative=0, stamp=1, *more):
 REFUSED_BODIES = {
     "empty": b"",
     "unknown type": b"\x63",
-    "a policy's LOOK": b"\x01" + bytes(40),
+    "a policy's NACK": b"\x01" + bytes(40),
     "short": packet_ack()[:-1],
     "long": packet_ack() + b"\0",
     "more than was sent": packet_ack(0, 11),

@@ -176,7 +176,7 @@ def datagrams() -> dict[str, bytes]:
         + _write(3, generation=3)
         + _write(3),
         "uc-clear": _cleared() + _told_to(0x11, _header(2) + report + 8 * b"\0\0\0\1"),
-        "resend": _told_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40)) + _told_to(0x34, b""),
+        "retransmit": _told_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40)) + _told_to(0x34, b""),
     }
 
 

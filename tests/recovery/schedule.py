@@ -32,7 +32,7 @@ class Schedule:
 
     @property
     def packets(self) -> int:
-        """Data packets of all messages, none resent."""
+        """Data packets of all messages, none retransmitted."""
         chunk = self.settings["path_mtu"] - _HEADER_BYTES
         return sum(max(1, -(-message.length // chunk)) for message in self.messages)
 

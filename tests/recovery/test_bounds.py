@@ -25,15 +25,15 @@ PACKETS = -(-(1 << 20) // (2048 - 40))
 FIRST_PASS_NS = 400 * MILLISECOND_NS
 ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
-# What the code does: `DatagramPolicy._check_alive`.
-INTERVALS_NS = [T.question_ns(k) for k in range(T.fruitless_rounds)]
+# What the code does: `DatagramPolicy._check_keepalive`.
+INTERVALS_NS = [T.keepalive_after_ns(k) for k in range(T.keepalive_probes)]
 LAST_QUESTION_NS = sum(INTERVALS_NS[:-1])
-LEAST_SILENCE_NS = T.alive_ns + sum(INTERVALS_NS)
-MOST_SILENCE_NS = T.alive_most_ns + sum(INTERVALS_NS)
+LEAST_SILENCE_NS = T.keepalive_interval_ns + sum(INTERVALS_NS)
+MOST_SILENCE_NS = T.keepalive_interval_most_ns + sum(INTERVALS_NS)
 
 # What follows.
 Q = 1 - (1 - LOSS) ** 2
-RUN = Q**T.fruitless_rounds
+RUN = Q**T.keepalive_probes
 NOT_PLACED = PACKETS * (1 - (1 - LOSS**2) * (1 - LOSS)) ** ROUNDS_TO_PLACE
 NOT_KNOWN = Q**ROUNDS_TO_KNOW
 TOO_MANY_ATTEMPTS = PACKETS * Q ** (T.most_attempts - 1)
@@ -43,12 +43,12 @@ SENDER_LIFE_NS = RECEIVER_LIFE_NS + ROUNDS_TO_KNOW * 2 * T.t_max_ns
 
 
 def questions(life_ns):
-    return life_ns // T.alive_ns
+    return life_ns // T.keepalive_interval_ns
 
 
 def gives_up(life_ns):
     """Upper bound of the probability that a run of fruitless questions ends in that life."""
-    return RUN * (1 + (1 - Q) * (questions(life_ns) - T.fruitless_rounds))
+    return RUN * (1 + (1 - Q) * (questions(life_ns) - T.keepalive_probes))
 
 
 A_MESSAGE = (
@@ -58,13 +58,13 @@ A_MESSAGE = (
     + gives_up(RECEIVER_LIFE_NS)
     + gives_up(SENDER_LIFE_NS)
 )
-A_SECOND = (1 - Q) * RUN * SECOND_NS / T.alive_ns
+A_SECOND = (1 - Q) * RUN * SECOND_NS / T.keepalive_interval_ns
 
 
 def most_in_a_look():
     """Of the set that is hardest to encode, every second packet."""
     every_second = np.arange(1 << 15) % 2 == 0
-    look = control.Look(1, (1, 2, 3), 1, 0, control.packet_set(every_second))
+    look = control.Nack(1, (1, 2, 3), 1, 0, control.packet_set(every_second))
     decoded = control.decode(control.encode(look, 2048 - 40))
     return len(decoded.missing.bits)
 
@@ -75,15 +75,15 @@ def in_ms(ns):
 
 def figures():
     """Every row of the document's tables, as computed."""
-    spare_ns = (2 * SECOND_NS - MOST_SILENCE_NS) // (T.fruitless_rounds + 1)
+    spare_ns = (2 * SECOND_NS - MOST_SILENCE_NS) // (T.keepalive_probes + 1)
     return {
-        f"sum of the {T.fruitless_rounds} intervals": in_ms(sum(INTERVALS_NS)),
+        f"sum of the {T.keepalive_probes} intervals": in_ms(sum(INTERVALS_NS)),
         "from the first question to the last": in_ms(LAST_QUESTION_NS),
         "from the last sign of life to the error, at least": in_ms(LEAST_SILENCE_NS),
         "from the last sign of life to the error, at most": in_ms(MOST_SILENCE_NS),
-        f"what is left of 2 s, for each of the {T.fruitless_rounds + 1} timers": in_ms(spare_ns),
+        f"what is left of 2 s, for each of the {T.keepalive_probes + 1} timers": in_ms(spare_ns),
         "q": f"{Q:.2f}",
-        f"q^{T.fruitless_rounds}": f"{RUN:.1e}",
+        f"q^{T.keepalive_probes}": f"{RUN:.1e}",
         f"some packet is missing after {ROUNDS_TO_PLACE} rounds": f"{NOT_PLACED:.1e}",
         f"the sender does not know after {ROUNDS_TO_KNOW} rounds": f"{NOT_KNOWN:.1e}",
         f"questions in the receiver's life of {RECEIVER_LIFE_NS / 1e9:.2f} s": str(
@@ -144,7 +144,7 @@ def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
     for side in rig.sides:
         [completion] = side.completions
         assert ibv_wc_status(completion.status) == RETRY
-        silence_ns = completion.completed_ns - side.endpoint.peer_state(side.peer).heard_ns
+        silence_ns = completion.completed_ns - side.endpoint.peer_state(side.peer).last_received_ns
         assert LEAST_SILENCE_NS <= silence_ns <= MOST_SILENCE_NS
 
 
@@ -175,8 +175,8 @@ FABRICS = {  # by the names of the table's columns
 
 
 def intervals_ns(timing):
-    """From one question to the next, as `DatagramPolicy._check_alive` has them."""
-    return [timing.question_ns(k) for k in range(timing.fruitless_rounds)]
+    """From one question to the next, as `DatagramPolicy._check_keepalive` has them."""
+    return [timing.keepalive_after_ns(k) for k in range(timing.keepalive_probes)]
 
 
 def scaled_figures():
@@ -185,8 +185,11 @@ def scaled_figures():
     for base_rtt_ns, blackout_ns in FABRICS.values():
         timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
         intervals = intervals_ns(timing)
-        least, most = (each + sum(intervals) for each in (timing.alive_ns, timing.alive_most_ns))
-        dead_data = timing.most_attempts * (3 * timing.t_max_ns // 2 + timing.alive_ns)
+        least, most = (
+            each + sum(intervals)
+            for each in (timing.keepalive_interval_ns, timing.keepalive_interval_most_ns)
+        )
+        dead_data = timing.most_attempts * (3 * timing.t_max_ns // 2 + timing.keepalive_interval_ns)
         columns.append(
             {
                 "T_min": f"{timing.t_min_ns / 1e3:g} us",
@@ -222,13 +225,13 @@ def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
     timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
     times = [getattr(timing, name) for name in Timing.__slots__ if name.endswith("_ns")]
     assert all(isinstance(time, int) and time > 0 for time in times)
-    assert timing.t_min_ns <= timing.first_look_ns <= timing.t_max_ns
-    assert timing.reorder_least_ns <= timing.t_min_ns
-    assert timing.alive_ns >= 2 * base_rtt_ns
+    assert timing.t_min_ns <= timing.first_check_ns <= timing.t_max_ns
+    assert timing.reordering_window_least_ns <= timing.t_min_ns
+    assert timing.keepalive_interval_ns >= 2 * base_rtt_ns
     intervals = intervals_ns(timing)
     assert sum(intervals[:-1]) >= blackout_ns + base_rtt_ns
     longest = max(1.06 * (blackout_ns + base_rtt_ns) + 1_000, 244 * base_rtt_ns)
-    assert timing.alive_most_ns + sum(intervals) <= longest
+    assert timing.keepalive_interval_most_ns + sum(intervals) <= longest
 
 
 @pytest.mark.parametrize("timers", [Timing, EngineTiming])

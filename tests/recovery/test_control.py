@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from softroce_lab.recovery import control
 from softroce_lab.recovery.control import (
     Ack,
-    Answer,
-    Bitmap,
     Chunks,
     Clear,
-    Look,
+    Keepalive,
+    Nack,
+    NackResponse,
+    NackStatus,
     PacketSet,
-    Probe,
     Refused,
     Rnr,
-    Verdict,
+    Sack,
 )
 
 MTU_ROOM = [256 - 40, 512 - 40, 1024 - 40, 2048 - 40, 4096 - 40]
@@ -44,17 +44,17 @@ SETS = st.builds(PacketSet, U32, BITS)
 def looks(draw):
     missing = draw(st.none() | SETS)
     id_ = None if missing is None else draw(U32)
-    return Look(id_, draw(KEYS), draw(U16), draw(st.none() | U32), missing)
+    return Nack(id_, draw(KEYS), draw(U16), draw(st.none() | U32), missing)
 
 
 MESSAGES = st.one_of(
     looks(),
-    st.builds(Answer, U32, KEYS, U16, st.sampled_from(Verdict), U32),
+    st.builds(NackResponse, U32, KEYS, U16, st.sampled_from(NackStatus), U32),
     st.builds(Ack, st.lists(U32, max_size=53).map(tuple)),
-    st.builds(Probe, st.lists(st.tuples(U32, KEYS), max_size=17).map(tuple)),
+    st.builds(Keepalive, st.lists(st.tuples(U32, KEYS), max_size=17).map(tuple)),
     st.builds(Rnr, U32, KEYS),
     st.builds(Refused, U32, KEYS, st.booleans(), U8),
-    st.builds(Bitmap, U32, KEYS, st.none() | SETS),
+    st.builds(Sack, U32, KEYS, st.none() | SETS),
     st.builds(Chunks, U32, KEYS, U16, st.none() | SETS),
     st.builds(
         Clear, U8, U16, U32, U32, U64, st.lists(st.tuples(U32, KEYS, U32), max_size=12).map(tuple)
@@ -82,7 +82,7 @@ def test_what_is_encoded_is_decoded_and_fits(message, room):
     assert_same(control.decode(body), message)
 
 
-@given(st.builds(Bitmap, U32, KEYS, SETS))
+@given(st.builds(Sack, U32, KEYS, SETS))
 def test_a_set_that_fits_is_not_cut(message):
     decoded = control.decode(control.encode(message, 4096 - 40))
     assert len(decoded.missing.bits) == len(message.missing.bits)
@@ -119,13 +119,13 @@ def test_a_damaged_message_is_a_message_or_a_control_error(message, data):
 @pytest.mark.parametrize(
     "message",
     [
-        Answer(1, (1, 2, 3), 1, Verdict.RESENT, 4),
+        NackResponse(1, (1, 2, 3), 1, NackStatus.RETRANSMITTED, 4),
         Rnr(1, (1, 2, 3)),
         Refused(1, (1, 2, 3), True, 9),
         Ack((1, 2)),
-        Probe(((1, (1, 2, 3)),)),
-        Look(None, (1, 2, 3), 1, None, None),
-        Bitmap(1, (1, 2, 3), PacketSet(0, np.ones(9, np.bool_))),
+        Keepalive(((1, (1, 2, 3)),)),
+        Nack(None, (1, 2, 3), 1, None, None),
+        Sack(1, (1, 2, 3), PacketSet(0, np.ones(9, np.bool_))),
     ],
 )
 def test_a_byte_more_or_less_is_no_message(message):
@@ -144,7 +144,7 @@ def test_acknowledgements_that_do_not_fit_are_left_for_later():
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit", "most"), [(3, 4, control.MOST_ACKED), (4, 12, control.MOST_PROBED)]
+    ("kind", "unit", "most"), [(3, 4, control.MOST_ACKED), (4, 12, control.MOST_IN_KEEPALIVE)]
 )
 def test_a_list_is_bounded(kind, unit, most):
     control.decode(bytes([kind]) + bytes(unit * most))
@@ -156,8 +156,8 @@ def test_a_list_is_bounded(kind, unit, most):
 
 
 def encoded(bits, base=0, room=2008):
-    """The packet set alone, behind the head of a BITMAP, and its form."""
-    body = control.encode(Bitmap(0, (0, 0, 0), PacketSet(base, bits)), room)[13:]
+    """The packet set alone, behind the head of a SACK, and its form."""
+    body = control.encode(Sack(0, (0, 0, 0), PacketSet(base, bits)), room)[13:]
     return body, {0: "plain", 1: "runs"}[body[0]]
 
 
@@ -188,7 +188,7 @@ def test_a_set_is_cut_at_its_end_and_asks_for_something(length, seed, loss):
     """What a cut set does not cover is asked for later: it has to say at least the first one."""
     missing = np.random.default_rng(seed).random(length) < loss
     cut = control.packet_set(missing)
-    message = Bitmap(0, (0, 0, 0), cut)
+    message = Sack(0, (0, 0, 0), cut)
     decoded = control.decode(control.encode(message, 216)).missing
     whole = np.flatnonzero(missing)
     indices = decoded.indices()
@@ -207,7 +207,7 @@ def test_the_set_of_a_whole_message_spans_what_is_missing():
 
 def test_a_set_of_more_than_a_million_packets_is_cut():
     bits = np.ones(control.MOST_IN_SET + 5, np.bool_)
-    decoded = control.decode(control.encode(Bitmap(0, (0, 0, 0), PacketSet(7, bits)), 2008))
+    decoded = control.decode(control.encode(Sack(0, (0, 0, 0), PacketSet(7, bits)), 2008))
     assert len(decoded.missing.bits) == control.MOST_IN_SET
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Answer, Look, Verdict
+from softroce_lab.recovery.control import Nack, NackResponse, NackStatus
 from tests.recovery.pair_rig import MILLISECOND_NS, PairRig, noise
 
 KEY = (1, 2, 3)
@@ -39,32 +39,32 @@ def run(rig, milliseconds):
 
 def answers(events):
     said = [control.decode(event.body) for event in events if event.kind.name == "CONTROL"]
-    return [(m.round, m.verdict) for m in said if isinstance(m, Answer)]
+    return [(m.round, m.status) for m in said if isinstance(m, NackResponse)]
 
 
 def look(rig, round_, *missing):
     receiver = rig.sides[1]
     bits = np.isin(np.arange(PACKETS), missing)
-    message = Look(0, KEY, round_, None, control.packet_set(bits))
+    message = Nack(0, KEY, round_, None, control.packet_set(bits))
     receiver.endpoint.control(receiver.peer, control.encode(message, 2000))
 
 
 def test_a_look_that_comes_twice_is_answered_once(rig):
     look(rig, 1, 3)
     look(rig, 1, 3)
-    assert answers(run(rig, 15)) == [(1, Verdict.RESENT)] * 2  # each answer is said twice
-    assert rig.counters(0)["tx_resent"] == 1
+    assert answers(run(rig, 15)) == [(1, NackStatus.RETRANSMITTED)] * 2  # each answer is said twice
+    assert rig.counters(0)["tx_retransmitted"] == 1
 
 
 def test_an_overtaken_look_does_not_take_the_newer_ones_answer(rig):
     look(rig, 4, 3)
     look(rig, 3, 3, 9)
-    assert answers(run(rig, 15)) == [(4, Verdict.RESENT)] * 2
-    assert rig.counters(0)["tx_resent"] == 1
+    assert answers(run(rig, 15)) == [(4, NackStatus.RETRANSMITTED)] * 2
+    assert rig.counters(0)["tx_retransmitted"] == 1
 
 
 def test_rounds_wrap(rig):
     for round_ in (30_000, 60_000, 65_535, 65_536, 65_537):
         look(rig, round_, 3)
         heard = answers(run(rig, 15))
-        assert heard == [(round_ % 65_536, Verdict.RESENT)] * 2
+        assert heard == [(round_ % 65_536, NackStatus.RETRANSMITTED)] * 2

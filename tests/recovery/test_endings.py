@@ -83,7 +83,7 @@ def test_a_peer_is_killed(transport, alive):
 
 
 def test_a_dead_peer_is_not_stormed(transport):
-    """Of many sends whose packets are out each asks, or resends, more and more rarely."""
+    """Of many sends whose packets are out each asks, or retransmits, more and more rarely."""
     rig = make(transport)
     for number in range(64):
         rig.sides[0].send((1, 2, number), noise(1, CHUNK))
@@ -92,7 +92,7 @@ def test_a_dead_peer_is_not_stormed(transport):
     assert statuses(rig) == [[RETRY] * 64, []]
     each = 4 * rig.now_ns // (3 * DEFAULT_TIMING.t_max_ns) + 10  # at three quarters of it
     sent = rig.counters(0)
-    assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.fruitless_rounds + 64
+    assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.keepalive_probes + 64
 
 
 @pytest.mark.parametrize("late_ns", [0, 3 * SECOND_NS])

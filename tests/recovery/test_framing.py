@@ -73,7 +73,7 @@ def test_an_immediate_has_room_for_1024_messages():
 
 
 @pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
-def test_nothing_is_lost_and_nothing_is_resent(transport, addresses):
+def test_nothing_is_lost_and_nothing_is_retransmitted(transport, addresses):
     rig = make(transport, addresses=addresses)
     for number, length in enumerate((0, 1, MTU, LENGTH)):
         rig.transfer((1, 2, number), length)
@@ -81,7 +81,7 @@ def test_nothing_is_lost_and_nothing_is_resent(transport, addresses):
     rig.quiesce()
     rig.check()
     assert rig.counters(0)["tx_data"] == PACKETS + 3
-    assert rig.counters(0)["tx_resent"] == 0
+    assert rig.counters(0)["tx_retransmitted"] == 0
     assert rig.sides[0].endpoint.peer_state(0).srtt_ns == 200_000
 
 
@@ -97,7 +97,7 @@ def test_every_policy_recovers_over_either_framing(transport, framing, loss):
     rig.finish()
     rig.quiesce()
     rig.check()
-    assert rig.counters(0)["tx_resent"] > 0
+    assert rig.counters(0)["tx_retransmitted"] > 0
 
 
 def test_paths_are_used_alike(transport):

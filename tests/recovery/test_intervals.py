@@ -7,7 +7,7 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import control, intervals
-from softroce_lab.recovery.api import EVENTS, NEVER_NS, Control, Resend
+from softroce_lab.recovery.api import EVENTS, NEVER_NS, Control, Retransmit
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
 from softroce_lab.recovery.groups import Groups
@@ -55,8 +55,8 @@ def test_the_rules_are_known_by_name():
 @pytest.mark.parametrize(
     ("name", "straggles", "expected"),
     [
-        ("fixed", False, T.fixed_look_ns),
-        ("fixed", True, T.fixed_look_ns),
+        ("fixed", False, T.fixed_check_ns),
+        ("fixed", True, T.fixed_check_ns),
         ("linear", False, 30_000 + 160_000),
         ("linear", True, 30_000 + 160_000),
         ("exponential", False, 30_000 + 80_000),
@@ -78,7 +78,7 @@ def test_a_lost_packet_is_delivered_by_any_rule(name, index):
     rig.finish(within_ns=20 * BASE_RTT_NS)
     rig.quiesce()
     rig.check()
-    assert rig.counters(0)["tx_resent"] == 1
+    assert rig.counters(0)["tx_retransmitted"] == 1
 
 
 # ---------------------------------------------------------------- looks
@@ -88,11 +88,11 @@ def test_a_lone_lost_tail_is_asked_for_by_the_first_look_at_it():
     """When nothing has come for a while, what is missing is lost: no word is needed."""
     rig = fast_rig("sync-aware")
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=199)
-    ControlLoss(rig, 0, lambda message: isinstance(message, control.Probe))
+    ControlLoss(rig, 0, lambda message: isinstance(message, control.Keepalive))
     rig.transfer((1, 2, 3), 200 * CHUNK)
     rig.finish()
     rig.check()
-    assert rig.sides[1].policy.looks == 1
+    assert rig.sides[1].policy.nacks == 1
     assert rig.sides[1].completions[0].completed_ns < 200 * 170 + 5 * BASE_RTT_NS
 
 
@@ -101,7 +101,7 @@ def test_a_message_that_flows_is_not_asked_for():
     rig = fast_rig("fixed")
     rig.transfer((1, 2, 3), 2000 * CHUNK)
     rig.finish()
-    assert rig.sides[1].policy.looks == 0
+    assert rig.sides[1].policy.nacks == 0
     assert rig.counters(1)["tx_control"] == 1  # the acknowledgement
 
 
@@ -115,21 +115,21 @@ def test_a_probe_right_behind_a_look_is_no_reason_to_look_again():
     asked = []
 
     def record(now_ns, event, action):
-        if isinstance(action, Control) and isinstance(control.decode(action.body), control.Look):
+        if isinstance(action, Control) and isinstance(control.decode(action.body), control.Nack):
             asked.append(EVENTS[event.number])
 
     receiver.runner = PolicyRunner(receiver.endpoint, receiver.policy, record)
     rig.transfer((1, 2, 3), 200 * CHUNK)
     while not asked:
         rig.step_until(rig.now_ns + 10_000)
-    probe = control.Probe(((0, (1, 2, 3)),))
+    probe = control.Keepalive(((0, (1, 2, 3)),))
     sender.endpoint.control(sender.peer, probe.encode(2000))
     rig.finish()
     rig.check()
-    assert asked == ["look", "look"]  # one, said twice
+    assert asked == ["timer", "timer"]  # one, sent redundantly
 
 
-def test_what_waits_to_be_resent_is_neither_lost_again_nor_blamed_on_its_path_again():
+def test_what_waits_to_be_retransmitted_is_neither_lost_again_nor_blamed_on_its_path_again():
     """A second look finds its packets still in the sender's queue: the answer speaks of both."""
     rig = PairRig("csa_ud", window_packets=4, paths=2)
     sender, receiver = rig.sides
@@ -146,11 +146,13 @@ def test_what_waits_to_be_resent_is_neither_lost_again_nor_blamed_on_its_path_ag
     sender.runner = PolicyRunner(
         sender.endpoint,
         sender.policy,
-        lambda now_ns, event, action: asked.append(action) if isinstance(action, Resend) else None,
+        lambda now_ns, event, action: asked.append(action)
+        if isinstance(action, Retransmit)
+        else None,
     )
     for round_ in (1, 2):
         bits = np.isin(np.arange(40), [3, 7, 11, 15, 19, 23])
-        look = control.Look(0, (1, 2, 3), round_, None, control.packet_set(bits))
+        look = control.Nack(0, (1, 2, 3), round_, None, control.packet_set(bits))
         receiver.endpoint.control(receiver.peer, look.encode(2000))
     rig.step_until(rig.now_ns + MILLISECOND_NS)
     assert [each.indices.tolist() for each in asked] == [[3, 7, 11, 15, 19, 23]]
@@ -162,12 +164,12 @@ def test_what_waits_to_be_resent_is_neither_lost_again_nor_blamed_on_its_path_ag
 class NeverLearns(CsaUd):
     """Neither late packets nor what it asked for in vain teach it anything."""
 
-    def reorder_ns(self, work):
+    def reordering_window_ns(self, work):
         _, var = self.rtt_ns(work.index, at_receiver=True)
-        return max(var // 2, self.timing.reorder_least_ns)
+        return max(var // 2, self.timing.reordering_window_least_ns)
 
 
-def resent_in_vain(policy):
+def retransmitted_in_vain(policy):
     """Over paths that differ by a millisecond and lose nothing."""
     rig = PairRig(policy, paths=8)
     for cable in rig.cables:
@@ -176,11 +178,11 @@ def resent_in_vain(policy):
         rig.transfer((1, 2, number), 100 * CHUNK)
         rig.finish()
     rig.check()
-    return rig.counters(0)["tx_resent"]
+    return rig.counters(0)["tx_retransmitted"]
 
 
-def test_resends_in_vain_make_the_receiver_wait_longer_for_reordered_packets():
-    assert 0 < resent_in_vain(CsaUd) < resent_in_vain(NeverLearns) / 2
+def test_retransmissions_in_vain_make_the_receiver_wait_longer_for_reordered_packets():
+    assert 0 < retransmitted_in_vain(CsaUd) < retransmitted_in_vain(NeverLearns) / 2
 
 
 @pytest.mark.parametrize(
@@ -193,18 +195,18 @@ def test_lateness_is_what_paths_differ_by(jitter_ns, least_ns, most_ns):
     rig.transfer((1, 2, 3), 400 * CHUNK)
     rig.finish()
     receiver = rig.sides[1]
-    assert least_ns <= receiver.endpoint.peer_state(receiver.peer).lateness_ns <= most_ns
+    assert least_ns <= receiver.endpoint.peer_state(receiver.peer).reordering_extent_ns <= most_ns
 
 
 def test_reordering_that_has_ended_is_forgotten():
     rig = fast_rig("linear")
     work = rig.sides[1].policy.work_with(rig.sides[1].peer)
-    work.reorder = 8
+    work.reo_wnd_mult = 8
     for number in range(16):
         lose(rig, 0, kind=DATA, attempt_last=0, message=number, index_first=3, index_last=3)
         rig.transfer((1, 2, number), 10 * CHUNK)
         rig.finish()
-    assert work.reorder == 1
+    assert work.reo_wnd_mult == 1
 
 
 # ---------------------------------------------------------------- steps
@@ -249,7 +251,7 @@ def test_the_straggler_of_a_step_is_asked_for_urgently():
     rig.finish()
     rig.check()
     assert True in looks
-    assert rig.sides[1].policy.summary()["urgent_looks"] >= 1
+    assert rig.sides[1].policy.summary()["urgent_nacks"] >= 1
 
 
 def test_without_the_knowledge_of_steps_nothing_is_urgent():
@@ -258,11 +260,11 @@ def test_without_the_knowledge_of_steps_nothing_is_urgent():
     for number in range(4):
         rig.transfer((1, 2, number), 100 * CHUNK)
     rig.finish()
-    assert rig.sides[1].policy.looks > 0
-    assert rig.sides[1].policy.urgent_looks == 0
+    assert rig.sides[1].policy.nacks > 0
+    assert rig.sides[1].policy.urgent_nacks == 0
 
 
-def test_urgent_resends_leave_before_those_asked_for_earlier():
+def test_urgent_retransmissions_leave_before_those_asked_for_earlier():
     """On the engine itself, its window closed until both have been asked for."""
     rig = PairRig("csa_ud", window_packets=2, paths=1)
     for side in rig.sides:
@@ -278,8 +280,8 @@ def test_urgent_resends_leave_before_those_asked_for_earlier():
                 handles.append(event.handle)
         receiver.endpoint.take_events()
     rig.pair.keep_sent()
-    sender.endpoint.resend(handles[0], np.array([0, 1], np.uint32))
-    sender.endpoint.resend(handles[1], np.array([2, 3], np.uint32), True)
+    sender.endpoint.retransmit(handles[0], np.array([0, 1], np.uint32))
+    sender.endpoint.retransmit(handles[1], np.array([2, 3], np.uint32), True)
     while rig.pair.run(rig.now_ns + MILLISECOND_NS):
         for side in rig.sides:
             side.endpoint.take_events()
@@ -287,7 +289,7 @@ def test_urgent_resends_leave_before_those_asked_for_earlier():
     told = [_native.decode_frame(frame, True) for frame in frames]
     order = [(each["message"], each["index"]) for each in told if each["kind"] == DATA]
     assert order == [(1, 2), (1, 3), (0, 0), (0, 1)]
-    assert sender.endpoint.send_state(handles[0]).resend_pending == 0
+    assert sender.endpoint.send_state(handles[0]).retransmit_pending == 0
 
 
 # ---------------------------------------------------------------- the runner's table
@@ -314,7 +316,7 @@ def test_nothing_that_is_kept_in_order_is_kept_twice():
     assert work.overtaken_by(receives[4]) == [receives[3]]
     work.open(receives[4], 14, 10)
     assert list(work.in_order) == [5]
-    assert receives[5].look_at_ns == NEVER_NS
+    assert receives[5].timer_at_ns == NEVER_NS
     for each in receives:
         work.forget_receive(each.handle)
     assert not work.busy()

@@ -47,7 +47,7 @@ def longest_run_in_vain(at_ns, period_ns, dead):
     ("first_ms", "most_ms", "count", "in_vain"),
     [
         (10, 40, 40, 40),  # questions: all of them would be the end
-        (0.05, 40, 200, 100),  # timers, resends: half of those that there are
+        (0.05, 40, 200, 100),  # timers, retransmissions: half of those that there are
         (30, 40, 200, 100),  # on a long haul, where 3 R is close to T_max,
         (50, 40, 200, 100),  # and beyond it
     ],
@@ -66,7 +66,7 @@ def test_the_same_interval_each_time_would_meet_it():
 
 
 @pytest.fixture
-def unheard():
+def unacknowledged():
     """Messages whose receiver is not heard: when they were sent again, until they were given up."""
 
     def run(transport, messages, *, company=True):
@@ -76,12 +76,12 @@ def unheard():
         if company:  # acknowledgements wait while another receive does
             rig.sides[1].receive((9, 9, 9), 1000)
         rig.cables[1].down = True
-        resent, at_ns = 0, []
+        retransmitted, at_ns = 0, []
         while rig.sides[0].outstanding:
             rig.step(rig.now_ns + MILLISECOND_NS)
-            now = rig.counters(0)["tx_resent"]
-            at_ns += [rig.now_ns] * (now > resent)
-            resent = now
+            now = rig.counters(0)["tx_retransmitted"]
+            at_ns += [rig.now_ns] * (now > retransmitted)
+            retransmitted = now
         return rig, np.diff(at_ns)
 
     return run
@@ -100,8 +100,8 @@ RTO_HIGH_NS = DEFAULT_TIMING.initial_rtt_ns / 24 * 320  # native/transport/selec
         ("srnic", RTO_HIGH_NS, 2 * RTO_HIGH_NS),
     ],
 )
-def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_ns, unheard):
-    _, intervals = unheard(transport, 1)
+def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_ns, unacknowledged):
+    _, intervals = unacknowledged(transport, 1)
     late = intervals[8:]
     assert len(late) > 20
     assert least_ns - MILLISECOND_NS < late.min() < 1.1 * least_ns
@@ -110,9 +110,9 @@ def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_
 
 
 @pytest.mark.parametrize("transport", ["irn", "srnic"])
-def test_no_outage_meets_all_timeouts_of_the_engines_transports(transport, unheard):
+def test_no_outage_meets_all_timeouts_of_the_engines_transports(transport, unacknowledged):
     """Which have 40, the intervals of which are computed natively."""
-    _, intervals = unheard(transport, 1)
+    _, intervals = unacknowledged(transport, 1)
     at_ns = np.cumsum(intervals)
     for times_a_most in np.arange(0.2, 12, 0.005):
         assert longest_run_in_vain(at_ns, 2 * RTO_HIGH_NS / times_a_most, 0.6) < 35
@@ -120,9 +120,13 @@ def test_no_outage_meets_all_timeouts_of_the_engines_transports(transport, unhea
 
 @pytest.mark.parametrize("company", [False, True])
 @pytest.mark.parametrize("messages", [1, 2, 5])
-def test_each_acknowledgement_that_nobody_hears_is_said_more_often(messages, company, unheard):
-    """Whichever others are: up to 16 times, in one batch for all that are resent together."""
-    rig, intervals = unheard("ud_rto", messages, company=company)
+def test_each_acknowledgement_that_nobody_hears_is_said_more_often(
+    messages, company, unacknowledged
+):
+    """Whichever others are: up to 16 times, in one batch for all that are retransmitted
+    together.
+    """
+    rig, intervals = unacknowledged("ud_rto", messages, company=company)
     rounds = np.arange(len(intervals))
     each = np.minimum(np.maximum(rounds - 2, 1), 16).sum()
     assert 0.7 * each < rig.counters(1)["tx_control"] < 1.2 * each + 80

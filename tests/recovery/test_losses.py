@@ -52,11 +52,11 @@ def lost(rig):
 # ---------------------------------------------------------------- data
 
 
-def test_nothing_is_lost_and_nothing_is_resent(transport):
+def test_nothing_is_lost_and_nothing_is_retransmitted(transport):
     rig = make(transport)
     deliver(rig, LENGTH, within_ns=2 * MILLISECOND_NS)
     assert rig.counters(0)["tx_data"] == PACKETS
-    assert rig.counters(0)["tx_resent"] == 0
+    assert rig.counters(0)["tx_retransmitted"] == 0
 
 
 @pytest.mark.parametrize("index", [0, 1, PACKETS // 2, PACKETS - 1])
@@ -65,7 +65,7 @@ def test_one_packet(transport, index):
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=index, index_last=index)
     deliver(rig, LENGTH, within_ns=30 * MILLISECOND_NS)
     assert lost(rig) == 1
-    assert rig.counters(0)["tx_resent"] >= 1
+    assert rig.counters(0)["tx_retransmitted"] >= 1
 
 
 @pytest.mark.parametrize("k", [2, 3, 8, PACKETS - 1, PACKETS])
@@ -74,7 +74,7 @@ def test_the_last_k_packets(transport, k):
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=PACKETS - k)
     deliver(rig, LENGTH, within_ns=60 * MILLISECOND_NS)
     assert lost(rig) == k
-    assert k <= rig.counters(0)["tx_resent"] <= PACKETS
+    assert k <= rig.counters(0)["tx_retransmitted"] <= PACKETS
 
 
 @pytest.mark.parametrize("length", [0, 1, CHUNK, LENGTH])
@@ -119,8 +119,8 @@ def first_round(kind):
 
 
 ROUNDS = {
-    "looks": (1, first_round(control.Look), "csa_ud"),
-    "answers": (0, first_round(control.Answer), "csa_ud"),
+    "looks": (1, first_round(control.Nack), "csa_ud"),
+    "answers": (0, first_round(control.NackResponse), "csa_ud"),
 }
 
 
@@ -142,7 +142,7 @@ def test_bitmaps(most):
     rig = make("ud_rto")
     rig.cables[0].packet_time_ns = 200_000
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=0, index_last=2)
-    sabotage = ControlLoss(rig, 1, lambda message: isinstance(message, control.Bitmap), most)
+    sabotage = ControlLoss(rig, 1, lambda message: isinstance(message, control.Sack), most)
     deliver(rig, LENGTH, within_ns=200 * MILLISECOND_NS)
     assert len(sabotage.lost) == most
 
@@ -285,9 +285,14 @@ def test_ids_wrap(transport, first_id, slots):
 def most_control(over_ns):
     """Control packets of both sides in a time in which nothing can be done but ask.
 
-    A question and an answer each `alive_ns`; a look and an answer, both twice, each `t_max_ns`.
+    A question and an answer each `keepalive_interval_ns`; a look and an answer, both twice, each
+    `t_max_ns`.
     """
-    return 2 * over_ns // DEFAULT_TIMING.alive_ns + 4 * over_ns // DEFAULT_TIMING.t_max_ns + 20
+    return (
+        2 * over_ns // DEFAULT_TIMING.keepalive_interval_ns
+        + 4 * over_ns // DEFAULT_TIMING.t_max_ns
+        + 20
+    )
 
 
 def control_sent(rig):
@@ -351,7 +356,7 @@ def test_the_next_receive_of_a_key_is_posted_ahead(transport):
     rig.step_until(5 * MILLISECOND_NS)
     ahead = rig.sides[1].receive((1, 2, 3), LENGTH)
     rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
-    assert rig.counters(0)["tx_resent"] == 0
+    assert rig.counters(0)["tx_retransmitted"] == 0
     assert rig.sides[1].outstanding == 1
     data = rig.sides[0].arena[:LENGTH].copy()
     rig.sides[1].expect(ahead, data)

@@ -9,9 +9,9 @@ from softroce_lab.recovery import registry
 from softroce_lab.recovery.api import (
     CompleteSend,
     Control,
-    LookAt,
     Policy,
-    Resend,
+    Retransmit,
+    SetTimer,
     missing_packets,
 )
 from softroce_lab.recovery.csa_ud import CsaUd
@@ -43,11 +43,11 @@ class EveryRound(Policy):
 
     def on_send_posted(self, event, now_ns):
         self.sends[event.id] = event.handle
-        return [LookAt(event.handle, now_ns + ROUND_NS)]
+        return [SetTimer(event.handle, now_ns + ROUND_NS)]
 
     def on_receive_posted(self, event, now_ns):
         self.receives[event.handle] = event.peer
-        return [LookAt(event.handle, now_ns + ROUND_NS)]
+        return [SetTimer(event.handle, now_ns + ROUND_NS)]
 
     def on_receive_complete(self, event, now_ns):
         del self.receives[event.handle]
@@ -56,20 +56,20 @@ class EveryRound(Policy):
     def on_late_packet(self, event, now_ns):
         return [self._tell(event.peer, event.id, [])]
 
-    def on_look(self, event, now_ns):
-        yield LookAt(event.handle, now_ns + ROUND_NS)
+    def on_timer(self, event, now_ns):
+        yield SetTimer(event.handle, now_ns + ROUND_NS)
         state = self.view.receive_state(event.handle)
         if state is not None and state.open:
             missing = np.flatnonzero(missing_packets(state))
             yield self._tell(event.peer, state.id, missing.tolist())
         elif event.handle in self.sends.values():  # it may have been lost whole, or its end
-            yield Resend(event.handle, np.array([event.count - 1], dtype=np.uint32))
+            yield Retransmit(event.handle, np.array([event.count - 1], dtype=np.uint32))
 
     def on_control(self, event, now_ns):
         id_, *missing = np.frombuffer(event.body, dtype=np.uint32).tolist()
         handle = self.sends.get(id_)
         if handle is not None and missing:
-            yield Resend(handle, np.array(missing, dtype=np.uint32))
+            yield Retransmit(handle, np.array(missing, dtype=np.uint32))
         elif handle is not None:
             del self.sends[id_]
             yield CompleteSend(handle, ibv_wc_status.IBV_WC_SUCCESS)

@@ -34,7 +34,7 @@ TIMING = dataclasses.replace(
     t_max_ns=1000 * MILLISECOND_NS,
     ack_delay_most_ns=0,
     eager_rounds=1000,  # the model's timer does not back off
-    alive_ns=500 * MILLISECOND_NS,
+    keepalive_interval_ns=500 * MILLISECOND_NS,
 )
 
 

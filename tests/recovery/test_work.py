@@ -144,8 +144,6 @@ def test_forgetting_an_older_receive_spares_the_newer_one_of_its_id():
 def test_memory_for_what_a_peer_says_is_bounded():
     some = work()
     for n in range(10_000):
-        some.remember_turned_away((0, 0, n), n)
+        some.remember_rnr((0, 0, n), n)
         some.remember_refused(n)
-    assert (
-        list(some.turned_away.values()) == list(some.refused) == list(range(10_000 - 4096, 10_000))
-    )
+    assert list(some.rnr_sent.values()) == list(some.refused) == list(range(10_000 - 4096, 10_000))

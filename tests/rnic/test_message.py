@@ -120,7 +120,7 @@ def test_many_messages_both_ways_under_loss(pair, nodes):
         assert all(each.status == IBV_WC_SUCCESS for each in node.completions)
         for message in range(slots):
             assert node.mr.read(length, (slots + message) * length) == data[message]
-    assert sum(each.resent for node in nodes for each in node.completions) > 0
+    assert sum(each.retransmitted for node in nodes for each in node.completions) > 0
 
 
 def test_names_tell_messages_apart_not_the_order_of_posts(pair, nodes):

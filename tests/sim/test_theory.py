@@ -160,7 +160,7 @@ def test_a_completion_tells_what_was_sent_again_and_when_it_began():
     key = rig.post(0, 1, 200 * MTU)
     assert rig.run()
     sent, received = rig.sent[key], rig.received[key]
-    assert sent.resent == wasted_slots() == rig.counter(0, "tx_connected_resent")
+    assert sent.retransmitted == wasted_slots() == rig.counter(0, "tx_connected_retransmitted")
     first_ps = theory.unloaded_ps(frames_of("rc", 2 * MTU)[:1], [(RATE_BPS, DELAY_NS * NS)] * 2)
     assert (sent.first_ns, received.first_ns) == (0, first_ps // NS)
 
@@ -181,7 +181,7 @@ def test_go_back_n_under_random_loss(loss):
 IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05}
 
 
-def resends_needed(fabric):
+def retransmissions_needed(fabric):
     """Of packets, how often they were lost before they first arrived.
 
     Attempts of a packet count from 0, and each has a fate of its own. What was lost of a packet
@@ -204,14 +204,14 @@ def test_selective_repeat_sends_again_what_was_lost(transport, loss):
         rig.connect((0, 1))
         key = rig.post(0, 1, packets * (MTU - 40))
         assert rig.run()
-        once = resends_needed(rig.fabric)
+        once = retransmissions_needed(rig.fabric)
         in_vain = rig.counter(0, "tx_data") - packets - once
         assert 0 <= in_vain <= IN_VAIN[transport] * packets
         frames = theory.striped_frames((packets + once) * (MTU - 40), MTU)
         least_ps = theory.unloaded_ps(frames, [(RATE_BPS, DELAY_NS * NS)] * 2)
         assert rig.received[key].completed_ns >= least_ps // NS
         needed += once
-    expected, deviation = theory.selective_repeat_resent(seeds * packets, loss)
+    expected, deviation = theory.selective_repeat_retransmitted(seeds * packets, loss)
     within_deviations(needed, expected, deviation, 0.09)
 
 
@@ -222,7 +222,7 @@ def test_one_loss_costs_a_sender_that_hears_of_each_packet_one_packets_time(tran
     rig.connect((0, 1))
     key = rig.post(0, 1, 500 * (MTU - 40))
     assert rig.run()
-    assert resends_needed(rig.fabric) == 1
+    assert retransmissions_needed(rig.fabric) == 1
     frames = theory.striped_frames(501 * (MTU - 40), MTU)
     expected_ps = theory.unloaded_ps(frames, [(RATE_BPS, DELAY_NS * NS)] * 2)
     assert rig.received[key].completed_ns == expected_ps // NS
@@ -245,7 +245,9 @@ LONG_HAUL_NS = 2_000_000  # one way
 
 
 def over_a_long_haul(transport, packets, loss, seed):
-    """A message over 4 ms of RTT, so that resends hardly take from the rate, as in the model."""
+    """A message over 4 ms of RTT, so that retransmissions hardly take from the rate, as in the
+    model.
+    """
     rtt_ns = 2 * LONG_HAUL_NS
     rig = Rig(lossy(loss, seed, delay="1ms"), transport, rtt_ns, window=1 << 14)
     rig.connect((0, 1))
@@ -281,15 +283,15 @@ def test_sdr_takes_as_long_as_chunks_whose_packets_are_kept(loss):
 @pytest.mark.parametrize("loss", [0.003, 0.03, 0.1])
 @pytest.mark.parametrize("transport", OF_CHUNKS)
 def test_sdr_sends_whole_chunks_until_each_packet_has_arrived(transport, loss):
-    seeds, resent = 60, 0
+    seeds, retransmitted = 60, 0
     for seed in range(1, seeds + 1):
         rig, _ = over_a_long_haul(transport, CHUNKS * IN_CHUNK, loss, seed)
         sent, rest = divmod(rig.counter(0, "tx_data"), IN_CHUNK)
         assert rest == 0
-        resent += sent - CHUNKS
+        retransmitted += sent - CHUNKS
     tries, variance = theory.chunk_tries(loss, IN_CHUNK)
     expected = seeds * CHUNKS * (tries - 1)
-    within_deviations(resent, expected, math.sqrt(seeds * CHUNKS * variance), 0.09)
+    within_deviations(retransmitted, expected, math.sqrt(seeds * CHUNKS * variance), 0.09)
 
 
 # ---------------------------------------------------------------- conservation

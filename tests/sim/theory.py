@@ -89,7 +89,7 @@ def go_back_n_slots(packets, loss, wasted, timeout):
     return packets * (1 + first + again)
 
 
-def selective_repeat_resent(packets, loss):
+def selective_repeat_retransmitted(packets, loss):
     """Mean and standard deviation of how often packets are sent again until each has arrived, if
     exactly the lost ones are: a packet is sent a geometric number of times, of mean 1/(1-p) and
     variance p/(1-p)^2. The efficiency is 1 - p (Lin, Costello and Miller, as above)."""

@@ -271,7 +271,7 @@ def changed(**figures):
         lambda line: b"[" * 100_000,
         lambda line: b'{"key": ' + b"9" * 5000 + b"}",
         lambda line: json.dumps({"key": json.loads(line)["key"]}).encode(),
-        lambda line: line.replace(b'"resent"', b'"sent"'),
+        lambda line: line.replace(b'"retransmitted"', b'"sent"'),
         changed(key=5),
         changed(key=None),
         changed(seed=-1),

@@ -85,7 +85,7 @@ def test_losses_show_at_both_ends():
     assert requester["completer_retry_err"] <= (
         requester["packet_seq_err"] + requester["local_ack_timeout_err"]
     )
-    assert requester["tx_connected"] - requester["tx_connected_resent"] == 800
+    assert requester["tx_connected"] - requester["tx_connected_retransmitted"] == 800
     assert responder["rx_payload_bytes"] == 800_000
     assert requester["req_cqe_error"] == responder["resp_cqe_error"] == 0
 

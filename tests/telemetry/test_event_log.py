@@ -63,7 +63,7 @@ def test_a_message_from_post_to_completion(path):
     assert (told[1]["opcode"], told[1]["wr_id"], told[1]["bytes"]) == ("RECV", 7, 3000)
 
 
-def test_resends_are_told_with_their_reason_and_add_up(path):
+def test_retransmissions_are_told_with_their_reason_and_add_up(path):
     duo = Duo(seed=4)
     logs = [logged(duo, path, which) for which in range(2)]
     duo.both(loss=1 << 60)
@@ -73,15 +73,15 @@ def test_resends_are_told_with_their_reason_and_add_up(path):
     duo.run()
     for log in logs:
         log.close()
-    resent = lines(path, "resend", "a")
+    retransmitted = lines(path, "retransmit", "a")
     counts = counters_file.parse(_native.statistics(near.endpoint)).counts
-    assert {line["reason"] for line in resent} <= {"timeout", "nak"}
-    assert len(resent) == counts["req_went_back"]
+    assert {line["reason"] for line in retransmitted} <= {"timeout", "nak"}
+    assert len(retransmitted) == counts["req_went_back"]
     assert len(lines(path, "timeout", "a")) == counts["local_ack_timeout_err"]
     assert len(lines(path, "nak_received", "a")) == counts["packet_seq_err"] > 0
     # An acknowledgement that comes meanwhile cuts it short.
-    total = sum(distance(line["last_psn"], line["psn"]) for line in resent)
-    assert 0 < counts["tx_connected_resent"] <= total
+    total = sum(distance(line["last_psn"], line["psn"]) for line in retransmitted)
+    assert 0 < counts["tx_connected_retransmitted"] <= total
     sent = lines(path, "sent", "a")
     assert sum(distance(line["last_psn"], line["psn"]) for line in sent) == 60 * 20
     nak, *_ = lines(path, "nak_sent", "b")
@@ -99,7 +99,7 @@ def test_receivers_that_are_not_ready(path):
         log.close()
     assert [line["timer_ns"] for line in lines(path, "rnr_nak_received", "a")] == [10_000] * 2
     assert len(lines(path, "rnr_nak_sent", "b")) == 2
-    assert [line["reason"] for line in lines(path, "resend", "a")] == ["rnr_nak"]
+    assert [line["reason"] for line in lines(path, "retransmit", "a")] == ["rnr_nak"]
     (completion,) = lines(path, "completion", "a")
     assert completion["status"] == "RNR_RETRY_EXC_ERR"
     (state,) = lines(path, "state", "a")
@@ -147,10 +147,10 @@ def test_striped_messages_are_told_by_their_names(path):
         log.close()
     sent, received = lines(path, host="0"), lines(path, host="1")
     assert {line["event"] for line in sent} >= {
-        *("post_send", "sent", "control_received", "control_sent", "resend", "completion"),
+        *("post_send", "sent", "control_received", "control_sent", "retransmit", "completion"),
     }
     assert {line["event"] for line in received} >= {
-        *("post_recv", "first_packet", "receive_complete", "look", "control_sent", "completion"),
+        *("post_recv", "first_packet", "receive_complete", "timer", "control_sent", "completion"),
     }
     names = {
         (line["operation"], line["step"], line["message"])
@@ -158,9 +158,9 @@ def test_striped_messages_are_told_by_their_names(path):
         if "message" in line
     }
     assert names == {(1, 2, 3)}
-    resent = sum(line["packets"] for line in sent if line["event"] == "resend")
-    assert resent == rig.counters(0)["tx_resent"] > 0
-    assert {line["reason"] for line in sent if line["event"] == "resend"} == {"policy"}
+    retransmitted = sum(line["packets"] for line in sent if line["event"] == "retransmit")
+    assert retransmitted == rig.counters(0)["tx_retransmitted"] > 0
+    assert {line["reason"] for line in sent if line["event"] == "retransmit"} == {"policy"}
 
 
 # ---------------------------------------------------------------- what is lost is counted

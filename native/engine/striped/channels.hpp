@@ -46,7 +46,7 @@ struct Channels {
   std::deque<Handle> slotless;      // posted; their slots are in use by earlier ones
   std::deque<std::uint32_t> quiet;  // ids that were cleared, and of which no packet has come
   Time clear_at = kNever;           // when those are cleared again
-  std::uint32_t cleared_in_vain = 0;
+  std::uint32_t clearances_without_effect = 0;
   struct Name {
     MessageKey key;
     std::uint32_t length = 0;

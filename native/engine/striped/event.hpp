@@ -11,13 +11,13 @@ namespace softroce {
 
 enum class EventKind : std::uint8_t {
   send_posted,       // a workload posted a send
-  sent,              // nothing of a send is queued any more: first pass and resends are out
+  sent,              // nothing of a send is queued any more: first pass and retransmissions are out
   receive_posted,    // a workload posted a receive
   first_packet,      // the first packet of a posted receive arrived; its id is known from now on
   tail_seen,         // the last packet of a receive arrived, and others are missing
   receive_complete,  // every bit is set; the receive's completion has been pushed
-  look,              // the time a policy asked to look again at a message
-  peer_look,         // the time a policy asked to look again at a peer
+  timer,             // the time that a policy set for a message
+  peer_timer,        // the time that a policy set for a peer
   control,           // a control message of the peer's policy: `body`
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`

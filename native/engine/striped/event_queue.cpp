@@ -34,12 +34,12 @@ void EventQueue::complete(const WorkCompletion& completion) {
   completions_.push(completion);
 }
 
-void EventQueue::note_resend(const SendMessage& message, std::span<const std::uint32_t> indices,
-                             Time now) {
+void EventQueue::note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
+                                 Time now) {
   if (event_sink_ == nullptr || indices.empty()) [[likely]]
     return;
   const auto [first, last] = std::ranges::minmax(indices);
-  event_sink_->note({.kind = QpEventKind::message_resend,
+  event_sink_->note({.kind = QpEventKind::message_retransmit,
                      .qp = recovery_qp_,
                      .at = now,
                      .psn = first,

@@ -43,7 +43,8 @@ class EventQueue {
   std::deque<Event>& events() { return events_; }
 
   void complete(const WorkCompletion& completion);
-  void note_resend(const SendMessage& message, std::span<const std::uint32_t> indices, Time now);
+  void note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
+                       Time now);
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: nobody reads the log

@@ -14,7 +14,7 @@ void FlowControl::wait_to_send(Peer& peer, Time now) {
 }
 
 // A closed window that no report opens again would be for ever: after this long without an echo,
-// what is in flight counts as lost (its resend is the policy's business).
+// what is in flight counts as lost (its retransmission is the policy's business).
 void FlowControl::arm_persist(Peer& peer, Time now) {
   if (peer.persist_at != kNever) return;
   peer.persist_at = now + std::max(4 * peer.rtt.srtt, state_.config.persist_least);
@@ -47,7 +47,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
                       : read_echo(peer, report, now, echo)))
     return refuse_report();
   state_.counters.add(Counter::rx_report);
-  relaxed_store(peer.heard_at, now);
+  relaxed_store(peer.last_received_at, now);
   peer.newest.note(packet.lab.stamp_ns, now);
   if (echo.overtaken) return false;
   peer.echoed_ns = echo.newest_ns;

@@ -78,21 +78,21 @@ struct SendMessage {
   std::uint32_t count = 0;
   std::uint32_t next = 0;            // packets [0, next) have been sent at least once
   std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
-  std::uint32_t resend_pending = 0;
+  std::uint32_t retransmit_pending = 0;
   std::uint8_t path = kAnyPath;  // that all packets take
   bool paused = false;
   bool cleared = true;  // else it waits for its receive (framing uc_immediate)
   bool in_send_queue = false;
-  bool in_resend_queue = false;
-  std::uint32_t resent = 0;
-  std::uint32_t resend_cursor = 0;
+  bool in_retransmit_queue = false;
+  std::uint32_t retransmitted = 0;
+  std::uint32_t retransmit_cursor = 0;
   std::vector<Sent> sent;  // each packet
-  Bitmap resend;           // asked for by the policy, not sent yet
+  Bitmap retransmit;       // asked for by the policy, not sent yet
 
   std::mutex lock;
   std::uint32_t memory_key = 0;
   std::uint64_t wr_id = 0;
-  Time look_at = kNever;
+  Time timer_at = kNever;
   Time posted_at = 0;
   Time first_at = 0;
 };
@@ -116,7 +116,7 @@ struct ReceiveMessage {
   std::uint32_t capacity = 0;  // bytes posted
   std::uint32_t memory_key = 0;
   std::uint64_t wr_id = 0;
-  Time look_at = kNever;
+  Time timer_at = kNever;
   Time posted_at = 0;
   Time first_at = 0;
 };

@@ -61,7 +61,7 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
 }
 
 void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
-  relaxed_store(peer.heard_at, now);
+  relaxed_store(peer.last_received_at, now);
   peer.newest.note(packet.lab.stamp_ns, now);
   if (state_.transport != nullptr) {
     const std::span body(packet.payload, packet.payload_bytes);
@@ -79,7 +79,7 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
 bool MessageEngine::poll_packet(Packet& packet, Time now) {
   return reporter_.poll_cnp(packet) || control_.poll_small(packet, now) ||
          control_.poll(packet, now) || reporter_.poll_report(packet, now) ||
-         sender_.poll_resend(packet, now) || sender_.poll_data(packet, now);
+         sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
 }
 
 // ---------------------------------------------------------------- time
@@ -89,15 +89,15 @@ void MessageEngine::handle_timeout(Time now) {
 }
 
 void MessageEngine::fire(const Timer& timer, Time now) {
-  if (timer.kind == TimerKind::look) return fire_look(timer.subject, timer.at, now);
+  if (timer.kind == TimerKind::message) return fire_timer(timer.subject, timer.at, now);
   if (timer.kind == TimerKind::transport)
     return state_.transport->woken(timer.subject, timer.at, now);
   Peer& peer = state_.peers[static_cast<PeerIndex>(timer.subject)];
   switch (timer.kind) {
-    case TimerKind::peer_look:
-      if (peer.look_at != timer.at) break;
-      peer.look_at = kNever;
-      state_.events.emit({.kind = EventKind::peer_look, .peer = peer.index, .at = now});
+    case TimerKind::peer_timer:
+      if (peer.timer_at != timer.at) break;
+      peer.timer_at = kNever;
+      state_.events.emit({.kind = EventKind::peer_timer, .peer = peer.index, .at = now});
       break;
     case TimerKind::report:
       reporter_.report_fired(peer, timer.at);
@@ -111,26 +111,26 @@ void MessageEngine::fire(const Timer& timer, Time now) {
     case TimerKind::pace:
       if (flow_.pace_fired(peer, timer.at)) sender_.make_ready(peer);
       break;
-    case TimerKind::look:
+    case TimerKind::message:
     case TimerKind::transport:
       break;  // of no peer: above
   }
 }
 
-void MessageEngine::fire_look(Handle handle, Time armed_for, Time now) {
+void MessageEngine::fire_timer(Handle handle, Time armed_for, Time now) {
   const auto look = [&](auto* message) {
-    if (message == nullptr || message->look_at != armed_for) return;
-    message->look_at = kNever;
-    state_.events.emit_about(EventKind::look, *message, now);
+    if (message == nullptr || message->timer_at != armed_for) return;
+    message->timer_at = kNever;
+    state_.events.emit_about(EventKind::timer, *message, now);
   };
   handle& kReceiveTag ? look(receiver_.find(handle)) : look(sender_.find(handle));
 }
 
 // ---------------------------------------------------------------- a policy's actions
 
-void MessageEngine::resend(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                           Time now) {
-  sender_.resend(send, indices, urgent, now);
+void MessageEngine::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
+                               Time now) {
+  sender_.retransmit(send, indices, urgent, now);
 }
 
 void MessageEngine::pause(Handle send, bool paused) { sender_.pause(send, paused); }
@@ -141,21 +141,21 @@ void MessageEngine::control(PeerIndex peer, std::vector<std::uint8_t> body) {
     state_.counters.add(Counter::stale_action);
 }
 
-void MessageEngine::look_at(Handle handle, Time at) {
+void MessageEngine::set_timer(Handle handle, Time at) {
   const auto set = [&](auto* message) {
     if (message == nullptr) return state_.counters.add(Counter::stale_action);
-    message->look_at = at;
-    if (at != kNever && !mutated(Mutant::look_not_armed))
-      state_.timers.arm(at, TimerKind::look, handle);
+    message->timer_at = at;
+    if (at != kNever && !mutated(Mutant::timer_not_armed))
+      state_.timers.arm(at, TimerKind::message, handle);
   };
   handle& kReceiveTag ? set(receiver_.find(handle)) : set(sender_.find(handle));
 }
 
-void MessageEngine::look_at_peer(PeerIndex peer, Time at) {
+void MessageEngine::set_peer_timer(PeerIndex peer, Time at) {
   if (peer >= state_.peers.size()) return state_.counters.add(Counter::stale_action);
-  state_.peers[peer].look_at = at;
-  if (at != kNever && !mutated(Mutant::peer_look_not_armed))
-    state_.timers.arm(at, TimerKind::peer_look, peer);
+  state_.peers[peer].timer_at = at;
+  if (at != kNever && !mutated(Mutant::peer_timer_not_armed))
+    state_.timers.arm(at, TimerKind::peer_timer, peer);
 }
 
 void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {
@@ -180,19 +180,22 @@ SendMessage* MessageEngine::find_send(Handle send) {
 
 ReceiveMessage* MessageEngine::find_receive(Handle receive) { return receiver_.find(receive); }
 
-void MessageEngine::say(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) {
+void MessageEngine::send_control(PeerIndex peer, std::uint8_t path,
+                                 std::span<const std::uint8_t> body) {
   control_.push_small(peer, path, body);
 }
 
-void MessageEngine::resend(SendMessage& message, std::uint32_t packet, Time now) {
-  sender_.resend(message, packet, now);
+void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, Time now) {
+  sender_.retransmit(message, packet, now);
 }
 
-void MessageEngine::forget_resend(SendMessage& message, std::uint32_t packet) {
-  sender_.forget_resend(message, packet);
+void MessageEngine::forget_retransmit(SendMessage& message, std::uint32_t packet) {
+  sender_.forget_retransmit(message, packet);
 }
 
-void MessageEngine::forget_resends(SendMessage& message) { sender_.forget_resends(message); }
+void MessageEngine::forget_retransmissions(SendMessage& message) {
+  sender_.forget_retransmissions(message);
+}
 
 void MessageEngine::allow(SendMessage& message, std::uint32_t limit) {
   sender_.allow(message, limit);

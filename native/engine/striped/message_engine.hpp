@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The message engine: striped messages over one data QP and one recovery QP, whatever the number
-// of peers. It cuts, places, counts and reports. What to resend and when to look is not its
+// of peers. It cuts, places, counts and reports. What to retransmit and when to look is not its
 // business: it tells a recovery policy what happened (events) and does what the policy says.
 //
 // Sans-IO: packets and time come in by `handle_*`, packets leave by `poll_packet`, and
@@ -64,11 +64,11 @@ class MessageEngine final : private TransportHost {
   // ---- events, and the actions of a policy; an action that names a stale handle is refused
   std::deque<Event>& events() { return state_.events.events(); }
   bool has_news() const { return state_.events.has_news(); }
-  void resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
+  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
   void pause(Handle send, bool paused);
   void control(PeerIndex peer, std::vector<std::uint8_t> body);
-  void look_at(Handle message, Time at);
-  void look_at_peer(PeerIndex peer, Time at);
+  void set_timer(Handle message, Time at);
+  void set_peer_timer(PeerIndex peer, Time at);
   void complete_send(Handle send, WcStatus status, Time now);
   void fail_receive(Handle receive, WcStatus status, Time now);
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
@@ -95,16 +95,18 @@ class MessageEngine final : private TransportHost {
  private:
   void handle_control(Peer& peer, const Packet& packet, Time now);
   void fire(const Timer& timer, Time now);
-  void fire_look(Handle message, Time armed_for, Time now);
+  void fire_timer(Handle message, Time armed_for, Time now);
 
   // ---- what a packet-reactive transport asks
   SendMessage* find_send(Handle send) override;
   ReceiveMessage* find_receive(Handle receive) override;
-  Time heard_at(PeerIndex peer) const override { return state_.peers[peer].heard_at; }
-  void say(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
-  void resend(SendMessage& message, std::uint32_t packet, Time now) override;
-  void forget_resend(SendMessage& message, std::uint32_t packet) override;
-  void forget_resends(SendMessage& message) override;
+  Time last_received_at(PeerIndex peer) const override {
+    return state_.peers[peer].last_received_at;
+  }
+  void send_control(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
+  void retransmit(SendMessage& message, std::uint32_t packet, Time now) override;
+  void forget_retransmit(SendMessage& message, std::uint32_t packet) override;
+  void forget_retransmissions(SendMessage& message) override;
   void allow(SendMessage& message, std::uint32_t limit) override;
   void pause(SendMessage& message, bool paused) override;
   bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) override;

@@ -41,16 +41,17 @@ class TransportHost {
   // Null: the message is over.
   virtual SendMessage* find_send(Handle send) = 0;
   virtual ReceiveMessage* find_receive(Handle receive) = 0;
-  virtual Time heard_at(PeerIndex peer) const = 0;  // any valid packet; -1: never
+  virtual Time last_received_at(PeerIndex peer) const = 0;  // any valid packet; -1: never
 
   // A control message of at most kMostSmallBody bytes, on that path. One that finds no room is
   // dropped and counted, as if the network had lost it.
   static constexpr std::size_t kMostSmallBody = 31;
-  virtual void say(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) = 0;
+  virtual void send_control(PeerIndex peer, std::uint8_t path,
+                            std::span<const std::uint8_t> body) = 0;
 
-  virtual void resend(SendMessage& message, std::uint32_t packet, Time now) = 0;
-  virtual void forget_resend(SendMessage& message, std::uint32_t packet) = 0;
-  virtual void forget_resends(SendMessage& message) = 0;
+  virtual void retransmit(SendMessage& message, std::uint32_t packet, Time now) = 0;
+  virtual void forget_retransmit(SendMessage& message, std::uint32_t packet) = 0;
+  virtual void forget_retransmissions(SendMessage& message) = 0;
   // Packets [0, limit) may be sent for the first time.
   virtual void allow(SendMessage& message, std::uint32_t limit) = 0;
   virtual void pause(SendMessage& message, bool paused) = 0;

@@ -34,7 +34,7 @@ class PathSchedule {
     return static_cast<std::uint8_t>(best);
   }
 
-  // The path of a resend: another one than that which lost the packet, if there is another.
+  // The path of a retransmit: another one than that which lost the packet, if there is another.
   std::uint8_t next_other(std::uint8_t lost_on) {
     const std::uint8_t path = next();
     return path != lost_on ? path : next();

@@ -101,8 +101,8 @@ struct ReceiveSlot {
   State state = State::empty;
   std::uint32_t id = 0;
   Handle message = kNoHandle;
-  std::uint32_t told_id = 0;  // whose packet without effect the policy last heard of, and when
-  Time told_at = -1;
+  std::uint32_t reported_id = 0;  // whose packet without effect the policy last heard of, and when
+  Time reported_at = -1;
 };
 
 // A table by slot whose parts are made when they are first used: most peers use few slots, and
@@ -139,7 +139,7 @@ struct NewestStamp {
 // How much earlier than the newest packet that is here others were sent that still come: paths
 // differ, and each has its queues. Mean and mean deviation, as RFC 6298 smooths the RTT, but over
 // several turns of the paths: a packet tells of its own path alone.
-struct Lateness {
+struct ReorderingExtent {
   Time mean = 0, deviation = 0;
 
   void sample(Time late) {
@@ -174,7 +174,7 @@ struct Peer {
 
   // Of each data packet to it.
   bool in_data_ring = false;
-  bool in_resend_ring = false;
+  bool in_retransmit_ring = false;
   std::uint32_t credit_packets = 0;  // free frames it last reported
   std::unique_ptr<CongestionControl> congestion;
   RttEstimate rtt;
@@ -186,10 +186,10 @@ struct Peer {
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
 
   // Of each data packet from it.
-  Time heard_at = -1;       // any valid packet; -1: never
-  NewestStamp newest;       // of all its packets
-  NewestStamp newest_data;  // what reports echo
-  Lateness lateness;        // of its data packets
+  Time last_received_at = -1;          // any valid packet; -1: never
+  NewestStamp newest;                  // of all its packets
+  NewestStamp newest_data;             // what reports echo
+  ReorderingExtent reordering_extent;  // of its data packets
   std::uint32_t remote_srtt_ns = 0;
   std::uint32_t remote_rttvar_ns = 0;
   std::uint32_t arrived_packets = 0;
@@ -213,9 +213,9 @@ struct Peer {
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;
-  Time look_at = kNever;         // a policy's time to look at the peer
-  std::deque<Handle> resends;    // messages with packets to resend
-  std::vector<bool> send_slots;  // in use
+  Time timer_at = kNever;              // a policy's time to look at the peer
+  std::deque<Handle> retransmissions;  // messages with packets to retransmit
+  std::vector<bool> send_slots;        // in use
 };
 
 }  // namespace softroce

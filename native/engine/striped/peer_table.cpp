@@ -43,11 +43,11 @@ PeerState PeerTable::state(PeerIndex index) {
           .rttvar = relaxed_load(peer.rtt.rttvar),
           .remote_srtt = Time{relaxed_load(peer.remote_srtt_ns)} * kNanosecond,
           .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
-          .heard_at = relaxed_load(peer.heard_at),
+          .last_received_at = relaxed_load(peer.last_received_at),
           .reported_packets = relaxed_load(peer.reported_packets),
           .newest_stamp_ns = relaxed_load(peer.newest.stamp_ns),
           .newest_stamp_at = relaxed_load(peer.newest.at),
-          .lateness = peer.lateness.usual(),
+          .reordering_extent = peer.reordering_extent.usual(),
           .receive_bytes_per_second = relaxed_load(peer.receive_bytes_per_second)};
 }
 

@@ -18,11 +18,11 @@ namespace softroce {
 struct PeerState {
   Time srtt, rttvar;                // measured from here; 0 unknown
   Time remote_srtt, remote_rttvar;  // as the peer's packets tell
-  Time heard_at;                    // -1: never
+  Time last_received_at;            // -1: never
   std::uint32_t reported_packets;   // of data, that it says have arrived
   std::uint32_t newest_stamp_ns;    // of its packets that arrived,
   Time newest_stamp_at;             // and when; -1: none has
-  Time lateness;                    // usual, of its data packets
+  Time reordering_extent;           // usual, of its data packets
   double receive_bytes_per_second;
 };
 
@@ -39,13 +39,13 @@ class PeerTable {
   // Null: nobody who is known.
   Peer* find(const Packet& packet) {
     const Source source{packet.source, packet.source_qp};
-    Found& lately = found_lately_[SourceHash()(source) >> 61];
-    if (source != lately.source) {
+    Found& cached = found_cache_[SourceHash()(source) >> 61];
+    if (source != cached.source) {
       const auto found = by_source_.find(source);
       if (found == by_source_.end()) return nullptr;
-      lately = {source, found->second};
+      cached = {source, found->second};
     }
-    return &peers_[lately.peer];
+    return &peers_[cached.peer];
   }
   Peer* find(const Gid& gid);  // by the address alone
 
@@ -73,7 +73,7 @@ class PeerTable {
   // Stands for all of a peer's QPs: no packet comes from it.
   static constexpr std::uint32_t kAnyQp = 1 << 24;
 
-  std::array<Found, 8> found_lately_;  // by the first bits of the hash
+  std::array<Found, 8> found_cache_;  // by the first bits of the hash
   std::deque<Peer> peers_;
   std::unordered_map<Source, PeerIndex, SourceHash> by_source_;
   std::mutex lock_;  // against a snapshot while a peer is being added

@@ -9,7 +9,7 @@
 namespace softroce {
 namespace {
 
-constexpr Time kTellInterval = kMillisecond;  // between events of packets without effect
+constexpr Time kReportInterval = kMillisecond;  // between events of packets without effect
 
 }  // namespace
 
@@ -35,7 +35,7 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.received = 0;
   message.highest = 0;
   message.duplicates = 0;
-  message.look_at = kNever;
+  message.timer_at = kNever;
   message.posted_at = now;
   message.first_at = 0;
   message.last_at = 0;
@@ -144,7 +144,7 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
     if (state_.transport != nullptr && slot.state == State::complete)
       state_.transport->packet_refused(peer.index, lab, Refusal::complete);
     else
-      tell_rarely(peer, slot, lab, EventKind::late_packet, now);
+      report_at_intervals(peer, slot, lab, EventKind::late_packet, now);
     return true;
   }
   // A transport's sender uses a slot again when what used it has failed there.
@@ -171,18 +171,18 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
 ReceiveMessage* Receiver::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
                                  EventKind event, Time now) {
   state_.counters.add(why);
-  tell_rarely(peer, slot, lab, event, now);
+  report_at_intervals(peer, slot, lab, event, now);
   return nullptr;
 }
 
-void Receiver::tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event,
-                           Time now) {
-  const bool told = slot.told_at >= 0 && slot.told_id == lab.message_id;
-  const Time interval = state_.transport != nullptr ? state_.config.initial_rtt : kTellInterval;
-  if (told && now - slot.told_at < interval) return;
+void Receiver::report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                                   EventKind event, Time now) {
+  const bool told = slot.reported_at >= 0 && slot.reported_id == lab.message_id;
+  const Time interval = state_.transport != nullptr ? state_.config.initial_rtt : kReportInterval;
+  if (told && now - slot.reported_at < interval) return;
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
-  slot.told_id = lab.message_id;
-  slot.told_at = now;
+  slot.reported_id = lab.message_id;
+  slot.reported_at = now;
   if (state_.transport != nullptr) {
     const Refusal why = event == EventKind::no_receive ? Refusal::no_receive
                         : event == EventKind::too_long ? Refusal::too_long

@@ -40,12 +40,13 @@ class Receiver {
   void begin(ReceiveMessage& message, Time now);
   ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
                          EventKind event, Time now);
-  void tell_rarely(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event, Time now);
+  void report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event,
+                           Time now);
   void complete(ReceiveMessage& message, WcStatus status, Time now);
 
   // Of the framing uc_immediate, receiver_channels.cpp.
   void give_slots(Peer& peer, Time now);
-  void say_clearance(Peer& peer, const std::vector<Cleared>& receives);
+  void send_clearance(Peer& peer, const std::vector<Cleared>& receives);
   void arm_clearance(Peer& peer, Time now);
   void repeat_clearance(Peer& peer, Time now);
 

@@ -36,12 +36,12 @@ void Receiver::give_slots(Peer& peer, Time now) {
     given.push_back({message->id, message->key, message->length});
   }
   if (given.empty()) return;
-  channels.cleared_in_vain = 0;
-  say_clearance(peer, given);
+  channels.clearances_without_effect = 0;
+  send_clearance(peer, given);
   if (channels.clear_at == kNever) arm_clearance(peer, now);
 }
 
-void Receiver::say_clearance(Peer& peer, const std::vector<Cleared>& receives) {
+void Receiver::send_clearance(Peer& peer, const std::vector<Cleared>& receives) {
   const std::size_t most =
       (state_.control_bytes() - Clearance::kFixedBytes) / Clearance::kEntryBytes;
   for (std::size_t said = 0; said < receives.size(); said += most) {
@@ -58,10 +58,11 @@ void Receiver::say_clearance(Peer& peer, const std::vector<Cleared>& receives) {
 void Receiver::arm_clearance(Peer& peer, Time now) {
   Channels& channels = *peer.channels;
   Time wait = std::max(4 * peer.rtt.srtt, state_.config.persist_least)
-              << std::min(channels.cleared_in_vain, kMostPatience);
+              << std::min(channels.clearances_without_effect, kMostPatience);
   // Hosts that say it again in step would lose the same ones to a short queue, each time.
-  if (channels.cleared_in_vain != 0)
-    wait += wait / 4 * share_of(state_.config.gid, peer.index, channels.cleared_in_vain) / 256;
+  if (channels.clearances_without_effect != 0)
+    wait += wait / 4 * share_of(state_.config.gid, peer.index, channels.clearances_without_effect) /
+            256;
   channels.clear_at = now + wait;
   state_.timers.arm(channels.clear_at, TimerKind::clear, peer.index);
 }
@@ -90,8 +91,8 @@ void Receiver::repeat_clearance(Peer& peer, Time now) {
     const ReceiveMessage* message = waits_for(channels.quiet[i]);
     again.push_back({message->id, message->key, message->length});
   }
-  say_clearance(peer, again);
-  ++channels.cleared_in_vain;
+  send_clearance(peer, again);
+  ++channels.clearances_without_effect;
   arm_clearance(peer, now);
 }
 
@@ -122,7 +123,7 @@ void Receiver::handle_channel_packet(Packet& packet, Time now) {
     reporter_.note_arrival(peer, packet, now);
     state_.counters.add(Counter::rx_stale_generation);
     packet.lab.message_id -= behind % uc_framing::kGenerations * state_.config.message_slots;
-    return tell_rarely(peer, slot, packet.lab, EventKind::late_packet, now);
+    return report_at_intervals(peer, slot, packet.lab, EventKind::late_packet, now);
   }
   if (place.user != uc_framing::user_fragment(key.message, place.index))
     return state_.counters.add(Counter::rx_inconsistent);

@@ -9,7 +9,7 @@ namespace softroce {
 
 void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
-  relaxed_store(peer.heard_at, now);
+  relaxed_store(peer.last_received_at, now);
   peer.arrived[lab.path].packets += 1;
   peer.arrived[lab.path].bytes += packet.payload_bytes;
   ++peer.arrived_packets;
@@ -37,8 +37,8 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
 
 void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
   if (peer.newest_data.at >= 0)
-    peer.lateness.sample(kNanosecond *
-                         std::max(stamp_distance(peer.newest_data.stamp_ns, lab.stamp_ns), 0));
+    peer.reordering_extent.sample(
+        kNanosecond * std::max(stamp_distance(peer.newest_data.stamp_ns, lab.stamp_ns), 0));
   peer.newest.note(lab.stamp_ns, now);
   peer.newest_data.note(lab.stamp_ns, now);
   relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);

@@ -50,18 +50,18 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.memory_key = request.memory_key;
   message.wr_id = request.wr_id;
   message.next = 0;
-  message.resend.reset(message.count);
-  message.resend_pending = 0;
-  message.resend_cursor = 0;
+  message.retransmit.reset(message.count);
+  message.retransmit_pending = 0;
+  message.retransmit_cursor = 0;
   message.in_send_queue = !peer.channels;
-  message.in_resend_queue = false;
+  message.in_retransmit_queue = false;
   message.paused = false;
   message.cleared = !peer.channels;
   message.sent.assign(message.count, {});
-  message.look_at = kNever;
+  message.timer_at = kNever;
   message.posted_at = now;
   message.first_at = 0;
-  message.resent = 0;
+  message.retransmitted = 0;
   return message;
 }
 
@@ -76,7 +76,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
                           .peer = message->peer,
                           .key = message->key,
                           .packets = message->count,
-                          .resent = message->resent,
+                          .retransmitted = message->retransmitted,
                           .posted_at = message->posted_at,
                           .first_at = message->first_at,
                           .completed_at = now});
@@ -93,25 +93,25 @@ void Sender::flush(Time now) {
   messages_.for_each([&](SendMessage& m) { complete(m.handle, WcStatus::wr_flush_err, now); });
 }
 
-bool Sender::poll_resend(Packet& packet, Time now) {
-  while (!resend_ring_.empty()) {
-    Peer& peer = state_.peers[resend_ring_.front()];
-    if (peer.resends.empty() || !flow_.may_send(peer, now)) {
-      if (!peer.resends.empty()) flow_.wait_to_send(peer, now);
-      peer.in_resend_ring = false;
-      resend_ring_.pop_front();
+bool Sender::poll_retransmit(Packet& packet, Time now) {
+  while (!retransmit_ring_.empty()) {
+    Peer& peer = state_.peers[retransmit_ring_.front()];
+    if (peer.retransmissions.empty() || !flow_.may_send(peer, now)) {
+      if (!peer.retransmissions.empty()) flow_.wait_to_send(peer, now);
+      peer.in_retransmit_ring = false;
+      retransmit_ring_.pop_front();
       continue;
     }
-    SendMessage* message = messages_.find(peer.resends.front());
-    if (message == nullptr || message->resend_pending == 0) {
-      if (message != nullptr) message->in_resend_queue = false;
-      peer.resends.pop_front();
+    SendMessage* message = messages_.find(peer.retransmissions.front());
+    if (message == nullptr || message->retransmit_pending == 0) {
+      if (message != nullptr) message->in_retransmit_queue = false;
+      peer.retransmissions.pop_front();
       continue;
     }
-    std::uint32_t index = message->resend.take_next(message->resend_cursor);
-    if (index == message->resend.bits()) index = message->resend.take_next(0);
-    message->resend_cursor = index + 1 < message->count ? index + 1 : 0;
-    relaxed_store(message->resend_pending, message->resend_pending - 1);
+    std::uint32_t index = message->retransmit.take_next(message->retransmit_cursor);
+    if (index == message->retransmit.bits()) index = message->retransmit.take_next(0);
+    message->retransmit_cursor = index + 1 < message->count ? index + 1 : 0;
+    relaxed_store(message->retransmit_pending, message->retransmit_pending - 1);
     build_data(peer, *message, index, true, now, packet);
     finish_if_drained(*message, now);
     return true;
@@ -152,12 +152,12 @@ bool Sender::poll_data(Packet& packet, Time now) {
   return false;
 }
 
-void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend,
+void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit,
                         Time now, Packet& packet) {
   const Sent before = message.sent[index];
   const std::uint8_t attempt = before.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
-                            : resend                 ? peer.schedule.next_other(before.path())
+                            : retransmit             ? peer.schedule.next_other(before.path())
                                                      : peer.schedule.next();
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
   const auto attempts = static_cast<std::uint8_t>(std::min(counted, UINT8_MAX));
@@ -172,7 +172,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
                 .index = index,
                 .count = message.count,
                 .length = message.length};
-  const bool neighbour = mutated(Mutant::resend_of_neighbour) && resend && index != 0;
+  const bool neighbour = mutated(Mutant::retransmit_of_neighbour) && retransmit && index != 0;
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
@@ -180,27 +180,27 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
   } else {
-    state_.address(peer, resend, now, packet);
+    state_.address(peer, retransmit, now, packet);
     peer.flight.sent(now / kNanosecond);
   }
   if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
   state_.counters.add(Counter::tx_data);
-  if (resend) {
-    ++message.resent;
-    state_.counters.add(Counter::tx_resent);
+  if (retransmit) {
+    ++message.retransmitted;
+    state_.counters.add(Counter::tx_retransmitted);
   }
-  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, resend, now);
+  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, retransmit, now);
 }
 
 void Sender::finish_if_drained(SendMessage& message, Time now) {
-  if (message.next != message.count || message.resend_pending != 0) return;
+  if (message.next != message.count || message.retransmit_pending != 0) return;
   state_.events.emit_about(EventKind::sent, message, now);
 }
 
 void Sender::make_ready(Peer& peer) {
-  if (!peer.resends.empty() && !peer.in_resend_ring) {
-    peer.in_resend_ring = true;
-    resend_ring_.push_back(peer.index);
+  if (!peer.retransmissions.empty() && !peer.in_retransmit_ring) {
+    peer.in_retransmit_ring = true;
+    retransmit_ring_.push_back(peer.index);
   }
   if (!peer.sends.empty() && !peer.in_data_ring) {
     peer.in_data_ring = true;
@@ -209,50 +209,51 @@ void Sender::make_ready(Peer& peer) {
   if (!flow_.window_closed(peer)) peer.persist_at = kNever;
 }
 
-void Sender::resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now) {
+void Sender::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
+                        Time now) {
   SendMessage* message = messages_.find(send);
   if (message == nullptr) return state_.counters.add(Counter::stale_action);
-  state_.events.note_resend(*message, indices, now);
-  if (message->resend_pending == 0 && !indices.empty()) message->resend_cursor = indices[0];
+  state_.events.note_retransmit(*message, indices, now);
+  if (message->retransmit_pending == 0 && !indices.empty()) message->retransmit_cursor = indices[0];
   for (const std::uint32_t index : indices)
-    if (index < message->next && message->resend.set(index))
-      relaxed_store(message->resend_pending, message->resend_pending + 1);
-  if (message->resend_pending == 0) return;
+    if (index < message->next && message->retransmit.set(index))
+      relaxed_store(message->retransmit_pending, message->retransmit_pending + 1);
+  if (message->retransmit_pending == 0) return;
   state_.peers[message->peer].congestion->on_loss(now);
-  queue_resend(*message, urgent);
+  queue_retransmit(*message, urgent);
 }
 
-void Sender::resend(SendMessage& message, std::uint32_t packet, Time now) {
-  if (!message.resend.set(packet)) return;
-  state_.events.note_resend(message, {&packet, 1}, now);
-  relaxed_store(message.resend_pending, message.resend_pending + 1);
+void Sender::retransmit(SendMessage& message, std::uint32_t packet, Time now) {
+  if (!message.retransmit.set(packet)) return;
+  state_.events.note_retransmit(message, {&packet, 1}, now);
+  relaxed_store(message.retransmit_pending, message.retransmit_pending + 1);
   state_.peers[message.peer].congestion->on_loss(now);
-  queue_resend(message);
+  queue_retransmit(message);
 }
 
-void Sender::forget_resend(SendMessage& message, std::uint32_t packet) {
-  if (message.resend.clear(packet))
-    relaxed_store(message.resend_pending, message.resend_pending - 1);
+void Sender::forget_retransmit(SendMessage& message, std::uint32_t packet) {
+  if (message.retransmit.clear(packet))
+    relaxed_store(message.retransmit_pending, message.retransmit_pending - 1);
 }
 
-void Sender::forget_resends(SendMessage& message) {
-  message.resend.reset(message.count);
-  relaxed_store(message.resend_pending, 0U);
+void Sender::forget_retransmissions(SendMessage& message) {
+  message.retransmit.reset(message.count);
+  relaxed_store(message.retransmit_pending, 0U);
 }
 
 // Of the same peer an urgent message goes before all others, and the peer before all other peers.
 // In both queues a name that stands there twice does no harm: it is passed over when there is
 // nothing to do for it.
-void Sender::queue_resend(SendMessage& message, bool urgent) {
+void Sender::queue_retransmit(SendMessage& message, bool urgent) {
   Peer& peer = state_.peers[message.peer];
   if (urgent) {
-    peer.resends.push_front(message.handle);
-    peer.in_resend_ring = true;
-    resend_ring_.push_front(peer.index);
-  } else if (!message.in_resend_queue) {
-    peer.resends.push_back(message.handle);
+    peer.retransmissions.push_front(message.handle);
+    peer.in_retransmit_ring = true;
+    retransmit_ring_.push_front(peer.index);
+  } else if (!message.in_retransmit_queue) {
+    peer.retransmissions.push_back(message.handle);
   }
-  message.in_resend_queue = true;
+  message.in_retransmit_queue = true;
   make_ready(peer);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Messages on their way out: first passes and resends to each peer, in turn, as far as flow control
-// lets them.
+// Messages on their way out: first passes and retransmissions to each peer, in turn, as far as flow
+// control lets them.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class Sender {
   SendMessage* find(Handle send) { return messages_.find(send); }
   Pool<SendMessage, 0>& messages() { return messages_; }
 
-  bool has_packet() const { return !resend_ring_.empty() || !data_ring_.empty(); }
-  bool poll_resend(Packet& packet, Time now);
+  bool has_packet() const { return !retransmit_ring_.empty() || !data_ring_.empty(); }
+  bool poll_retransmit(Packet& packet, Time now);
   bool poll_data(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
   void prefetch_next() const {  // the peer whom the next packet goes to
@@ -35,12 +35,12 @@ class Sender {
   }
 
   // An action that names a stale handle is counted.
-  void resend(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
+  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
   void pause(Handle send, bool paused);
 
-  void resend(SendMessage& message, std::uint32_t packet, Time now);
-  void forget_resend(SendMessage& message, std::uint32_t packet);
-  void forget_resends(SendMessage& message);
+  void retransmit(SendMessage& message, std::uint32_t packet, Time now);
+  void forget_retransmit(SendMessage& message, std::uint32_t packet);
+  void forget_retransmissions(SendMessage& message);
   void allow(SendMessage& message, std::uint32_t limit);
   void pause(SendMessage& message, bool paused);
 
@@ -50,10 +50,10 @@ class Sender {
   static void prefetch_peer(const Peer& peer) { prefetch_lines(&peer, &peer + 1); }
   SendMessage& start_message(Peer& peer, const MessageRequest& request, Time now);
   static std::uint32_t take_id(Peer& peer);
-  void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool resend, Time now,
+  void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
   void finish_if_drained(SendMessage& message, Time now);
-  void queue_resend(SendMessage& message, bool urgent = false);
+  void queue_retransmit(SendMessage& message, bool urgent = false);
   void queue_first_pass(SendMessage& message);
 
   // Of the framing uc_immediate, sender_channels.cpp.
@@ -64,8 +64,8 @@ class Sender {
 
   EngineState& state_;
   FlowControl& flow_;
-  std::deque<PeerIndex> resend_ring_;  // peers to whom resends wait
-  std::deque<PeerIndex> data_ring_;    // and first passes
+  std::deque<PeerIndex> retransmit_ring_;  // peers to whom retransmissions wait
+  std::deque<PeerIndex> data_ring_;        // and first passes
   Pool<SendMessage, 0> messages_;
   std::unordered_set<PeerKey, PeerKeyHash> outstanding_;
 };

@@ -43,7 +43,7 @@ void Sender::handle_clearance(Peer& peer, const Packet& packet, Time now) {
       (channels.target && *channels.target != clearance.target))
     return state_.counters.add(Counter::rx_bad_clear);
   state_.counters.add(Counter::rx_clear);
-  relaxed_store(peer.heard_at, now);
+  relaxed_store(peer.last_received_at, now);
   peer.newest.note(packet.lab.stamp_ns, now);
   channels.target = clearance.target;
   for (const Cleared& each : clearance.receives) {

@@ -14,13 +14,13 @@
 namespace softroce {
 
 enum class TimerKind : std::uint8_t {
-  look,       // a policy's time to look at a message
-  peer_look,  // a policy's time to look at a peer
-  report,     // a quarter of an RTT after the first unreported packet
-  persist,    // a closed window, and nothing heard
-  clear,      // cleared messages of which no packet has come
-  transport,  // a packet-reactive transport's
-  pace,       // congestion control lets the next packet go
+  message,     // a policy's timer of a message
+  peer_timer,  // a policy's timer of a peer
+  report,      // a quarter of an RTT after the first unreported packet
+  persist,     // a closed window, and nothing heard
+  clear,       // cleared messages of which no packet has come
+  transport,   // a packet-reactive transport's
+  pace,        // congestion control lets the next packet go
 };
 struct Timer {
   Time at;

@@ -69,10 +69,10 @@ struct WorkCompletion {
   std::uint32_t peer = 0;
   MessageKey key{};
   std::uint32_t packets = 0;
-  std::uint32_t resent = 0;      // sender: packets sent again
-  std::uint32_t duplicates = 0;  // receiver: packets that were there already
-  Time posted_at = 0;            // queue pairs: of sends only
-  Time first_at = 0;             // first packet sent or received
+  std::uint32_t retransmitted = 0;  // sender: packets sent again
+  std::uint32_t duplicates = 0;     // receiver: packets that were there already
+  Time posted_at = 0;               // queue pairs: of sends only
+  Time first_at = 0;                // first packet sent or received
   Time completed_at = 0;
 };
 

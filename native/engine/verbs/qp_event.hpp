@@ -15,7 +15,7 @@ enum class QpEventKind : std::uint8_t {
   post_send,        // `code`: WrOpcode
   post_recv,        // not to a shared receive queue
   sent,             // all packets of a request have left once: PSNs [psn, last_psn]
-  resend,           // PSNs [psn, last_psn] are to be sent again; `code`: ResendReason
+  retransmit,       // PSNs [psn, last_psn] are to be sent again; `code`: RetransmitReason
   timeout,          // the timer ran out; `psn`: the oldest that is not acknowledged
   ack_received,     // up to `psn`
   nak_received,     // `code`: the syndrome
@@ -29,12 +29,12 @@ enum class QpEventKind : std::uint8_t {
   dropped,          // `code`: the counter that says why
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
-  message,         // `code`: EventKind, what the policy is told
-  message_resend,  // a policy's: `packets` of it, indices [psn, last_psn]
-  control_sent,    // `bytes` of a policy's message
+  message,             // `code`: EventKind, what the policy is told
+  message_retransmit,  // a policy's: `packets` of it, indices [psn, last_psn]
+  control_sent,        // `bytes` of a policy's message
 };
 
-enum class ResendReason : std::uint8_t { timeout, nak, implied_nak, rnr };
+enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr };
 
 struct QpEvent {
   QpEventKind kind{};

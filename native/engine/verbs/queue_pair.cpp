@@ -333,7 +333,7 @@ void QueuePair::complete_send(const Send& send, WcStatus status, Time now) {
                                   .byte_len = atomic ? 8 : static_cast<std::uint32_t>(send.bytes),
                                   .qp_num = number_,
                                   .packets = send.packets,
-                                  .resent = send.resent,
+                                  .retransmitted = send.retransmitted,
                                   .posted_at = send.posted_at,
                                   .first_at = send.first_at,
                                   .completed_at = now};

@@ -109,7 +109,7 @@ class QueuePair {
     // Of connected services, when the first packet is sent:
     bool begun = false;
     std::uint32_t first_psn = 0, packets = 0;
-    std::uint32_t resent = 0;  // packets sent again
+    std::uint32_t retransmitted = 0;  // packets sent again
     Time posted_at = 0, first_at = 0;
     std::uint32_t answered = 0;  // packets of a READ's or an atomic's response that are here
     std::uint32_t sequence = 0;  // SSN, IBA 9.7.7.2

@@ -59,7 +59,7 @@ class RcQp final : public ConnectedQp {
   bool is_outstanding(std::uint32_t psn) const;
   void acknowledged(std::uint32_t psn, Time now);  // up to and with this one
   void take_credits(const Packet& packet);
-  void go_back(std::uint32_t psn, ResendReason reason, Time now);
+  void go_back(std::uint32_t psn, RetransmitReason reason, Time now);
   void seek(std::uint32_t psn);
   bool acknowledged_before(std::uint32_t psn, Time now);
   void progressed(std::uint32_t unacked, Time now);
@@ -67,7 +67,7 @@ class RcQp final : public ConnectedQp {
   void set_window(Time now);
   void stamp(const Packet& packet, Time now);
   void sample(std::uint32_t unacked, Time now);
-  void retry(ResendReason reason, Time now);
+  void retry(RetransmitReason reason, Time now);
   void fail_request(std::uint32_t psn, WcStatus status, Time now);
   void set_timer(Time now);
   bool postpone_timer(Time now);
@@ -132,7 +132,8 @@ class RcQp final : public ConnectedQp {
     std::uint32_t psn = ~0U;  // no PSN
     Time at = 0;
   };
-  // When each of the last packets was sent, by PSN, if congestion control measures: none resent.
+  // When each of the last packets was sent, by PSN, if congestion control measures: none
+  // retransmitted.
   std::vector<Stamp> stamps_;
   std::uint32_t hops_ = 0;          // that the last response came over
   std::uint32_t sequence_ = 0;      // SSN of the send begun last

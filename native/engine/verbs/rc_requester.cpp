@@ -141,8 +141,8 @@ bool RcQp::poll_request(Packet& packet, Time now) {
   }
   if (!stamps_.empty()) stamp(packet, now);
   if (psn_distance(packet.psn, sent_psn_) < 0) {
-    ++send.resent;
-    count(Counter::tx_connected_resent);
+    ++send.retransmitted;
+    count(Counter::tx_connected_retransmitted);
   }
   advance(send, now);
   packet.ack_request = cursor_packet_ == 0 || wants_acknowledge(now);
@@ -227,7 +227,7 @@ void RcQp::handle_timeout(Time now) {
   if (now < retransmit_at_ || postpone_timer(now)) return;
   count(Counter::local_ack_timeout_err);
   note_psns(QpEventKind::timeout, 0, unacked_psn_, unacked_psn_, now);
-  retry(ResendReason::timeout, now);
+  retry(RetransmitReason::timeout, now);
   nak_is_news_ = true;  // of what is sent now
 }
 
@@ -239,13 +239,14 @@ bool RcQp::postpone_timer(Time now) {
 }
 
 // From the oldest that is not acknowledged, so often (IBA 9.7.6.1.3, 9.9.2.4.1).
-void RcQp::retry(ResendReason reason, Time now) {
+void RcQp::retry(RetransmitReason reason, Time now) {
   if (mutated(Mutant::rc_retries_unlimited)) ++retries_left_;
   if (retries_left_ == 0) return fail_request(unacked_psn_, WcStatus::retry_exc_err, now);
   --retries_left_;
   if (congestion_) {
-    if (reason == ResendReason::timeout) congestion_->on_timeout(now);
-    if (reason == ResendReason::nak) congestion_->on_loss(now);  // not of a response: the other way
+    if (reason == RetransmitReason::timeout) congestion_->on_timeout(now);
+    if (reason == RetransmitReason::nak)
+      congestion_->on_loss(now);  // not of a response: the other way
     set_window(now);
   }
   went_back_ = true;
@@ -256,9 +257,9 @@ void RcQp::retry(ResendReason reason, Time now) {
   set_timer(now);
 }
 
-void RcQp::go_back(std::uint32_t psn, ResendReason reason, Time now) {
+void RcQp::go_back(std::uint32_t psn, RetransmitReason reason, Time now) {
   const std::uint32_t last = psn_add(sent_psn_, kPsnMask);
-  note_psns(QpEventKind::resend, static_cast<std::uint8_t>(reason), psn, last, now);
+  note_psns(QpEventKind::retransmit, static_cast<std::uint8_t>(reason), psn, last, now);
   seek(psn_add(psn, mutated(Mutant::rc_goes_back_too_little)));
 }
 
@@ -326,7 +327,7 @@ void RcQp::handle_nak(const Packet& packet, Time now) {
   switch (packet.syndrome) {
     case kNakSequence:
       count(Counter::packet_seq_err);
-      if (acknowledged_before(packet.psn, now) && nak_is_news_) retry(ResendReason::nak, now);
+      if (acknowledged_before(packet.psn, now) && nak_is_news_) retry(RetransmitReason::nak, now);
       return;
     case kNakInvalid:
       return fail_request(packet.psn, WcStatus::rem_inv_req_err, now);
@@ -348,7 +349,7 @@ void RcQp::handle_rnr(const Packet& packet, Time now) {
     if (rnr_left_ == 0) return fail_request(packet.psn, WcStatus::rnr_retry_exc_err, now);
     --rnr_left_;
   }
-  go_back(packet.psn, ResendReason::rnr, now);
+  go_back(packet.psn, RetransmitReason::rnr, now);
   rnr_until_ = now + rnr_time(packet.syndrome & 31);
   set_timer(now);
 }
@@ -386,7 +387,7 @@ void RcQp::acknowledged(std::uint32_t psn, Time now) {
   if (unacked != unacked_psn_) progressed(unacked, now);
   if (missing && !went_back_) {
     count(Counter::implied_nak_seq_err);
-    retry(ResendReason::implied_nak, now);
+    retry(RetransmitReason::implied_nak, now);
   }
 }
 

@@ -25,7 +25,7 @@ LENGTHS = Rule(
     "IBA 9.7.4.1.6",
 )
 AGAIN = Rule(
-    "rc.resend-same",
+    "rc.retransmit-same",
     "a PSN that is sent again carries the same operation, addresses and payload",
     "IBA 9.7.3.2, C9-71",
 )
@@ -115,7 +115,7 @@ def check_again(case: Case) -> None:
     look at it (IBA 9.7.5.1.3). So it is in a ring collective, where what comes round is proof that
     the receiver has what was sent, before an acknowledgement says it, and takes its place.
     """
-    requests, tally = case.near_requester.requests, case.tally["resend-same"]
+    requests, tally = case.near_requester.requests, case.tally["retransmit-same"]
     order = np.lexsort((requests.place, requests.psn))
     same = np.flatnonzero(requests.psn[order][1:] == requests.psn[order][:-1])
     one, other = order[same], order[same + 1]

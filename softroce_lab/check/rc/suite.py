@@ -70,7 +70,7 @@ _PARTS = {
 }
 # Rules whose violations are proven by the packets that are there, whatever else was missed.
 _PROVEN = frozenset(
-    ("opcode-sequence", "length", "resend-same", "ack-order", "msn-monotonic", "atomic-once",
+    ("opcode-sequence", "length", "retransmit-same", "ack-order", "msn-monotonic", "atomic-once",
      "rnr-wait", "error-is-final", "syndrome", "pkey", "unseen", *_PARTS)
 )  # fmt: skip
 

@@ -42,9 +42,9 @@ class Told:
 
     def __init__(self, view: Striped, message: int, heard: Sequence[Said]) -> None:
         self._view = view
-        ordered = sorted((each for each in heard if each.heard_at != NEVER), key=_heard_at)
+        ordered = sorted((each for each in heard if each.last_received_at != NEVER), key=_heard_at)
         bodies = [each.body for each in ordered]
-        self.at = np.array([each.heard_at for each in ordered], dtype=np.int64)
+        self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
         self.time_ns = view.time_ns(self.at)
         cumulative = [body.cumulative for body in bodies]  # type: ignore[union-attr]
         ends = [body.end for body in bodies]  # type: ignore[union-attr]
@@ -102,14 +102,14 @@ class Told:
     def in_recovery(self, packet: int, since_ns: int, at: int) -> bool:
         """Whether an acknowledgement ends at this packet, and recovery began or went on since then.
 
-        By a NACK, although all that it told the loss of may have come before it was resent.
+        By a NACK, although all that it told the loss of may have come before it was retransmitted.
         """
         before = int(np.searchsorted(self.at, at))
         if before == 0 or int(self.cumulative[before - 1]) < packet:
             return False
-        resent = self.again & (self.sent["at"] < at) & (self.sent_ns > since_ns)
+        retransmitted = self.again & (self.sent["at"] < at) & (self.sent_ns > since_ns)
         refused = self.is_gap[:before] & (self.time_ns[:before] > since_ns)
-        return bool(resent.any() or refused.any())
+        return bool(retransmitted.any() or refused.any())
 
     @property
     def again(self) -> npt.NDArray[np.bool_]:
@@ -120,13 +120,13 @@ class Told:
 
 
 def _heard_at(said: Said) -> int:
-    return said.heard_at
+    return said.last_received_at
 
 
 def why_not(
     view: Striped, controls: Controls, told: Told, one: np.void, *, strict: bool
 ) -> str | None:
-    """What forbids this resend; None: the sender saw a gap, or its timer ran out.
+    """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
 
     `strict`: the timers are known, for the capture lies in its run directory.
     """

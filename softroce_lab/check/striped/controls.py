@@ -22,14 +22,14 @@ from softroce_lab.recovery import control
 from softroce_lab.recovery.api import Key
 from softroce_lab.recovery.control import (
     Ack,
-    Answer,
-    Bitmap,
     Chunks,
     Clear,
-    Look,
+    Nack,
+    NackResponse,
     PacketSet,
     Refused,
     Rnr,
+    Sack,
 )
 
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
@@ -42,17 +42,17 @@ class Said:
 
     stream: int  # that it is part of
     at: int  # place of the first sighting
-    heard_at: int  # where it reached the receiver's link; NEVER
+    last_received_at: int  # where it reached the receiver's link; NEVER
     gone: bool  # dropped or corrupted
     body: control.Message | Feedback
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """A LOOK, BITMAP or CHUNKS: what a receiver says it lacks of a message."""
+    """A NACK, SACK or CHUNKS: what a receiver says it lacks of a message."""
 
     said: Said
-    round: int | None  # of a LOOK
+    round: int | None  # of a NACK
     missing: PacketSet | None  # None: all of it
     packets: int = 1  # that one bit stands for
 
@@ -155,7 +155,7 @@ class Controls:
         """Under the messages that it is about."""
         towards = self.view.streams[said.stream].back  # the stream of the messages it speaks of
         match said.body:
-            case Answer(id_, _, _, _, _):
+            case NackResponse(id_, _, _, _, _):
                 self._recovers(said.stream, CSA_UD)
                 message = self.view.find_message(said.stream, id_)
                 if message is not None:
@@ -175,10 +175,10 @@ class Controls:
     def _file_receivers(self, said: Said, towards: int) -> None:
         """What a receiver says of messages of the stream `towards`."""
         match said.body:
-            case Look(id_, key, round_, _, missing):
+            case Nack(id_, key, round_, _, missing):
                 self._recovers(towards, CSA_UD)
                 self._ask(self._named(towards, id_, key, said.at), Asked(said, round_, missing))
-            case Bitmap(id_, key, missing):
+            case Sack(id_, key, missing):
                 self._recovers(towards, UD_RTO)
                 self._ask(self._named(towards, id_, key, said.at), Asked(said, None, missing))
             case Chunks(id_, key, packets, missing):
@@ -282,7 +282,7 @@ class Controls:
         return {stream for stream, name in self.transports.items() if name == transport}
 
     def hears(self, stream: Stream) -> str | None:
-        """Why nothing follows from a LOOK or BITMAP about this stream that was not seen."""
+        """Why nothing follows from a NACK or SACK about this stream that was not seen."""
         back = None if stream.back is None else self.view.streams[stream.back]
         if back is None:
             return "the other direction was not captured"

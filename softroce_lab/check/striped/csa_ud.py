@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSA-UD (docs/protocols.md, section 1): the receiver looks, and nothing is resent unasked."""
+"""CSA-UD (docs/protocols.md, section 1): the receiver looks, and nothing is retransmitted
+unasked.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,17 @@ from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
 
-_LOOKS = "docs/protocols.md, section 1, Looks"
+_NACKS = "docs/protocols.md, section 1, Looks"
 RULES = (
     Rule(
-        "csa.look",
-        "a lost packet is named by a LOOK within the bound, or its message ends in error",
-        _LOOKS,
+        "csa.nack",
+        "a lost packet is named by a NACK within the bound, or its message ends in error",
+        _NACKS,
     ),
-    Rule("csa.resend", "what a LOOK names is sent again within the bound, if it is lost", _LOOKS),
-    Rule("csa.asked", "nothing is sent again unless a LOOK of a new round asked for it", _LOOKS),
+    Rule(
+        "csa.retransmit", "what a NACK names is sent again within the bound, if it is lost", _NACKS
+    ),
+    Rule("csa.asked", "nothing is sent again unless a NACK of a new round asked for it", _NACKS),
     Rule(
         "csa.complete",
         "a message is acknowledged when its bitmap is full, not before",
@@ -36,8 +40,8 @@ RULES = (
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 256  # an acknowledgement and a probe
-ROUND_BYTES = 4 * 128  # LOOK and ANSWER, each said twice
-QUESTION_BYTES = 4 * 128  # question and answer of both ends, every `alive_ns`
+ROUND_BYTES = 4 * 128  # NACK and NACK_RESPONSE, each said twice
+KEEPALIVE_BYTES = 4 * 128  # question and answer of both ends, every `keepalive_interval_ns`
 
 
 def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
@@ -46,8 +50,8 @@ def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict
     for number in sorted(controls.of(CSA_UD)):
         stream = view.streams[number]
         bounds = Bounds.of(view, stream)
-        _look(view, controls, losses, stream, bounds, rules["look"])
-        _resend(view, controls, losses, stream, bounds, rules["resend"])
+        _nack(view, controls, losses, stream, bounds, rules["nack"])
+        _retransmit(view, controls, losses, stream, bounds, rules["retransmit"])
         _asked(view, controls, stream, rules["asked"])
         complete(view, controls, stream, rules["complete"])
         _share(view, controls, stream, rules["control-share"])
@@ -63,7 +67,7 @@ def _named(view: Striped, losses: Losses, number: int) -> str:
     return f"packet {losses.index[number]} of message id {id_}"
 
 
-def _look(
+def _nack(
     view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
 ) -> None:
     refused = controls.places(controls.refused)
@@ -80,28 +84,28 @@ def _look(
             continue
         until = min(asked_at, int(refused[losses.message[number]]))
         waited_ns = _since(view, gone_at, until)
-        if until != NEVER and (waited_ns <= bounds.look_ns or not view.stamped):
+        if until != NEVER and (waited_ns <= bounds.nack_ns or not view.stamped):
             tally.holds()
         elif losses.unsure[number]:
             tally.doubts("another copy may have arrived")
         elif doubt:
             tally.doubts(doubt)
-        elif waited_ns <= bounds.look_ns and losses.message[number] not in controls.acked:
+        elif waited_ns <= bounds.nack_ns and losses.message[number] not in controls.acked:
             tally.doubts("the capture ends too soon after it")
         else:
             when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
             tally.violated(
                 [view.frame(place) for place in (gone_at, until) if place != NEVER],
                 f"{_named(view, losses, number)} was lost and asked for {when}; "
-                f"the bound is {bounds.look_ns / 1e6:.1f} ms",
+                f"the bound is {bounds.nack_ns / 1e6:.1f} ms",
             )
     if early:
-        tally.notes_that(f"{early} were asked for before they were lost, and resent for it")
+        tally.notes_that(f"{early} were asked for before they were lost, and retransmitted for it")
 
 
 def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
-    """Whether the next attempt answers a LOOK from before the loss: then none need follow."""
-    if not losses.resent_at[number] < losses.asked_at[number]:
+    """Whether the next attempt answers a NACK from before the loss: then none need follow."""
+    if not losses.retransmitted_at[number] < losses.asked_at[number]:
         return False
     following = view.transmissions[losses.of[number] + 1]
     return len(_rounds(controls, following)) >= int(following["attempt"])
@@ -113,10 +117,10 @@ def _since(view: Striped, begin: int, end: int) -> int:
     return end_ns - int(view.time_ns(begin))
 
 
-def _resend(
+def _retransmit(
     view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
 ) -> None:
-    """From a LOOK's arrival at the sender, so only where it was captured there."""
+    """From a NACK's arrival at the sender, so only where it was captured there."""
     refused = controls.places(controls.refused)
     for number in _mine(losses, stream):
         failed = bool(controls.failed[losses.message[number]])
@@ -125,36 +129,37 @@ def _resend(
             continue
         if losses.asked_at[number] == NEVER:
             continue  # the rule above
-        heard_at = int(losses.heard_at[number])
-        resent_at = int(losses.resent_at[number])
-        until = min(resent_at, int(refused[losses.message[number]]))
-        if heard_at == NEVER:
+        last_received_at = int(losses.last_received_at[number])
+        retransmitted_at = int(losses.retransmitted_at[number])
+        until = min(retransmitted_at, int(refused[losses.message[number]]))
+        if last_received_at == NEVER:
             if until != NEVER:
                 tally.holds()
             else:
-                tally.doubts("no LOOK was seen to reach the sender")
+                tally.doubts("no NACK was seen to reach the sender")
             continue
-        waited_ns = _since(view, heard_at, until)
-        if until != NEVER and (waited_ns <= bounds.resend_ns or not view.stamped):
+        waited_ns = _since(view, last_received_at, until)
+        if until != NEVER and (waited_ns <= bounds.retransmit_ns or not view.stamped):
             tally.holds()
         elif losses.unsure[number]:
             tally.doubts("an earlier copy may have arrived")
-        elif doubt := _doubts_resends(view, stream):
+        elif doubt := _doubts_retransmissions(view, stream):
             tally.doubts(doubt)
-        elif waited_ns <= bounds.resend_ns and losses.message[number] not in controls.acked:
+        elif waited_ns <= bounds.retransmit_ns and losses.message[number] not in controls.acked:
             tally.doubts("the capture ends too soon after it")
         else:
             when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
-            places = (int(losses.gone_at[number]), heard_at, until)
+            places = (int(losses.gone_at[number]), last_received_at, until)
             tally.violated(
                 [view.frame(place) for place in places if place != NEVER],
-                f"{_named(view, losses, number)} resent {when} the LOOK that named it arrived; "
-                f"the bound is {bounds.resend_ns / 1e6:.1f} ms",
+                f"{_named(view, losses, number)} retransmitted {when} the NACK that named it "
+                f"arrived; "
+                f"the bound is {bounds.retransmit_ns / 1e6:.1f} ms",
             )
 
 
-def _doubts_resends(view: Striped, stream: Stream) -> str | None:
-    """Why nothing follows from a resend that was not seen, or late."""
+def _doubts_retransmissions(view: Striped, stream: Stream) -> str | None:
+    """Why nothing follows from a retransmission that was not seen, or late."""
     if view.missed or not stream.whole:
         return "not all that the sender sent was captured"
     if view.pacing:
@@ -163,7 +168,7 @@ def _doubts_resends(view: Striped, stream: Stream) -> str | None:
 
 
 def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
-    """Attempt k needs k rounds that named the packet: a LOOK is said twice and taken once."""
+    """Attempt k needs k rounds that named the packet: a NACK is said twice and taken once."""
     sent = view.transmissions
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
@@ -181,7 +186,7 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
             id_ = view.messages["id"][one["message"]]
             tally.violated(
                 [view.frame(int(one["at"]))],
-                f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and LOOKs "
+                f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and NACKs "
                 f"of {len(rounds)} rounds had asked for it",
             )
 
@@ -295,12 +300,12 @@ def _timers_bytes(
     lives_ns = view.time_ns(over) - view.time_ns(messages["first_at"])
     sent = view.transmissions
     mine = np.isin(view.messages["stream"][sent["message"]], pair)
-    resent = int((mine & (sent["attempt"] > 0)).sum())
-    rounds = int((1 + lives_ns // view.timing.t_min_ns).sum()) + resent
+    retransmitted = int((mine & (sent["attempt"] > 0)).sum())
+    rounds = int((1 + lives_ns // view.timing.t_min_ns).sum()) + retransmitted
     places = view.places[np.flatnonzero(both)]
     span_ns = int(view.time_ns(int(places[-1]))) - int(view.time_ns(int(places[0])))
-    questions = 1 + span_ns // view.timing.alive_ns
-    return MESSAGE_BYTES * len(messages) + ROUND_BYTES * rounds + QUESTION_BYTES * questions
+    questions = 1 + span_ns // view.timing.keepalive_interval_ns
+    return MESSAGE_BYTES * len(messages) + ROUND_BYTES * rounds + KEEPALIVE_BYTES * questions
 
 
 def _bytes(view: Striped, which: np.ndarray) -> int:

@@ -27,7 +27,11 @@ RULES = (
         "what an answer to a packet calls received was at the receiver before",
         "docs/transports.md, What `irn` and `srnic` share",
     ),
-    Rule("once.bytes", "every sighting of a packet carries the same bytes, resent or not", _ONCE),
+    Rule(
+        "once.bytes",
+        "every sighting of a packet carries the same bytes, retransmitted or not",
+        _ONCE,
+    ),
     Rule(
         "once.length",
         "a packet is one of its message's, and as long as count and length leave it",
@@ -170,17 +174,20 @@ def _bytes(view: Striped, tally: Tally) -> None:
     same = packet[1:] == packet[:-1]
     differs = same & ((hashes[1:] != hashes[:-1]) | (lengths[1:] != lengths[:-1]))
     late = view.places[view.data[which[1:]]] > view.packet_arrived_at[packet[1:]]
-    # Of a resend nobody knows whether it is late where the receiver's link was not captured.
+    # Of a retransmission nobody knows whether it is late where the receiver's link was not
+    # captured.
     sending = np.repeat(np.arange(len(view.begins)), view.sightings)[which]
     arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
     blind = differs & ~arrives[view.stream_of[view.data[which[1:]]]] & (sending[1:] != sending[:-1])
-    tally.doubts("whether it had arrived when it was resent was not captured", int(blind.sum()))
+    tally.doubts(
+        "whether it had arrived when it was retransmitted was not captured", int(blind.sum())
+    )
     differs &= ~blind
     tally.holds(int((same & ~blind & ~(differs & ~late)).sum()))
     if (differs & late).any():
         tally.notes_that(
-            f"{int((differs & late).sum())} resent with other bytes when they had arrived: what "
-            "was received behind them is written there"
+            f"{int((differs & late).sum())} retransmitted with other bytes when they had arrived: "
+            "what was received behind them is written there"
         )
     for number in np.flatnonzero(differs & ~late).tolist():
         pair = view.data[which[[number, number + 1]]]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every transmission of a striped message that was lost, and what became of it: asked for, resent,
-arrived. And how long each may take (docs/checks-striped.md derives the bounds).
+"""Every transmission of a striped message that was lost, and what became of it: asked for,
+retransmitted, arrived. And how long each may take (docs/checks-striped.md derives the bounds).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MACHINE_NS = 40_000_000  # what a busy machine may add, where no record says ho
 class Bounds:
     """The longest that a stream of `csa_ud` may take for each step, ns."""
 
-    look_ns: int  # from the loss to the LOOK that names the packet
-    resend_ns: int  # from that LOOK's arrival to the resend
+    nack_ns: int  # from the loss to the NACK that names the packet
+    retransmit_ns: int  # from that NACK's arrival to the retransmit
 
     @classmethod
     def of(cls, view: Striped, stream: Stream) -> Bounds:
@@ -35,8 +35,8 @@ class Bounds:
         srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
         late = _lateness_ns(view)
         look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
-        resend = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
-        return cls(look, resend)
+        retransmit = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
+        return cls(look, retransmit)
 
 
 def slowest(view: Striped, stream: Stream) -> tuple[int, int]:
@@ -82,22 +82,22 @@ class Losses:
         self.gone_at = lost["gone_at"]
         self.packet = view.packet_of[self.of]
         self.stream = view.messages["stream"][self.message].astype(np.int64)
-        self.resent_at = self._resent_at()
+        self.retransmitted_at = self._retransmitted_at()
         self.arrived_at = view.packet_arrived_at[self.packet]
         self.covered, self.unsure = self._earlier_copies()
         self.asked_at = np.full(len(self.of), NEVER, dtype=np.int64)
-        self.heard_at = np.full(len(self.of), NEVER, dtype=np.int64)
+        self.last_received_at = np.full(len(self.of), NEVER, dtype=np.int64)
         for message in np.unique(self.message).tolist():
             self._find_asked(message, controls.asked.get(message, []))
 
-    def _resent_at(self) -> Places:
+    def _retransmitted_at(self) -> Places:
         """Where the next attempt at the same packet was first seen."""
         sent, packet_of = self.view.transmissions, self.view.packet_of
-        resent = np.full(len(self.of), NEVER, dtype=np.int64)
+        retransmitted = np.full(len(self.of), NEVER, dtype=np.int64)
         following = np.minimum(self.of + 1, max(len(sent) - 1, 0))
         same = (packet_of[following] == self.packet) & (following > self.of)
-        resent[same] = sent["at"][following[same]]
-        return resent
+        retransmitted[same] = sent["at"][following[same]]
+        return retransmitted
 
     def _earlier_copies(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Losses that mattered to nobody, for a copy sent before arrived; and perhaps such."""
@@ -122,9 +122,13 @@ class Losses:
         for each in asked:
             later = self.gone_at[part] < each.said.at
             new = later & (self.asked_at[part] == NEVER)
-            unheard = later & (self.heard_at[part] == NEVER) & (each.said.heard_at != NEVER)
+            unheard = (
+                later
+                & (self.last_received_at[part] == NEVER)
+                & (each.said.last_received_at != NEVER)
+            )
             if not (new | unheard).any():
                 continue
             named = each.names(self.index[part])
             self.asked_at[part][new & named] = each.said.at
-            self.heard_at[part][unheard & named] = each.said.heard_at
+            self.last_received_at[part][unheard & named] = each.said.last_received_at

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check import opcodes
+from softroce_lab.check import opcodes, renamed
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped import uc
 from softroce_lab.check.taps import Taps, addresses, mix
@@ -153,7 +153,7 @@ class Striped:
 
     def _told_times(self) -> dict[str, int]:
         told: dict[str, int] = self._told().get("timing", {})
-        return told
+        return {renamed.TIMING.get(name, name): time_ns for name, time_ns in told.items()}
 
     def _told(self) -> Mapping[str, Any]:
         """What the run directory says of the run, if it is of one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long recovery took: from a loss to its detection, to the resend, to the arrival."""
+"""How long recovery took: from a loss to its detection, to the retransmission, to the arrival."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from softroce_lab.statistics import marked
 
 _HERE = "docs/checks-striped.md, Recovery time"
 RULES = (
-    Rule("recovery.detected", "from a loss to the first LOOK or BITMAP that names it", _HERE),
-    Rule("recovery.resent", "from a loss to the next attempt", _HERE),
+    Rule("recovery.detected", "from a loss to the first NACK or SACK that names it", _HERE),
+    Rule("recovery.retransmitted", "from a loss to the next attempt", _HERE),
     Rule("recovery.repaired", "from a loss to the packet's arrival at the receiver's link", _HERE),
 )
 
@@ -50,8 +50,8 @@ def measure(
 ) -> dict[str, dict[str, Distribution]]:
     """By transport, by what is behind the point of the rule."""
     steps = {
-        "detected": np.where(losses.asked_at < losses.resent_at, losses.asked_at, NEVER),
-        "resent": losses.resent_at,
+        "detected": np.where(losses.asked_at < losses.retransmitted_at, losses.asked_at, NEVER),
+        "retransmitted": losses.retransmitted_at,
         "repaired": losses.arrived_at,
     }
     found: dict[str, dict[str, Distribution]] = {}

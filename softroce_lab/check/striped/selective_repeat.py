@@ -73,7 +73,9 @@ def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
         else:
             _blame(view, one, before, tally)
     if spurious:
-        tally.notes_that(f"{_timed(controls)}'s timer resent {spurious} that were on their way")
+        tally.notes_that(
+            f"{_timed(controls)}'s timer retransmitted {spurious} that were on their way"
+        )
 
 
 def _timed(controls: Controls) -> str:
@@ -113,13 +115,13 @@ def _by_feedback(
 
 
 def _may(view: Striped, controls: Controls, one: np.void, transport: str | None) -> bool:
-    """Whether a rule of the protocol explains the resend: its receiver lacks the packet."""
+    """Whether a rule of the protocol explains the retransmission: its receiver lacks the packet."""
     asked = [a for a in controls.asked.get(int(one["message"]), []) if a.said.at < one["at"]]
     index = np.array([one["index"]], dtype=np.int64)
     if transport in TIMED:
         unit = max((each.packets for each in asked), default=1)
         if int(one["index"]) + unit >= int(view.messages["count"][one["message"]]):
-            return True  # resent so that a receiver that has all acknowledges again
+            return True  # retransmitted so that a receiver that has all acknowledges again
         asked = _known(view, asked, one)
         if not asked:
             return True  # nothing is known to have arrived
@@ -127,7 +129,7 @@ def _may(view: Striped, controls: Controls, one: np.void, transport: str | None)
 
 
 def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
-    """The bitmaps that the sender may have acted on, for a resend may have waited.
+    """The bitmaps that the sender may have acted on, for a retransmission may have waited.
 
     Those of the last moments, and the newest of those before. Where it was not captured what the
     sender heard, any may have been lost: all of them.
@@ -135,8 +137,8 @@ def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
     if not _hears(view, view.stream(one)):
         return asked
     horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
-    heard = [each for each in asked if each.said.heard_at < one["at"]]
-    older = sum(int(view.time_ns(each.said.heard_at)) < horizon for each in heard)
+    heard = [each for each in asked if each.said.last_received_at < one["at"]]
+    older = sum(int(view.time_ns(each.said.last_received_at)) < horizon for each in heard)
     # Before the first was heard, the timer may have run out.
     return heard[older - 1 :] if older else []
 
@@ -176,14 +178,14 @@ def _blame(
 def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -> None:
     refused = controls.places(controls.refused)[losses.message] != NEVER
     done = refused | losses.covered | controls.failed[losses.message]
-    done |= (losses.resent_at != NEVER) | (losses.arrived_at != NEVER)
+    done |= (losses.retransmitted_at != NEVER) | (losses.arrived_at != NEVER)
     tally.holds(int(done.sum()))
     for number in np.flatnonzero(~done).tolist():
         stream = view.streams[int(losses.stream[number])]
         if losses.unsure[number]:
             tally.doubts("an earlier copy may have arrived")
         elif not stream.whole:
-            tally.doubts("resends may have taken links that were not captured")
+            tally.doubts("retransmissions may have taken links that were not captured")
         elif view.missed:
             tally.doubts(f"the capture missed {view.missed} packets")
         elif _may_follow(view, controls, losses, number):
@@ -196,7 +198,7 @@ def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -
 
 
 def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
-    """Whether the resend may come after the capture's end."""
+    """Whether the retransmission may come after the capture's end."""
     message, stream = int(losses.message[number]), view.streams[int(losses.stream[number])]
     if message in controls.acked:
         return False
@@ -210,7 +212,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
         longest_ns = acknowledged.Timers.of(transport, view.timing).longest_ns
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
-    return view.end_ns - int(view.time_ns(since)) < bounds.look_ns + bounds.resend_ns
+    return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
 
 
 def _attempts(view: Striped, tally: Tally) -> None:
@@ -285,5 +287,5 @@ def _other_path(view: Striped, controls: Controls, tally: Tally) -> None:
                 continue
             tally.violated(
                 [view.frame(int(sent[place - 1]["at"])), view.frame(int(one["at"]))],
-                f"{view.name(one)} resent on path {one['path']}, which lost it",
+                f"{view.name(one)} retransmitted on path {one['path']}, which lost it",
             )

@@ -217,8 +217,8 @@ _LINES: list[Line] = [
     ("data packets sent", _count("packets_sent")),
     ("injected drops", _count("injected_drops")),
     ("emulator drops", _count("emulator_drops")),
-    ("resent", _count("resent")),
-    ("received again", _count("spurious_resent")),
+    ("retransmitted", _count("retransmitted")),
+    ("spurious", _count("spurious_retransmissions")),
     ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
 ]
 _LAST_LINE: dict[str, Line] = {

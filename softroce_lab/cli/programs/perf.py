@@ -100,7 +100,7 @@ def perf(
         bool, typer.Option("-e", "--events", help="Sleep until something comes.")
     ] = False,
     qp_timeout: Annotated[
-        int, typer.Option("-u", "--qp-timeout", help="4.096 us * 2^this, then resend.")
+        int, typer.Option("-u", "--qp-timeout", help="4.096 us * 2^this, then retransmit.")
     ] = 14,
     port: Annotated[
         int, typer.Option("-p", "--port", min=1, max=65535, help="TCP port; kernel hosts only.")

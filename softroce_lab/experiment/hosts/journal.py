@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from softroce_lab.recovery.api import (
     Key,
     Pause,
     Refuse,
-    Resend,
+    Retransmit,
     UsePaths,
 )
 
@@ -33,7 +34,7 @@ COMPLETION = np.dtype(
         ("status", "u1"),
         ("bytes", "u4"),
         ("packets", "u4"),
-        ("resent", "u4"),
+        ("retransmitted", "u4"),
         ("duplicates", "u4"),
         ("posted_ns", "i8"),
         ("first_ns", "i8"),
@@ -50,6 +51,11 @@ EVENT = np.dtype(
         ("packets", "u4"),
     ]
 )
+
+_NAMES = {
+    kind: re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+    for kind in get_args(control.Message)
+}
 
 About = bytes | Key  # a control message, or what a workload calls a message
 
@@ -75,8 +81,8 @@ class Journal:
         """Write down an action that is worth a line: not the setting of timers."""
         about = event.body or event.key
         match action:
-            case Resend(indices=indices):
-                self._events.append((now_ns, "resend", about, len(indices)))
+            case Retransmit(indices=indices):
+                self._events.append((now_ns, "retransmit", about, len(indices)))
             case Control(body=body):
                 self._events.append((now_ns, "control", body, 0))
             case FailReceive() | Pause() | UsePaths() | Refuse():
@@ -120,7 +126,7 @@ def _row(time_ns: int, kind: str, about: About, packets: int) -> Row:
         message = control.decode(about)
     except control.ControlError:
         return time_ns, kind, *_SEVERAL, packets
-    name = type(message).__name__.lower() if kind == "control" else kind
+    name = _NAMES[type(message)] if kind == "control" else kind
     return time_ns, name, *_key(message), packets
 
 

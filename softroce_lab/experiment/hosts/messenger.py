@@ -54,7 +54,7 @@ class Done(NamedTuple):
     status: int  # an ibv_wc_status
     bytes: int
     packets: int  # that carry the message
-    resent: int  # packets sent again; 0 of a receive
+    retransmitted: int  # packets sent again; 0 of a receive
     duplicates: int  # packets that were there already; 0 of a send
     posted_ns: int
     first_ns: int  # when the first packet was sent, or had arrived; 0: none was
@@ -197,7 +197,7 @@ class StripedMessenger:
             completion.status,
             completion.byte_len,
             completion.packets,
-            completion.resent,
+            completion.retransmitted,
             completion.duplicates,
             completion.posted_ns,
             completion.first_ns,
@@ -380,7 +380,7 @@ class RcMessenger:
             status,
             length,
             max(1, -(-length // self._mtu)),  # also of one that failed before it was cut
-            completion.resent,
+            completion.retransmitted,
             completion.duplicates,
             completion.posted_ns or posted.posted_ns,
             completion.first_ns,

@@ -21,7 +21,7 @@ import numpy as np
 
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment.transports import watchdog
-from softroce_lab.recovery.api import Action, Actions, Event, LookAt, LookAtPeer, Policy, View
+from softroce_lab.recovery.api import Action, Actions, Event, Policy, SetPeerTimer, SetTimer, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import OptionError
 
@@ -32,8 +32,8 @@ MOST_IDLE_TIMERS = 10_000  # in a row, each set for less than IDLE_TIMER_NS ahea
 IDLE_TIMER_NS = 1000
 
 _ACTIONS = typing.get_args(Action)
-_TIMERS = (LookAt, LookAtPeer)
-_ON_TIMERS = ("on_look", "on_peer_look")
+_TIMERS = (SetTimer, SetPeerTimer)
+_ON_TIMERS = ("on_timer", "on_peer_timer")
 _NEWEST_NS = 1 << 63
 
 

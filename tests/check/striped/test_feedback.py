@@ -20,7 +20,7 @@ from tests.check.striped.test_messages import (
     OF_RUNS,
     PACKETS,
     TAIL,
-    _resent,
+    _retransmitted,
     arrives_twice,
     arrives_with_other_bytes,
     completes_with_a_hole,
@@ -28,7 +28,7 @@ from tests.check.striped.test_messages import (
     counts_no_attempt,
     every,
     is_never_repaired,
-    is_resent_with_other_bytes,
+    is_retransmitted_with_other_bytes,
     ours,
     uses_an_id_that_is_live,
 )
@@ -87,19 +87,19 @@ def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
 # ---------------------------------------------------------------- planted faults
 
 
-def resends_what_it_was_told_of(tape):
+def retransmits_what_it_was_told_of(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
     tape.copy(sent, before=end, time_ns=tape.frames[-1].time_ns + S)
-    tape.alter(end, **_resent(tape, sent))
+    tape.alter(end, **_retransmitted(tape, sent))
     return {end}
 
 
-def resends_without_a_sign(tape):
+def retransmits_without_a_sign(tape):
     """At once, and nothing behind it has been heard of."""
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     tape.copy(sent, before=sent + 1)
-    tape.alter(sent + 1, **_resent(tape, sent))
+    tape.alter(sent + 1, **_retransmitted(tape, sent))
     return {sent + 1}
 
 
@@ -147,12 +147,12 @@ def sends_the_second_attempt_first(tape):
 PLANTED = [
     (completes_with_a_hole, TAIL, {"once.whole", "once.told"}),
     (is_never_repaired, TAIL, {"sr.repaired"}),
-    (resends_what_it_was_told_of, TAIL, {"sr.only-holes"}),
-    (resends_without_a_sign, TAIL, {"sr.only-holes"}),
+    (retransmits_what_it_was_told_of, TAIL, {"sr.only-holes"}),
+    (retransmits_without_a_sign, TAIL, {"sr.only-holes"}),
     (calls_a_packet_there_that_is_lost, MIDDLE, {"once.told"}),
     (names_a_packet_that_has_not_come, MIDDLE, {"once.told"}),
     (answers_what_was_never_sent, TAIL, {"once.ack-known"}),
-    (is_resent_with_other_bytes, TAIL, {"once.bytes"}),
+    (is_retransmitted_with_other_bytes, TAIL, {"once.bytes"}),
     (arrives_with_other_bytes, TAIL, {"once.bytes"}),
     (arrives_twice, TAIL, {"once.copies"}),
     (counts_no_attempt, TAIL, {"sr.attempts"}),
@@ -176,9 +176,9 @@ def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
         assert frames <= set.union(*(shown(verdicts[rule]) for rule in rules))
 
 
-def test_alone_a_resend_of_what_was_told_of_is_found_too(tmp_path):
+def test_alone_a_retransmission_of_what_was_told_of_is_found_too(tmp_path):
     planted = record("irn", LOSSES)
-    frames = resends_what_it_was_told_of(planted)
+    frames = retransmits_what_it_was_told_of(planted)
     verdicts = planted.check(tmp_path)
     assert violated(verdicts) == {"sr.only-holes"}
     assert frames <= shown(verdicts["sr.only-holes"])
@@ -203,13 +203,15 @@ def test_an_answer_may_be_as_late_as_the_link_behind_the_capture_makes_it(
 ):
     """The sender acts on it a second after it was seen there."""
     tape = record("irn", TAIL)
-    resends_what_it_was_told_of(tape)
+    retransmits_what_it_was_told_of(tape)
     verdicts = in_run(tmp_path, tape, "irn", [{"rule": "x", "fault": fault, "links": [link]}])
     assert violated(verdicts) == (set() if may_be_late else {"sr.only-holes"})
 
 
 def test_the_second_loss_of_a_packet_is_the_timers(tmp_path):
-    """No gap tells of it: that is no violation, and neither is what the timer resends in vain."""
+    """No gap tells of it: that is no violation, and neither is what the timer retransmits in
+    vain.
+    """
     for transport in NATIVE:
         tape = record(transport, (first(4, 5), second(4, 5)))
         verdicts = in_run(tmp_path, tape, transport)

@@ -14,7 +14,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.lab import SUITE, figures
 from softroce_lab.check.striped import recovery_time
 from softroce_lab.check.verdict import Outcome
-from softroce_lab.recovery.control import Ack, Bitmap, Look
+from softroce_lab.recovery.control import Ack, Nack, Sack
 from tests.check.plant import MS, S, Tape, check, shown, violated
 from tests.check.striped_tape import (
     BACK_DOWN,
@@ -33,7 +33,7 @@ RULES = {rule.name for rule in SUITE.rules}
 MESSAGES, PACKETS = 6, 20
 LOSSES = (
     first(1, 3),  # one in the middle,
-    second(1, 3),  # and its resend;
+    second(1, 3),  # and its retransmission;
     first(2, 17, 19),  # a tail of three,
     first(3, 0, 19),  # a message lost whole,
     first(4, 19),  # and a tail of one
@@ -42,7 +42,7 @@ LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
 OF_NATIVE = {"once.told"}  # of irn and srnic: test_feedback.py
-OF_CSA_UD = {"csa.look", "csa.resend", "csa.asked", "csa.complete", "csa.control-share"}
+OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 
 
 def csa_ud(losses=LOSSES, **more):
@@ -77,7 +77,7 @@ def every(tape, number, **fields):
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
     assert ours(verdicts, Outcome.HOLDS) == RULES - OF_RUNS - OF_NATIVE
-    assert verdicts["csa.look"].checked == verdicts["csa.resend"].checked == LOST
+    assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
     assert verdicts["csa.asked"].checked == verdicts["sr.other-path"].checked == LOST
     assert verdicts["once.whole"].checked == verdicts["csa.complete"].checked == MESSAGES
     assert verdicts["once.copies"].checked == MESSAGES * PACKETS
@@ -98,14 +98,16 @@ def test_nothing_lost_leaves_nothing_to_recover(tmp_path, transport):
     assert verdicts["once.whole"].checked == MESSAGES
 
 
-def test_what_a_timer_resends_in_vain_is_counted_and_no_violation(tmp_path):
+def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     """Bitmaps are lost, so the sender believes that all packets are."""
     early = [{"kind": CONTROL, "message": sequence} for sequence in range(6)]
     tape = ud_rto([first(0, 3)], messages=1, back=early)
     verdict = tape.check(tmp_path)["sr.only-holes"]
     assert verdict.outcome is Outcome.HOLDS
     assert verdict.checked >= PACKETS  # once or more often, until a bitmap is heard
-    assert verdict.note == f"ud_rto's timer resent {verdict.checked - 1} that were on their way"
+    assert (
+        verdict.note == f"ud_rto's timer retransmitted {verdict.checked - 1} that were on their way"
+    )
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, 60, 10)], ids=str)
@@ -131,9 +133,9 @@ class KeepingRig(PairRig):
 
 
 def completes_with_a_hole(tape):
-    """The resend does not reach the receiver."""
-    resend = tape.data(message=4, index=19, attempt=1, link=DOWN)
-    tape.delete(*resend)
+    """The retransmit does not reach the receiver."""
+    retransmit = tape.data(message=4, index=19, attempt=1, link=DOWN)
+    tape.delete(*retransmit)
     return set()
 
 
@@ -142,15 +144,15 @@ def is_never_repaired(tape):
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN))
 
 
-def is_resent_though_nobody_asked(tape):
+def is_retransmitted_though_nobody_asked(tape):
     (sent,) = tape.data(message=1, index=5, link=UP)
     end = len(tape) + 1
     tape.copy(sent, before=end)
-    tape.alter(end, **_resent(tape, sent))
+    tape.alter(end, **_retransmitted(tape, sent))
     return {end}
 
 
-def _resent(tape, sent, attempt=1):
+def _retransmitted(tape, sent, attempt=1):
     told = tape.lab(sent)
     last = max(tape.lab(n)["infiniband.bth.psn"] for n in range(1, len(tape) + 1))
     path = (told["path"] + 1) % 8
@@ -160,14 +162,14 @@ def _resent(tape, sent, attempt=1):
     }  # fmt: skip
 
 
-def is_resent_twice_for_one_look(tape):
+def is_retransmitted_twice_for_one_look(tape):
     (sent,) = tape.data(message=4, index=19, attempt=1, link=UP)
     tape.copy(sent, before=sent + 1)
-    tape.alter(sent + 1, **_resent(tape, sent, attempt=2))
+    tape.alter(sent + 1, **_retransmitted(tape, sent, attempt=2))
     return {sent + 1}
 
 
-def is_resent_on_the_path_that_lost_it(tape):
+def is_retransmitted_on_the_path_that_lost_it(tape):
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     told = tape.lab(sent)
@@ -175,7 +177,7 @@ def is_resent_on_the_path_that_lost_it(tape):
     return {sent, again}
 
 
-def is_resent_with_other_bytes(tape):
+def is_retransmitted_with_other_bytes(tape):
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     payload = tape.lab(again)["payload"]
     every(tape, again, payload=bytes([payload[0] ^ 1]) + payload[1:])
@@ -239,13 +241,13 @@ def uses_an_id_that_is_live(tape):
 
 
 def asks_too_late(tape):
-    looks = [number for number, look in tape.said(Look) if look.id == 4]
+    looks = [number for number, look in tape.said(Nack) if look.id == 4]
     later(tape, looks[0], S)
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN)) | {looks[0]}
 
 
 def never_asks(tape):
-    looks = [number for number, _ in tape.said(Look)]
+    looks = [number for number, _ in tape.said(Nack)]
     tape.delete(*{each for number in looks for each in tape.everywhere(number)})
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN))
 
@@ -257,22 +259,22 @@ def answers_too_late(tape):
 
 
 def talks_more_than_it_may(tape):
-    number, _ = tape.said(Look)[0]
+    number, _ = tape.said(Nack)[0]
     for count in range(1000):
         tape.copy(number, before=number + 1)
         tape.alter(number + 1, message=1 << 20 | count, **{"infiniband.bth.psn": 1 << 20 | count})
     return set()
 
 
-def resends_what_the_bitmap_has(tape):
+def retransmits_what_the_bitmap_has(tape):
     """A long time after the bitmap that says so was heard."""
     (sent,) = tape.data(message=4, index=5, link=UP)
-    lacking = [m for _, m in tape.said(Bitmap, BACK_DOWN) if m.id == 4]
+    lacking = [m for _, m in tape.said(Sack, BACK_DOWN) if m.id == 4]
     assert lacking
     assert all(5 not in bitmap.missing.indices() for bitmap in lacking)
     end = len(tape) + 1
     tape.copy(sent, before=end, time_ns=tape.frames[-1].time_ns + S)
-    tape.alter(end, **_resent(tape, sent))
+    tape.alter(end, **_retransmitted(tape, sent))
     return {end}
 
 
@@ -314,15 +316,15 @@ PLANTED = [
     (ud_rto, ends_later_than_its_message, {"once.length"}),
     (csa_ud, completes_with_a_hole, {"once.whole", "csa.complete"}),
     (ud_rto, completes_with_a_hole, {"once.whole"}),
-    (csa_ud, is_never_repaired, {"sr.repaired", "csa.resend"}),
+    (csa_ud, is_never_repaired, {"sr.repaired", "csa.retransmit"}),
     (ud_rto, is_never_repaired, {"sr.repaired"}),
-    (csa_ud, is_resent_though_nobody_asked, {"csa.asked", "sr.only-holes"}),
-    (ud_rto, resends_what_the_bitmap_has, {"sr.only-holes"}),
-    (csa_ud, is_resent_twice_for_one_look, {"csa.asked"}),
-    (csa_ud, is_resent_on_the_path_that_lost_it, {"sr.other-path"}),
-    (ud_rto, is_resent_on_the_path_that_lost_it, {"sr.other-path"}),
-    (csa_ud, is_resent_with_other_bytes, {"once.bytes"}),
-    (ud_rto, is_resent_with_other_bytes, {"once.bytes"}),
+    (csa_ud, is_retransmitted_though_nobody_asked, {"csa.asked", "sr.only-holes"}),
+    (ud_rto, retransmits_what_the_bitmap_has, {"sr.only-holes"}),
+    (csa_ud, is_retransmitted_twice_for_one_look, {"csa.asked"}),
+    (csa_ud, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
+    (ud_rto, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
+    (csa_ud, is_retransmitted_with_other_bytes, {"once.bytes"}),
+    (ud_rto, is_retransmitted_with_other_bytes, {"once.bytes"}),
     (csa_ud, arrives_with_other_bytes, {"once.bytes"}),
     (csa_ud, counts_no_attempt, {"sr.attempts"}),
     (csa_ud, counts_attempts_that_were_not, {"sr.attempts"}),
@@ -331,9 +333,9 @@ PLANTED = [
     (csa_ud, acknowledges_what_was_never_sent, {"once.ack-known"}),
     (ud_rto, acknowledges_before_it_is_sent, {"once.ack-known"}),
     (csa_ud, uses_an_id_that_is_live, {"once.id"}),
-    (csa_ud, asks_too_late, {"csa.look"}),
-    (csa_ud, never_asks, {"csa.look", "csa.asked"}),
-    (csa_ud, answers_too_late, {"csa.resend"}),
+    (csa_ud, asks_too_late, {"csa.nack"}),
+    (csa_ud, never_asks, {"csa.nack", "csa.asked"}),
+    (csa_ud, answers_too_late, {"csa.retransmit"}),
     (csa_ud, talks_more_than_it_may, {"csa.control-share"}),
 ]
 
@@ -360,7 +362,7 @@ def test_the_receivers_link_alone_tells_what_arrived_and_what_was_asked(tmp_path
     verdicts = csa_ud().only(DOWN, BACK_UP).check(tmp_path)
     assert not violated(verdicts)
     assert verdicts["once.whole"].checked == MESSAGES
-    assert verdicts["csa.look"].checked == verdicts["csa.asked"].checked == LOST
+    assert verdicts["csa.nack"].checked == verdicts["csa.asked"].checked == LOST
 
 
 def test_a_message_that_was_lost_before_the_capture_still_needs_looks(tmp_path):
@@ -368,7 +370,7 @@ def test_a_message_that_was_lost_before_the_capture_still_needs_looks(tmp_path):
     tape.frames = [frame for frame in tape.frames if frame.comment is None]  # none came so far
     tape = tape.only(DOWN, BACK_UP)
     assert not violated(tape.check(tmp_path))
-    looks = [number for number, look in tape.said(Look, link=1) if look.key[2] == 3]
+    looks = [number for number, look in tape.said(Nack, link=1) if look.key[2] == 3]
     tape.delete(*looks)
     assert {"csa.asked", "sr.only-holes"} <= violated(tape.check(tmp_path))
 
@@ -376,7 +378,7 @@ def test_a_message_that_was_lost_before_the_capture_still_needs_looks(tmp_path):
 def test_one_direction_tells_nothing_of_requests(tmp_path):
     verdicts = csa_ud().only(UP, DOWN).check(tmp_path)
     assert not violated(verdicts)
-    for rule in ("csa.look", "csa.asked", "csa.control-share"):
+    for rule in ("csa.nack", "csa.asked", "csa.control-share"):
         assert verdicts[rule].outcome is Outcome.UNDECIDED
         assert "other direction was not captured" in verdicts[rule].note
 
@@ -487,16 +489,16 @@ def test_a_run_directory_that_says_otherwise_is_found(tmp_path, changed, rule):
 
 
 def test_recovery_times_are_those_of_the_capture(tmp_path):
-    """Of the one lost packet: its drop, the LOOK that names it, the resend, its arrival."""
+    """Of the one lost packet: its drop, the NACK that names it, the retransmission, its arrival."""
     tape = csa_ud(TAIL)
     (gone,) = tape.data(message=4, index=19, attempt=0, link=DOWN)
-    look = next(n for n, said in tape.said(Look) if said.id == 4)
-    (resent,) = tape.data(message=4, index=19, attempt=1, link=UP)
+    look = next(n for n, said in tape.said(Nack) if said.id == 4)
+    (retransmitted,) = tape.data(message=4, index=19, attempt=1, link=UP)
     (there,) = tape.data(message=4, index=19, attempt=1, link=DOWN)
     begin = tape.frame(gone).time_ns
     evidence = suites.evidence_of(tape.write(tmp_path / "tape.pcapng"), Options())
     times = figures(evidence)["csa_ud"]
-    for step, number in (("detected", look), ("resent", resent), ("repaired", there)):
+    for step, number in (("detected", look), ("retransmitted", retransmitted), ("repaired", there)):
         took_ns = tape.frame(number).time_ns - begin
         assert times[step] == {
             "count": 1, "p50_ns": took_ns, "p99_ns": took_ns, "max_ns": took_ns,

@@ -65,7 +65,7 @@ class Run:
         rows = self.view.data[begin : begin + int(self.view.sightings[which])]
         return [self.view.frame(int(place)) for place in self.view.places[rows]]
 
-    def resent(self):
+    def retransmitted(self):
         """The first transmission that repairs a loss; and the one that was lost."""
         sent = self.view.transmissions
         for which in range(1, len(sent)):
@@ -104,13 +104,13 @@ def test_they_keep_every_rule(run):
 
 
 def completes_with_a_hole(run):
-    again, _ = run.resent()
+    again, _ = run.retransmitted()
     run.tape.delete(run.frames(again)[-1])
     return {"once.whole"}, set()
 
 
 def is_never_repaired(run):
-    again, lost = run.resent()
+    again, lost = run.retransmitted()
     sent = run.view.transmissions
     later = [
         each
@@ -121,9 +121,9 @@ def is_never_repaired(run):
     return {"sr.repaired"}, set()
 
 
-def is_resent_in_vain(run):
+def is_retransmitted_in_vain(run):
     """A packet that arrived at once, of a message of which others were lost; much later."""
-    again, _ = run.resent()
+    again, _ = run.retransmitted()
     sent, message = run.view.transmissions, run.view.transmissions["message"][again]
     touched = {int(each["index"]) // 32 for each in sent[sent["message"] == message]
                if each["attempt"] > 0}  # fmt: skip
@@ -138,8 +138,8 @@ def is_resent_in_vain(run):
     return {"sr.only-holes"}, {end}
 
 
-def is_resent_with_other_bytes(run):
-    again, _ = run.resent()
+def is_retransmitted_with_other_bytes(run):
+    again, _ = run.retransmitted()
     first = run.frames(again)[0]
     payload = run.tape.fields(first)["payload"]
     for number in run.frames(again):
@@ -148,7 +148,7 @@ def is_resent_with_other_bytes(run):
 
 
 def arrives_twice(run):
-    again, _ = run.resent()
+    again, _ = run.retransmitted()
     there = run.frames(again)[-1]
     run.tape.copy(there, before=there + 1)
     return {"once.copies"}, {there, there + 1}
@@ -159,8 +159,8 @@ def arrives_twice(run):
     [
         completes_with_a_hole,
         is_never_repaired,
-        is_resent_in_vain,
-        is_resent_with_other_bytes,
+        is_retransmitted_in_vain,
+        is_retransmitted_with_other_bytes,
         arrives_twice,
     ],
 )

@@ -64,17 +64,17 @@ def test_each_way_counts_once(links, round_trip_ns):
 @pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
 @pytest.mark.parametrize("transport", registry.transports())
 @pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
-def test_a_path_that_is_long_one_way_makes_nobody_resend(transport, links, ends):
+def test_a_path_that_is_long_one_way_makes_nobody_retransmit(transport, links, ends):
     work = f"workload={{kind: point-to-point, bytes: 256KiB, from: {ends}}}"
     run = of_one(PAIR, transport, f"faults.0.links={links}", work)
-    assert (run.verdict, run.count(workload_run.RESENT)) == ("passed", 0)
+    assert (run.verdict, run.count(workload_run.RETRANSMITTED)) == ("passed", 0)
 
 
 @pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
 @pytest.mark.parametrize("transport", registry.transports())
 @pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
 def test_a_path_that_is_narrow_one_way_ends_no_message(transport, links, ends):
-    """Timers that are made for a short round trip resend in vain there, but nobody gives up."""
+    """Timers that are made for a short round trip retransmit in vain there, but nobody gives up."""
     narrow = f"faults=[{{name: narrow, links: '{links}', rate: 200Mbit}}]"
     work = f"workload={{kind: point-to-point, bytes: 1MiB, from: {ends}}}"
     run = of_one(PAIR.replace("rate: 10Gbit", "delay: 1us"), transport, narrow, work)

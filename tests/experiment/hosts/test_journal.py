@@ -14,11 +14,11 @@ from softroce_lab.recovery.api import (
     CompleteSend,
     Control,
     FailReceive,
-    LookAt,
-    LookAtPeer,
     Pause,
     Refuse,
-    Resend,
+    Retransmit,
+    SetPeerTimer,
+    SetTimer,
     UsePaths,
 )
 
@@ -67,20 +67,21 @@ def body(message):
 
 
 MISSING = control.packet_set(np.ones(3, dtype=np.bool_))
+RESPONSE = control.NackResponse(9, KEY, 1, control.NackStatus.RETRANSMITTED, 3)
 ACTS = [
-    (Resend(1, np.arange(7, dtype=np.uint32)), event(), ("resend", 33, 7)),
+    (Retransmit(1, np.arange(7, dtype=np.uint32)), event(), ("retransmit", 33, 7)),
     (FailReceive(1, FAILED), event(), ("failreceive", 33, 0)),
     (Pause(1, True), event(), ("pause", 33, 0)),
     (UsePaths(0, (1, 2)), event(), ("usepaths", 33, 0)),
     (Refuse("why"), event(), ("refuse", 33, 0)),
-    (Control(0, body(control.Look(9, KEY, 1, None, MISSING))), event(), ("look", 33, 0)),
+    (Control(0, body(control.Nack(9, KEY, 1, None, MISSING))), event(), ("nack", 33, 0)),
     (Control(0, body(control.Rnr(9, (0, 0, 44)))), event(), ("rnr", 44, 0)),
-    (Control(0, body(control.Answer(9, KEY, 1, control.Verdict.RESENT, 3))), event(),
-     ("answer", 33, 0)),
+    (Control(0, body(RESPONSE)), event(),
+     ("nack_response", 33, 0)),
     (Control(0, body(control.Refused(9, KEY, True, FAILED))), event(), ("refused", 33, 0)),
-    (Control(0, body(control.Bitmap(9, KEY, MISSING))), event(), ("bitmap", 33, 0)),
+    (Control(0, body(control.Sack(9, KEY, MISSING))), event(), ("sack", 33, 0)),
     (Control(0, body(control.Ack((1, 2)))), event(), ("ack", 0, 0)),  # of several messages
-    (Control(0, body(control.Probe(((1, KEY),)))), event(), ("probe", 0, 0)),
+    (Control(0, body(control.Keepalive(((1, KEY),)))), event(), ("keepalive", 0, 0)),
     (Control(0, b"\xff what no policy of ours says"), event(), ("control", 0, 0)),
 ]  # fmt: skip
 
@@ -94,12 +95,12 @@ def test_acts(tmp_path, action, cause, row):
 
 def test_acts_upon_a_control_message_are_about_its_message(tmp_path):
     journal = Journal()
-    look = body(control.Look(9, (0, 0, 55), 1, None, MISSING))
-    journal.record(1, event(look), Resend(1, np.arange(3, dtype=np.uint32)))
+    look = body(control.Nack(9, (0, 0, 55), 1, None, MISSING))
+    journal.record(1, event(look), Retransmit(1, np.arange(3, dtype=np.uint32)))
     journal.record(2, event(b"\xff\xff"), Refuse("no such type"))
     journal.record(3, event(look), Control(0, body(control.Rnr(9, (0, 0, 66)))))
     assert rows(saved(journal, tmp_path)[1]) == [
-        (1, "resend", 55, 3),
+        (1, "retransmit", 55, 3),
         (2, "refuse", 0, 0),
         (3, "rnr", 66, 0),
     ]
@@ -107,7 +108,7 @@ def test_acts_upon_a_control_message_are_about_its_message(tmp_path):
 
 def test_timers_and_good_ends_are_not_written_down(tmp_path):
     journal = Journal()
-    for action in (LookAt(1, 5), LookAtPeer(0, 5), CompleteSend(1, FAILED)):
+    for action in (SetTimer(1, 5), SetPeerTimer(0, 5), CompleteSend(1, FAILED)):
         journal.record(1, event(), action)
     assert len(saved(journal, tmp_path)[1]) == 0
 

@@ -77,7 +77,7 @@ def test_messages_arrive_in_their_places(transport, loss):
                 assert 0 <= done.posted_ns <= done.first_ns <= done.completed_ns
                 assert done.first_ns < done.completed_ns or done.packets == 1
         if loss:
-            assert sum(done.resent for done in cable.done[here]) > 0
+            assert sum(done.retransmitted for done in cable.done[here]) > 0
 
 
 @pytest.mark.parametrize("transport", registry.transports())

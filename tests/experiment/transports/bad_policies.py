@@ -3,7 +3,7 @@
 
 HEAD = """import time
 import numpy as np
-from softroce_lab.recovery.api import LookAt, Resend, Control
+from softroce_lab.recovery.api import SetTimer, Retransmit, Control
 from softroce_lab.recovery.ud_rto import UdRto
 
 
@@ -28,17 +28,17 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         8, "on_sent returned 'retransmit', which is no action",
     ),
     "wrong handle": (
-        "    def on_sent(self, event, now_ns):\n        return [LookAt(12345, now_ns)]\n",
+        "    def on_sent(self, event, now_ns):\n        return [SetTimer(12345, now_ns)]\n",
         8, "handle: 12345 was never the handle of a message here",
     ),
     "no such packet": (
         "    def on_sent(self, event, now_ns):\n"
-        "        return [Resend(event.handle, np.array([event.count]))]\n",
+        "        return [Retransmit(event.handle, np.array([event.count]))]\n",
         8, "of a message of",
     ),
     "packets that are none": (
         "    def on_sent(self, event, now_ns):\n"
-        "        return [Resend(event.handle, [0.5])]\n",
+        "        return [Retransmit(event.handle, [0.5])]\n",
         8, "[0.5] is no array of packet indices",
     ),
     "body of text": (
@@ -55,12 +55,12 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         8, "peer: there is no peer 99",
     ),
     "time goes back": (
-        "    def on_sent(self, event, now_ns):\n        return [LookAt(event.handle, -1)]\n",
+        "    def on_sent(self, event, now_ns):\n        return [SetTimer(event.handle, -1)]\n",
         8, "at_ns: -1 is no time in ns",
     ),
     "actions without end": (
         "    def on_sent(self, event, now_ns):\n        while True:\n"
-        "            yield LookAt(event.handle, now_ns + 10**6)\n",
+        "            yield SetTimer(event.handle, now_ns + 10**6)\n",
         8, "on_sent returned more than 65,536 actions",
     ),
     "loops": (
@@ -77,8 +77,8 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         (9, 13), "on_sent did not return within",
     ),
     "time stands still": (
-        "    def on_look(self, event, now_ns):\n        return [LookAt(event.handle, now_ns)]\n",
-        8, "on_look set 10,000 timers in a row less than 1000 ns ahead: time does not go on",
+        "    def on_timer(self, event, now_ns):\n        return [SetTimer(event.handle, now_ns)]\n",
+        8, "on_timer set 10,000 timers in a row less than 1000 ns ahead: time does not go on",
     ),
     "summary that is none": (
         "    def summary(self):\n        return {'view': self.view}\n",
