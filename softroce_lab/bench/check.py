@@ -78,7 +78,7 @@ class Measured:
             "name": self.name,
             "packets": self.packets,
             "file_bytes": self.file_bytes,
-            "violated": self.violated,
+            "failed": self.failed,
             "read": self.read.document(),
             "check": self.check.document(),
         }

@@ -5,7 +5,7 @@ Requests name the responder's queue pair, answers the requester's, and no packet
 two are learned from the connection manager's REQ and REP, where they are in the capture. Else by
 PSNs: every answer votes for the flow of the other direction that had, last before it, a request of
 its PSN. A flow that has less than 80 % of the votes is paired with none: its answers are counted,
-and their rules undecided.
+and their rules inconclusive.
 """
 
 from __future__ import annotations

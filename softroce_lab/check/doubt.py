@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Captures that do not prove what they seem to: why violations of some rules are undecided there.
+"""Captures that do not prove what they seem to: why violations of some rules are inconclusive
+there.
 
 All the reasons are about the file, not about the hosts: headers that the snap length cut off,
 packets that whoever captured missed or took twice, and clocks that stood still or went back.

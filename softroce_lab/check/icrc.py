@@ -24,15 +24,15 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
     tally, has = Tally(RIGHT), evidence.packets["has"]
     is_roce = evidence.packets["kind"] == Kind.ROCE
     wrong = np.flatnonzero(is_roce & evidence.is_broken)
-    tally.holds(int(np.count_nonzero(is_roce & (has & Has.ICRC_GOOD != 0))))
+    tally.passed(int(np.count_nonzero(is_roce & (has & Has.ICRC_GOOD != 0))))
     if len(wrong) and evidence.rules_of_the_run("corrupt"):
         tally.doubts("a rule of the run flips bits on a link before", len(wrong))
         wrong = wrong[:0]
     for row in wrong[:MOST_EXHIBITS].tolist():
-        tally.violated([evidence.packets["number"][row]], _difference(evidence, row))
+        tally.failed([evidence.packets["number"][row]], _difference(evidence, row))
     if len(wrong) > MOST_EXHIBITS:
         more = len(wrong) - MOST_EXHIBITS
-        tally.violated((), "", more)
+        tally.failed((), "", more)
     unknown = int(np.count_nonzero(is_roce & (has & Has.ICRC_CHECKED == 0)))
     if unknown:
         tally.doubts("the snap length cut the ICRC off", unknown)

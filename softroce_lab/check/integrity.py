@@ -62,12 +62,12 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
 
 
 def _check_file(evidence: Evidence, tally: Tally) -> None:
-    tally.holds(len(evidence.packets))
+    tally.passed(len(evidence.packets))
     for note in evidence.capture.notes:
         if note.what.startswith(_LOSSES):
             # What could not be read has a number, and no row.
             packets = [note.first] if note.first in evidence.packets["number"] else []
-            tally.violated(packets, f"{note.what}: {note.count}", note.count)
+            tally.failed(packets, f"{note.what}: {note.count}", note.count)
         else:
             tally.notes_that(f"{note.count} {note.what}")
 
@@ -78,19 +78,19 @@ def _check_missed(evidence: Evidence, tally: Tally) -> None:
         if interface.dropped is None:
             tally.doubts("interfaces without statistics")
         elif interface.dropped:
-            tally.violated((), f"{name}: {interface.dropped:,} packets missed")
+            tally.failed((), f"{name}: {interface.dropped:,} packets missed")
         else:
-            tally.holds()
+            tally.passed()
 
 
 def _check_headers(evidence: Evidence, tally: Tally) -> None:
     packets, refusals = evidence.packets, evidence.capture.refusals
     kinds = np.bincount(packets["kind"], minlength=len(Kind))
-    tally.holds(int(kinds[Kind.ROCE]))
+    tally.passed(int(kinds[Kind.ROCE]))
     if kinds[Kind.SHORT]:
         tally.doubts("the snap length cut headers off", int(kinds[Kind.SHORT]))
     for row in np.flatnonzero(packets["kind"] == Kind.MALFORMED).tolist():
-        tally.violated([packets["number"][row]], refusals[int(packets["refusal"][row])])
+        tally.failed([packets["number"][row]], refusals[int(packets["refusal"][row])])
 
 
 def _check_links(evidence: Evidence, tally: Tally) -> None:
@@ -109,9 +109,9 @@ def _check_links(evidence: Evidence, tally: Tally) -> None:
         missed = evidence.capture.interfaces[number].dropped or 0
         captured = int(rows[number])
         if captured + missed == counted[name]:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
+            tally.failed(
                 (),
                 f"{name}: {captured:,} packets captured and {missed:,} missed; the lab counted "
                 f"{counted[name]:,}",

@@ -30,13 +30,13 @@ def _unread(failure: UserError) -> Suite:
 
 def _case(verdict: Verdict) -> Case:
     case = Case(f"check.{verdict.checker}", verdict.rule)
-    if verdict.outcome is Outcome.VIOLATED:
-        said = f"{verdict.violations} of {verdict.checked} violate {verdict.clause}"
+    if verdict.outcome is Outcome.FAIL:
+        said = f"{verdict.failures} of {verdict.checked} violate {verdict.clause}"
         lines = "\n".join(_lines(verdict))
         return Case(case.classname, case.name, "failure", said, verdict.rule, lines)
-    if verdict.outcome is Outcome.UNDECIDED:
+    if verdict.outcome is Outcome.INCONCLUSIVE:
         return Case(case.classname, case.name, "skipped", verdict.note)
-    if verdict.outcome is Outcome.SKIPPED:
+    if verdict.outcome is Outcome.NOT_APPLICABLE:
         return Case(case.classname, case.name, "skipped", "no occasion")
     return case
 

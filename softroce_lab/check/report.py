@@ -26,9 +26,9 @@ class Checked:
     verdicts: tuple[Verdict, ...]
 
     @property
-    def violated(self) -> bool:
+    def failed(self) -> bool:
         """Whether any rule is."""
-        return any(each.outcome is Outcome.VIOLATED for each in self.verdicts)
+        return any(each.outcome is Outcome.FAIL for each in self.verdicts)
 
 
 def lines(checked: Checked, show: int) -> Iterator[str]:
@@ -37,45 +37,45 @@ def lines(checked: Checked, show: int) -> Iterator[str]:
     interfaces = len(checked.evidence.capture.interfaces)
     sizes = f"{format_count(packets, 'packet')}, {format_count(interfaces, 'interface')}"
     yield f"{checked.name}: {sizes}"
-    decided = [each for each in checked.verdicts if each.outcome is not Outcome.SKIPPED]
+    decided = [each for each in checked.verdicts if each.outcome is not Outcome.NOT_APPLICABLE]
     wide = max((len(each.rule) for each in decided), default=0)
     for verdict in decided:
         yield f"  {_outcome(verdict.outcome)}  {verdict.rule:{wide}}  {_amount(verdict)}".rstrip()
         if verdict.note:
-            yield f"             {verdict.note}"
+            yield f"                {verdict.note}"
         for exhibit in verdict.exhibits[:_MOST_EXHIBITS]:
             yield from _exhibit(checked.evidence, exhibit)
-        if verdict.violations > _MOST_EXHIBITS < len(verdict.exhibits):
-            yield "             ... (--json has more of them)"
+        if verdict.failures > _MOST_EXHIBITS < len(verdict.exhibits):
+            yield "                ... (--json has more of them)"
     yield f"  {_sum(checked.verdicts)}"
     yield from _shown(checked, show)
 
 
 def _outcome(outcome: Outcome) -> str:
-    word = outcome.value.upper() if outcome is Outcome.VIOLATED else outcome.value
-    return f"{word:9}"
+    word = outcome.value.upper() if outcome is Outcome.FAIL else outcome.value
+    return f"{word:12}"
 
 
 def _amount(verdict: Verdict) -> str:
-    if verdict.violations:
-        return f"{verdict.violations:,} of {verdict.checked:,}"
+    if verdict.failures:
+        return f"{verdict.failures:,} of {verdict.checked:,}"
     return f"{verdict.checked:,}" if verdict.checked else ""
 
 
 def _sum(verdicts: Sequence[Verdict]) -> str:
     counts = collections.Counter(each.outcome for each in verdicts)
     said = (
-        (Outcome.HOLDS, "hold"),
-        (Outcome.VIOLATED, "violated"),
-        (Outcome.UNDECIDED, "undecided"),
-        (Outcome.SKIPPED, "without an occasion"),
+        (Outcome.PASS, "pass"),
+        (Outcome.FAIL, "fail"),
+        (Outcome.INCONCLUSIVE, "inconclusive"),
+        (Outcome.NOT_APPLICABLE, "not applicable"),
     )
     of = ", ".join(f"{counts[outcome]} {word}" for outcome, word in said if counts[outcome])
     return f"{format_count(len(verdicts), 'rule')}: {of}"
 
 
 def _exhibit(evidence: Evidence, exhibit: Exhibit) -> Iterator[str]:
-    yield f"             {exhibit.text}"
+    yield f"                {exhibit.text}"
     if exhibit.packets:
         last = exhibit.packets[-1]  # the one that shows it
         others = ", ".join(f"{each}" for each in exhibit.packets[:-1][:_MOST_OTHERS])

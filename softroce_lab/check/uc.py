@@ -71,7 +71,7 @@ def _check(
 
 def _check_psns(requests: Requests, tally: Tally, *, at_sender: bool) -> None:
     jumps = np.flatnonzero(requests.psn != requests.top)
-    tally.holds(len(requests) - len(jumps))
+    tally.passed(len(requests) - len(jumps))
     for at in jumps.tolist():
         if not at_sender:
             tally.doubts("lost or overtaken before the capture, or skipped (--at)")
@@ -80,7 +80,7 @@ def _check_psns(requests: Requests, tally: Tally, *, at_sender: bool) -> None:
         text = (
             f"{ranged(due, psn)} skipped" if psn > due else f"{named(psn)} after {named(due - 1)}"
         )
-        tally.violated([requests.number[at]], text)
+        tally.failed([requests.number[at]], text)
 
 
 def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_sender: bool) -> None:
@@ -89,7 +89,7 @@ def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_send
     copied = evidence.commented(DUPLICATED)
     # On the sender's link comments tell which packets are copies; those of other links have none.
     may_be_copies = not at_sender and evidence.rules_of_the_run("duplicate")
-    tally.holds(len(requests) - len(same))
+    tally.passed(len(requests) - len(same))
     for at in same.tolist():
         one, other = order[at], order[at + 1]
         if copied[requests.rows[one]]:
@@ -97,7 +97,7 @@ def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_send
         if may_be_copies:
             tally.doubts("a rule duplicates packets on links that were not captured")
             continue
-        tally.violated(
+        tally.failed(
             (requests.number[one], requests.number[other]),
             f"{named(int(requests.psn[one]))} twice",
         )
@@ -114,10 +114,10 @@ def _check_silence(evidence: Evidence, tally: Tally) -> None:
             continue
         other = reliable.get((flow.destination, flow.qp))
         if other is None:
-            tally.holds()
+            tally.passed()
         else:
             first = evidence.packets["number"][[flow.sent[0], other.sent[0]]]
-            tally.violated(first.tolist(), f"queue pair {flow.qp} is addressed by UC and by RC")
+            tally.failed(first.tolist(), f"queue pair {flow.qp} is addressed by UC and by RC")
 
 
 SUITE = Suite(RULES, check)

@@ -55,10 +55,10 @@ def _check_lengths(evidence: Evidence, flow: Flow, tally: Tally) -> None:
     size += np.where(packets["has"][flow.sent] & Has.LAB, _LAB_BYTES, 0)
     most = evidence.options.path_mtu or _MOST_BYTES
     long = np.flatnonzero(size > most)
-    tally.holds(len(size) - len(long))
+    tally.passed(len(size) - len(long))
     for at in long.tolist():
         number = packets["number"][flow.sent[at]]
-        tally.violated([number], f"a datagram of {size[at]} bytes, where {most} fit")
+        tally.failed([number], f"a datagram of {size[at]} bytes, where {most} fit")
 
 
 def _check_qkeys(evidence: Evidence, flow: Flow, tally: Tally) -> None:
@@ -68,16 +68,16 @@ def _check_qkeys(evidence: Evidence, flow: Flow, tally: Tally) -> None:
     ours = bool(np.all(packets["has"][flow.sent] & Has.LAB))
     if ours and np.count_nonzero(np.diff(keys)) == len(values) - 1 > 0:
         # Runs of the lab follow one another, each with a Q_Key of its own.
-        tally.holds(len(keys))
+        tally.passed(len(keys))
         tally.notes_that("queue pairs were made anew, with another Q_Key")
         return
     due = int(values[counts.argmax()])
     if flow.qp == GENERAL_SERVICES_QP:
         due = GENERAL_SERVICES_QKEY
     wrong = np.flatnonzero(keys != due)
-    tally.holds(len(keys) - len(wrong))
+    tally.passed(len(keys) - len(wrong))
     for at in wrong.tolist():
-        tally.violated(
+        tally.failed(
             [packets["number"][flow.sent[at]]],
             f"Q_Key {int(keys[at]):#x} to queue pair {flow.qp}, whose Q_Key is {due:#x}",
         )
@@ -86,9 +86,9 @@ def _check_qkeys(evidence: Evidence, flow: Flow, tally: Tally) -> None:
 def _check_sources(evidence: Evidence, flow: Flow, tally: Tally) -> None:
     packets = evidence.packets
     nobody = np.flatnonzero(packets["source_qp"][flow.sent] == 0)
-    tally.holds(len(flow.sent) - len(nobody))
+    tally.passed(len(flow.sent) - len(nobody))
     for at in nobody.tolist():
-        tally.violated([packets["number"][flow.sent[at]]], "source queue pair 0")
+        tally.failed([packets["number"][flow.sent[at]]], "source queue pair 0")
 
 
 def _check_psns(evidence: Evidence, datagrams: list[Flow], tally: Tally) -> None:
@@ -117,14 +117,14 @@ def _check_queue_pair(evidence: Evidence, rows: Indices, tally: Tally, *, at_sen
     psn = unwrapped(packets["psn"][rows])
     steps = np.diff(psn)
     odd = np.flatnonzero(steps != 1)
-    tally.holds(len(steps) - len(odd))
+    tally.passed(len(steps) - len(odd))
     for at in odd.tolist():
         one, other = rows[at], rows[at + 1]
         numbers = packets["number"][[one, other]].tolist()
         if steps[at] == 0 and not _same(evidence, int(one), int(other)):
-            tally.violated(numbers, f"PSN {packets['psn'][one]} twice, with different contents")
+            tally.failed(numbers, f"PSN {packets['psn'][one]} twice, with different contents")
         elif at_sender:
-            tally.violated(numbers, f"PSN {packets['psn'][other]} after {packets['psn'][one]}")
+            tally.failed(numbers, f"PSN {packets['psn'][other]} after {packets['psn'][one]}")
         else:
             tally.doubts("lost, copied or overtaken before the capture, or wrong (--at)")
 

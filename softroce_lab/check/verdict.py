@@ -18,10 +18,11 @@ MOST_EXHIBITS = 10
 class Outcome(enum.StrEnum):
     """Of a rule, in one capture."""
 
-    HOLDS = "holds"
-    VIOLATED = "violated"
-    UNDECIDED = "undecided"  # there were occasions, and the capture does not tell (`note` says why)
-    SKIPPED = "skipped"  # the capture has nothing that the rule is about
+    PASS = "pass"  # noqa: S105 (no password)
+    FAIL = "fail"
+    # there were occasions, and the capture does not tell (`note` says why)
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"  # the capture has nothing that the rule is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Verdict:
     rule: str
     outcome: Outcome
     checked: int  # occasions that were decided, violations among them
-    violations: int
+    failures: int
     exhibits: tuple[Exhibit, ...]  # of the first violations
     note: str  # what the capture does not tell, and what it was taken for
     clause: str
@@ -80,65 +81,67 @@ class Suite:
 class Tally:
     """Counts the occasions of one rule, and keeps the first exhibits."""
 
-    __slots__ = ("checked", "exhibits", "notes", "rule", "undecided", "violations")
+    __slots__ = ("checked", "exhibits", "failures", "inconclusive", "notes", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.checked = 0
-        self.violations = 0
+        self.failures = 0
         self.exhibits: list[Exhibit] = []
-        self.undecided: collections.Counter[str] = collections.Counter()
+        self.inconclusive: collections.Counter[str] = collections.Counter()
         self.notes: dict[str, None] = {}  # a set that keeps its order
 
-    def holds(self, occasions: int = 1) -> None:
+    def passed(self, occasions: int = 1) -> None:
         """So many occasions on which the rule was kept."""
         self.checked += occasions
 
-    def violated(self, packets: Sequence[int], text: str, occasions: int = 1) -> None:
+    def failed(self, packets: Sequence[int], text: str, occasions: int = 1) -> None:
         """An occasion on which it was not: frame numbers, and what they prove."""
         self.checked += occasions
-        self.violations += occasions
+        self.failures += occasions
         if len(self.exhibits) < MOST_EXHIBITS:
             self.exhibits.append(Exhibit(tuple(int(each) for each in packets), text))
 
     def doubts(self, reason: str, occasions: int = 1) -> None:
         """Occasions that the capture does not decide, and why."""
         if occasions:
-            self.undecided[reason] += occasions
+            self.inconclusive[reason] += occasions
 
     def notes_that(self, text: str) -> None:
         """Something to know about the verdict, said once."""
         self.notes[text] = None
 
     def add(self, other: Tally, doubt: str | None = None) -> None:
-        """Another tally of the rule; with a doubt, its violations are undecided for that reason."""
-        self.checked += other.checked - (other.violations if doubt else 0)
-        self.undecided.update(other.undecided)
+        """Another tally of the rule; with a doubt, its violations are inconclusive for that
+        reason.
+        """
+        self.checked += other.checked - (other.failures if doubt else 0)
+        self.inconclusive.update(other.inconclusive)
         self.notes.update(other.notes)
-        if doubt and other.violations:
-            self.doubts(doubt, other.violations)
+        if doubt and other.failures:
+            self.doubts(doubt, other.failures)
             return
-        self.violations += other.violations
+        self.failures += other.failures
         self.exhibits += other.exhibits[: MOST_EXHIBITS - len(self.exhibits)]
 
     @property
     def outcome(self) -> Outcome:
         """By what was counted: one violation outweighs all else, and doubts weigh least."""
-        if self.violations:
-            return Outcome.VIOLATED
+        if self.failures:
+            return Outcome.FAIL
         if self.checked:
-            return Outcome.HOLDS
-        return Outcome.UNDECIDED if self.undecided else Outcome.SKIPPED
+            return Outcome.PASS
+        return Outcome.INCONCLUSIVE if self.inconclusive else Outcome.NOT_APPLICABLE
 
     def verdict(self) -> Verdict:
         """The sum of it."""
-        doubts = (f"{count} undecided: {reason}" for reason, count in self.undecided.items())
+        doubts = (f"{count} inconclusive: {reason}" for reason, count in self.inconclusive.items())
         return Verdict(
             checker=self.rule.checker,
             rule=self.rule.name,
             outcome=self.outcome,
             checked=self.checked,
-            violations=self.violations,
+            failures=self.failures,
             exhibits=tuple(self.exhibits),
             note="; ".join((*self.notes, *doubts)),
             clause=self.rule.clause,

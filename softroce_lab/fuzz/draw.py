@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Draws an experiment from a seed: a fabric, work, and misfortune of every kind.
+"""Draws an experiment from a seed: a fabric, work, and faults of every kind.
 
 A case is an experiment file as a mapping, so that what fails can be written down, read, shrunk and
 run by `lab run`. It is said for `csa_ud`, and every other transport is to survive it too.
@@ -211,7 +211,7 @@ FABRICS = ("leaf-spine", *_SHAPES)
 
 
 def _move(case: Case, dice: Dice) -> None:
-    """The same work and misfortune on a fabric of another kind."""
+    """The same work and faults on a fabric of another kind."""
     kind = dice.one(tuple(_SHAPES))
     shape = _SHAPES[kind](dice)
     drawn = case["topology"]["generator"]
@@ -254,7 +254,7 @@ def _workload(dice: Dice) -> dict[str, Any]:
     return work
 
 
-# --- Misfortune ------------------------------------------------------------------------------
+# --- Faults ------------------------------------------------------------------------------
 
 _FINAL_PERCENT = 19
 

@@ -167,7 +167,7 @@ def _same_again(
     return [] if same else ["differs: the same seed went otherwise the second time"]
 
 
-# --- What was met ----------------------------------------------------------------------------
+# --- Coverage -------------------------------------------------------------------------------
 
 _ON_LINKS = {"tail drops": "dropped_by_queue", "ECN marks": "marked", "trimmed": "trimmed"}
 

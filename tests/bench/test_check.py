@@ -16,7 +16,7 @@ def test_check(tmp_path):
     assert [each["name"] for each in figures["captures"]] == ["rc", "csa_ud"]
     for each in figures["captures"]:
         assert each["packets"] >= 300
-        assert not each["violated"]
+        assert not each["failed"]
         for cost in (each["read"], each["check"]):
             assert cost["cpu_seconds"] > 0
             assert 1 << 20 < cost["peak_bytes"] < 1 << 30

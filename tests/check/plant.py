@@ -139,9 +139,9 @@ def check(path, *, of=suites.Format.ROCE, **options):
     return {each.rule: each for each in suites.check(evidence, suites.chosen(()), of)}
 
 
-def violated(verdicts):
+def failed(verdicts):
     """The rules that are."""
-    return {rule for rule, each in verdicts.items() if each.outcome is Outcome.VIOLATED}
+    return {rule for rule, each in verdicts.items() if each.outcome is Outcome.FAIL}
 
 
 def shown(verdict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Misfortune that `lab fuzz` draws, captured and checked: no rule is violated."""
+"""Faults that `lab fuzz` draws, captured and checked: no rule is violated."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
-from tests.check.plant import check, violated
+from tests.check.plant import check, failed
 
 FULL_SEEDS = 2000
 SHORT_SEEDS = 14
@@ -34,13 +34,13 @@ def checked(folder, seed, text=None):
     experiment = spec.of(yaml_source.parse(text))
     wanted = Wanted(LINKS[seed // 7 % len(LINKS)], SNAPS_BYTES[seed // 28 % len(SNAPS_BYTES)])
     outcome = experiment_run.run(experiment, Silent(), under=folder, capture=wanted)
-    found = violated(check(outcome.directory, of=suites.Format.AUTO))
+    found = failed(check(outcome.directory, of=suites.Format.AUTO))
     return found if outcome.passed else found - {"once.ended-well", "once.verified"}
 
 
 @pytest.mark.full("checked-seeds")
-def test_no_drawn_misfortune_looks_like_a_violation(tmp_path, full):
-    """Check 2,000 drawn misfortunes, each over one transport; half an hour."""
+def test_no_drawn_fault_looks_like_a_violation(tmp_path, full):
+    """Check 2,000 seeds, each over one transport; half an hour."""
     found = {}
     for seed in (*range(FULL_SEEDS if full else SHORT_SEEDS), *ONCE_MISTAKEN):
         if rules := checked(tmp_path / str(seed), seed):

@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.check.verdict import Outcome
 from tests.check.line import Line, talk
-from tests.check.plant import AT_REQUESTER, AT_RESPONDER, violated
+from tests.check.plant import AT_REQUESTER, AT_RESPONDER, failed
 from tests.native.connected import SEND, UC, WRITE
 
 LOSSES = {"none": 0.0, "some": 0.02, "many": 0.1}
@@ -16,27 +16,27 @@ LOSSES = {"none": 0.0, "some": 0.02, "many": 0.1}
 def test_nothing_is_violated_at_any_place(loss, seed, tmp_path):
     tapes = talk(Line(loss=LOSSES[loss], seed=seed))
     for place, tape in tapes.items():
-        assert (place, violated(tape.check(tmp_path))) == (place, set())
+        assert (place, failed(tape.check(tmp_path))) == (place, set())
 
 
 @pytest.mark.parametrize(("place", "at"), [("h1", AT_REQUESTER), ("h2", AT_RESPONDER)])
 def test_nothing_is_violated_where_the_place_is_known(place, at, tmp_path):
     tape = talk(Line(loss=0.1, seed=7))[place]
     verdicts = tape.check(tmp_path, at=at)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["rc.go-back-n"].checked > 10
 
 
 def test_captures_of_the_lab_tell_where_they_were_taken(tmp_path):
     tapes = talk(Line(loss=0.1, seed=3))
     known, guessed = (tapes[place].check(tmp_path) for place in ("everywhere", "s1"))
-    undecided = "undecided"
+    inconclusive = "inconclusive"
     assert (
-        undecided in guessed["rc.psn-continuity"].note
+        inconclusive in guessed["rc.psn-continuity"].note
         or "gaps" in guessed["rc.psn-continuity"].note
     )
     assert "gaps" not in known["rc.psn-continuity"].note
-    assert known["rc.duplicate-acknowledged"].outcome is Outcome.HOLDS
+    assert known["rc.duplicate-acknowledged"].outcome is Outcome.PASS
 
 
 def test_an_interface_that_missed_packets_is_not_trusted(tmp_path):
@@ -44,8 +44,8 @@ def test_an_interface_that_missed_packets_is_not_trusted(tmp_path):
     tape.delete(*range(20, len(tape), 40))
     tape.statistics = dict.fromkeys(range(4), (1000, 25))
     verdicts = tape.check(tmp_path)
-    assert verdicts["integrity.missed"].violations == 4
-    assert verdicts["rc.psn-continuity"].outcome is Outcome.HOLDS
+    assert verdicts["integrity.missed"].failures == 4
+    assert verdicts["rc.psn-continuity"].outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -59,5 +59,5 @@ def test_uc_loses_and_goes_on(seed, tmp_path):
     line.run()
     tapes = line.tapes()
     for place, tape in tapes.items():
-        assert (place, violated(tape.check(tmp_path))) == (place, set())
+        assert (place, failed(tape.check(tmp_path))) == (place, set())
     assert tapes["h1"].check(tmp_path, at=AT_REQUESTER)["uc.psn-continuity"].checked == 150

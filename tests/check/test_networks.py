@@ -14,7 +14,7 @@ from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from tests.check import plant
-from tests.check.plant import Talk, violated
+from tests.check.plant import Talk, failed
 
 TEXT = """\
 name: networks
@@ -64,7 +64,7 @@ def alone(directory):
 def test_who_asks_by_key_means_a_message_that_the_capture_has_not_yet(tmp_path):
     """All packets of some messages are lost before the only place of capture, the receiver's."""
     verdicts = check(run(tmp_path, "leaf2->h2 h2->leaf2", transport="csa_ud", faults=SOME_LOST))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert verdicts["sr.only-holes"].checked > 0
 
 
@@ -72,8 +72,8 @@ def test_who_asks_by_key_means_a_message_that_the_capture_has_not_yet(tmp_path):
 def test_nothing_is_said_of_paths_where_the_transport_is_not_known(tmp_path, transport):
     """Messages of one packet bring no answer that only one transport says."""
     verdicts = check(alone(run(tmp_path, transport=transport, faults=SOME_LOST)))
-    assert not violated(verdicts)
-    assert verdicts["sr.other-path"].outcome is Outcome.UNDECIDED
+    assert not failed(verdicts)
+    assert verdicts["sr.other-path"].outcome is Outcome.INCONCLUSIVE
     assert "which transport" in verdicts["sr.other-path"].note
 
 
@@ -82,9 +82,9 @@ def test_copies_that_a_link_elsewhere_made_are_not_the_senders(tmp_path, transpo
     faults = '{name: x, links: "leaf*->spine*", duplicate: 20%}'
     directory = run(tmp_path, "leaf2->h2 h2->leaf2", transport=transport, faults=faults)
     verdicts = check(directory)
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "a rule duplicates" in verdicts["uc.once"].note
-    assert "uc.once" in violated(check(alone(directory)))
+    assert "uc.once" in failed(check(alone(directory)))
 
 
 # ---------------------------------------------------------------- packets that overtake each other
@@ -103,14 +103,14 @@ JITTER = "{rate: 1Gbit, delay: 100us 90us reorder allow}"
 )
 def test_what_overtakes_out_of_sight_of_the_capture_is_in_order(tmp_path, links, rule):
     verdicts = check(run(tmp_path, links, transport="rc", message="16KiB", seed=2, link=JITTER))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "overtaken each other" in verdicts[rule].note
 
 
 def test_packets_that_overtake_each_other_in_a_capture_may_do_so_behind_it(tmp_path):
     directory = run(tmp_path, transport="rc", message="16KiB", seed=2, link=JITTER)
     verdicts = check(alone(directory))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "overtaken each other" in verdicts["rc.in-order"].note
 
 
@@ -122,8 +122,8 @@ def test_a_rule_on_another_link_excuses_no_responder(tmp_path):
     talk.ack(4, 4)
     rule = "reorder 5% by 50us"
     verdicts = check(told(tmp_path, talk, (rule, "leaf1:h1->h1:eth1")))
-    assert violated(verdicts) == {"rc.in-order"}
-    assert not violated(check(told(tmp_path, talk, (rule, "leaf2:h2->h2:eth1"))))
+    assert failed(verdicts) == {"rc.in-order"}
+    assert not failed(check(told(tmp_path, talk, (rule, "leaf2:h2->h2:eth1"))))
 
 
 HELD_BACK = '{{name: x, links: "*->*", loss: 2%, reorder: {} by {}}}'
@@ -138,7 +138,7 @@ def test_an_answer_that_is_held_back_behind_the_capture_tells_the_sender_later(t
         "faults": HELD_BACK.format("20%", "200us"),
     }
     verdicts = check(run(tmp_path, UPLINK, transport=transport, **wanted))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert verdicts["sr.only-holes"].checked > 200
 
 
@@ -147,7 +147,7 @@ def test_answers_that_overtake_each_other_may_do_so_behind_the_capture(tmp_path,
     jitter = "{rate: 10Gbit, delay: 100us 90us distribution pareto}"
     wanted = MANY | {"link": jitter, "faults": HELD_BACK.format("5%", "20ms")}
     verdicts = check(alone(run(tmp_path, UPLINK, transport=transport, **wanted)))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "overtook each other" in verdicts["sr.only-holes"].note
 
 
@@ -165,7 +165,7 @@ def test_defaults_are_no_bounds_where_round_trips_are_long(tmp_path):
     }
     directory = run(tmp_path, link=FAR, seed=29, **wanted)
     verdicts = check(directory)
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert not verdicts["csa.nack"].note  # the run tells its timers
     manifest = directory / "manifest.json"
     text = manifest.read_text()
@@ -175,7 +175,7 @@ def test_defaults_are_no_bounds_where_round_trips_are_long(tmp_path):
     manifest.write_text(text)
     assert check(directory)["csa.control-share"] == verdicts["csa.control-share"]
     verdicts = check(alone(directory))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "long round trips" in verdicts["csa.nack"].note
 
 
@@ -184,7 +184,7 @@ def test_a_timer_may_run_for_long_where_round_trips_are(tmp_path):
     faults = '{name: x, links: "*->*", loss: 5%}'
     wanted = {"transport": "srnic", "message": "2KiB", "size": "256KiB", "faults": faults}
     verdicts = check(alone(run(tmp_path, link=FAR, **wanted)))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "long round trips" in verdicts["sr.repaired"].note
 
 
@@ -192,5 +192,5 @@ def test_a_bitmap_may_be_acted_on_for_long_where_round_trips_are(tmp_path):
     jitter = "{rate: 10Gbit, delay: 40ms 39ms distribution pareto reorder allow}"
     wanted = {"size": "256KiB", "message": "16KiB", "faults": HELD_BACK.format("5%", "20ms")}
     verdicts = check(alone(run(tmp_path, transport="ud_rto", link=jitter, **wanted)))
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "long round trips" in verdicts["sr.only-holes"].note

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.check.plant import MS, NAK_SEQUENCE, READ, SEND_FIRST, SEND_LAST, Talk, shown, violated
+from tests.check.plant import MS, NAK_SEQUENCE, READ, SEND_FIRST, SEND_LAST, Talk, failed, shown
 
 MTU = 256
 FULL = bytes(MTU)
@@ -29,7 +29,7 @@ def begun():
 def found(talk, tmp_path):
     """The verdicts, and the rules that are violated but for those of the capture."""
     verdicts = incomplete(talk).check(tmp_path)
-    return verdicts, violated(verdicts) - {"integrity.missed", "integrity.unseen"}
+    return verdicts, failed(verdicts) - {"integrity.missed", "integrity.unseen"}
 
 
 def test_a_second_nak_of_a_write_that_needs_no_receive(tmp_path):
@@ -93,7 +93,7 @@ def test_a_defined_syndrome_is_fine(syndrome, tmp_path):
     talk.ask(12)
     talk.ack(12, 2, syndrome)
     verdicts, _ = found(talk, tmp_path)
-    assert "rc.syndrome" not in violated(verdicts)
+    assert "rc.syndrome" not in failed(verdicts)
 
 
 def test_a_result_that_is_no_ack(tmp_path):
@@ -126,10 +126,10 @@ def test_a_request_that_was_missed_is_not_held_against_its_result(tmp_path):
     talk.ask(12, FETCH_ADD, b"", swapdt=1)
     talk.ack(12, 2, opcode=ATOMIC_ACKNOWLEDGE)
     talk.statistics = {}
-    assert violated(talk.check(tmp_path)) == set()
+    assert failed(talk.check(tmp_path)) == set()
     talk.delete(missed)
     verdicts = talk.check(tmp_path)
-    assert violated(verdicts) == {"integrity.unseen"}
+    assert failed(verdicts) == {"integrity.unseen"}
     assert shown(verdicts["integrity.unseen"]) == {answer - 1}
 
 
@@ -140,7 +140,7 @@ def test_the_msn_of_a_read_response(msn, wrong, tmp_path):
     talk.ask(12, READ, b"", dmalen=4)
     answer = talk.ack(12, msn, opcode=READ_ONLY, payload=b"word")
     verdicts = talk.check(tmp_path)
-    assert ("rc.msn-right" in violated(verdicts)) is wrong
+    assert ("rc.msn-right" in failed(verdicts)) is wrong
     assert shown(verdicts["rc.msn-right"]) == ({answer} if wrong else set())
 
 
@@ -154,4 +154,4 @@ def test_a_read_response_sent_again_counts_what_came_since(tmp_path):
     talk.wait(MS)
     talk.ask(12, READ, b"", dmalen=4)
     talk.ack(12, 3, opcode=READ_ONLY, payload=b"word")
-    assert violated(talk.check(tmp_path)) == set()
+    assert failed(talk.check(tmp_path)) == set()

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab import _native
 from tests.check.line import LINKS
-from tests.check.plant import US, Talk, violated
+from tests.check.plant import US, Talk, failed
 
 PSNS = 1 << 24
 
@@ -43,7 +43,7 @@ def test_a_connection_that_follows_another_is_not_judged_by_it(everywhere, secon
     if everywhere:
         at_both_ends(tape)
     verdicts = tape.check(tmp_path)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["rc.psn-continuity"].checked >= 12
     assert verdicts["rc.msn-right"].checked >= 12
 
@@ -54,7 +54,7 @@ def test_a_retransmission_from_too_far_back_is_no_new_connection(tmp_path):
     tape.ack(5_000_004, 3)
     tape.ask(5_000_000)
     tape.ack(5_000_004, 5)
-    assert "rc.msn-monotonic" in violated(tape.check(tmp_path))
+    assert "rc.msn-monotonic" in failed(tape.check(tmp_path))
 
 
 def refused(tape, psn, size):
@@ -72,7 +72,7 @@ def test_a_connection_of_as_many_messages_follows_another(tmp_path):
         refused(tape, 5_000_000, size)
     conversation(tape, 5_000_000)
     verdicts = tape.check(tmp_path)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["rc.error-is-final"].checked == 2
 
 
@@ -81,7 +81,7 @@ def test_a_connection_that_begins_in_the_midst_of_the_last_ones_psns(tmp_path):
     conversation(tape, 5_000_000)
     conversation(tape, 5_000_002)
     verdicts = tape.check(tmp_path)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["rc.msn-right"].checked == 10
 
 
@@ -91,7 +91,7 @@ def test_a_first_message_sent_again_with_other_data_is_no_new_connection(tmp_pat
     tape.wait(1_000_000 * US)
     tape.ask(5_000_000, payload=b"else")
     tape.ack(5_000_000, 1)
-    assert violated(tape.check(tmp_path)) == {"rc.retransmit-same"}
+    assert failed(tape.check(tmp_path)) == {"rc.retransmit-same"}
 
 
 def test_a_late_duplicate_answered_with_an_old_msn_is_no_new_connection(tmp_path):
@@ -99,4 +99,4 @@ def test_a_late_duplicate_answered_with_an_old_msn_is_no_new_connection(tmp_path
     conversation(tape, 5_000_000)
     tape.ask(5_000_003)
     tape.ack(5_000_004, 4)
-    assert "rc.msn-monotonic" in violated(tape.check(tmp_path))
+    assert "rc.msn-monotonic" in failed(tape.check(tmp_path))

@@ -11,7 +11,7 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
-from tests.check.plant import check, violated
+from tests.check.plant import check, failed
 
 LINE = """\
 name: line
@@ -49,11 +49,11 @@ def checked(tmp_path, text, transport, links, snap):
 def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):
     """Captured on the link with the rule it is known as lost, else nothing is said of it."""
     verdicts = checked(tmp_path, LINE + CORRUPTS, transport, links, 256)
-    assert violated(verdicts) == set()
-    assert verdicts["once.counted"].outcome == Outcome.UNDECIDED
+    assert failed(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.INCONCLUSIVE
     whole = checked(tmp_path / "whole", LINE + CORRUPTS, transport, links, 0)
-    assert violated(whole) == set()
-    assert whole["once.counted"].outcome == Outcome.HOLDS
+    assert failed(whole) == set()
+    assert whole["once.counted"].outcome == Outcome.PASS
     if links == ("*",):
         repaired = [each["sr.repaired"].checked for each in (verdicts, whole)]
         assert repaired[0] == repaired[1] > 10
@@ -72,10 +72,10 @@ deadline: 1s
 def test_what_a_ring_sends_again_is_other_bytes_when_it_had_arrived(tmp_path):
     """Whether it had is known at the receiver; captured are the links of h2 alone."""
     at_both = checked(tmp_path / "both", RING, "sdr_sr", ("*",), 0)
-    assert violated(at_both) == set()
+    assert failed(at_both) == set()
     assert "retransmitted with other bytes when they had arrived" in at_both["once.bytes"].note
     alone = checked(tmp_path / "alone", RING, "sdr_sr", ("h2",), 0)
-    assert violated(alone) == set()
+    assert failed(alone) == set()
     assert "was not captured" in alone["once.bytes"].note
 
 
@@ -98,7 +98,7 @@ deadline: 1s
 
 def test_answers_that_took_several_ways_overtake_each_other(tmp_path):
     verdicts = checked(tmp_path, SPRAYED, "rc", ("h1",), 128)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["rc.msn-monotonic"].note
 
 
@@ -116,7 +116,7 @@ deadline: 1s
 def test_answers_that_the_queue_of_the_senders_link_drops(tmp_path, transport):
     """Captured where that link begins, they did not reach the sender: it may send again."""
     verdicts = checked(tmp_path, CROWD, transport, ("*",), 128)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert "behind the capture, dropped packets" in verdicts["sr.only-holes"].note
 
 
@@ -124,8 +124,8 @@ def test_what_came_twice_to_a_host_that_was_not_captured(tmp_path):
     text = TRIMS.replace("kind: incast, to: h1", "kind: all-to-all").replace("*->h1", "*->h3")
     text = text.replace(" limit 10 trim", " limit 1000")
     verdicts = checked(tmp_path, text, "csa_ud", ("s1->h2",), 256)
-    assert violated(verdicts) == set()
-    assert verdicts["once.counted"].outcome == Outcome.HOLDS
+    assert failed(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.PASS
     assert checked(tmp_path / "all", text, "csa_ud", ("*",), 256)["once.counted"].checked == 1
 
 
@@ -134,11 +134,11 @@ def test_no_message_is_sent_under_two_ids(tmp_path, transport):
     experiment = spec.of(yaml_source.parse(f"{LINE}transports: [{transport}]\n"))
     wanted = Wanted(("*",), 256)
     folder = experiment_run.run(experiment, Silent(), under=tmp_path, capture=wanted).directory
-    assert violated(check(folder, of=suites.Format.AUTO)) == set()
+    assert failed(check(folder, of=suites.Format.AUTO)) == set()
     messages = pq.read_table(folder / "messages.parquet")
     pq.write_table(messages.slice(1), folder / "messages.parquet")
     verdicts = check(folder, of=suites.Format.AUTO)
-    assert violated(verdicts) == {"once.id"}
+    assert failed(verdicts) == {"once.id"}
     count = len(messages)
     said = f"{count} message ids were sent, and the run had {count - 1} messages"
     assert verdicts["once.id"].exhibits[0].text == said
@@ -155,25 +155,25 @@ def test_an_acknowledgement_of_a_refusal_is_none_of_the_message(tmp_path):
     wanted = Wanted(("*",), 256)
     outcome = experiment_run.run(spec.of(source), Silent(), under=tmp_path, capture=wanted)
     assert not outcome.passed
-    assert violated(check(outcome.directory, of=suites.Format.AUTO)) == {"once.ended-well"}
+    assert failed(check(outcome.directory, of=suites.Format.AUTO)) == {"once.ended-well"}
 
 
 def test_attempts_at_uc_packets_that_were_not_seen(tmp_path):
     """At the receiver alone: the attempt between two on one path was lost on its way."""
     faults = 'faults: [{name: often, links: "s1->s2", loss: periodic 27 5}]\n'
     verdicts = checked(tmp_path, LINE + faults, "sdr_sr", ("h2",), 0)
-    assert violated(verdicts) == set()
-    assert verdicts["sr.other-path"].outcome == Outcome.UNDECIDED
+    assert failed(verdicts) == set()
+    assert verdicts["sr.other-path"].outcome == Outcome.INCONCLUSIVE
     at_both = checked(tmp_path / "both", LINE + faults, "sdr_sr", ("h1", "h2"), 0)
-    assert violated(at_both) == set()
-    assert at_both["sr.other-path"].outcome == Outcome.HOLDS
+    assert failed(at_both) == set()
+    assert at_both["sr.other-path"].outcome == Outcome.PASS
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "srnic"])
 def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     verdicts = checked(tmp_path, TRIMS, transport, ("*",), 256)
-    assert violated(verdicts) == set()
-    assert verdicts["once.counted"].outcome == Outcome.HOLDS
+    assert failed(verdicts) == set()
+    assert verdicts["once.counted"].outcome == Outcome.PASS
 
 
 EAGER = """
@@ -202,10 +202,10 @@ def test_a_users_policy_is_judged_by_the_rules_of_sessions_alone(tmp_path):
     outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=wanted)
     assert outcome.passed
     verdicts = check(outcome.directory, of=suites.Format.AUTO)
-    assert violated(verdicts) == set()
+    assert failed(verdicts) == set()
     assert verdicts["sr.only-holes"].checked == 0
-    assert verdicts["once.counted"].outcome == Outcome.HOLDS
+    assert verdicts["once.counted"].outcome == Outcome.PASS
     manifest = outcome.directory / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"user\'s policy"', '"csa_ud"'))
     verdicts = check(outcome.directory, of=suites.Format.AUTO)
-    assert violated(verdicts) == {"csa.asked", "sr.only-holes"}
+    assert failed(verdicts) == {"csa.asked", "sr.only-holes"}

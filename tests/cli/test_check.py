@@ -31,14 +31,14 @@ def test_verdicts_are_a_table():
     done = lab(FINE)
     assert done.exit_code == 0
     assert f"{FINE}: 77 packets, 1 interface" in done.output
-    assert "holds      icrc.right" in done.output
-    assert "0 violated" not in done.output
+    assert "pass          icrc.right" in done.output
+    assert "0 fail" not in done.output
 
 
 def test_violations_are_shown_with_their_packets(wrong):
     done = lab(wrong)
     assert done.exit_code == 1
-    assert "VIOLATED   icrc.right" in done.output
+    assert "FAIL          icrc.right" in done.output
     assert "frame 5: 10.0.0." in done.output
     assert "wrong ICRC" in done.output
 
@@ -62,7 +62,7 @@ def test_json(wrong):
     files = json.loads(done.output)["files"]
     assert [each["packets"] for each in files] == [77, 77]
     verdicts = {each["rule"]: each for each in files[0]["verdicts"]}
-    assert verdicts["icrc.right"]["outcome"] == "violated"
+    assert verdicts["icrc.right"]["outcome"] == "fail"
     assert verdicts["icrc.right"]["exhibits"][0]["packets"] == [5]
 
 
@@ -85,7 +85,7 @@ def test_junit_that_cannot_be_written_is_a_wrong_use(tmp_path):
     done = lab(FINE, "--junit", tmp_path / "nowhere" / "verdicts.xml")
     assert done.exit_code == 2
     assert "cannot write" in done.output
-    assert "holds      icrc.right" in done.output
+    assert "pass          icrc.right" in done.output
 
 
 def test_a_file_that_is_no_capture_is_said_and_the_others_are_checked(tmp_path):

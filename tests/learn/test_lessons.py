@@ -68,9 +68,9 @@ def _is_there(shown, lines):
     words = line.split()
     if re.search(r"\bp50 \d", line):
         return any(re.search(r"\bp50 \d", each) for each in lines)
-    if words[0] == "holds" and not words[1].startswith("recovery."):
+    if words[0] == "pass" and not words[1].startswith("recovery."):
         return line in lines
-    if words[0] == "holds":
+    if words[0] == "pass":
         return any(each.startswith(" ".join(words[:2])) for each in lines)
     label = re.split(r"\s{2,}", shown.strip())[0]
     if label in SAME_EVERY_TIME:
@@ -87,7 +87,7 @@ def differences(text, folder):
             return [step.command, missing(step.shown, result.stdout), result.stdout, result.stderr]
         checked += result.stdout
     lines = [" ".join(line.split()) for line in checked.splitlines()]
-    wanted = [f"holds {rule} {occasions}" for rule, occasions in claims(text)]
+    wanted = [f"pass {rule} {occasions}" for rule, occasions in claims(text)]
     return [line for line in wanted if line not in lines]
 
 
@@ -120,14 +120,14 @@ def test_there_are_lessons():
 
 
 def test_what_a_lesson_should_not_say_is_found():
-    output = "  holds      csa.nack       8\ninjected drops     8    8\nretransmitted   8   9\n"
+    output = "  pass          csa.nack       8\ninjected drops     8    8\nretransmitted   8   9\n"
     assert (
-        missing(["  holds   csa.nack  8", "injected drops  8  8", "retransmitted  8  264"], output)
+        missing(["  pass   csa.nack  8", "injected drops  8  8", "retransmitted  8  264"], output)
         == []
     )
     wrong = [
-        "  holds   csa.nack  7",
-        "  holds   csa.retransmit  8",
+        "  pass   csa.nack  7",
+        "  pass   csa.retransmit  8",
         "injected drops  8  9",
         "goodput  1",
     ]

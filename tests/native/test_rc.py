@@ -87,8 +87,8 @@ def test_messages_of_all_sizes_arrive(opcode, mtu):
 def test_messages_arrive_over_a_lossy_cable(opcode, loss, seed):
     mtu = MTUS[seed % len(MTUS)]
     duo = Duo(path_mtu=mtu, seed=seed)
-    misfortune = int(loss * 2**64)
-    duo.both(loss=misfortune, duplicate=misfortune, corrupt=misfortune // 4, delay_ns=5_000,
+    rate = int(loss * 2**64)
+    duo.both(loss=rate, duplicate=rate, corrupt=rate // 4, delay_ns=5_000,
              jitter_ns=(0, 20_000)[seed % 2])  # fmt: skip
     rng = np.random.default_rng(seed)
     for size in sizes(mtu):
@@ -122,10 +122,10 @@ def test_atomics_happen_exactly_once(seed):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_many_requests_of_both_sides_end_in_their_order(seed):
-    """All operations mixed, both ways at once, more than fit the window, with every misfortune."""
+    """All operations mixed, both ways at once, more than fit the window, with every rate."""
     duo = Duo(seed=seed, path_mtu=256, memory_bytes=1 << 21)
-    misfortune = int(0.03 * 2**64)
-    duo.both(loss=misfortune, duplicate=misfortune, delay_ns=3_000, jitter_ns=10_000 * (seed % 2))
+    rate = int(0.03 * 2**64)
+    duo.both(loss=rate, duplicate=rate, delay_ns=3_000, jitter_ns=10_000 * (seed % 2))
     rng = np.random.default_rng(seed)
     count, room = 60, 4096
     plans = []

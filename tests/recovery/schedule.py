@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One random schedule of work and misfortune, made from a seed and run to its end."""
+"""One random schedule of work and faults, made from a seed and run to its end."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_every_schedule_ends_with_the_right_bytes_exactly_once(block, full, pyte
 
 
 def test_the_schedules_have_all_there_is_to_meet():
-    """What the generator is for: every misfortune, size, direction and setting occurs."""
+    """What the generator is for: every fault, size, direction and setting occurs."""
     met = collections.Counter()
     for seed in range(2_000):
         case = schedule.make(seed)

@@ -26,11 +26,11 @@ def check_syndromes(case: Case) -> None:
     kind, code = answers.syndrome[told] >> 5, answers.syndrome[told] & 31
     reserved = ~np.isin(kind, KINDS) | ((kind == NAK) & (code >= len(NAK_CODES)))
     wrong = reserved | (answers.is_result[told] & (kind != ACK))
-    tally.holds(int(np.count_nonzero(~wrong)))
+    tally.passed(int(np.count_nonzero(~wrong)))
     for at in told[wrong].tolist():
         syndrome, psn = int(answers.syndrome[at]), int(answers.psn[at])
         what = "a result" if answers.is_result[at] else "an acknowledgement"
-        tally.violated([answers.number[at]], f"syndrome {syndrome:#04x} in {what} of {named(psn)}")
+        tally.failed([answers.number[at]], f"syndrome {syndrome:#04x} in {what} of {named(psn)}")
 
 
 def check_pkeys(case: Case) -> None:
@@ -47,10 +47,10 @@ def check_one_pkey(evidence: Evidence, rows: Indices, tally: Tally) -> None:
     values, counts = np.unique(pkeys, return_counts=True)
     usual = values[counts.argmax()]
     odd = rows[pkeys != usual]
-    tally.holds(len(rows) - len(odd))
+    tally.passed(len(rows) - len(odd))
     proven = evidence.packets["has"][odd] & Has.ICRC_GOOD != 0
     tally.doubts("bits may have flipped: the ICRC is not known", int(np.count_nonzero(~proven)))
     for row in odd[proven].tolist():
         packet = evidence.packets[row]
         text = f"P_Key {packet['pkey']:#06x} in PSN {packet['psn']}, {usual:#06x} in the others"
-        tally.violated([packet["number"]], text)
+        tally.failed([packet["number"]], text)

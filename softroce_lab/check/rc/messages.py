@@ -41,10 +41,10 @@ def check_opcodes(case: Case) -> None:
 def check_sequence(requests: Requests, tally: Tally) -> None:
     """The same of anybody's requests."""
     bad, checked = _out_of_sequence(requests)
-    tally.holds(checked - len(bad))
+    tally.passed(checked - len(bad))
     for one, other in bad:
         said = " and ".join(opcode_name(int(requests.opcode[each])) for each in (one, other))
-        tally.violated(
+        tally.failed(
             (requests.number[one], requests.number[other]),
             f"{said} follow each other at {named(int(requests.psn[other]))}",
         )
@@ -77,9 +77,9 @@ def check_packet_lengths(requests: Requests, mtu: int, tally: Tally) -> None:
         column[once] for column in (requests.payload_bytes, requests.begins, requests.ends)
     )
     fits = np.where(ends, size <= mtu, size == mtu) & (begins | ~ends | (size > 0))
-    tally.holds(int(np.count_nonzero(fits)))
+    tally.passed(int(np.count_nonzero(fits)))
     for at in once[~fits].tolist():
-        tally.violated(
+        tally.failed(
             [requests.number[at]],
             f"{opcode_name(int(requests.opcode[at]))} of {requests.payload_bytes[at]} bytes at "
             f"{named(int(requests.psn[at]))}, where the path MTU is {mtu}",
@@ -100,9 +100,9 @@ def check_message_lengths(requests: Requests, tally: Tally) -> None:
     whole = requests.begins[first] & requests.ends[last]
     whole &= (requests.family[first] == Family.WRITE) & (requests.family[last] == Family.WRITE)
     wrong = np.flatnonzero(whole & (sums != requests.dma_length[first]))
-    tally.holds(int(np.count_nonzero(whole)) - len(wrong))
+    tally.passed(int(np.count_nonzero(whole)) - len(wrong))
     for at in wrong.tolist():
-        tally.violated(
+        tally.failed(
             (requests.number[first[at]], requests.number[last[at]]),
             f"a WRITE of {requests.dma_length[first[at]]} bytes, by its RETH, carries {sums[at]}",
         )
@@ -124,11 +124,11 @@ def check_again(case: Case) -> None:
     if harmless.any():
         tally.notes_that("payloads that were overwritten after the responder had them")
     differs[harmless] = 0
-    tally.holds(int(np.count_nonzero(differs == 0)))
+    tally.passed(int(np.count_nonzero(differs == 0)))
     for at in np.flatnonzero(differs).tolist():
         bits = int(differs[at])
         names = [name for bit, name in enumerate((*_SAME, "payload")) if bits >> bit & 1]
-        tally.violated(
+        tally.failed(
             (requests.number[one[at]], requests.number[other[at]]),
             f"{named(int(requests.psn[one[at]]))} sent again with another "
             + " and ".join(name.replace("_", " ") for name in names),
@@ -177,9 +177,9 @@ def _check_rest(case: Case, requests: Requests, tally: Tally) -> None:
         at_address = int(address[requests.rows[of]]) + offset
         fits = int(address[requests.rows[at]]) == at_address
         if fits and requests.dma_length[at] == requests.dma_length[of] - offset:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
+            tally.failed(
                 (requests.number[of], requests.number[at]),
                 f"a READ asked for again from {named(int(requests.psn[at]))} on, of other bytes",
             )

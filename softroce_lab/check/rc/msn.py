@@ -101,10 +101,10 @@ def check(case: Case) -> None:
     _check_results(case, messages)
     usual = np.array([messages.usual[part] for part in messages.part.tolist()], np.int64)
     wrong = np.flatnonzero((messages.excess - usual) % _MSNS > messages.spare)
-    tally.holds(len(usual) - len(wrong))
+    tally.passed(len(usual) - len(wrong))
     for at in wrong.tolist():
         due = int(messages.msn[at] - messages.excess[at] + usual[at]) % _MSNS
-        tally.violated(
+        tally.failed(
             [answers.number[messages.told[at]]],
             f"MSN {messages.msn[at]} at {named(int(messages.through[at]) - 1)}, where {due} is due",
         )
@@ -128,11 +128,11 @@ def _check_results(case: Case, messages: Messages) -> None:
     tally.doubts("what results count, no acknowledgement tells", int(np.count_nonzero(~known)))
     more = (answers.msn[results] - messages.ended(own) - usual) % _MSNS
     wrong = known & (more > messages.ended(top) - messages.ended(own))
-    tally.holds(int(np.count_nonzero(known & ~wrong)))
+    tally.passed(int(np.count_nonzero(known & ~wrong)))
     for which in np.flatnonzero(wrong).tolist():
         at, due = int(results[which]), int(messages.ended(own)[which] + usual[which]) % _MSNS
         text = f"MSN {answers.msn[at]} in a result of {named(int(answers.psn[at]))}, {due} is due"
-        tally.violated([answers.number[at]], text)
+        tally.failed([answers.number[at]], text)
 
 
 def _check_order(case: Case) -> None:
@@ -142,13 +142,13 @@ def _check_order(case: Case) -> None:
         return
     steps = (np.diff(answers.msn[told]) + _MSNS // 2) % _MSNS - _MSNS // 2
     back = np.flatnonzero(steps < 0)
-    tally.holds(len(steps) - len(back))
+    tally.passed(len(steps) - len(back))
     if len(back) and case.may_overtake_before:
         tally.doubts(OVERTAKEN, len(back))
         return
     for at in back.tolist():
         one, other = told[at], told[at + 1]
-        tally.violated(
+        tally.failed(
             (answers.number[one], answers.number[other]),
             f"MSN {answers.msn[other]} after {answers.msn[one]}",
         )

@@ -49,7 +49,7 @@ def check_continuity(case: Case, unseen: Tally) -> None:
         return
     new = np.flatnonzero(requests.is_new)
     gaps = new[requests.psn[new] > requests.top[new]]
-    tally.holds(len(new) - len(gaps))
+    tally.passed(len(new) - len(gaps))
     if seen.at_requester:
         for at in gaps.tolist():
             _skipped(requests, at, tally)
@@ -61,7 +61,7 @@ def check_continuity(case: Case, unseen: Tally) -> None:
 
 def _skipped(requests: Requests, at: int, tally: Tally) -> None:
     missing = ranged(int(requests.top[at]), int(requests.psn[at]))
-    tally.violated([requests.number[at]], f"{missing} skipped before this packet left")
+    tally.failed([requests.number[at]], f"{missing} skipped before this packet left")
 
 
 def _check_overlaps(case: Case, requests: Requests, tally: Tally) -> None:
@@ -73,7 +73,7 @@ def _check_overlaps(case: Case, requests: Requests, tally: Tally) -> None:
         tally.doubts("how many PSNs a READ takes, no packet tells (--path-mtu)", len(overlaps))
         return
     for at in overlaps.tolist():
-        tally.violated(
+        tally.failed(
             (requests.number[one[at]], requests.number[other[at]]),
             f"{named(int(requests.psn[other[at]]))} is one of the READ's, and of another request",
         )
@@ -87,21 +87,21 @@ def _check_holes(case: Case, tally: Tally, unseen: Tally) -> None:
         if case.acknowledged < end:
             tally.doubts("PSNs that were neither seen nor acknowledged")
         elif broken := case.broken_between(begin, end):
-            case.tally["in-order"].violated(
+            case.tally["in-order"].failed(
                 broken, f"{ranged(begin, end)} acknowledged, and the ICRC was wrong"
             )
         elif end <= before:
             unseen.doubts(_BEFORE)
         elif around.begins_behind(end) and messages.has_none_between(begin, end):
-            tally.violated(
+            tally.failed(
                 around.of(begin, end),
                 f"{ranged(begin, end)} skipped, and by the MSN no message was there",
             )
         else:
-            unseen.violated(
+            unseen.failed(
                 around.of(begin, end), f"{ranged(begin, end)} acknowledged, and not in the capture"
             )
-    unseen.holds(int(np.count_nonzero(requests.end[requests.once] <= case.acknowledged)))
+    unseen.passed(int(np.count_nonzero(requests.end[requests.once] <= case.acknowledged)))
 
 
 class _Around:
@@ -137,8 +137,8 @@ def check_answers(case: Case, unseen: Tally) -> None:
     surprises = {each.answer: each for each in walk.ahead}
     sent, in_order = case.tally["ack-of-sent"], case.tally["in-order"]
     fine = int(np.count_nonzero(early)) - len(surprises)
-    sent.holds(fine)
-    in_order.holds(fine)
+    sent.passed(fine)
+    in_order.passed(fine)
     tops = np.maximum.accumulate(requests.end)
     for surprise in walk.ahead:
         at, through = surprise.answer, int(answers.through[surprise.answer])
@@ -147,7 +147,7 @@ def check_answers(case: Case, unseen: Tally) -> None:
             unseen.doubts(_BEFORE)
         elif answers.is_result[at] and through > tops[before]:
             text = f"the request of {named(through - 1)} is not in the capture before its result"
-            unseen.violated([answers.number[at]], text)
+            unseen.failed([answers.number[at]], text)
         elif through > tops[before]:
             _beyond(requests, answers.number[at], int(tops[before]), through, before, sent, unseen)
         else:
@@ -161,12 +161,12 @@ def _beyond(
     later = later[later > before]
     if len(later):
         first = int(later[0])
-        sent.violated(
+        sent.failed(
             (number, requests.number[first]),
             f"{named(through - 1)} acknowledged before {named(int(requests.psn[first]))} was sent",
         )
     elif not np.any(requests.psn >= through):  # else it is a hole, and counted as that
-        unseen.violated([number], f"{ranged(top, through)} acknowledged, and not in the capture")
+        unseen.failed([number], f"{ranged(top, through)} acknowledged, and not in the capture")
 
 
 def _out_of_order(case: Case, number: int, expected: int, before: int) -> None:
@@ -179,7 +179,7 @@ def _out_of_order(case: Case, number: int, expected: int, before: int) -> None:
         where = "" if case.is_at_responder else " (--at)"
         tally.doubts(f"requests may have overtaken each other behind the capture{where}")
         return
-    tally.violated(
+    tally.failed(
         (requests.number[came[-1]], number),
         f"{named(expected)} came too early only, and is acknowledged",
     )

@@ -117,7 +117,7 @@ def check_go_back(case: Case) -> None:
     for at, low, high in zip(jumps.tolist(), least, greatest, strict=True):
         psn = int(requests.psn[at])
         if low <= psn <= high or requests.psn[at - 1] < psn <= high:
-            tally.holds()
+            tally.passed()
         elif psn > high:
             _too_far(case, at, high)
         elif seen.at_requester and _knew(seen, at):
@@ -138,7 +138,7 @@ def _too_far(case: Case, at: int, oldest: int) -> None:
     if not seen.at_requester:
         tally.doubts(_LOST_BEFORE)
         return
-    tally.violated(
+    tally.failed(
         (*_told(seen, at), seen.requests.number[at]),
         f"sent again from {named(int(seen.requests.psn[at]))}, where {named(oldest)} is the oldest "
         "not acknowledged",
@@ -147,7 +147,7 @@ def _too_far(case: Case, at: int, oldest: int) -> None:
 
 def _too_early(case: Case, at: int, oldest: int) -> None:
     seen = case.near_requester
-    case.tally["go-back-n"].violated(
+    case.tally["go-back-n"].failed(
         (*_told(seen, at), seen.requests.number[at]),
         f"sent again from {named(int(seen.requests.psn[at]))}, though all before {named(oldest)} "
         "was acknowledged",
@@ -186,10 +186,10 @@ def check_retries(case: Case) -> None:
     fresh[1:] = (psn[1:] != psn[:-1]) | (refused[1:] != refused[:-1])
     starts = np.flatnonzero(fresh)
     counts = np.diff(np.append(starts, len(back)))
-    tally.holds(int(np.count_nonzero(counts <= limit)))
+    tally.passed(int(np.count_nonzero(counts <= limit)))
     for run in np.flatnonzero(counts > limit).tolist():
         sent = back[starts[run] : starts[run] + counts[run]]
-        tally.violated(
+        tally.failed(
             requests.number[sent].tolist(),
             f"{named(int(psn[starts[run]]))} sent again {counts[run]} times; the retry count is "
             f"{limit}",
@@ -207,9 +207,9 @@ def check_rnr(case: Case) -> None:
             continue
         waited_ns = int(requests.time_ns[again] - answers.time_ns[at])
         if waited_ns >= wait_ns:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
+            tally.failed(
                 (answers.number[at], requests.number[again]),
                 f"sent again after {waited_ns / 1e3:,.1f} us; the RNR timer is "
                 f"{wait_ns / 1e3:,.0f} us",
@@ -253,9 +253,9 @@ def check_credits(case: Case) -> None:
             continue
         alone = acknowledged >= requests.psn[at]
         if which <= greatest[limit] or alone:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
+            tally.failed(
                 (answers.number[counted[limit]], requests.number[at]),
                 f"message {which} begins at {named(int(requests.psn[at]))}; the credits end with "
                 f"{greatest[limit]}",

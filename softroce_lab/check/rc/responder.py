@@ -53,10 +53,10 @@ def check_naks(case: Case) -> None:
     answers, walk = case.near_responder.answers, case.walk
     naks = np.flatnonzero(answers.is_sequence_nak)
     once = case.tally["nak-once-per-gap"]
-    once.holds(len(naks) - len(walk.again))
+    once.passed(len(naks) - len(walk.again))
     for first, again in walk.again:
         tally = case.tally[REPEATED] if _never_refused(case, int(answers.psn[again])) else once
-        tally.violated(
+        tally.failed(
             (answers.number[first], answers.number[again]),
             f"a second NAK for {named(int(answers.psn[again]))}, which did not come meanwhile",
         )
@@ -95,7 +95,7 @@ def check_gaps(case: Case) -> None:
         filled, nak = requests.moments.next(missing, place), naks.next(missing, place)
         until = len(case.evidence.in_time) if filled is None else int(requests.place[filled])
         if nak is not None and answers.place[asked[nak]] < until:
-            tally.holds()
+            tally.passed()
         elif _otherwise(answers, missing, place, until):
             continue
         elif not case.is_at_responder or case.may_overtake_behind:
@@ -105,7 +105,7 @@ def check_gaps(case: Case) -> None:
         else:
             came = named(int(requests.psn[at]))
             shown = [requests.number[at]] + ([] if filled is None else [requests.number[filled]])
-            tally.violated(shown, f"{came} came, and {named(missing)}, missing, is never asked for")
+            tally.failed(shown, f"{came} came, and {named(missing)}, missing, is never asked for")
 
 
 def _otherwise(answers: Answers, missing: int, place: int, until: int) -> bool:
@@ -144,17 +144,17 @@ def _check_reason(case: Case, nak: int, greatest: Indices, *, came: bool) -> Non
         tally.doubts("the capture begins with it")
     elif skips and case.near_responder.at_responder and not case.asked_before[nak]:
         numbers = requests.number[before - 1], answers.number[nak]
-        tally.violated(numbers, f"NAK of {named(psn)}, and {named(expected)} had not come either")
+        tally.failed(numbers, f"NAK of {named(psn)}, and {named(expected)} had not come either")
     elif greatest[before - 1] <= psn:
-        tally.violated([answers.number[nak]], f"NAK of {named(psn)}, and nothing beyond it came")
+        tally.failed([answers.number[nak]], f"NAK of {named(psn)}, and nothing beyond it came")
     elif arrived is None or requests.lost[arrived]:
-        tally.holds()
+        tally.passed()
     elif (
         case.near_responder.at_responder
         and answers.time_ns[nak] - requests.time_ns[arrived] > _SOON_NS
     ):
         numbers = requests.number[arrived], answers.number[nak]
-        tally.violated(numbers, f"NAK of {named(psn)}, which had come")
+        tally.failed(numbers, f"NAK of {named(psn)}, which had come")
     else:
         tally.doubts("NAKs of what had come here: lost behind the capture, or on its way")
 
@@ -170,7 +170,7 @@ def check_order(case: Case) -> None:
     through = answers.through[plain]
     least = case.near_responder.requests.before_results(through)
     back = np.flatnonzero(np.where(answers.is_ack[plain], _falls(least), _falls(through)))
-    tally.holds(max(len(plain) - 1, 0) - len(back))
+    tally.passed(max(len(plain) - 1, 0) - len(back))
     seen = case.near_responder
     if seen.at_requester and not seen.at_responder:
         tally.doubts(
@@ -182,7 +182,7 @@ def check_order(case: Case) -> None:
         return
     for at in back.tolist():
         before = plain[np.argmax(through[:at])]
-        tally.violated(
+        tally.failed(
             (answers.number[before], answers.number[plain[at]]),
             f"{_said(answers, int(plain[at]))} after {_said(answers, int(before))}",
         )
@@ -229,11 +229,11 @@ def check_duplicates(case: Case) -> None:
 def _judge(case: Case, at: int, *, said: bool, ended: bool) -> None:
     requests, tally = case.near_responder.requests, case.tally["duplicate-acknowledged"]
     if said:
-        tally.holds()
+        tally.passed()
     elif ended and _time_ns(case, -1) - requests.time_ns[at] < _PATIENCE_NS:
         tally.doubts("the capture ends")
     elif case.is_at_responder:
-        tally.violated(
+        tally.failed(
             [requests.number[at]], f"{named(int(requests.psn[at]))} came again, without an answer"
         )
     else:
@@ -253,11 +253,11 @@ def check_final(case: Case) -> None:
         positive = (answers.is_ack | answers.is_result) & (answers.psn >= answers.psn[fatal])
         after = following[positive[following]]
         if len(after) == 0:
-            tally.holds()
+            tally.passed()
             continue
         code = int(answers.syndrome[fatal]) & 31
         name = NAK_CODES[code] if code < len(NAK_CODES) else f"code {code}"
-        tally.violated(
+        tally.failed(
             (answers.number[fatal], answers.number[after[0]]),
             f"NAK {name} of {named(int(answers.psn[fatal]))}, and then an acknowledgement of "
             f"{named(int(answers.psn[after[0]]))}",

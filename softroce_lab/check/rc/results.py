@@ -52,10 +52,10 @@ def check_kinds(case: Case) -> None:
     family = requests.family[once[np.maximum(of, 0)]]
     is_read = answers.family[results] == Family.READ_RESPONSE
     fits = np.where(is_read, family == Family.READ, family == Family.ATOMIC)
-    tally.holds(int(np.count_nonzero(known & fits)))
+    tally.passed(int(np.count_nonzero(known & fits)))
     for at in np.flatnonzero(known & ~fits).tolist():
         asked, said = once[of[at]], results[at]
-        tally.violated(
+        tally.failed(
             (requests.number[asked], answers.number[said]),
             f"{opcode_name(int(answers.opcode[said]))} to a "
             f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[said]))}",
@@ -75,12 +75,12 @@ def check_complete(case: Case) -> None:
         there = np.searchsorted(came, (begin, end))
         missing = end - begin - int(there[1] - there[0])
         if missing == 0:
-            tally.holds()
+            tally.passed()
         elif end >= case.acknowledged or begin >= before_fatal:
             tally.doubts("the capture or the connection ends before the response does")
         else:
             first, last = _missing_ends(begin, end, came[there[0] : there[1]])
-            tally.violated(
+            tally.failed(
                 [requests.number[at]],
                 f"{missing} of {end - begin} responses are missing: {ranged(first, last + 1)}",
             )
@@ -176,7 +176,7 @@ class _Reader:
         if not self.case.near_responder.at_responder and other_time:
             self.tally.doubts("responses may have been lost before the capture (--at)")
             return
-        self.tally.violated(
+        self.tally.failed(
             (self.requests.number[read], self.answers.number[at]),
             f"{named(psn)} follows where {named(begin)} is due",
         )
@@ -205,7 +205,7 @@ class _Reader:
                 "a READ asked for again is answered from the middle on by a Middle or Last: as "
                 "Linux does"
             )
-        self.tally.holds()
+        self.tally.passed()
         due.psn, due.left, due.begun = due.psn + 1, due.left - self.mtu, True
         if ends:
             self.under_way = None
@@ -214,7 +214,7 @@ class _Reader:
         opcode = int(self.answers.opcode[at])
         cut = size != max(min(due.left, self.mtu), 0) and self.case.knows_path_mtu
         good = self.case.evidence.packets["has"][self.answers.rows[at]] & Has.ICRC_GOOD
-        (self.case.tally[CUT] if cut and good else self.tally).violated(
+        (self.case.tally[CUT] if cut and good else self.tally).failed(
             [self.answers.number[at]],
             f"{opcode_name(opcode)} of {size} bytes at {named(due.psn)}, where "
             f"{opcode_name(0x0D + wanted)} of {max(min(due.left, self.mtu), 0)} is due",
@@ -231,7 +231,7 @@ def check_atomics(case: Case) -> None:
     atomics = np.flatnonzero(answers.family == Family.ATOMIC_RESPONSE)
     order = atomics[np.lexsort((answers.place[atomics], answers.psn[atomics]))]
     same = np.flatnonzero(answers.psn[order][1:] == answers.psn[order][:-1])
-    tally.holds(len(order) - len(same))
+    tally.passed(len(order) - len(same))
     _compare(answers, values, order[same], order[same + 1], tally)
 
 
@@ -239,9 +239,9 @@ def _compare(answers: Answers, values: Indices, one: Indices, other: Indices, ta
     for first, again in zip(one.tolist(), other.tolist(), strict=True):
         before, now = (int(values[answers.rows[each]]) for each in (first, again))
         if before == now:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
+            tally.failed(
                 (answers.number[first], answers.number[again]),
                 f"{named(int(answers.psn[again]))} answered with {now:#x}, before with {before:#x}",
             )

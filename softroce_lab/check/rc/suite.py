@@ -99,7 +99,7 @@ def _note_no_statistics(evidence: Evidence, tally: dict[str, Tally]) -> None:
     """Where packets are not there, and nothing says how many the capture missed."""
     if any(each.dropped is None for each in evidence.capture.interfaces):
         for name, total in tally.items():
-            if name not in _PROVEN and total.violations:
+            if name not in _PROVEN and total.failures:
                 total.notes_that("the file does not say whether the capture missed packets")
 
 
@@ -115,14 +115,14 @@ def _try(evidence: Evidence, connection: Connection) -> dict[str, Tally]:
 
 def _unseen(tried: Iterable[dict[str, Tally]]) -> str | None:
     """The responders acknowledged what is not there, so that other packets may be missing, too."""
-    if any(each["unseen"].violations for each in tried):
+    if any(each["unseen"].failures for each in tried):
         return "the capture missed packets (integrity.unseen)"
     return None
 
 
 def _behind(tried: dict[str, Tally]) -> str | None:
     """What the capture has begins with what was sent, and acknowledged, before it."""
-    return "the capture begins in mid-connection" if tried["unseen"].undecided else None
+    return "the capture begins in mid-connection" if tried["unseen"].inconclusive else None
 
 
 def _doubt(evidence: Evidence, connection: Connection) -> str | None:

@@ -76,16 +76,16 @@ def _nack(
     for number in _mine(losses, stream):
         gone_at, asked_at = int(losses.gone_at[number]), int(losses.asked_at[number])
         if controls.failed[losses.message[number]]:
-            tally.holds()
+            tally.passed()
             continue
         if _asked_before(view, controls, losses, number):
             early += 1
-            tally.holds()
+            tally.passed()
             continue
         until = min(asked_at, int(refused[losses.message[number]]))
         waited_ns = _since(view, gone_at, until)
         if until != NEVER and (waited_ns <= bounds.nack_ns or not view.stamped):
-            tally.holds()
+            tally.passed()
         elif losses.unsure[number]:
             tally.doubts("another copy may have arrived")
         elif doubt:
@@ -94,7 +94,7 @@ def _nack(
             tally.doubts("the capture ends too soon after it")
         else:
             when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
-            tally.violated(
+            tally.failed(
                 [view.frame(place) for place in (gone_at, until) if place != NEVER],
                 f"{_named(view, losses, number)} was lost and asked for {when}; "
                 f"the bound is {bounds.nack_ns / 1e6:.1f} ms",
@@ -125,7 +125,7 @@ def _retransmit(
     for number in _mine(losses, stream):
         failed = bool(controls.failed[losses.message[number]])
         if failed or _asked_before(view, controls, losses, number):
-            tally.holds()
+            tally.passed()
             continue
         if losses.asked_at[number] == NEVER:
             continue  # the rule above
@@ -134,13 +134,13 @@ def _retransmit(
         until = min(retransmitted_at, int(refused[losses.message[number]]))
         if last_received_at == NEVER:
             if until != NEVER:
-                tally.holds()
+                tally.passed()
             else:
                 tally.doubts("no NACK was seen to reach the sender")
             continue
         waited_ns = _since(view, last_received_at, until)
         if until != NEVER and (waited_ns <= bounds.retransmit_ns or not view.stamped):
-            tally.holds()
+            tally.passed()
         elif losses.unsure[number]:
             tally.doubts("an earlier copy may have arrived")
         elif doubt := _doubts_retransmissions(view, stream):
@@ -150,7 +150,7 @@ def _retransmit(
         else:
             when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
             places = (int(losses.gone_at[number]), last_received_at, until)
-            tally.violated(
+            tally.failed(
                 [view.frame(place) for place in places if place != NEVER],
                 f"{_named(view, losses, number)} retransmitted {when} the NACK that named it "
                 f"arrived; "
@@ -177,14 +177,14 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
         one = sent[number]
         rounds = _rounds(controls, one)
         if len(rounds) >= one["attempt"]:
-            tally.holds()
+            tally.passed()
         elif doubt:
             tally.doubts(doubt)
         elif not view.messages["begun"][one["message"]]:
             tally.doubts("the message began before the capture")
         else:
             id_ = view.messages["id"][one["message"]]
-            tally.violated(
+            tally.failed(
                 [view.frame(int(one["at"]))],
                 f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and NACKs "
                 f"of {len(rounds)} rounds had asked for it",
@@ -213,7 +213,7 @@ def complete(view: Striped, controls: Controls, stream: Stream, tally: Tally) ->
     seen = np.bincount(of[within], minlength=len(messages))
     need = messages["count"] if stream.whole else seen
     short = mine & (have < need)
-    tally.holds(int((mine & ~short).sum()))
+    tally.passed(int((mine & ~short).sum()))
     if view.missed and short.any():
         tally.doubts(f"the capture missed {view.missed} packets", int(short.sum()))
         return
@@ -254,7 +254,7 @@ def _show_hole(
     first = packets[(packets["message"] == number) & (packets["index"] == holes[0])]
     if len(first):
         frames.insert(0, view.frame(int(first[0]["at"])))
-    tally.violated(
+    tally.failed(
         frames,
         f"message id {message['id']} acknowledged although {missing} of its "
         f"{count} packets were not there: {some}",
@@ -281,13 +281,13 @@ def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
     allowed = LEAST_BYTES + SHARE * data + _timers_bytes(view, controls, pair, both)
     share = f"{said} bytes of control for {data} of data ({said / max(data, 1):.2%})"
     if said <= allowed:
-        tally.holds()
+        tally.passed()
         tally.notes_that(share)
     elif data == 0:
         tally.doubts("no data was seen: who hears nothing asks on and on")
     else:
         last = np.flatnonzero(both & (view.kinds == CONTROL))[-1]
-        tally.violated([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")
+        tally.failed([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")
 
 
 def _timers_bytes(

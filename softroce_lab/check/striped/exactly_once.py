@@ -85,7 +85,7 @@ def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tall
     here = (arrived != NEVER) & view.packet_counts
     whole = mine & (np.bincount(of[here], minlength=len(messages)) == messages["count"])
     told = (controls.places(controls.acked) != NEVER) | (controls.places(controls.refused) != NEVER)
-    tally.holds(int((whole & told).sum()))
+    tally.passed(int((whole & told).sum()))
     silent = np.flatnonzero(whole & ~told)
     if not len(silent):
         return
@@ -101,7 +101,7 @@ def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tall
         if last_ns - view.time_ns(at) < _ANSWERS_NS:
             tally.doubts("the receiver said nothing more, or the capture ends")
             continue
-        tally.violated(
+        tally.failed(
             [view.frame(at), view.frame(int(view.places[said[-1]]))],
             f"message id {messages['id'][number]} was whole, and is never acknowledged",
         )
@@ -112,12 +112,12 @@ def _ack_known(view: Striped, controls: Controls, tally: Tally) -> None:
         stream = view.streams[int(view.messages["stream"][message])]
         early = said.at < view.messages["first_at"][message]
         if early and view.messages["begun"][message] and stream.leaves:
-            tally.violated(
+            tally.failed(
                 [view.frame(said.at), view.frame(int(view.messages["first_at"][message]))],
                 f"message id {view.messages['id'][message]} acknowledged before it was sent",
             )
         else:
-            tally.holds()
+            tally.passed()
     for said, id_ in controls.stray_acks:
         _stray(view, controls, said.stream, said.at, id_, tally)
 
@@ -132,9 +132,9 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
     ids = view.messages["id"][mine].astype(np.int64)
     newer = bool(np.any((id_ - ids) % (1 << 32) < _HALF_OF_IDS))
     if (stream.number, id_) in controls.refused_ids:
-        tally.holds()
+        tally.passed()
     elif newer:
-        tally.violated([view.frame(at)], f"message id {id_} acknowledged, and never sent")
+        tally.failed([view.frame(at)], f"message id {id_} acknowledged, and never sent")
     else:
         tally.doubts("it may have been sent before the capture")
 
@@ -152,9 +152,9 @@ def _told(view: Striped, controls: Controls, tally: Tally) -> None:
         for said in heard:
             packet = packets.unfounded(said)
             if packet is None:
-                tally.holds()
+                tally.passed()
             else:
-                tally.violated(
+                tally.failed(
                     [view.frame(said.at)],
                     f"packet {packet} of message id {view.messages['id'][message]} is said to be "
                     "there, and had not come",
@@ -183,7 +183,7 @@ def _bytes(view: Striped, tally: Tally) -> None:
         "whether it had arrived when it was retransmitted was not captured", int(blind.sum())
     )
     differs &= ~blind
-    tally.holds(int((same & ~blind & ~(differs & ~late)).sum()))
+    tally.passed(int((same & ~blind & ~(differs & ~late)).sum()))
     if (differs & late).any():
         tally.notes_that(
             f"{int((differs & late).sum())} retransmitted with other bytes when they had arrived: "
@@ -192,7 +192,7 @@ def _bytes(view: Striped, tally: Tally) -> None:
     for number in np.flatnonzero(differs & ~late).tolist():
         pair = view.data[which[[number, number + 1]]]
         one = view.transmissions[view.packet_begins[packet[number]]]
-        tally.violated(
+        tally.failed(
             [view.frame(int(place)) for place in view.places[pair]],
             f"{view.name(one)} with other bytes",
         )
@@ -215,12 +215,12 @@ def _length(view: Striped, tally: Tally) -> None:
     wanted = np.where(index < count - 1, size, length - (count - 1) * size)
     known = (size >= 0) | (count == 1)
     wrong = (index >= count) | known & (bytes_ != wanted)
-    tally.holds(int((known & ~wrong).sum()))
+    tally.passed(int((known & ~wrong).sum()))
     for number in np.flatnonzero(wrong).tolist():
         of = f"packet {index[number]} of a message of {count[number]} packets"
         if index[number] < count[number]:
             of += f" has {bytes_[number]} bytes instead of {wanted[number]}"
-        tally.violated([view.frame(int(view.places[view.data[which[number]]]))], of)
+        tally.failed([view.frame(int(view.places[view.data[which[number]]]))], of)
 
 
 def _copies(view: Striped, tally: Tally) -> None:
@@ -231,7 +231,7 @@ def _copies(view: Striped, tally: Tally) -> None:
             tally.doubts("the receiver's link was not captured", len(sent))
         return
     twice = arrived & (sent["arrivals"] > 1) & ~sent["duplicated"]
-    tally.holds(int((arrived & ~twice).sum()))
+    tally.passed(int((arrived & ~twice).sum()))
     excuse = _who_may_duplicate(view)
     for number in np.flatnonzero(twice).tolist():
         one = sent[number]
@@ -241,7 +241,7 @@ def _copies(view: Striped, tally: Tally) -> None:
         begin = int(view.begins[number])
         rows = view.data[begin : begin + int(view.sightings[number])]
         at = rows[view.taps.arrives[rows]]
-        tally.violated(
+        tally.failed(
             [view.frame(int(view.places[each])) for each in at],
             f"{view.name(one)}, attempt {one['attempt']}, "
             f"arrived {one['arrivals']} times, and no rule duplicated it",
@@ -266,11 +266,11 @@ def _id(view: Striped, tally: Tally) -> None:
     for name in ("operation", "step", "message", "count", "length"):
         wrong |= view.column("lab_" + name, view.data) != view.messages[name][message_of]
     bad = np.unique(message_of[wrong])
-    tally.holds(len(view.messages) - len(bad))
+    tally.passed(len(view.messages) - len(bad))
     for number in bad.tolist():
         places = view.places[view.data[np.flatnonzero(wrong & (message_of == number))[:2]]]
         first = int(view.messages["first_at"][number])
-        tally.violated(
+        tally.failed(
             [view.frame(first), *(view.frame(int(each)) for each in places)],
             f"message id {view.messages['id'][number]} is two messages at once",
         )
@@ -285,7 +285,7 @@ def _more_than_there_were(view: Striped, tally: Tally) -> None:
     known, sent = len(run.messages["status"]), len(view.messages)
     if sent > known:
         newest = view.messages[np.argmax(view.messages["first_at"])]
-        tally.violated(
+        tally.failed(
             [view.frame(int(newest["first_at"]))],
             f"{sent} message ids were sent, and the run had {known} messages",
         )
@@ -368,9 +368,9 @@ def _counted(view: Striped, tally: Tally) -> None:
         twice = arrivals - int(there.sum())
         counted = told.sum("rx_duplicate")
         if twice - told.short_of_it <= counted <= twice:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated([], f"{twice} packets came again, {counted} were counted as duplicates")
+            tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")
 
 
 def _verified(view: Striped, tally: Tally) -> None:
@@ -386,11 +386,9 @@ def _verified(view: Striped, tally: Tally) -> None:
             tally.doubts("the run carried no bytes, or did not compare them (--payload verify)")
             continue
         if document.get("verified") and same:
-            tally.holds()
+            tally.passed()
         else:
-            tally.violated(
-                [], f"{document.get('transport')}: the bytes received are not those sent"
-            )
+            tally.failed([], f"{document.get('transport')}: the bytes received are not those sent")
 
 
 def _ended_well(view: Striped, tally: Tally) -> None:
@@ -402,6 +400,6 @@ def _ended_well(view: Striped, tally: Tally) -> None:
         tally.doubts("there is no messages.parquet")
         return
     failed = int(np.count_nonzero(status))
-    tally.holds(len(status) - failed)
+    tally.passed(len(status) - failed)
     if failed:
-        tally.violated([], f"{failed} messages ended in error", failed)
+        tally.failed([], f"{failed} messages ended in error", failed)

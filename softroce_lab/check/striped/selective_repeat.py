@@ -67,7 +67,7 @@ def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
         if transport in feedback.TRANSPORTS:
             _by_feedback(view, controls, told, one, before, tally)
         elif lost or _may(view, controls, one, transport):
-            tally.holds()
+            tally.passed()
         elif doubt := _doubt(view, controls, stream, one):
             tally.doubts(doubt)
         else:
@@ -99,13 +99,13 @@ def _by_feedback(
         tally.doubts(doubt)
         return
     if message in controls.not_ready:
-        tally.holds()  # all that had been sent was refused
+        tally.passed()  # all that had been sent was refused
         return
     if message not in told:
         told[message] = Told(view, message, controls.told.get(message, []))
     why = acknowledged.why_not(view, controls, told[message], one, strict=view.times_senders)
     if not why:
-        tally.holds()
+        tally.passed()
     elif told[message].overtaken:
         tally.doubts("answers overtook each other, and may behind the capture")
     elif dropped_by_queues(view.evidence, view.answers(stream)):
@@ -169,7 +169,7 @@ def _blame(
     why: str = "nobody lost it and nobody asked for it",
 ) -> None:
     frames = [view.frame(int(each["at"])) for each in (*before, one)]
-    tally.violated(
+    tally.failed(
         frames,
         f"{view.name(one)}: attempt {one['attempt']}, although {why}",
     )
@@ -179,7 +179,7 @@ def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -
     refused = controls.places(controls.refused)[losses.message] != NEVER
     done = refused | losses.covered | controls.failed[losses.message]
     done |= (losses.retransmitted_at != NEVER) | (losses.arrived_at != NEVER)
-    tally.holds(int(done.sum()))
+    tally.passed(int(done.sum()))
     for number in np.flatnonzero(~done).tolist():
         stream = view.streams[int(losses.stream[number])]
         if losses.unsure[number]:
@@ -191,7 +191,7 @@ def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -
         elif _may_follow(view, controls, losses, number):
             tally.doubts(view.doubts_timers or "the capture ends too soon after it")
         else:
-            tally.violated(
+            tally.failed(
                 [view.frame(int(losses.gone_at[number]))],
                 f"{view.name(view.transmissions[losses.of[number]])} was lost and never sent again",
             )
@@ -230,12 +230,12 @@ def _attempts(view: Striped, tally: Tally) -> None:
     known = same | view.messages["begun"][sent["message"]]
     known &= leaves[view.messages["stream"][sent["message"]]] & (view.missed == 0)
     wrong = again | known & ~full & ((attempt != before + 1) | late)
-    tally.holds(int((~wrong).sum()))
+    tally.passed(int((~wrong).sum()))
     for number in np.flatnonzero(wrong).tolist():
         one = sent[number]
         how = "again" if again[number] else "out of turn"
         places = [int(sent["at"][n]) for n in (number - 1, number) if n == number or same[number]]
-        tally.violated(
+        tally.failed(
             [view.frame(place) for place in places],
             f"{view.name(one)}: attempt {one['attempt']} {how}",
         )
@@ -279,13 +279,13 @@ def _other_path(view: Striped, controls: Controls, tally: Tally) -> None:
             tally.doubts("every message keeps to one path", len(occasions))
             continue
         stayed = occasions[sent["path"][occasions] == sent["path"][occasions - 1]]
-        tally.holds(len(occasions) - len(stayed))
+        tally.passed(len(occasions) - len(stayed))
         for place in stayed.tolist():
             one = sent[place]
             if shares[one["path"]] > _MOST_SHARE:
                 tally.doubts("most packets took that path, for the others lose more")
                 continue
-            tally.violated(
+            tally.failed(
                 [view.frame(int(sent[place - 1]["at"])), view.frame(int(one["at"]))],
                 f"{view.name(one)} retransmitted on path {one['path']}, which lost it",
             )

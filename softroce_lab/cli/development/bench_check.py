@@ -33,7 +33,7 @@ def check(
         return
     for each in measured:
         size = units.format_bytes(each.file_bytes)
-        found = ", a rule is violated" if each.violated else ""
+        found = ", a rule fails" if each.failed else ""
         print(f"{each.name}: {each.packets:,} packets, {size}{found}")
         for name, cost in (("read", each.read), ("check", each.check)):
             peak = units.format_bytes(cost.peak_bytes)

@@ -85,7 +85,7 @@ def check(
         typer.echo(f"lab: {failure}", err=True)
     if failures:
         raise typer.Exit(ExitCode.USAGE)
-    if any(each.violated for each in checked):
+    if any(each.failed for each in checked):
         raise typer.Exit(ExitCode.FAILED)
 
 

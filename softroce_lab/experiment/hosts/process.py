@@ -206,7 +206,7 @@ class HostProcess:
         }
 
 
-class Errand:
+class HostTask:
     """The one task that a host process is told to do."""
 
     def __init__(self, process: HostProcess, task: Worker) -> None:
@@ -319,13 +319,13 @@ class Server:
 
     def __init__(self) -> None:
         self._process: HostProcess | None = None
-        self._errand: Errand | None = None
+        self._host_task: HostTask | None = None
 
     def run(self) -> None:
         """Until the input ends."""
         while line := _read_line():
             command, arguments = read_command(line)
-            if not (self._on_process(command, arguments) or self._on_errand(command, arguments)):
+            if not (self._on_process(command, arguments) or self._on_host_task(command, arguments)):
                 raise RunError(f"a host process does not understand {command!r}")
 
     def _on_process(self, command: str, arguments: dict[str, Any]) -> bool:
@@ -344,30 +344,30 @@ class Server:
 
     def _take(self, task: Worker) -> None:
         if self._process is not None:
-            self._errand = Errand(self._process, task)
-            _say(addresses=self._errand.addresses())
+            self._host_task = HostTask(self._process, task)
+            _say(addresses=self._host_task.addresses())
 
-    def _on_errand(self, command: str, arguments: dict[str, Any]) -> bool:
+    def _on_host_task(self, command: str, arguments: dict[str, Any]) -> bool:
         """Whether it is a command about the task."""
-        errand = self._errand
-        if errand is None:
+        host_task = self._host_task
+        if host_task is None:
             return False
         match command:
             case "connect":
-                errand.connect(arguments)
+                host_task.connect(arguments)
                 _say(connected=True)
             case "begin":
-                _say(done=True, policy_error=errand.work(**arguments))
+                _say(done=True, policy_error=host_task.work(**arguments))
             case "finish":
-                _say(finished=errand.finish(**arguments))
+                _say(finished=host_task.finish(**arguments))
             case _:
                 return False
         return True
 
     def close(self) -> None:
         """End the engine, close the port and files."""
-        if self._errand is not None:
-            self._errand.close()
+        if self._host_task is not None:
+            self._host_task.close()
         if self._process is not None:
             self._process.close()
 

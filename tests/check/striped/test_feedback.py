@@ -11,7 +11,7 @@ from softroce_lab.check.lab import SUITE
 from softroce_lab.check.striped import feedback
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.recovery.defaults import EngineTiming, Timing, document
-from tests.check.plant import S, check, shown, violated
+from tests.check.plant import S, check, failed, shown
 from tests.check.striped.test_messages import (
     LOSSES,
     LOST,
@@ -70,8 +70,8 @@ def in_run(folder, tape, transport, faults=()):
 def test_they_keep_every_rule(tmp_path, transport, where):
     tape = record(transport, LOSSES)
     verdicts = where(tmp_path, tape, transport) if where else tape.check(tmp_path)
-    assert ours(verdicts, Outcome.HOLDS) == RULES - NOT_THEIRS
-    assert not violated(verdicts)
+    assert ours(verdicts, Outcome.PASS) == RULES - NOT_THEIRS
+    assert not failed(verdicts)
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["sr.only-holes"].checked >= LOST
     assert verdicts["once.whole"].checked == MESSAGES
@@ -80,7 +80,7 @@ def test_they_keep_every_rule(tmp_path, transport, where):
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
     verdicts = in_run(tmp_path, record("irn", LOSSES).only(UP, DOWN), "irn")
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert "was not captured" in verdicts["sr.only-holes"].note
 
 
@@ -168,10 +168,10 @@ PLANTED = [
 )
 def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
     planted = record(transport, losses)
-    assert not violated(in_run(tmp_path, planted, transport))
+    assert not failed(in_run(tmp_path, planted, transport))
     frames = plant(planted)
     verdicts = in_run(tmp_path, planted, transport)
-    assert rules <= violated(verdicts)
+    assert rules <= failed(verdicts)
     if frames:
         assert frames <= set.union(*(shown(verdicts[rule]) for rule in rules))
 
@@ -180,7 +180,7 @@ def test_alone_a_retransmission_of_what_was_told_of_is_found_too(tmp_path):
     planted = record("irn", LOSSES)
     frames = retransmits_what_it_was_told_of(planted)
     verdicts = planted.check(tmp_path)
-    assert violated(verdicts) == {"sr.only-holes"}
+    assert failed(verdicts) == {"sr.only-holes"}
     assert frames <= shown(verdicts["sr.only-holes"])
 
 
@@ -205,7 +205,7 @@ def test_an_answer_may_be_as_late_as_the_link_behind_the_capture_makes_it(
     tape = record("irn", TAIL)
     retransmits_what_it_was_told_of(tape)
     verdicts = in_run(tmp_path, tape, "irn", [{"rule": "x", "fault": fault, "links": [link]}])
-    assert violated(verdicts) == (set() if may_be_late else {"sr.only-holes"})
+    assert failed(verdicts) == (set() if may_be_late else {"sr.only-holes"})
 
 
 def test_the_second_loss_of_a_packet_is_the_timers(tmp_path):
@@ -215,5 +215,5 @@ def test_the_second_loss_of_a_packet_is_the_timers(tmp_path):
     for transport in NATIVE:
         tape = record(transport, (first(4, 5), second(4, 5)))
         verdicts = in_run(tmp_path, tape, transport)
-        assert not violated(verdicts)
+        assert not failed(verdicts)
         assert verdicts["sr.repaired"].checked == 2

@@ -15,7 +15,7 @@ from softroce_lab.check.lab import SUITE, figures
 from softroce_lab.check.striped import recovery_time
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.recovery.control import Ack, Nack, Sack
-from tests.check.plant import MS, S, Tape, check, shown, violated
+from tests.check.plant import MS, S, Tape, check, failed, shown
 from tests.check.striped_tape import (
     BACK_DOWN,
     BACK_UP,
@@ -76,7 +76,7 @@ def every(tape, number, **fields):
 
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
-    assert ours(verdicts, Outcome.HOLDS) == RULES - OF_RUNS - OF_NATIVE
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE
     assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
     assert verdicts["csa.asked"].checked == verdicts["sr.other-path"].checked == LOST
     assert verdicts["once.whole"].checked == verdicts["csa.complete"].checked == MESSAGES
@@ -85,7 +85,7 @@ def test_csa_ud_keeps_every_rule(tmp_path):
 
 def test_ud_rto_keeps_every_rule(tmp_path):
     verdicts = ud_rto().check(tmp_path)
-    assert ours(verdicts, Outcome.HOLDS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["once.whole"].checked == MESSAGES
 
@@ -93,8 +93,8 @@ def test_ud_rto_keeps_every_rule(tmp_path):
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
 def test_nothing_lost_leaves_nothing_to_recover(tmp_path, transport):
     verdicts = record(transport).check(tmp_path)
-    assert not violated(verdicts)
-    assert verdicts["sr.repaired"].outcome is Outcome.SKIPPED
+    assert not failed(verdicts)
+    assert verdicts["sr.repaired"].outcome is Outcome.NOT_APPLICABLE
     assert verdicts["once.whole"].checked == MESSAGES
 
 
@@ -103,7 +103,7 @@ def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     early = [{"kind": CONTROL, "message": sequence} for sequence in range(6)]
     tape = ud_rto([first(0, 3)], messages=1, back=early)
     verdict = tape.check(tmp_path)["sr.only-holes"]
-    assert verdict.outcome is Outcome.HOLDS
+    assert verdict.outcome is Outcome.PASS
     assert verdict.checked >= PACKETS  # once or more often, until a bitmap is heard
     assert (
         verdict.note == f"ud_rto's timer retransmitted {verdict.checked - 1} that were on their way"
@@ -111,14 +111,14 @@ def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, 60, 10)], ids=str)
-def test_no_schedule_of_misfortune_looks_like_a_violation(tmp_path, monkeypatch, seeds):
+def test_no_schedule_of_fault_looks_like_a_violation(tmp_path, monkeypatch, seeds):
     """Losses, copies, reordering and late receives, as one sees them at the senders' links."""
     monkeypatch.setattr(schedule, "PairRig", KeepingRig)
     for seed in seeds:
         tape = StripedTape.of_sent(schedule.run(seed).pair.take_sent())
         verdicts = tape.check(tmp_path)
-        assert not violated(verdicts) & RULES, f"seed {seed}"
-        assert verdicts["once.whole"].outcome is Outcome.HOLDS
+        assert not failed(verdicts) & RULES, f"seed {seed}"
+        assert verdicts["once.whole"].outcome is Outcome.PASS
 
 
 class KeepingRig(PairRig):
@@ -348,9 +348,9 @@ def test_a_planted_fault_is_found(tmp_path, tape, plant, rules):
     planted = tape(TAIL)
     frames = plant(planted)
     verdicts = planted.check(tmp_path)
-    assert rules <= violated(verdicts)
+    assert rules <= failed(verdicts)
     for rule in rules:
-        assert verdicts[rule].violations > 0
+        assert verdicts[rule].failures > 0
     if frames:
         assert frames <= set.union(*(shown(verdicts[rule]) for rule in rules))
 
@@ -360,7 +360,7 @@ def test_a_planted_fault_is_found(tmp_path, tape, plant, rules):
 
 def test_the_receivers_link_alone_tells_what_arrived_and_what_was_asked(tmp_path):
     verdicts = csa_ud().only(DOWN, BACK_UP).check(tmp_path)
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     assert verdicts["once.whole"].checked == MESSAGES
     assert verdicts["csa.nack"].checked == verdicts["csa.asked"].checked == LOST
 
@@ -369,17 +369,17 @@ def test_a_message_that_was_lost_before_the_capture_still_needs_looks(tmp_path):
     tape = record("csa_ud", [first(message=3, index=0, last=PACKETS - 1)])
     tape.frames = [frame for frame in tape.frames if frame.comment is None]  # none came so far
     tape = tape.only(DOWN, BACK_UP)
-    assert not violated(tape.check(tmp_path))
+    assert not failed(tape.check(tmp_path))
     looks = [number for number, look in tape.said(Nack, link=1) if look.key[2] == 3]
     tape.delete(*looks)
-    assert {"csa.asked", "sr.only-holes"} <= violated(tape.check(tmp_path))
+    assert {"csa.asked", "sr.only-holes"} <= failed(tape.check(tmp_path))
 
 
 def test_one_direction_tells_nothing_of_requests(tmp_path):
     verdicts = csa_ud().only(UP, DOWN).check(tmp_path)
-    assert not violated(verdicts)
+    assert not failed(verdicts)
     for rule in ("csa.nack", "csa.asked", "csa.control-share"):
-        assert verdicts[rule].outcome is Outcome.UNDECIDED
+        assert verdicts[rule].outcome is Outcome.INCONCLUSIVE
         assert "other direction was not captured" in verdicts[rule].note
 
 
@@ -387,13 +387,13 @@ def test_a_hole_is_found_at_the_receivers_link_alone(tmp_path):
     tape = csa_ud(TAIL)
     completes_with_a_hole(tape)
     alone = tape.only(DOWN, BACK_UP)
-    assert "once.whole" in violated(alone.check(tmp_path))
+    assert "once.whole" in failed(alone.check(tmp_path))
 
 
 def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
     verdicts = csa_ud().only(UP, BACK_DOWN).check(tmp_path)
-    assert not violated(verdicts)
-    assert verdicts["once.copies"].outcome is Outcome.UNDECIDED
+    assert not failed(verdicts)
+    assert verdicts["once.copies"].outcome is Outcome.INCONCLUSIVE
     assert verdicts["csa.asked"].checked == LOST
 
 
@@ -401,7 +401,7 @@ def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
 @pytest.mark.parametrize("begins", [40, 100, 160, 240])
 def test_a_capture_that_begins_in_mid_message_blames_nobody(tmp_path, transport, begins):
     verdicts = record(transport, LOSSES).since(begins).check(tmp_path)
-    assert not violated(verdicts) & RULES
+    assert not failed(verdicts) & RULES
 
 
 def test_it_is_said_that_a_message_began_before_the_capture(tmp_path):
@@ -414,19 +414,19 @@ def test_it_is_said_that_a_message_began_before_the_capture(tmp_path):
 def test_a_capture_that_ends_in_mid_message_blames_nobody(tmp_path, transport, frames):
     tape = record(transport, LOSSES)
     del tape.frames[frames:]
-    assert not violated(tape.check(tmp_path)) & RULES
+    assert not failed(tape.check(tmp_path)) & RULES
 
 
 def test_a_snap_length_without_data_tells_nothing_of_bytes(tmp_path):
     verdicts = csa_ud().cut(128).check(tmp_path)
-    assert verdicts["once.bytes"].outcome is Outcome.UNDECIDED
+    assert verdicts["once.bytes"].outcome is Outcome.INCONCLUSIVE
     assert "snap length" in verdicts["once.bytes"].note
-    assert verdicts["once.whole"].outcome is Outcome.HOLDS
+    assert verdicts["once.whole"].outcome is Outcome.PASS
 
 
 def test_a_snap_length_that_cuts_looks_leaves_requests_open(tmp_path):
     verdicts = csa_ud(TAIL).cut(128).check(tmp_path)
-    assert verdicts["csa.asked"].outcome is Outcome.UNDECIDED
+    assert verdicts["csa.asked"].outcome is Outcome.INCONCLUSIVE
     assert "snap length cut" in verdicts["csa.asked"].note
 
 
@@ -435,7 +435,7 @@ def test_a_capture_that_missed_packets_blames_nobody(tmp_path):
     tape.delete(*tape.data(message=4, index=19, attempt=1), *tape.data(message=0, link=DOWN)[:5])
     tape.statistics = dict.fromkeys(range(4), (100, 0)) | {DOWN: (100, 7)}
     verdicts = tape.check(tmp_path)
-    assert not violated(verdicts) & RULES
+    assert not failed(verdicts) & RULES
     assert "the capture missed 7 packets" in verdicts["once.whole"].note
 
 
@@ -466,7 +466,7 @@ def in_run(folder, tape, **changed):
 
 def test_a_run_directory_says_what_was_counted_and_verified(tmp_path):
     verdicts = in_run(tmp_path, csa_ud())
-    assert not violated(verdicts) & RULES
+    assert not failed(verdicts) & RULES
     assert verdicts["once.counted"].checked == 1
     assert verdicts["once.verified"].checked == 1
     assert verdicts["once.ended-well"].checked == MESSAGES
@@ -482,7 +482,7 @@ def test_a_run_directory_says_what_was_counted_and_verified(tmp_path):
     ],
 )
 def test_a_run_directory_that_says_otherwise_is_found(tmp_path, changed, rule):
-    assert violated(in_run(tmp_path, csa_ud(), **changed)) & RULES == {rule}
+    assert failed(in_run(tmp_path, csa_ud(), **changed)) & RULES == {rule}
 
 
 # ---------------------------------------------------------------- how long it took
@@ -519,5 +519,5 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
         dataclasses.replace(each, time_ns=each.time_ns + span_ns) for each in tape.frames
     ]
     twice = tape.check(tmp_path)
-    assert not violated(twice) & RULES
+    assert not failed(twice) & RULES
     assert twice["once.whole"].checked == 2 * once["once.whole"].checked

@@ -68,6 +68,7 @@ def body(message):
 
 MISSING = control.packet_set(np.ones(3, dtype=np.bool_))
 RESPONSE = control.NackResponse(9, KEY, 1, control.NackStatus.RETRANSMITTED, 3)
+RESPONSE = control.NackResponse(9, KEY, 1, control.NackStatus.RETRANSMITTED, 3)
 ACTS = [
     (Retransmit(1, np.arange(7, dtype=np.uint32)), event(), ("retransmit", 33, 7)),
     (FailReceive(1, FAILED), event(), ("failreceive", 33, 0)),
