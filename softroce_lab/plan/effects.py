@@ -435,8 +435,20 @@ class Delay:
     kind: Literal["delay"] = "delay"
 
 
-Effect: TypeAlias = (
-    Down | NamedDrop | Drop | LossModel | Corrupt | Duplicate | Reorder | Queue | Delay
+Effect: TypeAlias = (  # each by itself, as plans are read by `kind`: models of loss, too
+    Down
+    | NamedDrop
+    | Drop
+    | RandomLoss
+    | Gemodel
+    | Burst
+    | Periodic
+    | Blackout
+    | Corrupt
+    | Duplicate
+    | Reorder
+    | Queue
+    | Delay
 )
 
 _WORDS: dict[str, Word] = {
