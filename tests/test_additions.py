@@ -18,6 +18,7 @@ MOST_FILES = 3
 # "loss head N": the first N packets on a link.
 FAULT = {
     "softroce_lab/plan/effects.py": [
+        (" | Blackout\nEffect: ", " | Head"),
         (
             "# --- What else happens to single packets",
             '''@dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Head(LossModel):
 
 
 ''',
-        )
+        ),
     ],
     "softroce_lab/faults/model.py": [
         (

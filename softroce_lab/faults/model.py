@@ -48,6 +48,7 @@ from softroce_lab.plan.effects import (
     RandomLoss,
     Window,
 )
+from softroce_lab.plan.effects import Loss as LossEffect
 from softroce_lab.units import threshold
 
 MAX_RULE_NAME = 32
@@ -189,12 +190,12 @@ class Loss(Compact):
         return _LOSS_MODELS[self.model].remembers
 
     @property
-    def effect(self) -> LossModel:
+    def effect(self) -> LossEffect:
         """What is written, in thresholds. UserError for what they cannot express."""
         given = getattr(self, self.model)
         if isinstance(given, Fraction):
             return RandomLoss(threshold(given))
-        return Blackout() if isinstance(given, bool) else cast("LossModel", given.effect)
+        return Blackout() if isinstance(given, bool) else cast("LossEffect", given.effect)
 
     def _given(self) -> list[str]:
         given = [key for key in _LOSS_MODELS if key in self.model_fields_set]

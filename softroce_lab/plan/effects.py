@@ -435,21 +435,9 @@ class Delay:
     kind: Literal["delay"] = "delay"
 
 
-Effect: TypeAlias = (  # each by itself, as plans are read by `kind`: models of loss, too
-    Down
-    | NamedDrop
-    | Drop
-    | RandomLoss
-    | Gemodel
-    | Burst
-    | Periodic
-    | Blackout
-    | Corrupt
-    | Duplicate
-    | Reorder
-    | Queue
-    | Delay
-)
+# Each by itself, as plans are read by `kind`.
+Loss: TypeAlias = RandomLoss | Gemodel | Burst | Periodic | Blackout
+Effect: TypeAlias = Down | NamedDrop | Drop | Loss | Corrupt | Duplicate | Reorder | Queue | Delay
 
 _WORDS: dict[str, Word] = {
     "down": "down",

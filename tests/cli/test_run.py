@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.recovery import registry
 
 FILE = """\
 name: mine
@@ -106,7 +107,9 @@ def test_a_dry_run_refuses_what_the_run_would(line, monkeypatch):
 
 
 def test_the_ready_ones_are_listed(line):
-    assert "incast" in line("--list").stdout
+    shown = line("--list").stdout
+    assert "incast" in shown
+    assert f"transports: {', '.join(registry.transports())}; " in shown
     listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}
     assert listed["long-haul"].startswith("Two data centres")
 

@@ -140,3 +140,20 @@ def test_buffers_that_do_not_fit_into_memory_are_refused(tmp_path):
     with pytest.raises(UserError, match="of memory"):
         run(sparse, tmp_path, depth=256, message_bytes=1 << 28)
     assert not (tmp_path / "runs").exists()
+
+
+OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+
+
+def test_a_transport_of_ones_own(file, tmp_path, monkeypatch):
+    """Relative to the working directory; one that fails is a verdict."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    outcome = run(file, tmp_path, transports=("own.py:Own", "ud_rto"))
+    assert outcome.verified
+    own, like = (row["makespan_ns"] for row in outcome.rows())
+    assert own == like
+    (tmp_path / "own.py").write_text(OWN.replace("pass", "on_sent = None"))
+    outcome = run(file, tmp_path, transports=("own.py:Own",))
+    assert not outcome.verified
+    assert outcome.runs[0].reasons[0].startswith(str(tmp_path / "own.py"))

@@ -67,7 +67,10 @@ def demo(
     transport: Annotated[
         list[str] | None,
         typer.Option(
-            help="A transport to run; may be repeated.", autocompletion=completion.transports
+            metavar="NAME|FILE:CLASS",
+            help="A transport to run: a built-in one, or a policy of one's own in a Python file; "
+            "may be repeated.",
+            autocompletion=completion.transports,
         ),
     ] = None,
     topology: Annotated[

@@ -21,7 +21,9 @@ Transports = Annotated[
     list[str] | None,
     typer.Option(
         "--transport",
-        help="This transport alone; may be repeated.",
+        metavar="NAME|FILE:CLASS",
+        help="This transport alone: one of the file's, a built-in one, or a policy of one's own "
+        "in a Python file; may be repeated.",
         autocompletion=completion.transports,
     ),
 ]

@@ -38,6 +38,7 @@ from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.recovery import registry
 from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -104,7 +105,7 @@ def run(
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,
     output: RunsUnder = Path("runs"),
-    show: Annotated[bool, typer.Option("--list", help="List the ready experiments.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List experiments and transports.")] = False,
     check: DryRun = False,
     require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
@@ -114,6 +115,9 @@ def run(
     """Run an experiment: its workload over each of its transports, with each of its seeds."""
     if show:
         print_ready(spec.shipped(), as_json=as_json)
+        if not as_json:
+            known = ", ".join(registry.transports())
+            print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS")
         return
     if experiment is None:
         raise UserError("which experiment?", hint="a file, or a name: lab run --list")

@@ -211,8 +211,10 @@ class FileBuffer:
             self._next += 1
 
     def wrong(self) -> list[str] | None:
-        """Nothing that one side alone could know."""
-        return None if self._hash is None else []
+        """Whether the file is not whole; more than that, one side alone cannot know."""
+        if self._hash is None:
+            return None
+        return ["the file is not whole"] if self._next < self._count else []
 
     def sha256(self) -> str | None:
         """Of the file, when all of it was sent or received."""
