@@ -274,7 +274,7 @@ def running_there(where, text, timeout_s=10):
 def test_a_command_ends_with_the_process_that_began_it(running, guests):
     script = f"""
 import os, time
-from softroce_lab.fabric import view
+from softroce_lab.fabric.observe import view
 with view.of_lab({running.plan.name!r}).guest("k1") as there:
     command = there.start(["sleep", "62"])
     print("started", flush=True)
