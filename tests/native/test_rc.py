@@ -255,6 +255,42 @@ def test_a_duplicate_before_a_result_that_is_to_be_said_is_acknowledged_by_it():
     assert [at for at, opcode in enumerate(opcodes) if opcode == ACKNOWLEDGE] == [0]  # the first
 
 
+def read_and_its_duplicate(**changes):
+    """A READ of two and a half packets, and what answers a duplicate of it with these fields."""
+    mtu = 1024  # of `connected`
+    (a, b), (one, _) = connected()
+    memory, key = b.register(bytes(range(256)) * 16, ALL_ACCESS)
+    _, other_key = b.register(64, ALL_ACCESS)
+    request = _native.SendRequest()
+    request.opcode, request.rkey, request.remote_addr = READ, key, memory.ctypes.data
+    a.post_send(one, request, bytes(2 * mtu + 500))
+    (frame,) = a.frames()
+    assert len(b.answers(frame)) == 3
+    told = dict(_native.decode_frame(frame))
+    changes = {name: other_key if value == "other" else value for name, value in changes.items()}
+    skipped = changes.pop("skipped", 0)
+    told["infiniband.bth.psn"] += skipped
+    told["infiniband.reth.va"] += skipped * mtu
+    told["infiniband.reth.dmalen"] -= skipped * mtu
+    for name, value in changes.items():
+        field = f"infiniband.reth.{name}"
+        told[field] = value if name == "r_key" else told[field] + value
+    return len(b.answers(bytes(_native.encode_frame(told))))
+
+
+@pytest.mark.parametrize(("skipped", "packets"), [(0, 3), (1, 2), (2, 1)])
+def test_a_duplicate_read_of_the_rest_is_answered(skipped, packets):
+    assert read_and_its_duplicate(skipped=skipped) == packets
+    assert read_and_its_duplicate(skipped=skipped, dmalen=-1) == packets
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 2])
+@pytest.mark.parametrize("change", [{"r_key": "other"}, {"dmalen": 1}, {"va": 1}, {"va": -1}])
+def test_a_duplicate_read_of_anything_else_is_not_answered(skipped, change):
+    """IBA 9.7.5.1.3: it asks for a part of what the first one asked for, with its R_Key."""
+    assert read_and_its_duplicate(skipped=skipped, **change) == 0
+
+
 def test_what_is_to_be_said_is_bounded():
     """A peer that repeats itself faster than it listens makes nothing grow."""
     (a, b), (one, _) = connected()

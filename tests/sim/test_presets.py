@@ -9,7 +9,8 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.capturing import NOTHING, Wanted
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel, rnic
@@ -215,3 +216,41 @@ def test_what_an_rnic_has_processed_overruns_no_queue_of_its_own_link(name, queu
     lost = {each: wire["dropped_by_queue"] + wire["trimmed"] for each, wire in wires.items()}
     assert lost["s1->h1"] > 0  # two hosts send to one
     assert [lost["h2->s1"], lost["h3->s1"]] == [0, 0]
+
+
+LATENT = """\
+name: latent
+topology: {generator: {kind: star, hosts: 2, access: {delay: 5us, rate: 10Gbit}}}
+transports: [rc]
+rnic: all-contexts
+workload: {kind: point-to-point, bytes: 64KiB, from: h1, to: h2}
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # A rule that never hits, and one that shapes as the link is shaped anyway.
+        "faults=[{name: idle, links: '*<->*', loss: random 0.0000000000001%}]",
+        "faults=[{name: named, links: '*<->*', drop: {qpn: 9, psn: 9}}]",
+        "faults=[{name: later, links: '*<->*', loss: blackout, at: 10s, for: 1s}]",
+    ],
+)
+def test_latency_of_the_rnic_is_kept_on_links_with_rules(change):
+    assert completion_ns(change) == completion_ns()
+
+
+def test_latency_of_the_rnic_is_kept_on_links_that_are_captured(tmp_path):
+    wanted = Wanted(("*->*",), 0, tmp_path / "trace.pcapng")
+    assert completion_ns(wanted=wanted) == completion_ns()
+
+
+def completion_ns(*changes, wanted=NOTHING):
+    """When the only message has arrived."""
+    source = yaml_source.parse(LATENT, "latent.yaml")
+    experiment = spec.of(
+        spec.with_overrides(source, [spec.parse_override(each) for each in changes])
+    )
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None, wanted)
+    assert run.verdict == "passed"
+    return run.makespan_ns

@@ -7,6 +7,7 @@ tests/fabric/bpf/test_xdp.py holds the BPF build of the same header to these ans
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from softroce_lab.plan.effects import (
     NamedDrop,
     RandomLoss,
     Reorder,
+    Window,
 )
 
 MASK = 2**64 - 1
@@ -87,6 +89,18 @@ def lost(faults: list[Fault], packet: Packet) -> int | None:
     """The id of the rule that drops the packet, the first one on its link."""
     verdict = link(*faults).decide(packet.native())
     return verdict.rule_ids[0] if verdict.effects else None
+
+
+@pytest.mark.parametrize("period_ns", [0, 1_000])
+def test_a_window_is_exact_to_the_nanosecond(period_ns):
+    """It includes its beginning and excludes its end; so does the plan's own statement of it."""
+    window = Window(begin_ns=500, length_ns=100, period_ns=period_ns)
+    fault = dataclasses.replace(rule(1, MASK), window=window)
+    for turn in range(3 if period_ns else 1):
+        begin = 500 + turn * period_ns
+        for now_ns, acts in ((begin - 1, 0), (begin, 1), (begin + 99, 1), (begin + 100, 0)):
+            verdict = link(fault).decide(Packet().native(), now_ns)
+            assert bool(verdict.effects) == window.acts(now_ns) == bool(acts), now_ns
 
 
 SOME = [

@@ -198,7 +198,7 @@ struct Peer {
   bool report_queued = false;
   bool cnp_queued = false;
   NotificationPoint notification;
-  std::int64_t active_epoch = -1;
+  std::int64_t active_epoch = -2;  // before the first two
   std::uint64_t bytes_since_rate = 0;
   Time rate_since = 0;
   SlotTable<ReceiveSlot> receive_slots;

@@ -30,6 +30,17 @@ def test_a_packet_there_and_a_small_one_back():
     assert found == base_rtt.Empty(2 * (there + back) + 4 * 3000, 8 * 10**9)
 
 
+@pytest.mark.parametrize(
+    ("rtt_ns", "rate_bps", "product"),
+    [(20_000, 10**11, 222), (1_000_000, 10**10, 1107), (25_000_000, 10**9, 2766)],
+)
+def test_the_window_is_one_and_a_half_bandwidth_delay_products(rtt_ns, rate_bps, product):
+    """Of full packets with their headers, 1130 bytes here; and 8 packets for rounding."""
+    assert product == -(-rtt_ns * rate_bps // (1130 * 8 * 10**9))
+    window = base_rtt.Empty(rtt_ns, rate_bps).window_packets(1024)
+    assert window == product + product // 2 + 8
+
+
 PAIR = """\
 name: pair
 topology:
