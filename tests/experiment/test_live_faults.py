@@ -6,11 +6,11 @@ import random
 import secrets
 
 import pytest
+from tests.experiment.misfortunes import Misfortunes
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults.live import clear_on
-from tests.experiment.misfortunes import Misfortunes
 from tests.fabric.conservation import at_rest, balance
 from tests.transfers import send
 
