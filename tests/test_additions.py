@@ -80,7 +80,7 @@ class Head(LossModel):
     ],
 }
 
-# "sample.ttl": no packet has a TTL of 0.
+# "sample.seen": the capture has packets.
 CHECK = {
     "softroce_lab/check/sample.py": """
 from softroce_lab.check.verdict import Rule, Suite, Tally
@@ -90,7 +90,7 @@ RULE = Rule("sample.seen", "the capture has packets", "none")
 
 def check(evidence):
     tally = Tally(RULE)
-    tally.holds(len(evidence.packets))
+    tally.passed(len(evidence.packets))
     yield tally.verdict()
 
 
@@ -210,5 +210,5 @@ def test_a_new_check_touches_three_files(scratch):
     capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
     shown = json.loads(python(scratch, *cli, capture, "--only", "sample", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
-    assert verdict["outcome"] == "holds"
+    assert verdict["outcome"] == "pass"
     assert verdict["checked"] > 100
