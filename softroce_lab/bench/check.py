@@ -70,7 +70,7 @@ class Measured:
     file_bytes: int
     read: Cost
     check: Cost
-    violated: bool  # `lab check` found something
+    failed: bool  # `lab check` found something
 
     def document(self) -> dict[str, Any]:
         """Part of what `--json` prints."""
@@ -111,8 +111,8 @@ def run(packets: int, files: Sequence[Path], say: Say) -> Iterator[Measured]:
 def _measure(name: str, path: Path) -> Measured:
     check, checker = _cost(_CHECK, "check", str(path))
     read, reader = _cost(_READ, str(path))
-    violated = checker.returncode == ExitCode.FAILED
-    return Measured(name, int(reader.stdout), path.stat().st_size, read, check, violated)
+    failed = checker.returncode == ExitCode.FAILED
+    return Measured(name, int(reader.stdout), path.stat().st_size, read, check, failed)
 
 
 def _cost(program: str, *arguments: str) -> tuple[Cost, subprocess.CompletedProcess[str]]:

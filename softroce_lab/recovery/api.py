@@ -2,9 +2,9 @@
 """What a recovery policy is: an object with handlers that return actions.
 
 The engine (native) cuts, places, counts and reports; a policy decides what to retransmit and when
-to look. It reads no clock, opens no socket and draws no random numbers: time comes in as `now_ns`,
-knowledge through a `View`, and all it does is returned as actions. The same object runs on the real
-clock, in a thread beside the engine, and on a clock that is moved by hand.
+to check for loss. It reads no clock, opens no socket and draws no random numbers: time comes in as
+`now_ns`, knowledge through a `View`, and all it does is returned as actions. The same object runs
+on the real clock, in a thread beside the engine, and on a clock that is moved by hand.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PeerState(Protocol):
 
 
 class View(Protocol):
-    """What a policy may look at while it decides."""
+    """What a policy may read while it decides."""
 
     def send_state(self, handle: int) -> SendState | None:
         """A send's state, None when it is over."""

@@ -38,10 +38,10 @@ class ControlError(ValueError):
 
 
 class NackStatus(enum.IntEnum):
-    """A sender's answer to a look."""
+    """The sender's response to a NACK."""
 
-    RETRANSMITTED = 0  # the answer left behind the last of the packets asked for
-    IN_FLIGHT = 1  # all of it was sent so recently that it may still arrive
+    RETRANSMITTED = 0  # the response follows the last retransmission
+    IN_FLIGHT = 1  # all of it was sent too recently to be lost
     NOT_STARTED = 2
 
 
@@ -102,7 +102,7 @@ class Nack:
         missing = _decode_set(body[_NACK.size :])
         known = bool(flags & _KNOWN_ID)
         if known != (missing is not None):
-            raise ControlError("a look with an id and no packet set, or the reverse")
+            raise ControlError("a NACK with an id and no packet set, or the reverse")
         echo_stamp_ns = echo if flags & _KNOWN_STAMP else None
         urgent = bool(flags & _URGENT)
         key = (op, step, message)
@@ -111,7 +111,7 @@ class Nack:
 
 @dataclasses.dataclass(slots=True)
 class NackResponse:
-    """The sender's answer to look `round`."""
+    """The sender's response to NACK `round`."""
 
     id: int  # 0 where nothing has been started
     key: Key

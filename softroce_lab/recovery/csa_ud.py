@@ -6,9 +6,10 @@ decoupled from recovery, a loss-detection interval that adapts and uses the sync
 semantics of collectives, multipath with bitmap-guided reassembly. Messages, formula and timers
 here are this project's (docs/protocols.md, section 1).
 
-The receiver looks: the posted receive says what to expect, so a lost tail or a message lost whole
-is found like any other hole. A look that finds holes sends their set; the sender retransmits what
-it believes lost and says so when the last of it has left; that answer is the time to look again.
+The receiver checks for loss when its timer ends. It knows what to expect from the posted receive,
+so it finds a lost tail, or a message lost whole, like any other missing packet. A loss check that
+finds missing packets sends a NACK. The sender retransmits what it believes lost; its NACK response
+follows the last retransmission. The response's arrival triggers the next loss check.
 """
 
 from __future__ import annotations
@@ -87,10 +88,10 @@ class CsaUd(DatagramPolicy):
         self.premature_nacks = 0
         self.urgent_nacks = 0
 
-    # ---------------------------------------------------------------- receiver: when to look
+    # ---------------------------------------------------------------- receiver: when to check
 
     def interval_ns(self, work: PeerWork, receive: Receiving, missing: int) -> int:
-        """From one look at a message to the next, so many packets of it being missing."""
+        """From one loss check of a message to the next, with this many packets missing."""
         timing = self.timing
         straggles = self._groups is not None and self._groups.straggles(receive)
         state = self.view.peer_state(work.index)
@@ -158,7 +159,7 @@ class CsaUd(DatagramPolicy):
         return (self._set_reordering_timer(work, receive, now_ns),)
 
     def _set_reordering_timer(self, work: PeerWork, receive: Receiving, now_ns: int) -> Action:
-        """Look once what was sent up to now has had time to arrive over any path."""
+        """Check once what was sent up to now has had time to arrive over any path."""
         receive.echo_ns = self._newest_stamp_ns(receive.peer, now_ns)
         wait_ns = self.backed_off(
             self.reordering_window_ns(work), receive.timeouts_without_progress
@@ -190,7 +191,7 @@ class CsaUd(DatagramPolicy):
         return super().fail_receive(work, receive, status)
 
     def _hurry(self, stragglers: list[Receiving], now_ns: int) -> list[Action]:
-        """Most of a step is complete: look at the rest as soon as a round trip allows.
+        """Most of a step is complete: check the rest as soon as a round trip allows.
 
         But for those that wait for the peer's messages before them to begin.
         """
@@ -203,7 +204,7 @@ class CsaUd(DatagramPolicy):
                 actions.append(self._set_timer(receive, at_ns))
         return actions
 
-    # ---------------------------------------------------------------- receiver: a look
+    # ---------------------------------------------------------------- receiver: a loss check
 
     def check_receive(  # noqa: D102
         self, work: PeerWork, receive: Receiving, now_ns: int
@@ -212,7 +213,7 @@ class CsaUd(DatagramPolicy):
         if state is None:
             return []
         if receive.id is None and work.has_begun(receive.key):
-            # A look by key would ask for the packets of the message that has begun.
+            # A NACK by key would ask for the packets of the message that has begun.
             return [self._set_timer(receive, now_ns + self.timing.t_max_ns)]
         received = state.received
         settled = self._settled(work, receive, state, now_ns)
@@ -327,7 +328,7 @@ class CsaUd(DatagramPolicy):
         if response.status == NackStatus.IN_FLIGHT:
             self.premature_nacks += 1
             work.backoff_factor = min(work.backoff_factor * 2, _MOST_BACKOFF_FACTOR)
-            if response.packets == 0:  # nor sent: there is nothing to look for before the time set
+            if response.packets == 0:  # nor sent: nothing can be lost before the time set
                 return []
         else:
             work.backoff_factor = max(work.backoff_factor // 2, 1)
@@ -352,7 +353,7 @@ class CsaUd(DatagramPolicy):
         send.nack_round = nack.round
         wanted = self._wanted(nack, state)
         if wanted is None:
-            return [Refuse("a look asks for packets beyond the message")]
+            return [Refuse("a NACK asks for packets beyond the message")]
         actions: list[Action] = [Pause(send.handle, False)] if state.paused else []
         if state.sent == 0:
             return actions + self._respond(work, nack, 0, NackStatus.NOT_STARTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What all policies over striped datagrams share: acknowledgements, signs of life, not-ready.
+"""What all policies over striped datagrams share: acknowledgements, keepalives, RNR.
 
 The difference between them, how a loss is found, is left to the subclasses. Everything here is
 this project's definition (docs/protocols.md, section 1).
@@ -249,7 +249,7 @@ class DatagramPolicy(Policy):
             _MOST_COPIES,
         )
 
-    # ---------------------------------------------------------------- signs of life
+    # ---------------------------------------------------------------- keepalives
 
     def on_peer_timer(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
@@ -283,11 +283,13 @@ class DatagramPolicy(Policy):
         yield self._send_keepalive(work.index, ())
 
     def _last_received_ns(self, work: PeerWork) -> int:
-        """When the last sign of life came, or the work with this peer began."""
+        """When the last packet came, or the work with this peer began."""
         return max(self.view.peer_state(work.index).last_received_ns, work.began_ns)
 
     def _give_up(self, work: PeerWork) -> Iterator[Action]:
-        """The peer is dead, or deaf, or dumb: in the last case it learns here what became of it."""
+        """The peer is dead or unreachable; one that still receives learns here that the work
+        failed.
+        """
         work.keepalive_at_ns = None
         work.refusals.clear()
         status = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
@@ -333,7 +335,9 @@ class DatagramPolicy(Policy):
         yield SetTimer(send.handle, send.retry_ns)
 
     def probe_receiver(self, send: Sending) -> Action:
-        """Probe for a paused send; the answer, a look or another RNR, tells whether to go on."""
+        """Probe for a paused send; the response, a NACK or another RNR, decides whether to go
+        on.
+        """
         return self._send_keepalive(send.peer, ((send.id, send.key),))
 
     def _send_keepalive(self, peer: int, messages: tuple[tuple[int, Key], ...]) -> Action:

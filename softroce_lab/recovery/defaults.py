@@ -30,7 +30,7 @@ _KEEPALIVES_SPAN = (
     sum(backed_off(1 << 20, n, _KEEPALIVE_BACKOFF_MOST << 20) for n in range(_KEEPALIVE_PROBES - 1))
     >> 20
 )
-"""From the first question to the last, in `keepalive_interval_ns`, rounded down."""
+"""From the first keepalive to the last, in `keepalive_interval_ns`, rounded down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,26 +41,28 @@ class Timing:
     """Stands for the RTT until a report has measured it."""
 
     t_min_ns: int = 4 * MILLISECOND_NS
-    """No look, and no retransmission timer, is shorter. It has to be longer than what the machine
-    adds to a round trip: an engine that shares two cores with all others answers up to 4 ms late
-    once in a hundred times. With 1 ms `ud_rto` sends 3 to 8 % of all packets in vain."""
+    """No interval between loss checks, and no RTO, is shorter. It has to be longer than what the
+    machine adds to a round trip: an engine that shares two cores with all others answers up to 4 ms
+    late once in a hundred times. With 1 ms `ud_rto` sends 3 to 8 % of all packets in vain."""
 
     t_max_ns: int = 40 * MILLISECOND_NS
-    """No look is longer, but for half as much again once it has backed off; also the first pause
-    after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that is longer, and the
-    pause after a receiver was not ready."""
+    """No interval between loss checks is longer, but for half as much again once it has backed off;
+    also the first pause after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that
+    is longer, and the pause after a receiver was not ready."""
 
     first_check_ns: int = 20 * MILLISECOND_NS
-    """From the post of the oldest receive without any packet to the first look at it."""
+    """From the post of the oldest receive without any packet to the first loss check."""
 
     fixed_check_ns: int = 8 * MILLISECOND_NS
-    """From look to look by the rule `fixed`: four times the RTT that is assumed at first."""
+    """From one loss check to the next by the rule `fixed`: four times the RTT that is assumed at
+    first.
+    """
 
     srtt_weight: int = 1
     """a of T = a*SRTT + b*RTTVAR + expected remaining transfer time."""
 
     rttvar_weight: int = 1
-    """b of the same. Small, as a look that comes too early costs one small packet and no data: the
+    """b of the same. Small, as a premature NACK costs one small packet and no data: the
     sender knows what is still on its way."""
 
     lost_rttvar_weight: int = 4
@@ -83,17 +85,17 @@ class Timing:
     """A batch of this many acknowledgements does not wait."""
 
     keepalive_interval_ns: int = 10 * MILLISECOND_NS
-    """Silence of a peer, with work outstanding, after which it is asked for a sign of life."""
+    """Silence of a peer, with work outstanding, after which a keepalive is sent to it."""
 
     keepalive_interval_most_ns: int = _KEEPALIVE_BACKOFF_MOST * 10 * MILLISECOND_NS
-    """From one question to the next; they begin `keepalive_interval_ns` apart, and the distance
+    """From one keepalive to the next; they begin `keepalive_interval_ns` apart, and the distance
     doubles, and varies between a half of that and all of it."""
 
     keepalive_probes: int = _KEEPALIVE_PROBES
-    """Unanswered questions in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
+    """Unanswered keepalives in a row after which the peer is dead: IBV_WC_RETRY_EXC_ERR."""
 
     eager_rounds: int = 3
-    """Looks (or timeouts) in a row that may bring nothing; then the interval doubles, to T_max."""
+    """Loss checks (or timeouts) in a row without progress; then the interval doubles, to T_max."""
 
     most_attempts: int = 200
     """Sends of one packet after which its message fails, although the peer is alive."""
@@ -102,7 +104,7 @@ class Timing:
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
 
     def keepalive_after_ns(self, keepalives_unanswered: int) -> int:
-        """From a question to the next one, so many in a row having brought nothing before it."""
+        """From a keepalive to the next one, with this many unanswered before it."""
         return backed_off(
             self.keepalive_interval_ns, keepalives_unanswered, self.keepalive_interval_most_ns
         )

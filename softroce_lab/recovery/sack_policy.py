@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What policies share whose receiver tells what it lacks and whose sender retransmits by timers.
+"""What policies share whose receiver sends SACKs and whose sender retransmits by timers.
 
-The receiver tells while packets arrive, a quarter of an RTT apart, then ever more rarely. All of
-it is this project's definition (docs/protocols.md).
+The receiver sends SACKs while packets arrive, a quarter of an RTT apart, then ever more rarely. All
+of it is this project's definition (docs/protocols.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SackPolicy(DatagramPolicy):
     """Base of `ud_rto` and `sdr_sr`."""
 
     sack_type: ClassVar[type[Sack] | type[Chunks]]
-    """The control message that tells what is missing."""
+    """The control message that names what is missing."""
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -39,18 +39,18 @@ class SackPolicy(DatagramPolicy):
         raise NotImplementedError
 
     def learn(self, send: Sending, message: Sack | Chunks) -> bool:
-        """Take what is told for known; False: it contradicts what was sent."""
+        """Take over a SACK; False: it contradicts what was sent."""
         raise NotImplementedError
 
     def on_sack(self, work: PeerWork, send: Sending, state: SendState, now_ns: int) -> Actions:
-        """The receiver told what it lacks, and it has been learnt."""
+        """A SACK has been taken over."""
         return ()
 
     def on_timeout(self, work: PeerWork, send: Sending, state: SendState, now_ns: int) -> Actions:
         """The time that the sender set by `SetTimer` has come."""
         raise NotImplementedError
 
-    # ---------------------------------------------------------------- receiver: tells
+    # ---------------------------------------------------------------- receiver: SACKs
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         actions = super().on_first_packet(event, now_ns)
@@ -84,7 +84,7 @@ class SackPolicy(DatagramPolicy):
         yield self.send_control(work.index, self.sack(receive, id_, state if state.open else None))
 
     def check_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Iterator[Action]:
-        """Tell when packets came, known ones too; else ever more rarely."""
+        """Send a SACK when packets came, known ones too; else at doubling intervals."""
         state = self.view.receive_state(receive.handle)
         if state is None:
             return
@@ -113,7 +113,7 @@ class SackPolicy(DatagramPolicy):
             if message.missing is not None:  # else nothing has begun there; the key may be reused
                 yield self.refuse(work, message.id, message.key)
         elif not self.learn(send, message):
-            yield Refuse("what is told to be missing is not of the message")
+            yield Refuse("a SACK names packets beyond the message")
         elif state.paused:
             yield Pause(send.handle, False)
             yield SetTimer(send.handle, now_ns)

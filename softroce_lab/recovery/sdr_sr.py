@@ -9,7 +9,7 @@ and "SR NACK" with 1 RTT (`sdr_sr_nack`).
 This project's definition is the rest: how often the receiver tells (`sack`), that a timer is no
 shorter than T_min and backs off when it brings nothing, that "SR NACK" takes a chunk for lost when
 a later one is there an RTT after it was sent, and all of `datagram`: acknowledgements of whole
-messages, signs of life, bounds.
+messages, keepalives, bounds.
 """
 
 from __future__ import annotations

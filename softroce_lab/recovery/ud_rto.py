@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`ud_rto`: sender-driven recovery over UD, a timer per message; the fair rival of `csa_ud`.
+"""`ud_rto`: sender-driven recovery over UD, a timer per message; the baseline of `csa_ud`.
 
 This project's definition (docs/protocols.md, section 2). It has the same packets, bitmaps,
 reports, congestion control and acknowledgements; only the detection of loss differs. The receiver

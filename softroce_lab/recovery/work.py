@@ -38,7 +38,7 @@ class Sending:
     count: int
     rnr_naks: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
-    nack_round: int | None = None  # of the newest look heard
+    nack_round: int | None = None  # of the newest NACK received
     # round and packets, due when the retransmissions are out
     nack_response: tuple[int, int] | None = None
     out: bool = False  # every packet has been sent,
@@ -46,7 +46,7 @@ class Sending:
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
     known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
-    timeouts_without_progress: int = 0  # timeouts, or questions, in a row that brought nothing,
+    timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row,
     timeout_without_progress_at_ns: int = 0  # and when the newest was
 
     def note_timeout_without_progress(self, now_ns: int, round_ns: int) -> None:
@@ -69,15 +69,15 @@ class Receiving:
     count: int
     id: int | None = None  # None: no packet has arrived
     tail_due: bool = False  # all of it was sent once
-    round: int = 0  # of the look that was sent last
+    round: int = 0  # of the NACK that was sent last
     responded: bool = False  # by its sender
     asked_ns: int = -1
     received: int = 0  # packets, when last looked at,
     duplicates: int = 0  # and those that came again
-    timeouts_without_progress: int = 0  # looks in a row that brought nothing
+    timeouts_without_progress: int = 0  # loss checks in a row
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     interval_ns: int = 0
-    timer_at_ns: int = NEVER_NS  # the look that is set
+    timer_at_ns: int = NEVER_NS  # when it ends
 
 
 @dataclasses.dataclass(slots=True)
@@ -115,9 +115,9 @@ class PeerWork:
     ack_at_ns: int | None = None
     keepalive_at_ns: int | None = None
     began_ns: int = 0
-    keepalive_sent_ns: int = 0  # when a sign of life was last asked for
+    keepalive_sent_ns: int = 0  # when the last keepalive was sent
     keepalives_unanswered: int = 0
-    backoff_factor: int = 1  # of the look interval, grown by looks that came too early
+    backoff_factor: int = 1  # of the interval, grown by premature NACKs
     # of the wait for reordered packets, grown by retransmissions that were in vain
     reo_wnd_mult: int = 1
     recoveries: int = 0  # since it grew

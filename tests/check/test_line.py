@@ -13,14 +13,14 @@ LOSSES = {"none": 0.0, "some": 0.02, "many": 0.1}
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_nothing_is_violated_at_any_place(loss, seed, tmp_path):
+def test_nothing_fails_at_any_place(loss, seed, tmp_path):
     tapes = talk(Line(loss=LOSSES[loss], seed=seed))
     for place, tape in tapes.items():
         assert (place, failed(tape.check(tmp_path))) == (place, set())
 
 
 @pytest.mark.parametrize(("place", "at"), [("h1", AT_REQUESTER), ("h2", AT_RESPONDER)])
-def test_nothing_is_violated_where_the_place_is_known(place, at, tmp_path):
+def test_nothing_fails_where_the_place_is_known(place, at, tmp_path):
     tape = talk(Line(loss=0.1, seed=7))[place]
     verdicts = tape.check(tmp_path, at=at)
     assert failed(verdicts) == set()

@@ -42,11 +42,11 @@ _MAY_DIE = "spine1"  # its links only go down, or two of them would cut the lab 
 _CLEARED = ("loss", "drop", "corrupt", "duplicate", "delay", "rate", "down")
 
 
-class Misfortunes(threading.Thread):
+class DrawnFaults(threading.Thread):
     """Makes changes on random links until it is told to stop, or made `most`."""
 
     def __init__(self, lab: Lab, chance: random.Random, most: int, interval_s: float) -> None:
-        super().__init__(name="misfortunes")
+        super().__init__(name="drawn-faults")
         self.made = self.refused = 0
         self.failure: BaseException | None = None
         self._lab, self._chance, self._most, self._interval_s = lab, chance, most, interval_s

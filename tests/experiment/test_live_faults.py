@@ -6,11 +6,11 @@ import random
 import secrets
 
 import pytest
-from tests.experiment.misfortunes import Misfortunes
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults.live import clear_on
+from tests.experiment.drawn_faults import DrawnFaults
 from tests.fabric.conservation import at_rest, balance
 from tests.transfers import send
 
@@ -46,7 +46,7 @@ def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
     totals = dict.fromkeys(("changes", "refused", "transfers", "sent", "injected", "machine"), 0)
     while left > 0:
         before = at_rest(lab)
-        with Misfortunes(lab, chance, left, INTERVAL_S) as changing:
+        with DrawnFaults(lab, chance, left, INTERVAL_S) as changing:
             done = send(lab, "leaf-spine", file, "h1", "h3", seed=1 + totals["transfers"])
         counts = at_rest(lab) - before
         hosts = done.facts["processes"]

@@ -105,7 +105,7 @@ def test_each_packet_of_a_range_is_named() -> None:
     assert found == [(name, Filter()) for name in names]
 
 
-def test_only_is_a_filter_of_all_that_look_at_packets() -> None:
+def test_only_is_a_filter_of_all_that_match_packets() -> None:
     found = effects(only="data", loss="1%", corrupt="1%", duplicate="1%", drop="tail 1")
     assert {packets.kinds for _, packets in found} == {("data",)}
     assert len(found) == 4

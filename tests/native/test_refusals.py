@@ -553,8 +553,8 @@ BAD_CONTROL = {
     "empty": b"",
     "no such type": b"\x00" + _ID_KEY,
     "no such type either": b"\x08" + _ID_KEY,
-    "a look cut short": _LOOK_HEAD[:-1],
-    "a look with an id and no set": _LOOK_HEAD,
+    "a NACK cut short": _LOOK_HEAD[:-1],
+    "a NACK with an id and no set": _LOOK_HEAD,
     "a set of no known form": _LOOK_HEAD + struct.pack(">BII", 9, 0, 8) + b"\xff",
     "plain bits too few": _LOOK_HEAD + struct.pack(">BII", 0, 0, 9) + b"\xff",
     "plain bits, 2**32-1 of them": _LOOK_HEAD + struct.pack(">BII", 0, 0, U32) + b"\xff",
@@ -562,33 +562,33 @@ BAD_CONTROL = {
     "runs too short": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\x07",
     "runs without an end": _LOOK_HEAD + struct.pack(">BII", 1, 0, 8) + b"\xff" * 8,
     "runs, 2**32-1 of them": _LOOK_HEAD + struct.pack(">BII", 1, 0, U32) + b"\xff\xff\xff\xff\x0f",
-    "an answer cut short": encoded(NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1))[
-        :-1
-    ],
-    "an answer with no such verdict": struct.pack(">BIHHIHBI", 2, ID, *KEY, 1, 7, 1),
+    "a NACK response cut short": encoded(
+        NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1)
+    )[:-1],
+    "a NACK response with no such verdict": struct.pack(">BIHHIHBI", 2, ID, *KEY, 1, 7, 1),
     "an acknowledgement that ends in an id": b"\x03\x00\x00\x00",
     "too many acknowledgements": b"\x03" + bytes(4 * 257),
     "a message that is not out yet": encoded(Ack((ID,))),
     "a message that was never sent": encoded(Ack((UNKNOWN_ID,))),
-    "a probe that ends in an id": b"\x04\x00\x00\x00",
-    "too many probes": b"\x04" + _ID_KEY * 65,
+    "a keepalive that ends in an id": b"\x04\x00\x00\x00",
+    "too many keepalives": b"\x04" + _ID_KEY * 65,
     "an RNR cut short": encoded(Rnr(ID, KEY))[:-1],
     "an RNR too long": encoded(Rnr(ID, KEY)) + b"\0",
     "a refusal cut short": encoded(Refused(ID, KEY, True, 12))[:-1],
     "a refusal with success": encoded(Refused(ID, KEY, True, 0)),
     "a refusal with no such status": encoded(Refused(ID, KEY, True, 200)),
-    "a bitmap with runs too long": b"\x07" + _ID_KEY + struct.pack(">BII", 1, 0, 8) + b"\x09",
+    "a SACK with runs too long": b"\x07" + _ID_KEY + struct.pack(">BII", 1, 0, 8) + b"\x09",
 }
 _BEYOND = missing(PACKETS - 1, 2)
 _FAR_BEYOND = missing(U32 - 10, 1)
 BAD_FOR = {
-    ("csa_ud", "a look beyond the message"): Nack(ID, KEY, 1, None, _BEYOND),
-    ("csa_ud", "a look far beyond the message"): Nack(ID, KEY, 1, None, _FAR_BEYOND),
-    ("csa_ud", "a bitmap"): Sack(ID, KEY, missing(0, 1)),
-    ("ud_rto", "a bitmap beyond the message"): Sack(ID, KEY, _BEYOND),
-    ("ud_rto", "a bitmap far beyond the message"): Sack(ID, KEY, _FAR_BEYOND),
-    ("ud_rto", "a look"): Nack(ID, KEY, 1, None, missing(0, 1)),
-    ("ud_rto", "an answer"): NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1),
+    ("csa_ud", "a NACK beyond the message"): Nack(ID, KEY, 1, None, _BEYOND),
+    ("csa_ud", "a NACK far beyond the message"): Nack(ID, KEY, 1, None, _FAR_BEYOND),
+    ("csa_ud", "a SACK"): Sack(ID, KEY, missing(0, 1)),
+    ("ud_rto", "a SACK beyond the message"): Sack(ID, KEY, _BEYOND),
+    ("ud_rto", "a SACK far beyond the message"): Sack(ID, KEY, _FAR_BEYOND),
+    ("ud_rto", "a NACK"): Nack(ID, KEY, 1, None, missing(0, 1)),
+    ("ud_rto", "a NACK response"): NackResponse(ID, KEY, 1, control.NackStatus.RETRANSMITTED, 1),
 }
 
 

@@ -27,7 +27,7 @@ ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
 # What the code does: `DatagramPolicy._check_keepalive`.
 INTERVALS_NS = [T.keepalive_after_ns(k) for k in range(T.keepalive_probes)]
-LAST_QUESTION_NS = sum(INTERVALS_NS[:-1])
+LAST_KEEPALIVE_NS = sum(INTERVALS_NS[:-1])
 LEAST_SILENCE_NS = T.keepalive_interval_ns + sum(INTERVALS_NS)
 MOST_SILENCE_NS = T.keepalive_interval_most_ns + sum(INTERVALS_NS)
 
@@ -78,7 +78,7 @@ def figures():
     spare_ns = (2 * SECOND_NS - MOST_SILENCE_NS) // (T.keepalive_probes + 1)
     return {
         f"sum of the {T.keepalive_probes} intervals": in_ms(sum(INTERVALS_NS)),
-        "from the first question to the last": in_ms(LAST_QUESTION_NS),
+        "from the first keepalive to the last": in_ms(LAST_KEEPALIVE_NS),
         "from the last sign of life to the error, at least": in_ms(LEAST_SILENCE_NS),
         "from the last sign of life to the error, at most": in_ms(MOST_SILENCE_NS),
         f"what is left of 2 s, for each of the {T.keepalive_probes + 1} timers": in_ms(spare_ns),
@@ -149,7 +149,7 @@ def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
 
 
 @pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
-def test_a_blackout_that_the_last_question_outlasts_costs_no_work_request(transport):
+def test_a_blackout_that_the_last_keepalive_outlasts_costs_no_work_request(transport):
     rig = PairRig(transport)
     for cable in rig.cables:
         cable.delay_ns, cable.packet_time_ns = 100_000, 10_000
@@ -157,7 +157,7 @@ def test_a_blackout_that_the_last_question_outlasts_costs_no_work_request(transp
     rig.step_until(300_000)
     for cable in rig.cables:
         cable.down = True
-    rig.step_until(rig.now_ns + LAST_QUESTION_NS - MILLISECOND_NS)
+    rig.step_until(rig.now_ns + LAST_KEEPALIVE_NS - MILLISECOND_NS)
     for cable in rig.cables:
         cable.down = False
     rig.finish(within_ns=150 * MILLISECOND_NS)
@@ -194,7 +194,7 @@ def scaled_figures():
             {
                 "T_min": f"{timing.t_min_ns / 1e3:g} us",
                 "T_max": f"{timing.t_max_ns / 1e6:g} ms",
-                "from the first question to the last": f"{sum(intervals[:-1]) / 1e6:.4g} ms",
+                "from the first keepalive to the last": f"{sum(intervals[:-1]) / 1e6:.4g} ms",
                 "from the last sign of life to the error, at least": f"{least / 1e6:.4g} ms",
                 "from the last sign of life to the error, at most": f"{most / 1e6:.4g} ms",
                 "from the first loss on a dead data path to the error, at most": (

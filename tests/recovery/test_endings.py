@@ -191,7 +191,7 @@ def test_a_receiver_that_is_never_ready(transport, rnr_retry):
     rig.quiesce()
 
 
-def test_packets_turned_away_during_a_pause_are_not_counted(transport):
+def test_rnr_naks_during_a_pause_are_not_counted(transport):
     """They left before it: one pause, however many RNRs they bring."""
     rig = make(transport, rnr_retry=1)
     rig.cables[0].delay_ns, rig.cables[0].packet_time_ns = 5_000_000, 1_000_000

@@ -84,7 +84,7 @@ def test_a_lost_packet_is_delivered_by_any_rule(name, index):
 # ---------------------------------------------------------------- looks
 
 
-def test_a_lone_lost_tail_is_asked_for_by_the_first_look_at_it():
+def test_a_lone_lost_tail_is_named_by_the_first_nack():
     """When nothing has come for a while, what is missing is lost: no word is needed."""
     rig = fast_rig("sync-aware")
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=199)

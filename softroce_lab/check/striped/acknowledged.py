@@ -42,7 +42,9 @@ class Told:
 
     def __init__(self, view: Striped, message: int, heard: Sequence[Said]) -> None:
         self._view = view
-        ordered = sorted((each for each in heard if each.last_received_at != NEVER), key=_heard_at)
+        ordered = sorted(
+            (each for each in heard if each.last_received_at != NEVER), key=_received_at
+        )
         bodies = [each.body for each in ordered]
         self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
         self.time_ns = view.time_ns(self.at)
@@ -119,7 +121,7 @@ class Told:
         return again
 
 
-def _heard_at(said: Said) -> int:
+def _received_at(said: Said) -> int:
     return said.last_received_at
 
 

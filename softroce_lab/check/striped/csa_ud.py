@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSA-UD (docs/protocols.md, section 1): the receiver looks, and nothing is retransmitted
+"""CSA-UD (docs/protocols.md, section 1): the receiver checks, and nothing is retransmitted
 unasked.
 """
 
@@ -40,8 +40,9 @@ RULES = (
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 256  # an acknowledgement and a probe
-ROUND_BYTES = 4 * 128  # NACK and NACK_RESPONSE, each said twice
-KEEPALIVE_BYTES = 4 * 128  # question and answer of both ends, every `keepalive_interval_ns`
+ROUND_BYTES = 4 * 128  # NACK and NACK response, each sent twice
+# keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
+KEEPALIVE_BYTES = 4 * 128
 
 
 def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:

@@ -59,7 +59,7 @@ def check(
 ) -> None:
     """Check captures: a verdict for every rule, and the packets that prove a violation.
 
-    Exit code 0: no rule is violated; 1: one is; 2: a file cannot be read or written.
+    Exit code 0: no rule fails; 1: one does; 2: a file cannot be read or written.
     """
     wanted = suites.chosen(only or ())
     if list_rules:

@@ -66,7 +66,7 @@ def fuzz(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw fabrics, work and faults from seeds; run every transport; look at what it promised.
+    """Draw fabrics, work and faults from seeds; run every transport; check its invariants.
 
     Exits with 1 if a promise was broken, and says the command that shows it again.
     """
