@@ -73,11 +73,11 @@ def names_of_devices():
 
 def test_modules_have_pyverbs_names():
     for name, has in (
-        ("cm_enums", "RDMA_CM_EVENT_ESTABLISHED RAI_PASSIVE RDMA_PS_UDP RDMA_OPTION_ID"),
-        ("cmid", "CMID AddrInfo CMEvent CMEventChannel ConnParam UDParam"),
-        ("pyverbs_error", "PyverbsError PyverbsRDMAError PyverbsUserError"),
+        ("rdmacm.enums", "RDMA_CM_EVENT_ESTABLISHED RAI_PASSIVE RDMA_PS_UDP RDMA_OPTION_ID"),
+        ("rdmacm", "CMID AddrInfo CMEvent CMEventChannel ConnParam UDParam"),
+        ("rnic.pyverbs_error", "PyverbsError PyverbsRDMAError PyverbsUserError"),
     ):
-        module = importlib.import_module(f"softroce_lab.rnic.{name}")
+        module = importlib.import_module(f"softroce_lab.{name}")
         assert set(has.split()) <= set(module.__all__)
         assert all(hasattr(module, each) for each in module.__all__)
     assert cm_enums.RDMA_CM_EVENT_TIMEWAIT_EXIT == 15
