@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs a policy on an endpoint: events in, actions out; the same on both clocks."""
+"""Runs a policy on an endpoint: events in, actions out; the same on both clocks.
+
+Actions are applied after the handler returned, in their order.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class PolicyRunner:
             now_ns = endpoint.now_ns
             if self._lateness is not None:
                 self._lateness(now_ns - event.at_ns)
-            for action in handlers[event.number](event, now_ns):
+            # All of them before any is applied: a handler sees none of its own effects, on the
+            # real clock because the engine runs in another thread, here because of this line.
+            actions = list(handlers[event.number](event, now_ns))
+            for action in actions:
                 if recorder is not None:
                     recorder(now_ns, event, action)
                 action.apply(endpoint)
