@@ -13,7 +13,9 @@ from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import Option
+from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
+from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.ud_rto import UdRto
 
 
@@ -33,10 +35,10 @@ class Entry:
     kind: Kind
     framing: str = Policy.framing
     options: tuple[Option, ...] = ()
-    policy: type[Policy] | None = None  # of kind POLICY
+    policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
 
     @classmethod
-    def of(cls, policy: type[Policy]) -> Entry:
+    def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
         return cls(policy.name, Kind.POLICY, policy.framing, policy.options, policy)
 
@@ -59,7 +61,10 @@ class Entry:
 
     def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
         """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
-        return None if self.policy is None else self.policy(view, timing, options)
+        if self.policy is None:
+            return None
+        made = self.policy(view, timing, options)
+        return made if isinstance(made, Policy) else MessageSession(view, timing, made)
 
 
 _entries: dict[str, Entry] = {}

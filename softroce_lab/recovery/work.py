@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ class Sending:
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
     timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row,
     timeout_without_progress_at_ns: int = 0  # and when the newest was
+    memory: Any = None  # of the policy
 
     def note_timeout_without_progress(self, now_ns: int, round_ns: int) -> None:
         """One more, if the newest is a round ago: chunks have timers of their own."""
@@ -78,6 +80,7 @@ class Receiving:
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     interval_ns: int = 0
     timer_at_ns: int = NEVER_NS  # when it ends
+    memory: Any = None  # of the policy
 
 
 @dataclasses.dataclass(slots=True)

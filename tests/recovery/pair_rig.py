@@ -142,11 +142,11 @@ class PairRig:
         if native:
             settings["transport"] = transport
         named = isinstance(transport, str) and not native
-        cls = registry.find(transport).policy if named else transport
+        entry = registry.find(transport) if named else native or registry.Entry.of(transport)
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [
-            Side(endpoint, None if native else cls(endpoint, timing), arena_bytes)
+            Side(endpoint, None if native else entry.make(endpoint, timing, {}), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
         ]
         self.cables = [self.pair.cable(0), self.pair.cable(1)]

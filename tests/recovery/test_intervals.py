@@ -25,7 +25,7 @@ def csa_ud(interval):
     """The policy with this rule, as the rig makes it."""
 
     class Chosen(CsaUd):
-        def __init__(self, view, timing):
+        def __init__(self, view, timing, options):
             super().__init__(view, timing, {"interval": interval})
 
     return Chosen

@@ -21,7 +21,9 @@ import numpy as np
 
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment.transports import watchdog
-from softroce_lab.recovery.api import Action, Actions, Event, Policy, SetPeerTimer, SetTimer, View
+from softroce_lab.recovery import api
+from softroce_lab.recovery import policy as hooked
+from softroce_lab.recovery.api import Actions, Event, Policy, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import OptionError
 
@@ -31,9 +33,8 @@ MOST_ACTIONS = 1 << 16  # of one event
 MOST_IDLE_TIMERS = 10_000  # in a row, each set for less than IDLE_TIMER_NS ahead
 IDLE_TIMER_NS = 1000
 
-_ACTIONS = typing.get_args(Action)
-_TIMERS = (SetTimer, SetPeerTimer)
-_ON_TIMERS = ("on_timer", "on_peer_timer")
+_TIMERS = (api.SetTimer, api.SetPeerTimer, hooked.SetTimer)
+_ON_TIMERS = ("on_timer", "on_peer_timer", "on_send_timer", "on_receive_timer")
 _NEWEST_NS = 1 << 63
 
 
@@ -49,6 +50,7 @@ class PolicyError(RunError):
         return type(self), (self.file, self.line, self.why)
 
 
+Checks: TypeAlias = Mapping[type, list[tuple[str, Callable[..., None]]]]
 Frames: TypeAlias = Iterable[tuple[FrameType, int]]
 
 
@@ -98,9 +100,13 @@ class _Overdue:
 # --- A guarded class -------------------------------------------------------------------------
 
 
-def guarded(policy: type[Policy], file: str) -> type[Policy]:
+AnyPolicy: TypeAlias = Policy | hooked.MessagePolicy
+
+
+def guarded(policy: type[AnyPolicy], file: str) -> type[AnyPolicy]:
     """The same policy; each of its hooks returns a list of actions, or raises PolicyError."""
-    hooks = [name for name in vars(Policy) if name.startswith("on_")]
+    base = Policy if issubclass(policy, Policy) else hooked.MessagePolicy
+    hooks = [name for name in vars(base) if name.startswith("on_")]
     body: dict[str, Any] = {name: _hook(name, getattr(policy, name), file) for name in hooks}
     body["__init__"] = _init(policy, file)
     body["summary"] = _summary(policy, file)
@@ -109,9 +115,9 @@ def guarded(policy: type[Policy], file: str) -> type[Policy]:
     return type(policy.__name__, (policy,), body)
 
 
-def _init(policy: type[Policy], file: str) -> Any:
+def _init(policy: type[AnyPolicy], file: str) -> Any:
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
-        self._guard = _Guard(view)
+        self._guard = _Guard(view, _CHECKS[issubclass(policy, Policy)])
         try:
             _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
@@ -120,7 +126,7 @@ def _init(policy: type[Policy], file: str) -> Any:
     return __init__
 
 
-def _summary(policy: type[Policy], file: str) -> Any:
+def _summary(policy: type[AnyPolicy], file: str) -> Any:
     def summary(self: Any) -> dict[str, Any]:
         def make() -> dict[str, Any]:
             made = policy.summary(self)
@@ -205,7 +211,8 @@ class _Nonsense(Exception):  # noqa: N818 - never leaves this file
 class _Guard:
     """What is known of one policy's endpoint, to judge its actions by."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, checks: Checks) -> None:
+        self._checks = checks
         self.busy = False
         self.broken: PolicyError | None = None
         self._view = view
@@ -220,7 +227,7 @@ class _Guard:
         if len(actions) > MOST_ACTIONS:
             raise _Nonsense(f"returned more than {MOST_ACTIONS:,} actions")
         for action in actions:
-            checks = _CHECKS.get(type(action))
+            checks = self._checks.get(type(action))
             if checks is None:
                 raise _Nonsense(f"returned {_shown(action)}, which is no action")
             for field, check in checks:
@@ -250,10 +257,23 @@ class _Guard:
         found = np.asarray(packets)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise ValueError(f"{_shown(packets)} is no array of packet indices")
-        count = self._packets[action.handle]
+        of_message = isinstance(action, hooked.Retransmit)
+        count = action.send.count if of_message else self._packets[action.handle]
         if len(found) and (int(found.min()) < 0 or int(found.max()) >= count):
             wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
             raise ValueError(f"packet {wrong} of a message of {count}")
+
+    def message(self, _: object, message: object) -> None:
+        if not isinstance(message, hooked.Sending | hooked.Receiving):
+            raise TypeError(f"{_shown(message)} is no message that a hook was given")
+
+    def sending(self, _: object, send: object) -> None:
+        if not isinstance(send, hooked.Sending):
+            raise TypeError(f"{_shown(send)} is no message that is sent here")
+
+    def receiving(self, _: object, receive: object) -> None:
+        if not isinstance(receive, hooked.Receiving):
+            raise TypeError(f"{_shown(receive)} is no message that is received here")
 
     def moment(self, _: object, at_ns: object) -> None:
         if not 0 <= operator.index(at_ns) < _NEWEST_NS:  # type: ignore[arg-type]
@@ -283,20 +303,31 @@ class _Guard:
 _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
     "handle": _Guard.handle,
     "indices": _Guard.packets,
+    "packets": _Guard.packets,
+    "message": _Guard.message,
+    "send": _Guard.sending,
+    "receive": _Guard.receiving,
     "at_ns": _Guard.moment,
     "peer": _Guard.peer,
     "body": _Guard.body,
     "status": _Guard.status,
     "weights": _Guard.weights,
 }
-_CHECKS = {
-    kind: [
-        (field.name, _BY_FIELD[field.name])
-        for field in dataclasses.fields(kind)
-        if field.name in _BY_FIELD
-    ]
-    for kind in _ACTIONS
-}
+
+
+def _checks_of(actions: object) -> Checks:
+    return {
+        kind: [
+            (field.name, _BY_FIELD[field.name])
+            for field in dataclasses.fields(kind)
+            if field.name in _BY_FIELD
+        ]
+        for kind in typing.get_args(actions)
+    }
+
+
+_CHECKS = {True: _checks_of(api.Action), False: _checks_of(hooked.Action)}
+"""Of the actions of a policy of events, and of one of messages."""
 
 
 def _shown(value: object) -> str:

@@ -21,6 +21,7 @@ from softroce_lab.experiment.transports import guard
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.recovery.api import Policy
 from softroce_lab.recovery.options import Option
+from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
 
 EXAMPLE = "policy: ./mine.py:Mine, a file and a class in it"
@@ -53,15 +54,15 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
     found = vars(_module(file, source, str(sha256))).get(name)
     if found is None:
         raise _absent(file, source, name, str(sha256))
-    if not (isinstance(found, type) and issubclass(found, Policy)):
+    if not (isinstance(found, type) and issubclass(found, Policy | MessagePolicy)):
         what = f"{name} is {_kind(found)}, not a policy"
-        hint = f"class {name}(Policy), of softroce_lab.recovery.api"
+        hint = f"class {name}(MessagePolicy), of softroce_lab.recovery.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
     _check_declarations(found, file, _line_of(source, name))
     return Entry.of(guard.guarded(found, file))
 
 
-def _check_declarations(policy: type[Policy], file: str, line: int | None) -> None:
+def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: int | None) -> None:
     if not all(isinstance(each, Option) for each in policy.options):
         what = f"{policy.__name__}.options holds something else than Option(...)"
     elif policy.framing not in (known := _native.framing_names()):
@@ -105,9 +106,11 @@ def _absent(file: str, source: bytes, name: str, sha256: str) -> UserError:
     own = [
         each
         for each, value in vars(made).items()
-        if inspect.isclass(value) and issubclass(value, Policy) and value.__module__ == module
+        if inspect.isclass(value)
+        and issubclass(value, Policy | MessagePolicy)
+        and value.__module__ == module
     ]
-    hint = did_you_mean(name, own) if own else f"class {name}(Policy): ..."
+    hint = did_you_mean(name, own) if own else f"class {name}(MessagePolicy): ..."
     return UserError(f"has no class {name!r}", hint=hint, file=file)
 
 

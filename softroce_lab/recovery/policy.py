@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A recovery policy of one's own: a class with a few hooks, each of which returns actions.
+
+A policy decides which packets are lost and when to check. It runs on a session
+(recovery/session), which acknowledges messages, keeps peers alive, answers messages without a
+receive, bounds attempts and gives up; no policy handles any of these. A hook gets a message, a
+`Sending` or a `Receiving`, and the time; what it keeps of a message goes into `memory`, and is
+dropped with the message. It reads state through `self.view`, as numpy arrays. Its
+actions are applied after it returned, in their order, alike on both clocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.recovery import jitter
+from softroce_lab.recovery.api import View
+from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.options import Option, validated
+from softroce_lab.recovery.work import Receiving, Sending
+
+__all__ = [
+    "Feedback",
+    "MessagePolicy",
+    "Option",
+    "PathWeights",
+    "Receiving",
+    "RequestStatus",
+    "Retransmit",
+    "Sending",
+    "SetTimer",
+]
+
+# ---------------------------------------------------------------- actions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Retransmit:
+    """Send these packets of a message again, before any first transmission.
+
+    Packets that were never sent are left out. Urgent ones go before other retransmissions.
+    """
+
+    send: Sending
+    packets: npt.NDArray[np.uint32]
+    urgent: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Feedback:
+    """Send the bitmap of missing packets to the sender, whose policy gets `on_feedback`."""
+
+    receive: Receiving
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Call `on_send_timer` or `on_receive_timer` at this time; replaces the time set before."""
+
+    message: Sending | Receiving
+    at_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """Ask the receiver for the state of a message: its session acknowledges or sends feedback."""
+
+    send: Sending
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PathWeights:
+    """Share the packets to a peer among the paths in proportion to these weights."""
+
+    peer: int
+    weights: Sequence[int]
+
+
+Action: TypeAlias = Retransmit | Feedback | SetTimer | RequestStatus | PathWeights
+Actions: TypeAlias = Iterable[Action]
+
+
+# ---------------------------------------------------------------- hooks
+
+
+class MessagePolicy:
+    """Base of a policy of one's own. The default of each hook is no action."""
+
+    name: ClassVar[str] = ""
+    framing: ClassVar[str] = "ud"
+    """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    """What a user may set; `values` holds a value for each."""
+
+    def __init__(
+        self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """`options`: those that are set; OptionError for a value that an option does not take."""
+        self.view = view
+        self.timing = timing
+        self.values: dict[str, Any] = validated(self.options, options or {})
+
+    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:
+        """A message was posted; the engine starts it when its turn comes."""
+        return ()
+
+    def on_sent(self, send: Sending, now_ns: int) -> Actions:
+        """No packet of it is queued: the first transmission and all retransmissions have left."""
+        return ()
+
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:
+        """The receiver's bitmap has arrived; `self.missing(send)` holds what it lacks."""
+        return ()
+
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:
+        """The time set by `SetTimer` for a message that is sent."""
+        return ()
+
+    def on_receive_posted(self, receive: Receiving, now_ns: int) -> Actions:
+        """A receive was posted."""
+        return ()
+
+    def on_first_packet(self, receive: Receiving, now_ns: int) -> Actions:
+        """The first packet of a receive arrived, whichever it is; the packet count is known."""
+        return ()
+
+    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:
+        """The packet with the highest index arrived, and others are missing."""
+        return ()
+
+    def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:
+        """The time set by `SetTimer` for a receive."""
+        return ()
+
+    def summary(self) -> dict[str, Any]:
+        """Figures of the policy's own for the run directory."""
+        return {}
+
+    # ---------------------------------------------------------------- what hooks may ask
+
+    def missing(self, send: Sending) -> npt.NDArray[np.uint32]:
+        """The packets that are not known to have arrived, ascending.
+
+        All packets before the first feedback. If none is missing, the last packet: its second
+        arrival makes the receiver acknowledge again.
+        """
+        if send.known_missing is None:
+            return np.arange(send.count, dtype=np.uint32)
+        missing = send.known_missing.indices()
+        return missing if missing.size else np.array([send.count - 1], dtype=np.uint32)
+
+    def rtt_ns(self, message: Sending | Receiving) -> tuple[int, int]:
+        """(SRTT, RTTVAR) of its path; a receiver has them from the sender's packets."""
+        state = self.view.peer_state(message.peer)
+        sends = isinstance(message, Sending)
+        srtt = state.srtt_ns if sends else state.remote_srtt_ns
+        var = state.rttvar_ns if sends else state.remote_rttvar_ns
+        initial = self.timing.initial_rtt_ns
+        return (srtt, var) if srtt else (initial, initial // 2)
+
+    def backed_off_ns(self, message: Sending | Receiving, interval_ns: int) -> int:
+        """The interval; doubled, to T_max, for each timeout in a row without progress."""
+        excess = max(message.timeouts_without_progress - self.timing.eager_rounds, 0)
+        return jitter.backed_off(interval_ns, excess, self.timing.t_max_ns)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The session of a `MessagePolicy`: its hooks in, its actions out, and bounds around both.
+
+Acknowledgements, keepalive, RNR, refusals and giving up are `DatagramPolicy`'s. What a policy
+answers is checked against what is outstanding: an action that names a message that is over does
+nothing, and a packet that was never sent is not retransmitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.recovery import api, control, policy
+from softroce_lab.recovery.api import Action, Actions, Event, View, missing_packets
+from softroce_lab.recovery.control import Sack
+from softroce_lab.recovery.datagram import DatagramPolicy
+from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.work import PeerWork, Receiving, Sending
+
+
+class MessageSession(DatagramPolicy):
+    """Runs a policy on an endpoint's events."""
+
+    def __init__(self, view: View, timing: Timing, hosted: MessagePolicy) -> None:
+        super().__init__(view, timing)
+        self.hosted = hosted
+
+    # ---------------------------------------------------------------- events to hooks
+
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        begun = list(super().on_send_posted(event, now_ns))
+        hook = self.hosted.on_send_posted(work.sends[event.id], now_ns)
+        return [*begun, *self._acted(work, hook, now_ns)]
+
+    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        super().on_sent(event, now_ns)
+        work = self.work_with(event.peer)
+        send = work.sends.get(event.id)
+        if send is None or send.handle != event.handle:
+            return ()
+        return self._acted(work, self.hosted.on_sent(send, now_ns), now_ns)
+
+    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        begun = list(super().on_receive_posted(event, now_ns))
+        hook = self.hosted.on_receive_posted(work.receives[event.handle], now_ns)
+        return [*begun, *self._acted(work, hook, now_ns)]
+
+    def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        super().on_first_packet(event, now_ns)
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is None:
+            return ()
+        return self._acted(work, self.hosted.on_first_packet(receive, now_ns), now_ns)
+
+    def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is None:
+            return ()
+        return self._acted(work, self.hosted.on_last_packet(receive, now_ns), now_ns)
+
+    # ---------------------------------------------------------------- timers
+
+    def check_send(  # noqa: D102
+        self, work: PeerWork, send: Sending, now_ns: int
+    ) -> Actions:
+        state = self.view.send_state(send.handle)
+        if state is None:
+            return ()
+        send.timeouts_without_progress += 1
+        if state.paused:  # the receiver had no receive posted
+            wait_ns = self.backed_off(
+                self.clamp(3 * self.rtt_ns(work.index)[0]), send.timeouts_without_progress
+            )
+            return [api.SetTimer(send.handle, now_ns + wait_ns), self.probe_receiver(send)]
+        return self._acted(work, self.hosted.on_send_timer(send, now_ns), now_ns)
+
+    def check_receive(  # noqa: D102
+        self, work: PeerWork, receive: Receiving, now_ns: int
+    ) -> Actions:
+        state = self.view.receive_state(receive.handle)
+        if state is None:
+            return ()
+        arrived = state.received + state.duplicates
+        receive.timeouts_without_progress = (
+            0 if arrived > receive.received else receive.timeouts_without_progress + 1
+        )
+        receive.received = arrived
+        return self._acted(work, self.hosted.on_receive_timer(receive, now_ns), now_ns)
+
+    # ---------------------------------------------------------------- feedback
+
+    def on_status_request(  # noqa: D102
+        self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
+    ) -> Actions:
+        return self._feedback(work, receive, id_)
+
+    def _feedback(self, work: PeerWork, receive: Receiving, id_: int) -> list[Action]:
+        state = self.view.receive_state(receive.handle)
+        if state is None:
+            return []
+        missing = control.packet_set(missing_packets(state)) if state.open else None
+        return [self.send_control(work.index, Sack(id_, receive.key, missing))]
+
+    def on_message(  # noqa: D102
+        self, work: PeerWork, message: control.Message, now_ns: int
+    ) -> Actions:
+        if not isinstance(message, Sack):
+            return super().on_message(work, message, now_ns)
+        send = work.sends.get(message.id)
+        state = None if send is None else self.view.send_state(send.handle)
+        if send is None or state is None or send.key != message.key:
+            # Without a set nothing has begun there, and the key may be the next message's.
+            known = message.missing is not None
+            return [self.refuse(work, message.id, message.key)] if known else []
+        if not _learn(send, message.missing):
+            return [api.Refuse("missing packets that are not of the message")]
+        if state.paused:
+            return [api.Pause(send.handle, False), api.SetTimer(send.handle, now_ns)]
+        return self._acted(work, self.hosted.on_feedback(send, now_ns), now_ns)
+
+    # ---------------------------------------------------------------- actions
+
+    def _acted(self, work: PeerWork, actions: policy.Actions, now_ns: int) -> list[Action]:
+        return [each for action in actions for each in self._applied(work, action, now_ns)]
+
+    def _applied(self, work: PeerWork, action: policy.Action, now_ns: int) -> Iterator[Action]:
+        match action:
+            case policy.SetTimer(message, at_ns):
+                yield api.SetTimer(message.handle, at_ns)
+            case policy.Retransmit(send, packets, urgent):
+                yield from self._retransmit(work, send, packets, urgent, now_ns)
+            case policy.Feedback(receive):
+                if receive.id is not None:
+                    yield from self._feedback(work, receive, receive.id)
+            case policy.RequestStatus(send):
+                yield self.probe_receiver(send)
+            case policy.PathWeights(peer, weights):
+                yield api.UsePaths(peer, weights)
+
+    def _retransmit(
+        self, work: PeerWork, send: Sending, packets: Any, urgent: bool, now_ns: int
+    ) -> Iterator[Action]:
+        state = self.view.send_state(send.handle)
+        if state is None or work.sends.get(send.id) is not send:
+            return
+        packets = np.asarray(packets, dtype=np.uint32)
+        packets = packets[packets < state.sent]
+        if packets.size:
+            action = api.Retransmit(send.handle, packets, urgent)
+            attempts = int(state.attempts[packets].max())
+            yield from self.retransmit(work, send, action, attempts, now_ns)
+
+    def summary(self) -> dict[str, Any]:  # noqa: D102
+        return {**super().summary(), **self.hosted.summary()}
+
+
+def _learn(send: Sending, missing: control.PacketSet | None) -> bool:
+    """Take a bitmap as known; False: it names packets that the message does not have."""
+    if missing is None:
+        return True
+    if missing.base + len(missing.bits) > send.count:
+        return False
+    known = send.known_missing
+    if known is None or missing.bits.sum() < known.bits.sum():
+        send.timeouts_without_progress = 0
+    send.known_missing = missing
+    return True

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tutorial's policies: they deliver, they are short, and a session bounds what they do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment.transports import policy_file
+from softroce_lab.recovery.policy import Feedback, MessagePolicy, Retransmit, SetTimer
+from softroce_lab.recovery.registry import Entry
+from softroce_lab.recovery.runner import PolicyRunner
+from tests.recovery.pair_rig import SECOND_NS, PairRig, noise, threshold
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIAL = {"sack_timer": "SackTimer", "nack": "Nack"}
+
+
+def tutorial(name):
+    file = ROOT / "examples" / "transports" / f"{name}.py"
+    return policy_file.entry(str(file), TUTORIAL[name], policy_file.digest(file))
+
+
+@pytest.fixture(params=TUTORIAL)
+def policy(request):
+    return tutorial(request.param).policy
+
+
+@pytest.mark.parametrize("name", TUTORIAL)
+def test_a_tutorial_policy_has_less_than_80_lines_and_its_own_name(name):
+    file = ROOT / "examples" / "transports" / f"{name}.py"
+    assert len(file.read_text().splitlines()) < 80
+    assert tutorial(name).name == name
+
+
+@pytest.mark.parametrize("name", TUTORIAL)
+def test_the_tutorial_shows_the_file_that_is_tested(name):
+    shown = (ROOT / "docs" / "your-own-transport.md").read_text()
+    code = (ROOT / "examples" / "transports" / f"{name}.py").read_text()
+    assert f"```python\n{code}```\n" in shown
+
+
+@pytest.mark.parametrize("loss", [0, 0.05, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tutorial_policy_delivers_every_byte(policy, loss, seed):
+    rig = PairRig(policy, seed=seed)
+    for cable in rig.cables:
+        cable.delay_ns, cable.loss = 100_000, threshold(loss)
+    for number, length in enumerate([0, 1, 2008, 100_000, 500_000]):
+        rig.transfer((1, 2, number), length)
+        rig.transfer((1, 3, number), length, sender=1)
+    rig.finish(within_ns=2 * SECOND_NS)
+    rig.check()
+
+
+def test_a_clean_cable_needs_no_retransmission(policy):
+    rig = PairRig(policy)
+    for cable in rig.cables:
+        cable.delay_ns = 100_000
+    rig.transfer((1, 2, 3), 500_000)
+    rig.finish(within_ns=SECOND_NS)
+    assert rig.counters(0)["tx_retransmitted"] == 0
+
+
+def test_a_message_without_a_receive_waits_and_is_delivered(policy):
+    rig = PairRig(policy)
+    data = noise(3, 50_000)
+    rig.sides[0].send((1, 2, 3), data)
+    rig.step_until(rig.now_ns + 200_000_000)
+    assert not rig.sides[0].completions
+    receive = rig.sides[1].receive((1, 2, 3), len(data))
+    rig.sides[1].expect(receive, data)
+    rig.finish(within_ns=SECOND_NS)
+    rig.check()
+
+
+def test_a_peer_that_is_gone_fails_its_messages(policy):
+    rig = PairRig(policy)
+    rig.transfer((1, 2, 3), 50_000)
+    for cable in rig.cables:
+        cable.loss = threshold(1)
+    rig.step_until(rig.now_ns + 60 * SECOND_NS, lambda: bool(rig.sides[0].completions))
+    assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_RETRY_EXC_ERR]
+
+
+class Eager(MessagePolicy):
+    """Retransmits all packets, sent or not, whenever anything happens."""
+
+    name = "eager"
+
+    def on_send_posted(self, send, now_ns):
+        return [SetTimer(send, now_ns + 1000)]
+
+    def on_send_timer(self, send, now_ns):
+        yield Retransmit(send, np.arange(send.count))
+        yield SetTimer(send, now_ns + 1_000_000)
+
+    def on_receive_posted(self, receive, now_ns):
+        return [Feedback(receive)]  # no packet has arrived: there is no id to name
+
+
+def test_the_session_bounds_attempts_whatever_the_policy_answers():
+    rig = PairRig(Eager)
+    rig.cables[0].loss = threshold(1)
+    rig.transfer((1, 2, 3), 10_000)
+    rig.step_until(rig.now_ns + 60 * SECOND_NS, lambda: bool(rig.sides[0].completions))
+    assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_RETRY_EXC_ERR]
+    assert rig.counters(0)["tx_retransmitted"] <= 200 * 5
+
+
+# ---------------------------------------------------------------- the same decisions
+
+
+class Recording:
+    """An endpoint that keeps all that a policy got from it, in the order it was asked."""
+
+    def __init__(self, endpoint):
+        self._endpoint, self.answers = endpoint, []
+
+    def __getattr__(self, name):
+        value = getattr(self._endpoint, name)
+        if not callable(value):
+            return self._kept(value)
+        return lambda *args: self._kept(value(*args))
+
+    def _kept(self, value):
+        self.answers.append(value)
+        return value
+
+
+class Replaying:
+    """An endpoint that gives the same again, to whoever runs the policy."""
+
+    def __init__(self, answers):
+        self._answers = iter(answers)
+
+    def __getattr__(self, name):
+        value = next(self._answers)
+        callables = ("take_events", "send_state", "receive_state", "peer_state", "sent_on_paths")
+        asks = name in callables or name in _APPLIED
+        return (lambda *args: value) if asks else value
+
+
+_APPLIED = (
+    "retransmit", "pause", "control", "set_timer", "set_peer_timer", "complete_send",
+    "fail_receive", "set_path_weights", "count",
+)  # fmt: skip
+
+
+def run(endpoint, policy, timing, steps=None):
+    """A runner and the actions it takes."""
+    taken = []
+
+    def record(now_ns, event, action):
+        fields = [getattr(action, name) for name in action.__slots__]
+        shown = [each.tolist() if isinstance(each, np.ndarray) else each for each in fields]
+        taken.append((now_ns, type(action).__name__, shown))
+
+    return PolicyRunner(endpoint, Entry.of(policy).make(endpoint, timing, {}), record), taken
+
+
+def test_the_same_events_make_the_same_actions_in_another_runner(policy):
+    """In a thread beside, as on the real clock."""
+    import threading
+
+    rig = PairRig(policy, seed=5)
+    for cable in rig.cables:
+        cable.delay_ns, cable.loss = 100_000, threshold(0.1)
+    side = rig.sides[0]
+    recording = Recording(side.endpoint)
+    side.runner, taken = run(recording, policy, side.policy.timing)
+    for number in range(5):
+        rig.transfer((1, 2, number), 100_000)
+        rig.transfer((1, 3, number), 100_000, sender=1)
+    rig.finish(within_ns=2 * SECOND_NS)
+    replay, again = run(Replaying(recording.answers), policy, side.policy.timing)
+
+    def drain():
+        while len(again) < len(taken):
+            replay.step()
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert again == taken
+    assert len({kind for _, kind, _ in taken}) >= 4
