@@ -72,7 +72,7 @@ const char* name_of(RetransmitReason reason) {
 const char* name_of(EventKind kind) {
   constexpr const char* kNames[] = {"post_send",    "sent",       "post_recv",
                                     "first_packet", "tail_seen",  "receive_complete",
-                                    "look",         "peer_timer", "control_received",
+                                    "timer",        "peer_timer", "control_received",
                                     "no_receive",   "too_long",   "late_packet"};
   return kNames[static_cast<std::size_t>(kind)];
 }
