@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,8 @@ def run(
         handles = _Handles(lab, transport, seed, observation.epoch_ns, options)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
-        text = packed(workload)
-        tasks = {
-            index: ("workload", WorkloadSettings(index, text, seed, experiment.depth))
-            for index in crew
-        }
         patience_s = _patience_s(workload)
-        hosts.prepare(crew, tasks, patience_s)
+        hosts.prepare(crew, _tasks(crew, workload, seed, experiment.depth), patience_s)
         lab.faults.restart(time.monotonic_ns())
         begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS
         hosts.begin(crew.values(), begun_ns)
@@ -110,6 +105,14 @@ def run(
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, said, lab) | _timing(lab, options) | sha256_fact(digests),
     )
+
+
+def _tasks(
+    crew: Iterable[int], workload: Workload, seed: int, depth: int
+) -> dict[int, tuple[str, WorkloadSettings]]:
+    """What each host process is to do."""
+    text = packed(workload)
+    return {index: ("workload", WorkloadSettings(index, text, seed, depth)) for index in crew}
 
 
 # ---------------------------------------------------------------- before
