@@ -14,7 +14,7 @@ from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
 
-_NACKS = "docs/protocols.md, section 1, Looks"
+_NACKS = "docs/protocols.md, section 1, Loss checks"
 RULES = (
     Rule(
         "csa.nack",

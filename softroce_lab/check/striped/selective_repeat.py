@@ -21,18 +21,18 @@ RULES = (
     Rule(
         "sr.only-holes",
         "a packet is sent again when it was lost, or said to be missing",
-        f"{_PAGE} 1, Looks; 2; docs/transports.md",
+        f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
     ),
     Rule(
         "sr.repaired",
         "a lost packet is sent again, or its message ends in error",
-        f"{_PAGE} 1, Looks; 2",
+        f"{_PAGE} 1, Loss checks; 2",
     ),
     Rule("sr.attempts", "attempts at a packet count up from 0, one by one", f"{_PAGE} 3"),
     Rule(
         "sr.other-path",
         "a packet is sent again on another path than the time before",
-        f"{_PAGE} 1, Looks",
+        f"{_PAGE} 1, Loss checks",
     ),
 )
 _UNKNOWN = "nothing tells which transport it is"
