@@ -42,13 +42,13 @@ RECEIVER_LIFE_NS = FIRST_PASS_NS + ROUNDS_TO_PLACE * ROUND_NS
 SENDER_LIFE_NS = RECEIVER_LIFE_NS + ROUNDS_TO_KNOW * 2 * T.t_max_ns
 
 
-def questions(life_ns):
+def keepalives(life_ns):
     return life_ns // T.keepalive_interval_ns
 
 
 def gives_up(life_ns):
-    """Upper bound of the probability that a run of fruitless questions ends in that life."""
-    return RUN * (1 + (1 - Q) * (questions(life_ns) - T.keepalive_probes))
+    """Upper bound of the probability that a run of unanswered keepalives ends in that life."""
+    return RUN * (1 + (1 - Q) * (keepalives(life_ns) - T.keepalive_probes))
 
 
 A_MESSAGE = (
@@ -61,11 +61,11 @@ A_MESSAGE = (
 A_SECOND = (1 - Q) * RUN * SECOND_NS / T.keepalive_interval_ns
 
 
-def most_in_a_look():
+def most_in_a_nack():
     """Of the set that is hardest to encode, every second packet."""
     every_second = np.arange(1 << 15) % 2 == 0
-    look = control.Nack(1, (1, 2, 3), 1, 0, control.packet_set(every_second))
-    decoded = control.decode(control.encode(look, 2048 - 40))
+    nack = control.Nack(1, (1, 2, 3), 1, 0, control.packet_set(every_second))
+    decoded = control.decode(control.encode(nack, 2048 - 40))
     return len(decoded.missing.bits)
 
 
@@ -79,26 +79,26 @@ def figures():
     return {
         f"sum of the {T.keepalive_probes} intervals": in_ms(sum(INTERVALS_NS)),
         "from the first keepalive to the last": in_ms(LAST_KEEPALIVE_NS),
-        "from the last sign of life to the error, at least": in_ms(LEAST_SILENCE_NS),
-        "from the last sign of life to the error, at most": in_ms(MOST_SILENCE_NS),
-        f"what is left of 2 s, for each of the {T.keepalive_probes + 1} timers": in_ms(spare_ns),
+        "from the peer's last packet to the error, at least": in_ms(LEAST_SILENCE_NS),
+        "from the peer's last packet to the error, at most": in_ms(MOST_SILENCE_NS),
+        f"margin to 2 s, for each of the {T.keepalive_probes + 1} timers": in_ms(spare_ns),
         "q": f"{Q:.2f}",
         f"q^{T.keepalive_probes}": f"{RUN:.1e}",
         f"some packet is missing after {ROUNDS_TO_PLACE} rounds": f"{NOT_PLACED:.1e}",
-        f"the sender does not know after {ROUNDS_TO_KNOW} rounds": f"{NOT_KNOWN:.1e}",
-        f"questions in the receiver's life of {RECEIVER_LIFE_NS / 1e9:.2f} s": str(
-            questions(RECEIVER_LIFE_NS)
+        f"no acknowledgement after {ROUNDS_TO_KNOW} rounds": f"{NOT_KNOWN:.1e}",
+        f"keepalives in the receiver's life of {RECEIVER_LIFE_NS / 1e9:.2f} s": str(
+            keepalives(RECEIVER_LIFE_NS)
         ),
         "the receiver gives up": f"{gives_up(RECEIVER_LIFE_NS):.1e}",
-        f"questions in the sender's life of {SENDER_LIFE_NS / 1e9:.2f} s": str(
-            questions(SENDER_LIFE_NS)
+        f"keepalives in the sender's life of {SENDER_LIFE_NS / 1e9:.2f} s": str(
+            keepalives(SENDER_LIFE_NS)
         ),
         "the sender gives up": f"{gives_up(SENDER_LIFE_NS):.1e}",
         f"some packet is sent {T.most_attempts} times": f"{TOO_MANY_ATTEMPTS:.1e}",
         "sum, a message": f"{A_MESSAGE:.1e}",
         "false failures, a second": f"{A_SECOND:.1e}",
         "false failures, an hour": f"{3600 * A_SECOND:.1e}",
-        "packets that any look can ask for, at a path MTU of 2048": str(most_in_a_look()),
+        "packets that any NACK can name, at a path MTU of 2048": str(most_in_a_nack()),
         "from the first loss to the error, at most": f"{T.most_attempts * ROUND_NS / 1e9:.0f} s",
     }
 
@@ -195,8 +195,8 @@ def scaled_figures():
                 "T_min": f"{timing.t_min_ns / 1e3:g} us",
                 "T_max": f"{timing.t_max_ns / 1e6:g} ms",
                 "from the first keepalive to the last": f"{sum(intervals[:-1]) / 1e6:.4g} ms",
-                "from the last sign of life to the error, at least": f"{least / 1e6:.4g} ms",
-                "from the last sign of life to the error, at most": f"{most / 1e6:.4g} ms",
+                "from the peer's last packet to the error, at least": f"{least / 1e6:.4g} ms",
+                "from the peer's last packet to the error, at most": f"{most / 1e6:.4g} ms",
                 "from the first loss on a dead data path to the error, at most": (
                     f"{dead_data / 1e9:.2g} s"
                 ),
