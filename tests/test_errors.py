@@ -54,7 +54,7 @@ def test_exit_codes(error: LabError, code: int) -> None:
 
 
 def test_exit_codes_are_complete() -> None:
-    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 130]
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 126, 127, 130]
 
 
 def test_the_statuses_have_rdma_cores_values() -> None:

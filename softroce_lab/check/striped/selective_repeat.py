@@ -11,10 +11,11 @@ import numpy.typing as npt
 from softroce_lab.check.rules import dropped_by_queues
 from softroce_lab.check.striped import acknowledged, feedback
 from softroce_lab.check.striped.acknowledged import Told
-from softroce_lab.check.striped.controls import CSA_UD, TIMED, USERS, Asked, Controls
+from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
 from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.experiment.transports.transport import USERS
 
 _PAGE = "docs/protocols.md, section"
 RULES = (
