@@ -35,22 +35,18 @@ from softroce_lab.bench.bare_traffic import (
     set_faults,
 )
 from softroce_lab.bench.samples import Figure, Sample, take_round
+from softroce_lab.bench.transfer import TRANSFER_BYTES, Transfers, payload_of
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import real, spec
-from softroce_lab.experiment.demo import DEPTH
-from softroce_lab.experiment.hosts.settings import HostOptions
-from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
-from softroce_lab.inputs import yaml_source
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.statistics import Interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
-TRANSFER_BYTES = 256 << 20
 _IPERF_S = 10.0  # longer than it should ever take to begin or to end
 
 
@@ -119,11 +115,9 @@ def run(options: Options, say: Callable[[str], None]) -> Outcome:
     lossy = arm(plan, profile.load("spine-loss-1pct"))
     with (
         fabric.owned(plan, mode=options.mode, say=say) as lab,
-        open(os.memfd_create("payload"), "wb") as payload,  # noqa: PTH123
+        payload_of(options.transfer_bytes) as payload,
     ):
-        payload.truncate(options.transfer_bytes)
-        path = Path(f"/proc/{os.getpid()}/fd/{payload.fileno()}")
-        bench = PathBench(lab, lossy, options, path, iperf3)
+        bench = PathBench(lab, lossy, options, payload, iperf3)
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
             bench.round()
@@ -142,13 +136,13 @@ def _iperf3() -> str:
 class PathBench:
     """The samples' makers."""
 
-    def __init__(self, lab: Lab, lossy: Plan, options: Options, path: Path, iperf3: str) -> None:
+    def __init__(self, lab: Lab, lossy: Plan, options: Options, payload: Path, iperf3: str) -> None:
         self._lab = lab
         self._lossy = lossy
         self._options = options
         self._iperf3 = iperf3
         self._source, self._destination = lab.plan.hosts[0], lab.plan.hosts[-1]
-        self._transfer = _transfer(self._source, self._destination, path)
+        self._transfers = Transfers(lab, payload, options.transfer_bytes)
         self._traffic = BareTraffic(lab, options.seconds)
         (self._faulted,) = {
             near.ifindex
@@ -205,15 +199,7 @@ class PathBench:
     # ---------------------------------------------------------------- transports
 
     def _csa_ud(self) -> Sample:
-        experiment = self._transfer
-        (transport,), (seed,) = experiment.transports, experiment.seeds
-        pinned = HostOptions(cpus=(SENDER_CPU, RECEIVER_CPU))
-        done = real.run(experiment, transport, seed, lambda _: None, self._lab, pinned)
-        if done.reasons:
-            raise RunError(f"csa_ud: {done.reasons[0]}")
-        packets = done.counters[self._source.name]["tx_data"]
-        rate = done.goodput_bps
-        return Sample(packets * rate / (8 * self._options.transfer_bytes), rate)
+        return self._transfers.sample(Transport.named("csa_ud"))
 
     def _tcp(self) -> Sample:
         end = self._iperf("-t", f"{max(self._options.seconds, 1):g}")
@@ -251,23 +237,6 @@ class PathBench:
         return self._lab.spawn(
             argv, role="iperf3", node=node.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-
-
-def _transfer(source: Node, destination: Node, path: Path) -> Experiment:
-    """A file that is sent, and not hashed."""
-    document = {
-        "name": "path",
-        "topology": "path",
-        "transports": ["csa_ud"],
-        "workload": {
-            "kind": "file", "path": str(path), "from": source.name, "to": destination.name,
-        },
-        "depth": DEPTH,
-        "payload": "none",
-        "clock": "real",
-        "deadline": "600s",
-    }  # fmt: skip
-    return spec.of(yaml_source.parse(json.dumps(document)))
 
 
 def _read(process: Process, until: bytes | None, timeout_s: float) -> bytes:

@@ -88,6 +88,9 @@ def test_path(tmp_path, nothing_left):
         (("path", "--transfer", "much"), "much"),
         (("path", "--seconds", "0"), "seconds"),
         (("path", "--xdp", "offload"), "offload"),
+        (("policy", "ud_rto"), "ud_rto is what the others are compared with"),
+        (("policy", "tcp"), "unknown transport 'tcp'"),
+        (("policy", "csa_ud", "--transfer", "0"), "0 bytes"),
     ],
 )
 def test_bad_input(tmp_path, nothing_left, arguments, words):

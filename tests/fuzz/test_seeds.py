@@ -22,6 +22,7 @@ from softroce_lab.recovery.csa_ud import CsaUd
 
 CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
+TUTORIAL_SEEDS = 2_000
 SHORT_SEEDS = 20  # the same ones every time
 COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
 RARELY = 0.05
@@ -42,6 +43,19 @@ def test_no_seed_breaks_a_promise(full):
     assert found.median_hosts >= 8
     if full:
         assert min(document["coverage"].values()) >= RARELY
+
+
+@pytest.mark.full("fuzz-tutorial")
+@pytest.mark.parametrize("policy", ["nack.py:Nack", "sack_timer.py:SackTimer"])
+def test_no_seed_breaks_a_promise_over_a_tutorial_policy(policy, full):
+    """Run 2,000 seeds over each policy of the tutorial; 8 minutes."""
+    transports = fuzz.transports_of([f"{PROJECT_ROOT}/examples/transports/{policy}"])
+    seeds = range(TUTORIAL_SEEDS if full else SHORT_SEEDS)
+    seen = pool.run(seeds, transports, os.cpu_count() or 1) if full else None
+    found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
+    assert [(v.replay, v.what) for v in found.violations] == []
+    assert found.runs == len(seeds)
+    assert found.features["retransmissions"] >= len(seeds) / 4
 
 
 @pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda case: case.stem)

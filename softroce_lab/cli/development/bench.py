@@ -20,6 +20,7 @@ from softroce_lab.cli.development import (
     bench_capture,
     bench_check,
     bench_event_log,
+    bench_policy,
     bench_sim,
     bench_up,
 )
@@ -181,6 +182,7 @@ def _print_verbs(outcome: bench_verbs.Outcome) -> None:
         print(f"{name:22}{ratio}")
 
 
+app.command()(bench_policy.policy)
 app.command()(bench_up.up)
 app.command()(bench_capture.capture)
 app.command()(bench_check.check)
