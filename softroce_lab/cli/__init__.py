@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line: one file a verb; each parses, calls, prints, and holds no logic."""
+"""The command line: one file a verb; each parses, calls, prints, and contains no logic."""

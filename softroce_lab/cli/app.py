@@ -130,7 +130,9 @@ def _print_version(wanted: bool) -> None:
 def lab(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say it and leave."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Multi-path RDMA fabrics with injected faults, on one Linux machine."""

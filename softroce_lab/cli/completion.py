@@ -97,7 +97,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _plan(ctx: typer.Context) -> dict[str, Any]:
-    """The plan of the lab that the line names; {}: nobody knows, or may know."""
+    """The plan of the lab that the line names; {}: unknown, or not readable."""
     known = labs()
     named = [name for name in _named(ctx) if name in known]
     name = named[0] if named else known[0] if len(known) == 1 else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes help.txt, the pages from which `./lab` answers before anything is installed.
+"""Writes help.txt, the help pages that `./lab` prints before anything is installed.
 
     python -m softroce_lab.cli.help_text
 

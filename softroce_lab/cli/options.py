@@ -24,12 +24,16 @@ class XdpMode(enum.StrEnum):
     GENERIC = "generic"
 
 
-Xdp = Annotated[XdpMode, typer.Option(help="How to attach the XDP programs.")]
+Xdp = Annotated[XdpMode, typer.Option(help="Attach mode of the XDP programs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 LogTo = Annotated[
     Path | None,
-    typer.Option("--event-log", metavar="FILE", help="Write what queue pairs do, as JSON lines."),
+    typer.Option(
+        "--event-log",
+        metavar="FILE",
+        help="Write the events of queue pairs to FILE, as JSON lines.",
+    ),
 ]
 # How a lab is named, in every verb: with --lab or the variable LAB and, where the verb acts on a
 # whole lab, as its argument. Without a name it is the only one that is up.
@@ -39,7 +43,7 @@ Lab = Annotated[
         "--lab",
         metavar="LAB",
         envvar=LAB_VARIABLE,
-        help="The lab, when several are up.",
+        help="The lab, if several are up.",
         autocompletion=completion.labs,
     ),
 ]
@@ -49,7 +53,7 @@ LabOrFile = Annotated[
         "--lab",
         metavar="LAB|FILE",
         envvar=LAB_VARIABLE,
-        help="The lab, or a topology file that is not up.",
+        help="A running lab, or a topology file.",
         autocompletion=completion.labs_and_topologies,
     ),
 ]
@@ -57,7 +61,7 @@ LabArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[LAB]",
-        help="The lab, when several are up.",
+        help="The lab, if several are up.",
         autocompletion=completion.labs,
     ),
 ]
@@ -76,7 +80,7 @@ def beside_file(lab: str | None, file: str | None) -> str | None:
 
 
 def saying(quiet: bool) -> Callable[[str], None]:
-    """Tells the user how it goes, unless --quiet asks for silence."""
+    """Print progress to stderr, except with --quiet."""
     return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))
 
 

@@ -27,12 +27,12 @@ class Screen:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A step begins."""
+        """Print that a step begins."""
         if not self._quiet:
             self._console.print(f"lab: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def bar(self, name: str, total: int, amount: str) -> Callable[[int], None]:
-        """A part of the work begins: what is told how much of `total`, or `amount`, is done."""
+        """Begin a part of the work; return a function that takes how much of `total` is done."""
         if not self._console.is_terminal:
             self.say(f"{name}: {amount}")
         task = self._progress.add_task(name, total=max(total, 1))

@@ -39,12 +39,12 @@ def bench() -> None:
 @app.command()
 def engine(
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved pairs to measure.")] = 21,
-    size: Annotated[str, typer.Option(help="Moved by either in a round.")] = "256MiB",
-    cpu: Annotated[int | None, typer.Option(help="Core to run on; by default the last.")] = None,
+    size: Annotated[str, typer.Option(help="Bytes that each side moves in a round.")] = "256MiB",
+    cpu: Annotated[int | None, typer.Option(help="Core to run on; default: the last.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Packets a second of two RNICs in memory on one core, beside a loop of copies and CRCs."""
+    """Measure the packet rate of two in-memory RNICs on one core against a copy-and-CRC loop."""
     options = bench_engine.Options(rounds, _bytes(size), cpu)
     say = saying(quiet)
     outcome = bench_engine.run(options, lambda done: say(f"round {done} of {rounds}"))
@@ -58,14 +58,18 @@ def engine(
 
 @app.command()
 def path(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; intervals want 15.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a bare sample.")] = 0.5,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
+    ] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="Length of a bare sample in seconds.")
+    ] = 0.5,
     transfer: Annotated[str, typer.Option(help="Size of a csa_ud transfer.")] = "256MiB",
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a path of three switches carries: bare sockets, switches, loss, csa_ud, TCP, UDP."""
+    """Measure a path of three switches: bare sockets, switches, loss, csa_ud, TCP, UDP."""
     options = bench_path.Options(rounds, seconds, _bytes(transfer), mode=xdp.value)
     outcome = bench_path.run(options, saying(quiet))
     if as_json:
@@ -97,14 +101,18 @@ class Part(enum.StrEnum):
 
 @app.command()
 def faults(
-    rounds: Annotated[int, typer.Option(min=1, help="Pairs of each; intervals want 15.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a sample.")] = 0.5,
-    only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Pairs of each; 15 or more for a 95 % interval.")
+    ] = 15,
+    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a sample in seconds.")] = 0.5,
+    only: Annotated[
+        list[Part] | None, typer.Option(help="Measure this part; may be repeated.")
+    ] = None,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What faults cost: forwarding with and without, against kernel routers, and the wire stage."""
+    """Measure the cost of faults: forwarding, kernel routers as the baseline, the wire stage."""
     parts = [part for part in bench_faults.PARTS if only is None or part in only]
     options = bench_faults.Options(rounds, seconds, parts, mode=xdp.value)
     outcome = bench_faults.run(options, saying(quiet))
@@ -151,17 +159,21 @@ def _print_wire(wire: bench_wire.Outcome) -> None:
 
 @app.command()
 def verbs(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; intervals want 15.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a rate's sample.")] = 0.5,
-    trips: Annotated[int, typer.Option(min=10, help="Round trips of a sample.")] = 5000,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
+    ] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="Length of a rate sample in seconds.")
+    ] = 0.5,
+    trips: Annotated[int, typer.Option(min=10, help="Round trips in a sample.")] = 5000,
     in_guest: Annotated[
-        bool, typer.Option("--in-guest", help="Beside Linux's rxe, in a virtual machine, too.")
+        bool, typer.Option("--in-guest", help="Also compare with Linux's rxe in a virtual machine.")
     ] = False,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """RC beside bare AF_XDP over one switch: 1 MiB WRITEs, 64-byte SENDs, their round trips."""
+    """Measure RC against bare AF_XDP over one switch: 1 MiB WRITEs, 64-byte SENDs, round trips."""
     options = bench_verbs.Options(rounds, seconds, trips, in_guest, mode=xdp.value)
     outcome = bench_verbs.run(options, saying(quiet))
     if as_json:

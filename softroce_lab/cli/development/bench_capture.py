@@ -14,12 +14,16 @@ from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
 def capture(
-    rounds: Annotated[int, typer.Option(min=1, help="Pairs of floods; intervals want 15.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.05, help="Of paced frames.")] = 10.0,
-    rate: Annotated[float, typer.Option(min=1, help="Paced frames a second.")] = (
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Pairs of floods; 15 or more for a 95 % interval.")
+    ] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="Length of the paced part in seconds.")
+    ] = 10.0,
+    rate: Annotated[float, typer.Option(min=1, help="Rate of the paced part in frames/s.")] = (
         bench_capture.FRAMES_PER_SECOND
     ),
-    snap: Annotated[int, typer.Option(min=0, help="Bytes of each packet; 0: all.")] = (
+    snap: Annotated[int, typer.Option(min=0, help="Bytes captured of each packet; 0: all.")] = (
         bench_capture.SNAP_BYTES
     ),
     flood: Annotated[float, typer.Option(min=0.05, help="Length of a flood in seconds.")] = 0.5,
@@ -27,7 +31,7 @@ def capture(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Packets that a capture misses at an even pace and in a flood, and what it costs."""
+    """Measure packets missed by a capture, at a constant rate and in a flood, and its cost."""
     options = bench_capture.Options(rounds, seconds, flood, rate, snap, mode=xdp.value)
     outcome = bench_capture.run(options, saying(quiet))
     if as_json:

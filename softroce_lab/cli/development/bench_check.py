@@ -17,15 +17,15 @@ from softroce_lab.cli.options import Json, Quiet, saying
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Captures; by default they are made."),
+        typer.Argument(metavar="[FILE]...", help="Captures; default: generated ones."),
     ] = None,
     packets: Annotated[
-        int, typer.Option(min=1, help="In each capture that is made.")
+        int, typer.Option(min=1, help="Packets in each generated capture.")
     ] = bench_check.PACKETS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time and memory to read and to check a capture: a million packets of RC and of csa_ud."""
+    """Measure time and memory of reading and checking captures of RC and of csa_ud."""
     say = saying(quiet)
     measured = bench_check.run(packets, files or (), say)
     if as_json:

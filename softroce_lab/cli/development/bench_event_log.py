@@ -13,14 +13,18 @@ from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
 def event_log(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; intervals want 15.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.05, help="Length of a rate's sample.")] = 0.5,
-    trips: Annotated[int, typer.Option(min=10, help="Round trips of a sample.")] = 5000,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
+    ] = 15,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="Length of a rate sample in seconds.")
+    ] = 0.5,
+    trips: Annotated[int, typer.Option(min=10, help="Round trips in a sample.")] = 5000,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """RC with the event log of both ends on, beside off: 1 MiB WRITEs, 64-byte SENDs, trips."""
+    """Measure RC with the event log on and off: 1 MiB WRITEs, 64-byte SENDs, round trips."""
     options = bench_event_log.Options(rounds, seconds, trips, mode=xdp.value)
     outcome = bench_event_log.run(options, saying(quiet))
     document = outcome.document()

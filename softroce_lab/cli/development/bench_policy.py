@@ -25,13 +25,15 @@ def policy(
             autocompletion=completion.transports,
         ),
     ],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; intervals want 15.")] = 15,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
+    ] = 15,
     transfer: Annotated[str, typer.Option(help="Size of a transfer.")] = "256MiB",
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Goodput of transports on the real clock over three switches, as a share of ud_rto's."""
+    """Measure goodput of transports over three switches (real clock), as a share of ud_rto's."""
     size = units.parse_bytes(transfer)
     if size == 0:
         raise UserError("0 bytes take no time", hint="measure with more")

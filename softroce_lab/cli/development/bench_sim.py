@@ -18,18 +18,19 @@ from softroce_lab.recovery import registry
 
 def sim(
     hosts: Annotated[
-        list[int] | None, typer.Option(help="This fabric alone: 128, 1024 or 4096; repeatable.")
+        list[int] | None,
+        typer.Option(help="This fabric alone: 128, 1024 or 4096; may be repeated."),
     ] = None,
     transport: Transports = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Of each case; 6 or more for a 95 % interval.")
+        int, typer.Option(min=1, help="Rounds of each case; 6 or more for a 95 % interval.")
     ] = bench_sim.ROUNDS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Packet-hops a second of processor time, of a permutation on 128, 1024 and 4096 hosts.
+    """Measure packet-hops per CPU second of a permutation on 128, 1024 and 4096 hosts.
 
-    Six rounds of all take about ten minutes.
+    Six rounds of all cases take about ten minutes.
     """
     sizes = hosts or list(bench_sim.SHAPES)
     for size in sizes:

@@ -24,12 +24,12 @@ class ShapeName(enum.StrEnum):
 def up(
     rounds: Annotated[int, typer.Option(min=1, help="Labs of each shape.")] = 11,
     shape: Annotated[
-        list[ShapeName] | None, typer.Option(help="Measure this shape; repeatable.")
+        list[ShapeName] | None, typer.Option(help="Measure this shape; may be repeated.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """How long labs take to come up and down: a fat-tree, a star of 100 hosts; and in Mininet."""
+    """Measure the times of lab up and down, against Mininet: a fat-tree, a star of 100 hosts."""
     wanted = [key for key, file in bench_up.SHAPES.items() if shape is None or file in shape]
     outcome = bench_up.run(
         bench_up.Options(rounds, wanted),

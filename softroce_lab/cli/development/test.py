@@ -20,19 +20,20 @@ _EXIT_CODES = {0: ExitCode.DONE, 2: ExitCode.INTERRUPTED, 4: ExitCode.USAGE, 5: 
 @app.command()
 def test(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- PYTEST_ARGUMENTS]", help="Go to pytest.")
+        list[str] | None,
+        typer.Argument(metavar="[-- PYTEST_ARGUMENTS]", help="Arguments for pytest."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Run slow tests, too: tests/slow.txt lists them.")
+        bool, typer.Option("--all", help="Also run the slow tests of tests/slow.txt.")
     ] = False,
     full: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run only the line NAME, in its long form.")
+        str | None, typer.Option(metavar="NAME", help="Run only the test NAME, in its long form.")
     ] = None,
     list_lines: Annotated[
-        bool, typer.Option("--list", help="List the lines that have a long form.")
+        bool, typer.Option("--list", help="List the tests that have a long form.")
     ] = False,
 ) -> None:
-    """Run the tests of every part in minutes; all tests; or one test in its long form."""
+    """Run the quick tests of every part, all tests, or one test in its long form."""
     if not (paths.PROJECT_ROOT / "tests").is_dir():
         raise UserError("the tests are not here", hint="run ./lab test in a checkout")
     try:

@@ -43,29 +43,38 @@ def capture(
         list[str] | None,
         typer.Argument(
             metavar="[LINK|NODE]...",
-            help="a->b, a<->b, a node or a node:port; globs. By default every link.",
+            help="a->b, a<->b, a node or a node:port; globs; default: all links.",
             autocompletion=completion.links,
         ),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("-w", "--write", metavar="FILE", help="pcapng; - for a pipe.")
+        str | None,
+        typer.Option(
+            "-w", "--write", metavar="FILE", help="Write pcapng to FILE; -: standard output."
+        ),
     ] = None,
     snap: Annotated[
-        int, typer.Option("-s", "--snap", metavar="BYTES", help="Of each packet; 0: all of it.")
+        int,
+        typer.Option(
+            "-s", "--snap", metavar="BYTES", help="Bytes captured of each packet; 0: all."
+        ),
     ] = 0,
     count: Annotated[
-        int, typer.Option("-c", "--count", min=0, help="End after so many packets.")
+        int, typer.Option("-c", "--count", min=0, help="Stop after N packets; 0: no limit.")
     ] = 0,
     duration: Annotated[
-        str | None, typer.Option("-D", "--duration", metavar="TIME", help="End then: 10, 500ms.")
+        str | None,
+        typer.Option(
+            "-D", "--duration", metavar="TIME", help="Stop after this time: 10 (seconds), 500ms."
+        ),
     ] = None,
     lab: Lab = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Capture packets where faults meet them, dropped ones too; print them, or write pcapng.
+    """Capture packets at the faults, dropped ones included; print them or write pcapng.
 
-    Ctrl-C ends it, and what was captured and missed is told.
+    Ctrl-C ends the capture and prints the numbers of captured and missed packets.
     """
     if as_json and file in (None, "-"):
         raise UserError("packets and JSON would mix", hint="--json wants -w FILE")

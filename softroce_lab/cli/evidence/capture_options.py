@@ -18,16 +18,18 @@ Captured = Annotated[
     typer.Option(
         "--capture",
         metavar="[LINK]",
-        help="Capture packets, of all links of the hosts and those with rules that lose or change "
-        "packets, or of LINK: a->b, a<->b, a node; globs; may be repeated.",
+        help="Capture packets of all links of the hosts and of links with rules that lose or "
+        "change packets, or of LINK: a->b, a<->b, a node; globs; may be repeated.",
     ),
 ]
 Snap = Annotated[
-    int, typer.Option(min=0, metavar="BYTES", help="Of each captured packet; 0: all of it.")
+    int, typer.Option(min=0, metavar="BYTES", help="Bytes captured of each packet; 0: all.")
 ]
 CaptureFile = Annotated[
     Path | None,
-    typer.Option("--capture-file", metavar="FILE", help=f"Where captured packets go; else {FILE}."),
+    typer.Option(
+        "--capture-file", metavar="FILE", help=f"File of the captured packets; default: {FILE}."
+    ),
 ]
 
 
@@ -47,7 +49,7 @@ class WithCapture(ModalCommand):
 
 
 def wanted(links: list[str] | None, snap: int, file: Path | None) -> Wanted:
-    """What the options say. UserError."""
+    """The captures that the options request. UserError."""
     if file is not None and not links:
         raise UserError(f"nothing is captured into {file}", hint="--capture, or --capture LINK")
     return Wanted(tuple(links or ()), check_snap(snap), file or Path(FILE))

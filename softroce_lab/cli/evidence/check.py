@@ -27,39 +27,46 @@ _MTUS = (256, 512, 1024, 2048, 4096)
 @app.command()
 def check(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", help="Run directory, pcapng or pcap.")
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Run directories, pcapng or pcap files."),
     ] = None,
     as_json: Json = False,
     junit_file: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
     ] = None,
-    of: Annotated[Format, typer.Option("--format", help="Whose traffic it is.")] = Format.AUTO,
+    of: Annotated[
+        Format, typer.Option("--format", help="Packet format of the traffic.")
+    ] = Format.AUTO,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help="Only this rule, checker or pattern; repeatable."),
+        typer.Option(
+            metavar="RULE", help="Check only this rule, checker or pattern; may be repeated."
+        ),
     ] = None,
     show: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Show N packets of the exhibits in full.")
+        int, typer.Option(min=0, metavar="N", help="Decode N packets of the evidence in full.")
     ] = 0,
     at: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ADDRESS", help="The capture was taken at the host of this address; repeatable."
+            metavar="ADDRESS",
+            help="Address of a host where the capture was taken; may be repeated.",
         ),
     ] = None,
     retry_count: Annotated[
         int, typer.Option(min=0, max=7, help="retry_cnt of the queue pairs.")
     ] = 7,
     path_mtu: Annotated[
-        int | None, typer.Option(help="Of the queue pairs; else it is inferred from packets.")
+        int | None,
+        typer.Option(help="Path MTU of the queue pairs; default: inferred from packets."),
     ] = None,
     list_rules: Annotated[
-        bool, typer.Option("--list", help="List the rules and what demands them.")
+        bool, typer.Option("--list", help="List the rules and the clauses that they check.")
     ] = False,
 ) -> None:
-    """Check captures: a verdict for every rule, and the packets that prove a violation.
+    """Check captures against every rule; show the packets that prove a violation.
 
-    Exit code 0: no rule fails; 1: one does; 2: a file cannot be read or written.
+    Exit code 0: no rule fails; 1: a rule fails; 2: a file cannot be read or written.
     """
     wanted = suites.chosen(only or ())
     if list_rules:
@@ -104,7 +111,7 @@ def _check(
 
 
 def _warn(checked: Sequence[report.Checked], at: Sequence[str]) -> None:
-    """Say why reports say less than they seem to."""
+    """Print the reasons why reports cover less than they seem to."""
     for each in checked:
         packets = each.evidence.packets
         if not np.any(packets["kind"] == Kind.ROCE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab wireshark`: the dissector of the lab's own headers, where Wireshark looks for it."""
+"""`lab wireshark`: the dissector of the lab's own headers, in Wireshark's plugin folder."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ _SAID = {
 
 @app.command()
 def wireshark(
-    install: Annotated[bool, typer.Option("--install", help="Put it there, or renew it.")] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove it.")] = False,
-    to_stdout: Annotated[bool, typer.Option("--print", help="Print it.")] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install or update the dissector.")
+    ] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the dissector.")] = False,
+    to_stdout: Annotated[bool, typer.Option("--print", help="Print the dissector.")] = False,
     everyone: Annotated[
-        bool, typer.Option("--global", help="In the folder for all users, not in your own.")
+        bool, typer.Option("--global", help="Use the folder of all users.")
     ] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="In this folder.")
+        Path | None, typer.Option("--dir", metavar="DIR", help="Use this folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Teach Wireshark the lab's own headers; without an option, say whether it knows them."""
+    """Install the Wireshark dissector of the lab's headers; without options, show its status."""
     from softroce_lab.dissect import wireshark as plugin  # takes as long to load as scapy
 
     _at_most_one({"--install": install, "--uninstall": uninstall, "--print": to_stdout})

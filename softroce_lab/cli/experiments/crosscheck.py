@@ -49,7 +49,7 @@ def command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment on both clocks, and say whether they agree; as root."""
+    """Run an experiment on both clocks and compare the results; needs root."""
     overrides = [spec.parse_override(text) for text in changes or ()]
     overrides += [("seeds", list(seed))] if seed else []
     spec.load(experiment, overrides)  # what is wrong with them is theirs, not ours

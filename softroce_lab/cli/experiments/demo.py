@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False)
 
 
 class IpVersion(enum.StrEnum):
-    """What RoCEv2 lies upon."""
+    """The IP version below RoCEv2."""
 
     V4 = "4"
     V6 = "6"
@@ -48,7 +48,7 @@ class Clock(enum.StrEnum):
 
 
 class _Command(WithCapture):
-    """Knows what each way to use the verb ignores."""
+    """A command that rejects options without effect in the chosen mode."""
 
     modes = (
         Mode("nothing captured", lambda params: params["capture"] == ["none"], ("snap",)),
@@ -62,45 +62,47 @@ class _Command(WithCapture):
 
 @app.command(cls=_Command)
 def demo(
-    file: Annotated[Path | None, typer.Option(help="Send this file, not libLLVM.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the losses.")] = None,
+    file: Annotated[Path | None, typer.Option(help="File to send; default: libLLVM.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the losses.")] = None,
     transport: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME|FILE:CLASS",
-            help="A transport to run: a built-in one, or a policy of one's own in a Python file; "
+            help="Run this transport: a built-in one, or a policy class in a Python file; "
             "may be repeated.",
             autocompletion=completion.transports,
         ),
     ] = None,
     topology: Annotated[
         str,
-        typer.Option(help="A topology file, or a ready one.", autocompletion=completion.topologies),
+        typer.Option(
+            help="A topology file, or a built-in topology.", autocompletion=completion.topologies
+        ),
     ] = "leaf-spine",
     faults: Annotated[
         list[str] | None,
         typer.Option(
-            help="A fault profile, or a ready one, beside the topology's own faults; may be "
-            "repeated; none: no profile. By default spine-loss-1pct, on leaf-spine alone."
+            help="Add a fault profile to the topology's faults: a file, or a built-in one; none: "
+            "no profile; may be repeated. Default on leaf-spine: spine-loss-1pct."
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="The sending host; by default the first.")
+        str | None, typer.Option("--from", help="Sending host; default: the first.")
     ] = None,
     destination: Annotated[
         str | None,
-        typer.Option("--to", help="The receiving host; by default one farthest from it."),
+        typer.Option("--to", help="Receiving host; default: one farthest from the sender."),
     ] = None,
     message: Annotated[str, typer.Option(help="Size of a message.")] = "1MiB",
-    depth: Annotated[int, typer.Option(min=1, max=256, help="Messages posted at once.")] = DEPTH,
+    depth: Annotated[int, typer.Option(min=1, max=256, help="Outstanding messages.")] = DEPTH,
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,
     ip: Annotated[IpVersion, typer.Option(help="Send RoCEv2 over this IP version.")] = IpVersion.V4,
-    save: Annotated[Path | None, typer.Option(help="Write the received file here.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the received file to this path.")] = None,
     clock: Annotated[
-        Clock, typer.Option(help="By default a lab; where none comes up, a simulation.")
+        Clock, typer.Option(help="auto: a lab; a simulation if no lab can come up.")
     ] = Clock.AUTO,
-    name: Annotated[str, typer.Option(help="Call the lab and the run this.")] = "demo",
+    name: Annotated[str, typer.Option(help="Name of the lab and of the run.")] = "demo",
     xdp: Xdp = XdpMode.AUTO,
     require_faithful: RequireFaithful = False,
     log_to: LogTo = None,
@@ -109,7 +111,7 @@ def demo(
 ) -> None:
     """Send a file over CSA-UD and ud_rto through a leaf-spine fabric, 1 % lost at its spines.
 
-    Captured is leaf1->spine1 by default, on leaf-spine alone; --capture none captures nothing.
+    On leaf-spine, it captures leaf1->spine1; --capture none disables this capture.
     """
     options = experiment.Options(
         file=file,

@@ -15,21 +15,21 @@ from rich.table import Table
 from softroce_lab.cli import completion
 
 Seeds = Annotated[
-    list[int] | None, typer.Option("--seed", min=0, help="This seed alone; may be repeated.")
+    list[int] | None, typer.Option("--seed", min=0, help="Run only this seed; may be repeated.")
 ]
 Transports = Annotated[
     list[str] | None,
     typer.Option(
         "--transport",
         metavar="NAME|FILE:CLASS",
-        help="This transport alone: one of the file's, a built-in one, or a policy of one's own "
+        help="Run only this transport: one of the file's, a built-in one, or a policy class "
         "in a Python file; may be repeated.",
         autocompletion=completion.transports,
     ),
 ]
 EXPERIMENT = typer.Argument(
     metavar="[EXPERIMENT]",
-    help="A file, or a ready one by name.",
+    help="A file, or a built-in one by name.",
     autocompletion=completion.experiments,
 )
 Changes = Annotated[
@@ -37,20 +37,20 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Something else than the file says, such as workload.bytes=2MiB; may be repeated.",
+        help="Override a value of the file, such as workload.bytes=2MiB; may be repeated.",
     ),
 ]
 RunsUnder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Where run directories go.")
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Parent of the run directories.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check the file, say what it would do, and leave.")
+    bool, typer.Option("--dry-run", help="Check the file, print what would run, and exit.")
 ]
 RequireFaithful = Annotated[
     bool,
     typer.Option(
         "--require-faithful",
-        help="Exit with 1 if a run on the real clock was not faithful, whatever its verdict.",
+        help="Exit with 1 if a run on the real clock was not faithful, even if it passed.",
     ),
 ]
 

@@ -37,7 +37,7 @@ _RARE = 0.05
 
 
 class _Command(ModalCommand):
-    """Knows what each way to use the verb ignores."""
+    """A command that rejects options without effect in the chosen mode."""
 
     modes = (Mode("--case", flag("case"), ("seeds", "first", "minutes", "jobs")),)
 
@@ -45,30 +45,34 @@ class _Command(ModalCommand):
 @app.command(cls=_Command)
 def fuzz(
     seeds: Annotated[
-        int | None, typer.Option(min=1, help=f"How many; by default {_SEEDS}, or as time allows.")
+        int | None,
+        typer.Option(
+            min=1, help=f"Number of seeds; default: {_SEEDS}, or no limit with --minutes."
+        ),
     ] = None,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    first: Annotated[int, typer.Option("--from", min=0, help="First seed.")] = 0,
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Stop after so many minutes.")
+        float | None, typer.Option(min=0.01, help="Stop after this number of minutes.")
     ] = None,
     transport: Transports = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, max=1024, help="Processes; by default one a core."),
+        typer.Option("--jobs", "-j", min=1, max=1024, help="Processes; default: one per core."),
     ] = None,
     case: Annotated[
-        Path | None, typer.Option(help="Run this case, a file that an earlier failure left.")
+        Path | None,
+        typer.Option(help="Run only the case of this file, which an earlier failure wrote."),
     ] = None,
-    keep: Annotated[Path, typer.Option(metavar="DIR", help="Where cases go that failed.")] = Path(
-        "fuzz-failures"
-    ),
-    shrink: Annotated[bool, typer.Option(help="Make a failing case small.")] = True,
+    keep: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the failed cases.")
+    ] = Path("fuzz-failures"),
+    shrink: Annotated[bool, typer.Option(help="Reduce a failing case.")] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw fabrics, work and faults from seeds; run every transport; check its invariants.
+    """Generate fabrics, workloads and faults from seeds; run every transport; check invariants.
 
-    Exits with 1 if a promise was broken, and says the command that shows it again.
+    Exits with 1 if an invariant fails, and prints the command that reproduces it.
     """
     transports = experiment_fuzz.transports_of(transport)
     _check_seeds(first, seeds)
@@ -140,7 +144,7 @@ def _many(
 
 def _one_case(file: Path, transports: tuple[Transport, ...]) -> Campaign:
     source = yaml_source.read(file)
-    experiment = spec.of(source)  # what is wrong is said with its place
+    experiment = spec.of(source)  # reports errors with their place
     _check_case(source)
     campaign = Campaign(transports)
     seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], transports)
@@ -165,7 +169,7 @@ def _check_case(source: Source) -> None:
 
 
 def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -> Path:
-    """The file of its case, made small if wanted."""
+    """The file of its case, reduced if the case can shrink."""
     tries = shrinks and violation.shrinks
     small = experiment_fuzz.shrink(violation, screen.say) if tries else violation
     folder.mkdir(parents=True, exist_ok=True)

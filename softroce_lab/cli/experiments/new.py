@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab new transport`: a file to begin a transport of one's own with."""
+"""`lab new transport`: write a template of a custom transport."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Mine(MessagePolicy):
 
 @app.callback()
 def new() -> None:
-    """Write a file to begin with."""
+    """Write a template file."""
 
 
 @app.command()
 def transport(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The Python file to write.")],
 ) -> None:
-    """Write a transport that works, with comments; an existing file is not overwritten."""
+    """Write a working, commented transport; never overwrite an existing file."""
     if file.suffix != ".py":
         raise UserError(f"{file} is no Python file", hint="a name that ends in .py")
     try:

@@ -75,7 +75,7 @@ class RunScreen(Screen):
 
 
 class _Command(WithCapture):
-    """Knows what each way to use the verb ignores."""
+    """A command that rejects options without effect in the chosen mode."""
 
     modes = (
         *WithCapture.modes,
@@ -91,16 +91,18 @@ class _Command(WithCapture):
 def run(
     context: typer.Context,
     experiment: Annotated[str | None, EXPERIMENT] = None,
-    clock: Annotated[Clock | None, typer.Option(help="Simulated, or on this machine.")] = None,
+    clock: Annotated[
+        Clock | None, typer.Option(help="Simulate (virtual), or run a lab on this machine (real).")
+    ] = None,
     seed: Seeds = None,
     transport: Transports = None,
     payload: Annotated[
-        Payload | None, typer.Option(help="Carry no bytes, or carry and check them.")
+        Payload | None, typer.Option(help="Send no payload bytes, or send and verify them.")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long a run may last on its clock.")
+        str | None, typer.Option(metavar="TIME", help="Maximum duration of a run, on its clock.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Call the lab and the run this.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the lab and of the run.")] = None,
     changes: Changes = None,
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,

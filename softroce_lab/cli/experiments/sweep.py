@@ -35,7 +35,7 @@ _MOST_NOTES = 8
 
 
 class Screen(Counting):
-    """How a sweep goes."""
+    """The progress of a sweep."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__("sweep", "runs", quiet=quiet)
@@ -48,7 +48,7 @@ class Screen(Counting):
 
 
 class _Command(ModalCommand):
-    """Knows what each way to use the verb ignores."""
+    """A command that rejects options without effect in the chosen mode."""
 
     modes = (
         Mode("--list", flag("show"), (
@@ -65,45 +65,45 @@ def sweep(
         str | None,
         typer.Argument(
             metavar="[SWEEP]",
-            help="A file, or a ready one by name.",
+            help="A file, or a built-in one by name.",
             autocompletion=completion.sweeps,
         ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core."),
+        typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core."),
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Let a Dask cluster do it: tcp://HOST:PORT."),
+        typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at tcp://HOST:PORT."),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="These runs alone, such as transport=csa_ud or seed=3; may be repeated.",
+            help="Do only these runs, such as transport=csa_ud or seed=3; may be repeated.",
         ),
     ] = None,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a readable table, in Markdown.")
+        Path | None, typer.Option(metavar="FILE", help="Write a Markdown table to FILE.")
     ] = None,
     keep_runs: Annotated[
-        bool, typer.Option("--keep-runs", help="Keep a run directory for every run.")
+        bool, typer.Option("--keep-runs", help="Keep the directory of every run.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Do all runs anew, those that are done, too.")
+        bool, typer.Option("--fresh", help="Repeat all runs, finished ones included.")
     ] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where directories of sweeps go.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Parent of the sweep directories.")
     ] = Path("sweeps"),
-    show: Annotated[bool, typer.Option("--list", help="List the ready sweeps.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the built-in sweeps.")] = False,
     check: DryRun = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment with all combinations of parameters, transports and seeds.
 
-    The same command again goes on where it was interrupted.
+    Repeat the command to resume an interrupted sweep.
     """
     if show:
         print_ready(sweep_spec.shipped(), as_json=as_json)

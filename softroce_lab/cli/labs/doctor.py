@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 def doctor(
     as_json: Json = False,
 ) -> None:
-    """Try every capability that a lab needs; exit with 3 if a required one is missing."""
+    """Test every capability that a lab needs; exit with 3 if a required one is missing."""
     findings = examiner.examine()
     healthy = all(finding.found for finding in findings if finding.required)
     virtual = any(each.capability == examiner.NATIVE_MODULE and each.found for each in findings)

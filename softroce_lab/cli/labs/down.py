@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 def down(
     name: LabArgument = None,
     lab: Lab = None,
-    all_labs: Annotated[bool, typer.Option("--all", help="Every lab.")] = False,
+    all_labs: Annotated[bool, typer.Option("--all", help="Take down every lab.")] = False,
 ) -> None:
     """Take down the lab LAB, the only lab, or all of them."""
     name = either(name, lab)

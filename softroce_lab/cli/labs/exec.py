@@ -20,7 +20,7 @@ _OWN_OPTIONS = ("--lab", "--help")
 
 
 class Command(TyperCommand):
-    """Says what is missing where the command's options would be taken for those of `lab exec`."""
+    """Reports a missing `--` where options of COMMAND would be taken for those of `lab exec`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """As the parser, once it is clear whose options are meant."""
@@ -46,16 +46,16 @@ def exec(  # noqa: A001 - the verb's name
     node: Annotated[str, typer.Argument(help="A host or switch.", autocompletion=completion.nodes)],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Run this there; by default bash."),
+        typer.Argument(metavar="[-- COMMAND...]", help="The command; default: bash."),
     ] = None,
     lab: Lab = None,
 ) -> None:
     """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
 
-    It is 127 if there is no such program, 126 if it cannot be run.
+    The exit status is 127 if the program is missing, 126 if it cannot be run.
 
-    The lab's hosts have names there: h1, and h1.eth2 for a rail. At a kernel host COMMAND runs in
-    the guest, whose programs and files are Debian's.
+    The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
+    host, COMMAND runs in the guest, whose programs and files are Debian's.
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)

@@ -42,7 +42,7 @@ Link = Annotated[
 LinkToo = Annotated[
     str | None,
     typer.Argument(
-        metavar="[LINK]", help="As for set; none: every link.", autocompletion=completion.links
+        metavar="[LINK]", help="Links, as for set; default: all.", autocompletion=completion.links
     ),
 ]
 _WORDS = {"ignore_unknown_options": True}  # "-5ms" is a negative delay, not an option
@@ -50,20 +50,25 @@ _WORDS = {"ignore_unknown_options": True}  # "-5ms" is a negative delay, not an 
 
 @app.callback()
 def fault() -> None:
-    """Set, show and clear faults of a lab that is up, while traffic runs."""
+    """Set, show and clear faults of a running lab, under traffic."""
 
 
 @app.command("set", context_settings=_WORDS)
 def set_(
     link: Link,
     words: Annotated[
-        list[str], typer.Argument(metavar="FAULT...", help="In tc's words: loss 1% delay 10ms 1ms.")
+        list[str],
+        typer.Argument(
+            metavar="FAULT...", help="Faults in tc netem syntax: loss 1% delay 10ms 1ms."
+        ),
     ],
     lab: Lab = None,
-    seed: Annotated[int | None, typer.Option(help="Of the faults' streams, not the lab's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the faults, instead of the lab's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Set the faults that are named, on these links; all others stay as they are."""
+    """Set faults of these links; faults that are not named stay unchanged."""
     wanted = live.parse_impairments(words)
     _change(
         lab,
@@ -76,12 +81,13 @@ def set_(
 def clear(
     link: LinkToo = None,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="loss, delay ...; none: all.")
+        list[str] | None,
+        typer.Argument(metavar="[WORD]...", help="Faults to clear: loss, delay ...; default: all."),
     ] = None,
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Clear these faults, or all, from these links, or all."""
+    """Clear the named faults, or all, from these links, or from all links."""
     named = live.parse_cleared(words) if words else None
     _change(lab, lambda plan: live.clear_on(plan, _links(plan, link), named), as_json=as_json)
 
@@ -92,14 +98,14 @@ def apply(
         str,
         typer.Argument(
             metavar="PROFILE",
-            help="A fault profile, or a ready one.",
+            help="A fault profile: a file, or a built-in one.",
             autocompletion=completion.profiles,
         ),
     ],
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Add the faults of a profile to those that are set."""
+    """Add the faults of a profile to the current ones."""
     rules = profile.load(file)
     history = view.up(lab).history
 
@@ -117,7 +123,7 @@ def show(
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Show what faults were asked to do, beside what they have achieved since they were set."""
+    """Show the configured and the measured value of every fault since it was set."""
     seen = view.of_lab(lab)
     links = _links(seen.plan, link)
     found, dead = _look(seen, links)
@@ -133,7 +139,7 @@ def show(
 
 
 def _look(seen: View, links: tuple[int, ...]) -> tuple[list[Achieved], RunError | None]:
-    """The faults on these links. If the wire stage is dead, what it alone knew is missing."""
+    """The faults on these links. If the wire stage is dead, its own counts are missing."""
     plan = seen.plan
     shaped = sorted(faults.shaped(plan).keys() & set(links))
     with needing_root(), seen.maps() as xdp:
@@ -242,11 +248,11 @@ def _documents(plan: Plan, rules: list[Rule]) -> list[dict[str, Any]]:
 
 # --- What `show` prints -----------------------------------------------------------------------
 
-_WIRE_WORDS = ("rate", "delay")  # of which the wire stage knows what was achieved
+_WIRE_WORDS = ("rate", "delay")  # measured by the wire stage
 
 
 def _print(found: list[Achieved], *, lost: bool) -> None:
-    """All of them; if the wire stage's part is `lost`, that is said in its place."""
+    """Print all rules; `lost`: the wire stage is dead, and its values are unknown."""
     by_rule = {(item.fault.directed_link, item.fault.rule_id): item for item in found}
     if any(item.moment for item in found):
         print(f"timeline at {units.format_duration(found[0].now_ns)}")

@@ -18,10 +18,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the remains; remove nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what is left of labs whose `lab up`, `lab down` or owner died; nothing else."""
+    """Remove the remains of labs whose `lab up`, `lab down` or owner died; nothing else."""
     done = collector.Collection(collector.remains()) if dry_run else collector.collect(_say)
     if as_json:
         remains = [{"name": each.name, "why": each.remains} for each in done.removed]

@@ -24,7 +24,7 @@ _NODE = Annotated[
     str,
     typer.Argument(
         metavar="NODE",
-        help="A kernel host of a lab that is up.",
+        help="A kernel host of a running lab.",
         autocompletion=completion.hosts,
     ),
 ]
@@ -39,17 +39,17 @@ class Kernel(enum.StrEnum):
 
 @app.callback()
 def kernel_host() -> None:
-    """Hosts of `kind: kernel`: small virtual machines with Linux's own Soft-RoCE."""
+    """Manage hosts of `kind: kernel`: small virtual machines that run Linux's Soft-RoCE."""
 
 
 @app.command()
 def prepare(
     kernel: Annotated[
-        list[Kernel] | None, typer.Option(help="Only this one; may be repeated.")
+        list[Kernel] | None, typer.Option(help="Build only this kernel; may be repeated.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build what kernel hosts boot from, of Debian packages; `lab up` does it when it has to."""
+    """Build the boot images of kernel hosts from Debian packages; `lab up` does so if needed."""
     images = {}
     for version in kernel or list(Kernel):
         images[version.value] = guest_image.prepare(version.value, _say)
@@ -64,7 +64,7 @@ def prepare(
 
 @app.command(name="list")
 def list_(as_json: Json = False) -> None:
-    """Show the images that are built, and the kernel hosts of all labs."""
+    """List the built images and the kernel hosts of all labs."""
     images = [_image_document(version.value) for version in Kernel]
     hosts = [host for condition in runtime.labs() for host in _hosts(condition)]
     if as_json:
@@ -82,7 +82,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def console(node: _NODE, lab: Lab = None) -> None:
-    """Print what a kernel host has said on its console. For a shell: lab exec NODE -- bash."""
+    """Print the console output of a kernel host. For a shell: lab exec NODE -- bash."""
     seen = view.of_lab(lab)
     with seen.guest(node) as guest:
         typer.echo(guest.console.read_text("utf-8", "replace").replace("\r", ""), nl=False)
@@ -90,7 +90,7 @@ def console(node: _NODE, lab: Lab = None) -> None:
 
 @app.command()
 def boot(node: _NODE, lab_name: Lab = None) -> None:
-    """Boot a kernel host again, one that is dead or one that runs; the lab stays up."""
+    """Reboot a kernel host, dead or running; the lab stays up."""
     name = view.up(lab_name).name
     with lab.Lab.open(name) as held:
         held.boot(node, _say)
@@ -99,7 +99,7 @@ def boot(node: _NODE, lab_name: Lab = None) -> None:
 
 @app.command()
 def remove() -> None:
-    """Delete all images; guests that run go on."""
+    """Delete all images; running guests continue."""
     print(f"{units.format_bytes(guest_image.remove(_say))} freed")
 
 

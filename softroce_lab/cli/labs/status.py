@@ -23,13 +23,15 @@ def status(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LAB]", help="Only this lab, with its nodes.", autocompletion=completion.labs
+            metavar="[LAB]",
+            help="Show only this lab, with its nodes.",
+            autocompletion=completion.labs,
         ),
     ] = None,
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Show the labs of this machine, or one of them in detail; exit with 1 if one is damaged."""
+    """Show all labs, or one of them in detail; exit with 1 if one is damaged."""
     name = either(name, lab)
     if name is not None:
         runtime.existing(name)

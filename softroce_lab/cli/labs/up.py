@@ -24,12 +24,12 @@ def up(
     file: Annotated[
         str,
         typer.Argument(
-            help="A topology file, or a ready one by its name.",
+            help="A topology file, or a built-in topology by name.",
             autocompletion=completion.topologies,
         ),
     ],
-    name: Annotated[str | None, typer.Option(help="Call the lab this, not what FILE says.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of its faults, not FILE's.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the lab, instead of FILE's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the faults, instead of FILE's.")] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,10 +37,12 @@ def up(
         ),
     ] = None,
     xdp: Xdp = XdpMode.AUTO,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan; create nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring up the lab that FILE describes; it stays until `lab down`."""
+    """Bring up the lab of a topology file; it stays up until `lab down`."""
     plan = topology.load(file, name=name, seed=seed, for_lab=True)
     for profile in faults or ():
         plan = _armed(plan, profile)

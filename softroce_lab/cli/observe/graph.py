@@ -35,18 +35,19 @@ def graph(
         str | None,
         typer.Argument(
             metavar="[LAB|FILE]",
-            help="A lab that is up, or a topology file.",
+            help="A running lab, or a topology file.",
             autocompletion=completion.labs_and_topologies,
         ),
     ] = None,
     lab: LabOrFile = None,
     svg_file: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write SVG here; -: print it.")
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write SVG to FILE; -: standard output."),
     ] = None,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw in ASCII only.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw a lab: tiers as rows, hosts at the bottom, links with faults marked."""
+    """Draw a lab: tiers as rows, hosts at the bottom; mark links with faults."""
     seen = view.of(either(where, lab))
     now_ns = seen.moment_ns()
     found = marks.marks(seen.plan.faults, functools.partial(lines.texts, now_ns=now_ns), now_ns)

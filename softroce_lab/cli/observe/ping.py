@@ -31,20 +31,27 @@ def ping_(
         ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="B", help="Another one.", autocompletion=completion.hosts)
+        str, typer.Argument(metavar="B", help="Another host.", autocompletion=completion.hosts)
     ],
-    count: Annotated[int, typer.Option("-c", "--count", min=1, max=65535, help="Echoes.")] = 5,
-    interval: Annotated[str, typer.Option("-i", "--interval", help="Between them.")] = "200ms",
+    count: Annotated[
+        int, typer.Option("-c", "--count", min=1, max=65535, help="Number of echo requests.")
+    ] = 5,
+    interval: Annotated[
+        str, typer.Option("-i", "--interval", metavar="TIME", help="Time between requests.")
+    ] = "200ms",
     size: Annotated[
-        int, typer.Option("-s", "--size", min=0, max=65000, help="Bytes of data.")
+        int, typer.Option("-s", "--size", min=0, max=65000, help="Bytes of data per request.")
     ] = 56,
-    ipv6: Annotated[bool, typer.Option("-6", help="Over IPv6.")] = False,
-    rail: Annotated[int, typer.Option(min=1, help="The rail, at both hosts.")] = 1,
-    timeout: Annotated[str, typer.Option("-W", "--timeout", help="For the last reply.")] = "1s",
+    ipv6: Annotated[bool, typer.Option("-6", help="Use IPv6.")] = False,
+    rail: Annotated[int, typer.Option(min=1, help="Rail at both hosts.")] = 1,
+    timeout: Annotated[
+        str,
+        typer.Option("-W", "--timeout", metavar="TIME", help="Time to wait for the last reply."),
+    ] = "1s",
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Send ICMP echoes from A to B; exit with 1 if none comes back."""
+    """Send ICMP echo requests from A to B; exit with 1 if no reply arrives."""
     seen = view.of_lab(lab)
     ends = tuple(locate.rail(seen.plan, text, rail) for text in (source, target))
     if ends[0].node == ends[1].node:

@@ -31,7 +31,7 @@ Row = tuple[str, str, int, float | None]  # of what, counter, value, a second
 
 
 class _Command(ModalCommand):
-    """Knows what each way to use the verb ignores."""
+    """A command that rejects options without effect in the chosen mode."""
 
     modes = (
         Mode("--json", flag("as_json"), ("everything",)),
@@ -46,26 +46,28 @@ def show(
         list[str] | None,
         typer.Argument(
             metavar="[LAB] [NODE|PORT|LINK]...",
-            help="The lab, when several are up; then h1, leaf1:spine1, 'a->b', globs. All of it.",
+            help="The lab, if several are up; then h1, leaf1:spine1, 'a->b', globs; default: all.",
             autocompletion=completion.links,
         ),
     ] = None,
     lab: Lab = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat at every interval.")] = False,
     interval: Annotated[
-        str | None, typer.Option(help="From one to the next, with --watch; 1s by default.")
+        str | None, typer.Option(metavar="TIME", help="Interval of --watch; default: 1s.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Zeros, too.")] = False,
-    openmetrics: Annotated[bool, typer.Option("--openmetrics", help="OpenMetrics text.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include zeros.")] = False,
+    openmetrics: Annotated[
+        bool, typer.Option("--openmetrics", help="Print OpenMetrics text.")
+    ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS:PORT", help="Let Prometheus scrape; loopback only."),
+        typer.Option(metavar="ADDRESS:PORT", help="Serve Prometheus scrapes; loopback only."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what queue pairs, ports, links and hosts counted; docs/telemetry.md says what it means.
+    """Show counters of queue pairs, ports, links and hosts; docs/telemetry.md defines them.
 
-    One counter a line, zeros left out. With --watch --json one document a line. Ctrl-C ends it.
+    Prints one counter a line, without zeros; with --watch --json, one document a line.
     """
     if interval is not None and not watch:
         raise UserError("an interval, and the counters are shown once", hint="--watch")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab stats --listen`: an endpoint for Prometheus, on the loopback interface and nowhere else.
+"""`lab stats --listen`: an endpoint for Prometheus, on the loopback interface only.
 
-prometheus_client answers. Around it are the bounds that it lacks: one path, few clients at a time,
-and little patience with each.
+prometheus_client serves the requests. This module adds the bounds that it lacks: one path, few
+clients at a time, and a short timeout for each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def serve(collector: Collector, where: str) -> None:
-    """Answer until interrupted. UserError unless `where` is of the loopback interface."""
+    """Serve until interrupted. UserError unless `where` is of the loopback interface."""
     address, port = loopback(where)
     with Server(address, port, collector) as server:
         host = f"[{address}]" if address.version == 6 else str(address)

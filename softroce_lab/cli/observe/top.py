@@ -32,11 +32,13 @@ _LEAST_INTERVAL_NS = 50_000_000  # below, reading the counters would be what is 
 def top(
     name: LabArgument = None,
     lab: Lab = None,
-    interval: Annotated[str, typer.Option(help="From one picture to the next.")] = "1s",
-    once: Annotated[bool, typer.Option("--once", help="One picture, as text.")] = False,
+    interval: Annotated[str, typer.Option(metavar="TIME", help="Refresh interval.")] = "1s",
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one sample as text and exit.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show frames, bits, drops by cause and queues of every directed link; Ctrl-C ends it."""
+    """Show rates, drops by cause and queues of every directed link until Ctrl-C."""
     interval_ns = units.parse_time_ns(interval)
     if interval_ns < _LEAST_INTERVAL_NS:
         raise UserError(f"an interval of {interval}", hint="50ms at least")

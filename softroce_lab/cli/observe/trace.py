@@ -41,25 +41,25 @@ def trace_(
         ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="B", help="Another one.", autocompletion=completion.hosts)
+        str, typer.Argument(metavar="B", help="Another host.", autocompletion=completion.hosts)
     ],
     sport: Annotated[
         str | None,
-        typer.Option(help="Source ports, N or N-M; by default those of a striped queue pair."),
+        typer.Option(help="Source ports, N or N-M; default: those of a striped queue pair."),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="The source ports of queue pairs that run from A to B.")
+        bool, typer.Option("--live", help="Use the source ports of active queue pairs from A to B.")
     ] = False,
-    dport: Annotated[int | None, typer.Option(min=1, max=65535, help="RoCE's is 4791.")] = None,
-    proto: Annotated[Protocol, typer.Option(help="What the flows carry.")] = Protocol.ROCE,
-    rail: Annotated[int, typer.Option(min=1, help="The rail, at both hosts.")] = 1,
-    ipv6: Annotated[
-        bool, typer.Option("-6", help="Over IPv6, which takes the same paths.")
-    ] = False,
+    dport: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Destination port [roce: 4791].")
+    ] = None,
+    proto: Annotated[Protocol, typer.Option(help="Protocol of the flows.")] = Protocol.ROCE,
+    rail: Annotated[int, typer.Option(min=1, help="Rail at both hosts.")] = 1,
+    ipv6: Annotated[bool, typer.Option("-6", help="Use IPv6, which takes the same paths.")] = False,
     lab: LabOrFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the path of every flow from A to B, one for each source port, by the present routes."""
+    """Show the path of every flow (UDP source port) from A to B under the current routes."""
     seen = view.of(lab)
     flow = _flow(seen, source, target, rail, proto, dport)
     used = _used(seen, flow, sport, proto) if live else {}

@@ -16,7 +16,7 @@ _ONE_PORT = "a host's device has one port"
 
 
 class ForeignOptions(TyperCommand):
-    """A command that knows such options."""
+    """A command with such options."""
 
     instead: ClassVar[Mapping[str, str]] = {}
 

@@ -47,7 +47,7 @@ class ConnectionType(enum.StrEnum):
 
 
 class _Command(WithCapture, PerftestOptions):
-    """Knows perftest's flags, and ours."""
+    """A command with perftest's flags and those of the lab."""
 
     modes = (
         *WithCapture.modes,
@@ -61,65 +61,78 @@ def perf(
     test: Annotated[str, typer.Argument(metavar="TEST", help=", ".join(TESTS))],
     client: Annotated[
         str | None,
-        typer.Argument(help="A host; by default the first.", autocompletion=completion.hosts),
+        typer.Argument(help="A host; default: the first.", autocompletion=completion.hosts),
     ] = None,
     server: Annotated[
-        str | None, typer.Argument(help="Another one.", autocompletion=completion.hosts)
+        str | None, typer.Argument(help="Another host.", autocompletion=completion.hosts)
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option("-s", "--size", help="Of a message: 4096, 4K, 4KiB [65536; latency: 2]."),
+        typer.Option("-s", "--size", help="Message size: 4096, 4K, 4KiB [65536; latency: 2]."),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("-n", "--iters", help="Messages [1000; write_bw: 5000].")
+        int | None, typer.Option("-n", "--iters", help="Number of messages [1000; write_bw: 5000].")
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("-D", "--duration", help="Run for so many seconds.")
+        float | None,
+        typer.Option(
+            "-D", "--duration", help="Duration in seconds, instead of a number of messages."
+        ),
     ] = None,
-    qps: Annotated[int, typer.Option("-q", "--qp", help="Queue pairs.")] = 1,
+    qps: Annotated[int, typer.Option("-q", "--qp", help="Number of queue pairs.")] = 1,
     tx_depth: Annotated[
-        int | None, typer.Option("-t", "--tx-depth", help="Requests under way [128; latency: 1].")
+        int | None, typer.Option("-t", "--tx-depth", help="Outstanding requests [128; latency: 1].")
     ] = None,
-    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Receives posted.")] = 512,
+    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Posted receives.")] = 512,
     cq_mod: Annotated[
         int | None,
-        typer.Option("-Q", "--cq-mod", help="Requests to a completion [100; beyond 8 KiB: 1]."),
+        typer.Option("-Q", "--cq-mod", help="Requests per completion [100; beyond 8 KiB: 1]."),
     ] = None,
     connection: Annotated[
         ConnectionType,
-        typer.Option("-c", "--connection", case_sensitive=False, help="Service."),
+        typer.Option("-c", "--connection", case_sensitive=False, help="Transport service."),
     ] = ConnectionType.RC,
     mtu: Annotated[
-        int | None, typer.Option("-m", "--mtu", help="Path MTU; by default the largest.")
+        int | None, typer.Option("-m", "--mtu", help="Path MTU; default: the largest.")
     ] = None,
-    all_sizes: Annotated[bool, typer.Option("-a", "--all", help="All sizes, 2 to 2^23.")] = False,
+    all_sizes: Annotated[
+        bool, typer.Option("-a", "--all", help="Run all sizes, 2 to 2^23.")
+    ] = False,
     bidirectional: Annotated[
-        bool, typer.Option("-b", "--bidirectional", help="Both directions at once.")
+        bool, typer.Option("-b", "--bidirectional", help="Measure both directions at once.")
     ] = False,
     events: Annotated[
-        bool, typer.Option("-e", "--events", help="Sleep until something comes.")
+        bool, typer.Option("-e", "--events", help="Wait for completion events instead of polling.")
     ] = False,
     qp_timeout: Annotated[
-        int, typer.Option("-u", "--qp-timeout", help="4.096 us * 2^this, then retransmit.")
+        int, typer.Option("-u", "--qp-timeout", help="ACK timeout: 4.096 us * 2^N.")
     ] = 14,
     port: Annotated[
-        int, typer.Option("-p", "--port", min=1, max=65535, help="TCP port; kernel hosts only.")
+        int,
+        typer.Option(
+            "-p", "--port", min=1, max=65535, help="TCP port of the exchange; kernel hosts only."
+        ),
     ] = 18515,
     gid_index: Annotated[
-        int, typer.Option("-x", "--gid-index", min=0, help="Of the GID at a kernel host.")
+        int, typer.Option("-x", "--gid-index", min=0, help="GID index at a kernel host.")
     ] = perf_lab.GID_INDEX,
-    ipv6: Annotated[bool, typer.Option("--ipv6", help="IPv6; between soft hosts.")] = False,
-    gbits: Annotated[bool, typer.Option("--report_gbits", help="Gb/sec, not MB/sec.")] = False,
-    out_json: Annotated[bool, typer.Option("--out_json", help="Write a JSON file, too.")] = False,
+    ipv6: Annotated[
+        bool, typer.Option("--ipv6", help="Use IPv6; between soft hosts only.")
+    ] = False,
+    gbits: Annotated[
+        bool, typer.Option("--report_gbits", help="Report Gb/sec instead of MB/sec.")
+    ] = False,
+    out_json: Annotated[bool, typer.Option("--out_json", help="Also write a JSON file.")] = False,
     out_json_file: Annotated[
-        Path | None, typer.Option("--out_json_file", help="That file [perftest_out.json].")
+        Path | None,
+        typer.Option("--out_json_file", help="Name of the JSON file; default: perftest_out.json."),
     ] = None,
     file: Annotated[
         str | None,
         typer.Option(
             "-f",
             "--topology",
-            help="Measure in a lab of this topology.",
+            help="Run in a temporary lab of this topology.",
             autocompletion=completion.topologies,
         ),
     ] = None,
@@ -130,17 +143,18 @@ def perf(
     snap: Snap = SNAP_BYTES,
     log_to: LogTo = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
 ) -> None:
-    """Run perftest's TEST: CLIENT, which posts, and SERVER, in the lab that is up or one of two
-    hosts, which is gone afterwards.
+    """Run perftest's TEST from CLIENT, which posts, to SERVER.
+
+    It runs in the lab that is up, or else in a temporary lab of two hosts.
     """
     size_bytes = None if size is None else _bytes(size)
     options = Options(
         test, size_bytes, all_sizes, iterations, duration, qps, tx_depth, rx_depth, cq_mod,
         connection.value, mtu, ipv6, bidirectional, events, qp_timeout,
     )  # fmt: skip
-    PerfTest.of(options, 4096)  # what is wrong is said before a lab comes up
+    PerfTest.of(options, 4096)  # reports errors before a lab comes up
     file_out = out_json_file or (Path("perftest_out.json") if out_json else None)
     if file_out is not None:
         _check_writable(file_out)
@@ -221,7 +235,7 @@ def _bytes(text: str) -> int:
 
 
 def _check_writable(path: Path) -> None:
-    """UserError if the results could not be written: that is said before they are there."""
+    """UserError, before the test runs, if the results cannot be written."""
     new = not path.exists()
     try:
         path.open("a").close()

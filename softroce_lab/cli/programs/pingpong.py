@@ -38,7 +38,7 @@ class Kind(enum.StrEnum):
 
 
 class _Command(WithCapture, PingpongOptions):
-    """Knows the program's flags, and ours."""
+    """A command with the flags of ibv_rc_pingpong and those of the lab."""
 
     modes = (*WithCapture.modes, IN_A_LAB)
 
@@ -47,37 +47,40 @@ class _Command(WithCapture, PingpongOptions):
 def pingpong(
     client: Annotated[
         str | None,
-        typer.Argument(help="A host; by default the first.", autocompletion=completion.hosts),
+        typer.Argument(help="A host; default: the first.", autocompletion=completion.hosts),
     ] = None,
     server: Annotated[
-        str | None, typer.Argument(help="Another one.", autocompletion=completion.hosts)
+        str | None, typer.Argument(help="Another host.", autocompletion=completion.hosts)
     ] = None,
     connection: Annotated[
-        Kind, typer.Option("-c", "--connection", case_sensitive=False, help="Service.")
+        Kind, typer.Option("-c", "--connection", case_sensitive=False, help="Transport service.")
     ] = Kind.RC,
     size: Annotated[
-        int | None, typer.Option("-s", "--size", help="Bytes of a message [4096; ud: 2048].")
+        int | None, typer.Option("-s", "--size", help="Message size in bytes [4096; ud: 2048].")
     ] = None,
     mtu: Annotated[
         int | None, typer.Option("-m", "--mtu", help="Path MTU [1024; ud: the largest].")
     ] = None,
-    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Receives posted.")] = 500,
-    iterations: Annotated[int, typer.Option("-n", "--iters", help="Exchanges.")] = 1000,
+    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Posted receives.")] = 500,
+    iterations: Annotated[int, typer.Option("-n", "--iters", help="Number of exchanges.")] = 1000,
     events: Annotated[
-        bool, typer.Option("-e", "--events", help="Sleep until something comes.")
+        bool, typer.Option("-e", "--events", help="Wait for completion events instead of polling.")
     ] = False,
     port: Annotated[
-        int, typer.Option("-p", "--port", min=1, max=65535, help="TCP port; kernel hosts only.")
+        int,
+        typer.Option(
+            "-p", "--port", min=1, max=65535, help="TCP port of the exchange; kernel hosts only."
+        ),
     ] = 18515,
     gid_index: Annotated[
-        int, typer.Option("-g", "--gid-idx", min=0, help="Of the GID at a kernel host.")
+        int, typer.Option("-g", "--gid-idx", min=0, help="GID index at a kernel host.")
     ] = perf_lab.GID_INDEX,
     file: Annotated[
         str | None,
         typer.Option(
             "-f",
             "--topology",
-            help="In a lab of this topology.",
+            help="Run in a temporary lab of this topology.",
             autocompletion=completion.topologies,
         ),
     ] = None,
@@ -87,7 +90,7 @@ def pingpong(
     capture_file: CaptureFile = None,
     snap: Snap = SNAP_BYTES,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
 ) -> None:
     """Send a message back and forth between CLIENT and SERVER, as ibv_rc_pingpong does."""
     options = Options(connection.value, size, mtu, rx_depth, iterations, events, port, gid_index)
