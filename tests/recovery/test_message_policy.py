@@ -8,7 +8,13 @@ import pytest
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.transports import policy_file
-from softroce_lab.recovery.policy import Feedback, MessagePolicy, Retransmit, SetTimer
+from softroce_lab.recovery.policy import (
+    Feedback,
+    MessagePolicy,
+    RequestStatus,
+    Retransmit,
+    SetTimer,
+)
 from softroce_lab.recovery.registry import Entry
 from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import SECOND_NS, PairRig, noise, threshold
@@ -107,6 +113,46 @@ def test_the_session_bounds_attempts_whatever_the_policy_answers():
     rig.step_until(rig.now_ns + 60 * SECOND_NS, lambda: bool(rig.sides[0].completions))
     assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_RETRY_EXC_ERR]
     assert rig.counters(0)["tx_retransmitted"] <= 200 * 5
+
+
+class Nostalgic(MessagePolicy):
+    """Acts on every message that it ever got, whether it is over or not."""
+
+    name = "nostalgic"
+
+    def __init__(self, view, timing, options=None):
+        super().__init__(view, timing, options)
+        self.sends, self.receives = [], []
+
+    def on_send_posted(self, send, now_ns):
+        self.sends.append(send)
+        return [SetTimer(send, now_ns + 1_000_000)]
+
+    def on_receive_posted(self, receive, now_ns):
+        self.receives.append(receive)
+        return [SetTimer(receive, now_ns + 1_000_000)]
+
+    def on_send_timer(self, send, now_ns):
+        for each in self.sends:
+            yield from (Retransmit(each, self.missing(each)), RequestStatus(each))
+            yield SetTimer(each, now_ns + 5_000_000)
+
+    def on_receive_timer(self, receive, now_ns):
+        for each in self.receives:
+            yield from (Feedback(each), SetTimer(each, now_ns + 5_000_000))
+
+
+def test_actions_on_messages_that_are_over_have_no_effect():
+    rig = PairRig(Nostalgic, seed=3)
+    for cable in rig.cables:
+        cable.delay_ns, cable.loss = 100_000, threshold(0.05)
+    for number in range(40):
+        rig.transfer((1, 2, number), 20_000)
+        rig.transfer((1, 3, number), 20_000, sender=1)
+        if number % 4 == 3:
+            rig.finish(within_ns=2 * SECOND_NS)
+    rig.check()
+    rig.quiesce()
 
 
 # ---------------------------------------------------------------- the same decisions

@@ -10,7 +10,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.transports import watchdog
-from tests.experiment.transports.bad_policies import BAD, HEAD
+from tests.experiment.transports.bad_policies import BAD, BAD_MESSAGE, HEAD, MESSAGE_HEAD
 
 EXPERIMENT = """
 name: t
@@ -26,10 +26,15 @@ def soon(monkeypatch):
     monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)
 
 
-@pytest.mark.parametrize("name", BAD)
+FILES = {name: (HEAD, *bad) for name, bad in BAD.items()} | {
+    f"message policy {name}": (MESSAGE_HEAD, *bad) for name, bad in BAD_MESSAGE.items()
+}
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_a_bad_policy_fails_and_the_other_transport_runs(tmp_path, soon, name):
-    body, line, why = BAD[name]
-    (tmp_path / "mine.py").write_text(HEAD + body)
+    head, body, line, why = FILES[name]
+    (tmp_path / "mine.py").write_text(head + body)
     file = tmp_path / "x.yaml"
     file.write_text(EXPERIMENT)
     began = time.monotonic()
