@@ -187,6 +187,8 @@ def _raised(file: str, name: str, error: Exception, line: int | None) -> PolicyE
 
 def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
     frame, line = frames[-1]
+    if frame.f_code.co_filename == __file__:  # the call itself: wrong parameters
+        return ""
     return f" ({frame.f_code.co_filename}:{line})"
 
 
@@ -276,7 +278,7 @@ class _Guard:
             raise TypeError(f"{_shown(receive)} is no message that is received here")
 
     def moment(self, _: object, at_ns: object) -> None:
-        if not 0 <= operator.index(at_ns) < _NEWEST_NS:  # type: ignore[arg-type]
+        if not isinstance(at_ns, int | np.integer) or not 0 <= at_ns < _NEWEST_NS:
             raise ValueError(f"{at_ns!r} is no time in ns")
 
     def peer(self, _: object, peer: object) -> None:

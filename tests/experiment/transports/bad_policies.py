@@ -158,7 +158,7 @@ BAD_MESSAGE = {  # the same of a MessagePolicy
         8, "is no message that is sent here",
     ),
     "time goes back": (_on_sent("[SetTimer(send, -1)]"), 8, "at_ns: -1 is no time in ns"),
-    "time in seconds": (_on_sent("[SetTimer(send, 0.1)]"), 8, "returned SetTimer with at_ns: "),
+    "time in seconds": (_on_sent("[SetTimer(send, 0.1)]"), 8, "at_ns: 0.1 is no time in ns"),
     "weights of other paths": (
         _on_sent("[PathWeights(send.peer, [1] * 99)]"), 8, "are no weights of",
     ),
