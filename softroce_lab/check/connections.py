@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reliable connections of a capture: which answers belong to which requests.
+"""Reliable connections of a capture: which responses belong to which requests.
 
-Requests name the responder's queue pair, answers the requester's, and no packet names both. The
+Requests name the responder's queue pair, responses the requester's; no packet names both. The
 two are learned from the connection manager's REQ and REP, where they are in the capture. Else by
-PSNs: every answer votes for the flow of the other direction that had, last before it, a request of
-its PSN. A flow that has less than 80 % of the votes is paired with none: its answers are counted,
-and their rules inconclusive.
+PSNs: every response votes for the flow of the other direction that had, last before it, a request
+of its PSN. A flow that has less than 80 % of the votes is paired with none: its responses are
+counted, and their rules inconclusive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from softroce_lab.telemetry.packets import Has, Packets
 
 GENERAL_SERVICES_QP = 1
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
-_VOTERS = 1024  # answers of a flow that are asked
+_VOTERS = 1024  # responses of a flow that vote
 _ENOUGH = 0.8  # of the votes
 # PSNs from one request to the next of a connection: what is farther is another connection.
 _FARTHEST_AHEAD = 1 << 17
@@ -39,7 +39,7 @@ _End = tuple[bytes, int]  # GID and number of a queue pair
 
 @dataclasses.dataclass(frozen=True)
 class Agreed:
-    """What the connection manager's messages say of a connection."""
+    """The terms of a connection in the connection manager's messages."""
 
     retry_count: int | None = None
     path_mtu: int | None = None
@@ -47,7 +47,7 @@ class Agreed:
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """Requests of one side to a queue pair of the other, and the answers to them."""
+    """Requests of one side to a queue pair of the other, and the responses to them."""
 
     requests: Flow | None
     answers: Flow | None
@@ -87,7 +87,7 @@ def _any(evidence: Evidence, flow: Flow, *, answers: bool) -> bool:
 
 
 def _managed(evidence: Evidence) -> tuple[dict[_End, Agreed], dict[_End, _End]]:
-    """Terms by responder's end, and ends by the other end, as REQ and REP tell them."""
+    """Terms by responder's end, and ends by the other end, from REQ and REP."""
     packets = evidence.packets
     is_mad = evidence.is_roce & (packets["destination_qp"] == GENERAL_SERVICES_QP)
     rows = np.flatnonzero(is_mad & (packets["has"] & Has.DETH != 0))
@@ -125,7 +125,7 @@ def _partners(
     answering: list[Flow],
     managed: dict[_End, _End],
 ) -> dict[tuple[bytes, bytes, int], Flow]:
-    """Of flows with requests, the flow of their answers."""
+    """Of flows with requests, the flow of their responses."""
     by_key = {_key(flow): flow for flow in reliable}
     partners: dict[tuple[bytes, bytes, int], Flow] = {}
     for one, other in managed.items():
@@ -146,7 +146,7 @@ def _partners(
 def _votes(
     evidence: Evidence, asking: list[Flow], answering: list[Flow]
 ) -> Iterator[tuple[int, Flow, Flow]]:
-    """For each flow of answers, by how many votes it belongs to which one of requests."""
+    """For each flow of responses, its votes for flows of requests."""
     by_hosts: dict[tuple[bytes, bytes], list[Flow]] = collections.defaultdict(list)
     for flow in asking:
         by_hosts[flow.source, flow.destination].append(flow)
@@ -200,7 +200,7 @@ def _vote(evidence: Evidence, flow: Flow, when: Indices, which: Indices) -> Indi
 
 def successive(evidence: Evidence, connection: Connection) -> Iterator[Connection]:
     """The parts of a connection whose queue pairs were used again: with PSNs far from those before,
-    or, after a silence, with PSNs that go back and MSNs that count from the beginning.
+    or, after a pause, with PSNs that go back and MSNs that count from the beginning.
     """
     flow = connection.requests
     if flow is None:
@@ -214,7 +214,7 @@ def successive(evidence: Evidence, connection: Connection) -> Iterator[Connectio
 
 
 def _begins(evidence: Evidence, connection: Connection, rows: Indices) -> Iterator[int]:
-    """Places in time where the queue pair was made anew."""
+    """Indices, in order of time, at which the queue pair was created again."""
     psns = unwrapped(evidence.packets["psn"][rows])
     times = evidence.times_ns(rows)
     top = np.maximum.accumulate(psns)[:-1]
@@ -235,7 +235,7 @@ def _begins(evidence: Evidence, connection: Connection, rows: Indices) -> Iterat
 
 
 def _first_seen(evidence: Evidence, flow: Flow | None, heard: Indices, at: int) -> int:
-    """The place in time of a request that was heard: where it left, if it was seen there, too."""
+    """The index, in order of time, of a received request: where it left, if captured there."""
     place, psn = evidence.place_in_time, evidence.packets["psn"]
     since, until = int(place[heard[at - 1]]), int(place[heard[at]])
     sent = heard[:0] if flow is None else flow.sent
@@ -246,10 +246,9 @@ def _first_seen(evidence: Evidence, flow: Flow | None, heard: Indices, at: int) 
 
 
 class _Anew:
-    """Whether a request, after a silence, is of another connection than those before it.
+    """Whether a request, after a pause, is of another connection than those before it.
 
-    By the answers, which count messages from the beginning again. Of UC, which sends nothing twice,
-    nothing needs to be asked.
+    The responses show it: their MSNs start again. UC never retransmits, so no test is needed.
     """
 
     def __init__(

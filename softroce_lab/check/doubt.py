@@ -16,7 +16,7 @@ from softroce_lab.check.flows import Flow
 from softroce_lab.telemetry.packets import Has, Kind
 
 _Hosts = frozenset[bytes]
-_LEAST = 8  # packets of which it can be said that all are there twice
+_LEAST = 8  # packets, at least, to conclude that every packet was captured twice
 _MOST_SINGLE = 0.05  # of them
 _SAME = ("opcode", "psn", "destination_qp", "source_qp", "msn", "syndrome", "payload_bytes",
          "interface", "hop_limit", "icrc", "lab_attempt")  # fmt: skip
@@ -39,7 +39,7 @@ def missed(evidence: Evidence) -> str | None:
 
 
 def untimed(evidence: Evidence) -> str | None:
-    """Why times do not tell how long something took."""
+    """Reasons why timestamps do not measure durations."""
     packets = evidence.packets
     times = evidence.times_ns(evidence.in_time)
     if not np.all(packets["has"] & Has.STAMPED) or (len(times) > 1 and np.ptp(times) == 0):
@@ -52,7 +52,7 @@ def untimed(evidence: Evidence) -> str | None:
 def _cut(evidence: Evidence) -> frozenset[_Hosts]:
     """Hosts between which packets were cut in their headers.
 
-    Not only those flows: without requests of their own, answers seem to be another flow's.
+    Not only those flows: without requests of their own, responses seem to belong to another flow.
     """
     if "cut" not in evidence.kept:
         packets = evidence.packets

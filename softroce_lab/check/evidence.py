@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the checkers look at: a capture, the run directory that it lies in, and what the user said.
+"""Input of the checkers: a capture, the run directory that contains it, and the user's options.
 
-Arrays of this module are parallel to the rows of the capture unless they are said to be indices.
+Arrays of this module are parallel to the rows of the capture unless they are called indices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Run:
 
     @functools.cached_property
     def runs(self) -> list[dict[str, Any]]:
-        """What the manifest says of the runs that were captured: of all, if it does not tell."""
+        """The captured runs of the manifest; all runs, if it does not record the captured ones."""
         runs: list[dict[str, Any]] = self.manifest.get("runs", [])
         if not any("capture" in each for each in runs):
             return runs
@@ -96,14 +96,14 @@ class Run:
 
 
 def _file_of(run: Mapping[str, Any]) -> str | None:
-    """The name of a run's capture, if it is that of a file beside the manifest."""
+    """The name of a run's capture, if it is a file next to the manifest."""
     file = run.get("capture", {}).get("file")
     return file if isinstance(file, str) and Path(file).name == file else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a capture does not say of the connections in it."""
+    """Facts about connections that a capture does not contain."""
 
     retry_count: int = 7  # of the requesters' queue pairs
     path_mtu: int | None = None  # None: the least that fits First and Middle packets
@@ -127,13 +127,13 @@ class Evidence:
 
     @functools.cached_property
     def is_roce(self) -> Mask:
-        """Frames whose headers can be believed: whole in their headers, ICRC not known wrong."""
+        """Frames with valid headers: complete in their headers, ICRC not known to be wrong."""
         good: Mask = (self.packets["kind"] == Kind.ROCE) & ~self.is_broken
         return good
 
     @functools.cached_property
     def is_broken(self) -> Mask:
-        """Frames of RoCE with a wrong ICRC: nobody takes them (IBA 7.8.1)."""
+        """RoCE frames with a wrong ICRC: every receiver drops them (IBA 7.8.1)."""
         has = self.packets["has"]
         broken: Mask = has & (Has.ICRC_CHECKED | Has.ICRC_GOOD) == Has.ICRC_CHECKED
         return broken
@@ -154,7 +154,7 @@ class Evidence:
         return self.is_dropped | self.commented(CORRUPTED) | self.is_broken
 
     def commented(self, effect: str) -> Mask:
-        """Frames whose comment says that the injector did this to them."""
+        """Frames with this effect of the injector in their comments."""
         comments = self.capture.comments
         # The last one is of index -1: no comment.
         said = np.array([*(_says(each, effect) for each in comments), False], dtype=np.bool_)
@@ -168,7 +168,7 @@ class Evidence:
 
     @functools.cached_property
     def in_time(self) -> Indices:
-        """Indices of all rows, by time; as in the file where it tells none.
+        """Indices of all rows, by time; in file order where there are no timestamps.
 
         Packets of one interface are in their order, whatever its clock did meanwhile.
         """
@@ -186,7 +186,7 @@ class Evidence:
         return place
 
     def times_ns(self, indices: Indices) -> Indices:
-        """Of some rows, as numbers that can be subtracted, whatever the file says."""
+        """Of some rows, as numbers that can be subtracted, whatever the file contains."""
         times: Indices = np.minimum(self.packets["time_ns"][indices], _LATEST_NS).astype(np.int64)
         return times
 

@@ -2,8 +2,8 @@
 """Packets by flow, one direction from one host to one queue pair, and by place of capture.
 
 A capture of several interfaces holds the same packet several times, once on each. Of a flow the
-rules about its sender look at the place nearest to it, and the rules about its receiver at the
-place nearest to that one. Routers tell the order: the hop limit falls along the way. Where it does
+rules about its sender use the place nearest to it, and the rules about its receiver at the
+place nearest to that one. Hop limits give the order: each router decrements them. Where it does
 not, because bridges lie between, places that have the same packets come one after the other, by
 time; places that have different ones lie side by side, as those of a sprayed flow do.
 """
@@ -37,7 +37,7 @@ class Flow:
     sent: Indices  # rows, as near to the sender as there are, by time
     heard: Indices  # as near to the receiver; the same, where there is one place
     at_sender: bool = False  # nothing was lost before the place of `sent`
-    at_receiver: bool = False  # nothing is lost behind the place of `heard`
+    at_receiver: bool = False  # no loss after the place of `heard`
 
     @property
     def several_places(self) -> bool:
@@ -114,7 +114,7 @@ def _places(evidence: Evidence, rows: Indices) -> list[Indices]:
 
 
 def _one_after_the_other(evidence: Evidence, rows: Indices, of: npt.NDArray[Any]) -> list[Indices]:
-    """Places between two routers: `of` tells them apart."""
+    """Places between two routers, distinguished by `of`."""
     names = np.unique(of)
     if len(names) == 1:
         return [rows]
@@ -176,7 +176,7 @@ def _identities(evidence: Evidence, rows: Indices) -> set[tuple[int, ...]]:
 
 def _located(evidence: Evidence, all_flows: list[Flow]) -> list[Flow]:
     """The flows, with what is known of their ends: by the names of the lab's interfaces, or because
-    the user said where the capture was taken.
+    the user named the place of the capture.
     """
     ends = {number: _ends(name) for number, name in evidence.interface_names().items()}
     complete = {

@@ -23,7 +23,7 @@ def write(path: Path, files: Sequence[Checked], failures: Sequence[UserError] = 
 
 
 def _unread(failure: UserError) -> Suite:
-    """A file that cannot be read: an error, else it would look as if all were well."""
+    """A file that cannot be read: an error, or the report would look like a pass."""
     case = Case("check", "readable", "error", str(failure), "unreadable")
     return Suite(failure.file or "file", [case])
 

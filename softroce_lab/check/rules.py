@@ -2,7 +2,7 @@
 """What the rules of a run do to packets behind the place where they were captured.
 
 A link of the lab is captured where it begins: its delay, with what may overtake whom in it, lies
-behind. The manifest says it in words, as `lab faults` does (`softroce_lab/faults/text.py`).
+behind. The manifest has it as text, as `lab faults` prints it (`softroce_lab/faults/text.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FARTHEST = 4  # times the jitter is where the distributions that are not unifor
 
 
 def are_told(evidence: Evidence) -> bool:
-    """Whether a manifest tells what rules there were."""
+    """Whether a manifest lists its fault rules."""
     return evidence.run is not None and "faults" in evidence.run.manifest
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All checkers: which there are, which are wanted, and a capture through them."""
+"""All checkers: the list, the selection, and their run over a capture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Format(enum.StrEnum):
 
     AUTO = "auto"  # the lab's rules if there are packets with its header
     LAB = "lab"
-    ROCE = "roce"  # anybody's: the rules of IBA only
+    ROCE = "roce"  # of any implementation: the rules of IBA only
 
 
 def rules() -> list[Rule]:
@@ -42,7 +42,7 @@ def rules() -> list[Rule]:
 
 
 def chosen(only: Sequence[str]) -> frozenset[str]:
-    """Names of the rules that were asked for: by name, checker, or pattern; all, if none was.
+    """Names of the selected rules: by name, checker, or pattern; all, if none is selected.
 
     UserError for a word that means no rule.
     """
@@ -76,7 +76,7 @@ def evidence_of(path: Path, options: Options) -> Evidence:
 
 
 def check(evidence: Evidence, wanted: frozenset[str], of: Format) -> list[Verdict]:
-    """Verdicts of the wanted rules that are for such a capture, by checker."""
+    """Verdicts of the selected rules that apply to such a capture, by checker."""
     verdicts = list(_verdicts(evidence, wanted, of))
     checkers = list(dict.fromkeys(each.checker for each in verdicts))
     return sorted(verdicts, key=lambda verdict: checkers.index(verdict.checker))

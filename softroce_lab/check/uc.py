@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Unreliable connections (IBA 9.8.2): in order, once, and nothing is answered."""
+"""Unreliable connections (IBA 9.8.2): in order, once, without acknowledgements."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_send
     order = np.lexsort((requests.place, requests.psn))
     same = np.flatnonzero(np.diff(requests.psn[order]) == 0)
     copied = evidence.commented(DUPLICATED)
-    # On the sender's link comments tell which packets are copies; those of other links have none.
+    # On the sender's link comments mark packets that are copies; those of other links have none.
     may_be_copies = not at_sender and evidence.rules_of_the_run("duplicate")
     tally.passed(len(requests) - len(same))
     for at in same.tolist():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a checker says: for every rule a verdict, with the packets that prove it."""
+"""Results of a checker: for every rule a verdict, with the packets that prove it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outcome(enum.StrEnum):
 
     PASS = "pass"  # noqa: S105 (no password)
     FAIL = "fail"
-    # there were occasions, and the capture does not tell (`note` says why)
+    # the rule applies, but the capture cannot decide it (`note` has the reason)
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"  # the capture has nothing that the rule is about
 
@@ -31,7 +31,7 @@ class Rule:
 
     name: str  # "rc.nak-once-per-gap": what is before the point is the checker
     says: str  # one line, for people
-    clause: str  # of the specification, or the section of ours, that demands it
+    clause: str  # of the specification, or the section of this project's documents, that demands it
 
     @property
     def checker(self) -> str:
@@ -62,7 +62,7 @@ class Verdict:
     checked: int  # occasions that were decided, violations among them
     failures: int
     exhibits: tuple[Exhibit, ...]  # of the first violations
-    note: str  # what the capture does not tell, and what it was taken for
+    note: str  # what the capture does not show, and the assumption made
     clause: str
 
 
@@ -71,7 +71,7 @@ Checker: TypeAlias = Callable[["Evidence"], Iterable[Verdict]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A checker with its rules; `of` says which captures it is for (`--format`)."""
+    """A checker with its rules; `of`: the captures that it applies to (`--format`)."""
 
     rules: tuple[Rule, ...]
     check: Checker
@@ -108,7 +108,7 @@ class Tally:
             self.inconclusive[reason] += occasions
 
     def notes_that(self, text: str) -> None:
-        """Something to know about the verdict, said once."""
+        """A remark on the verdict, reported once."""
         self.notes[text] = None
 
     def add(self, other: Tally, doubt: str | None = None) -> None:

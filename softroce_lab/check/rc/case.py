@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One reliable connection on trial: what the rules look at, and where they put what they find."""
+"""One reliable connection under check: the input of the rules, and their findings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from softroce_lab.check.verdict import Tally
 
 _PSN_MASK = (1 << 24) - 1
 OVERTAKEN = "answers may have overtaken each other before the capture"
-_UNDER_WAY_NS = 100_000_000  # at most, between a request and its answer
-_RESULTS = (Family.READ, Family.ATOMIC)  # families of requests that are answered by results
+_UNDER_WAY_NS = 100_000_000  # at most, between a request and its response
+_RESULTS = (Family.READ, Family.ATOMIC)  # families of requests whose responses carry results
 
 
 @dataclasses.dataclass
@@ -79,7 +79,7 @@ class Case:
 
     @functools.cached_property
     def _begins_here(self) -> bool:
-        """Whether the capture has the connection from its beginning: nothing tells of more."""
+        """Whether the capture has the connection from its beginning, as far as packets show."""
         requests, answers = self.near_responder.requests, self.near_responder.answers
         once, told = requests.once, np.flatnonzero(answers.has_aeth)
         if not len(once) or not len(told):
@@ -91,7 +91,7 @@ class Case:
 
     @functools.cached_property
     def asked_before(self) -> Mask:
-        """Answers that may be to what was sent before the capture began: it may be sent again."""
+        """Responses that may be to requests from before the capture, which may be retransmitted."""
         requests, answers = self.near_responder.requests, self.near_responder.answers
         if self._begins_here or not len(requests):
             return np.zeros(len(answers), np.bool_)
@@ -108,14 +108,14 @@ class Case:
 
     @functools.cached_property
     def lost_on_the_way(self) -> int:
-        """Requests that provably did not get from the capture to the responder, or whose answers
+        """Requests that provably did not get from the capture to the responder, or whose responses
         did not get from there to the capture.
         """
         return len(self.walk.behind) + self._unanswered()
 
     @property
     def is_at_responder(self) -> bool:
-        """Known, or nothing speaks against it."""
+        """Known, or not contradicted."""
         seen = self.near_responder
         return seen.at_responder or (not seen.at_requester and self.lost_on_the_way == 0)
 
@@ -129,7 +129,7 @@ class Case:
 
     @functools.cached_property
     def may_overtake_before(self) -> bool:
-        """Whether answers may have, between the responder and the capture."""
+        """Whether responses may have, between the responder and the capture."""
         if self.near_responder.at_responder:
             return False
         if not rules.are_told(self.evidence):
@@ -151,16 +151,16 @@ class Case:
         return bool(np.any(np.diff(came[np.argsort(left)]) < 0))
 
     def _unanswered(self) -> int:
-        """Requests for an acknowledgement that came in order, had no answer, and came again."""
+        """Requests for an acknowledgement that arrived in order, had no response, came again."""
         requests, answers = self.near_responder.requests, self.near_responder.answers
         wants = requests.asks | np.isin(requests.family, _RESULTS)
         asked = np.flatnonzero(wants & (self.walk.place == Place.EXPECTED))
         again = next_of_psn(requests.psn, requests.place)[asked]
-        # The greatest PSN acknowledged before it came again; answers only ever say more.
+        # The greatest PSN acknowledged before it came again; acknowledged PSNs never decrease.
         greatest = np.maximum.accumulate(np.concatenate(([0], answers.through)))
         said = greatest[np.searchsorted(answers.place, np.maximum(again, 0))]
         silent = (again >= 0) & (said <= requests.psn[asked])
-        # Refused is answered, too.
+        # A NAK is a response, too.
         refused = np.isin(requests.psn[asked], answers.psn[answers.is_rnr])
         return int(np.count_nonzero(silent & ~refused))
 

@@ -39,7 +39,7 @@ def check_opcodes(case: Case) -> None:
 
 
 def check_sequence(requests: Requests, tally: Tally) -> None:
-    """The same of anybody's requests."""
+    """The same, of requests of any sender."""
     bad, checked = _out_of_sequence(requests)
     tally.passed(checked - len(bad))
     for one, other in bad:
@@ -109,11 +109,11 @@ def check_message_lengths(requests: Requests, tally: Tally) -> None:
 
 
 def check_again(case: Case) -> None:
-    """Each packet that was sent again, beside the one before it with its PSN.
+    """Each retransmitted packet, with the one before it of the same PSN.
 
-    Its payload may be another one where the responder had said that it has the packet: it will not
-    look at it (IBA 9.7.5.1.3). So it is in a ring collective, where what comes round is proof that
-    the receiver has what was sent, before an acknowledgement says it, and takes its place.
+    Its payload may differ if the responder acknowledged the packet before: it discards duplicates
+    (IBA 9.7.5.1.3). A ring collective overwrites its buffer with the next step's data: that data
+    proves receipt of the earlier step, before an acknowledgement arrives.
     """
     requests, tally = case.near_requester.requests, case.tally["retransmit-same"]
     order = np.lexsort((requests.place, requests.psn))
@@ -158,7 +158,7 @@ def _differences(packets: Packets, one: Indices, other: Indices) -> Indices:
 
 
 def _check_rest(case: Case, requests: Requests, tally: Tally) -> None:
-    """READs that ask for the rest of an earlier one: what is left, and from there on."""
+    """READs that request the rest of an earlier one: its remaining range."""
     reads = requests.once[requests.family[requests.once] == Family.READ]
     if not len(reads):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""MSNs: how many messages a responder says that it has completed (IBA 9.7.7.1)."""
+"""MSNs: how many messages a responder reports as completed (IBA 9.7.7.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CANDIDATES = 8  # of which one explains most MSNs of a part
 
 
 class Messages:
-    """Messages by the PSNs at which they end, and the MSNs that were said of them.
+    """Messages by the PSNs at which they end, and the MSNs that were reported for them.
 
     MSNs are compared with the number of messages that ended, up to what is the same for all of a
     part of the capture without holes: where a message is missing, they differ by one more. What
@@ -50,7 +50,7 @@ class Messages:
 
     @functools.cached_property
     def excess(self) -> Indices:
-        """Of what was told: by how much the MSN is more than what was counted."""
+        """Of each report: by how much its MSN exceeds the counted messages."""
         return (self.msn - self.ended(self.through)) % _MSNS
 
     @functools.cached_property
@@ -68,7 +68,7 @@ class Messages:
         return {part: self._usual(self.part == part) for part in np.unique(self.part).tolist()}
 
     def _usual(self, mine: Mask) -> int:
-        """What explains most; of several such, what most say without counting what lies behind."""
+        """What explains most; of several such, the most frequent without those behind a gap."""
         excess, spare = self.excess[mine], self.spare[mine]
         said = np.concatenate((excess, (excess - spare)[spare > 0] % _MSNS))
         values, counts = np.unique(said, return_counts=True)
@@ -92,7 +92,7 @@ def _first(psn: Indices) -> int:
 
 
 def check(case: Case) -> None:
-    """Every answer with an MSN."""
+    """Every response with an MSN."""
     _check_order(case)
     answers, tally = case.near_responder.answers, case.tally["msn-right"]
     if not len(case.near_responder.requests):

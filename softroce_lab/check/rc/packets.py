@@ -89,7 +89,7 @@ class Requests:
     def once(self) -> Indices:
         """Indices of each request's first packet on the wire, in the order of PSNs.
 
-        A READ that asks for the rest of an earlier one is left out.
+        A READ of the rest of an earlier one is left out.
         """
         _, first = np.unique(self.psn, return_index=True)
         behind = np.maximum.accumulate(self.end[first])
@@ -139,7 +139,7 @@ class Requests:
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """When each PSN was asked for."""
+        """When each PSN was requested."""
         return Moments(self.psn, self.place)
 
     @functools.cached_property
@@ -284,7 +284,7 @@ def _of(evidence: Evidence, connection: Connection, rows: Indices, *, answers: b
 
 
 def path_mtu(evidence: Evidence, rows: Indices) -> int:
-    """What the user said, or the length of First and Middle packets, which are full (IBA
+    """The user's value, or the length of First and Middle packets, which are full (IBA
     9.7.4.1.6); if there are none, the least that holds all.
     """
     if evidence.options.path_mtu is not None:
@@ -343,7 +343,7 @@ def _answers(evidence: Evidence, rows: Indices, requests: Requests) -> Answers:
 
 
 def _near(psn: Indices, place: npt.NDArray[np.generic], requests: Requests) -> Indices:
-    """PSNs of answers, near that of the request before them."""
+    """PSNs of responses, near that of the request before them."""
     if not len(requests):
         return unwrapped(psn)
     before = np.maximum(np.searchsorted(requests.place, place) - 1, 0)

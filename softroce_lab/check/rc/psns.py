@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""PSNs of requests that nobody saw, and acknowledgements of them.
+"""PSNs of requests that were not captured, and acknowledgements of them.
 
 A PSN that is missing in a capture was skipped by the requester, lost before the capture, or missed
 by it. If the responder never acknowledged it, it may have been lost, unless the capture was taken
@@ -65,7 +65,7 @@ def _skipped(requests: Requests, at: int, tally: Tally) -> None:
 
 
 def _check_overlaps(case: Case, requests: Requests, tally: Tally) -> None:
-    """PSNs that belong to a READ's response are nobody else's: both requests are there."""
+    """PSNs of a READ's response that another request uses, too: both requests are there."""
     once = requests.once
     one, other = once[:-1], once[1:]
     overlaps = np.flatnonzero(requests.psn[other] < requests.end[one])
@@ -128,7 +128,7 @@ class _Around:
 
 
 def check_answers(case: Case, unseen: Tally) -> None:
-    """Answers that say more than the responder can know."""
+    """Responses that acknowledge more than the responder can have received."""
     seen, walk = case.near_responder, case.walk
     requests, answers = seen.requests, seen.answers
     if not len(requests):

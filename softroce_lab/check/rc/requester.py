@@ -36,12 +36,12 @@ CREDIT = Rule(
 )
 _LOST_BEFORE = "the packets before may have been lost before the capture (--at)"
 _LOST_BEHIND = "an acknowledgement may have been lost behind the capture (--at)"
-# What a requester needs at most from hearing an answer to acting on it, where one cannot tell.
+# Most time from receipt of a response to the reaction, where the capture does not show it.
 _SLACK_NS = 100_000_000
 
 
 class _Acknowledged:
-    """The oldest request that is not answered, at any time: by answers, and by missing results.
+    """The oldest outstanding request at any time: by responses, and by missing results.
 
     An acknowledgement of what comes behind a READ whose response is missing is a NAK of that one
     (IBA 9.7.5.1.4): whether it also stands for what lies between is the requester's affair. So
@@ -56,7 +56,7 @@ class _Acknowledged:
         self._place = answers.place[heard]
         through = answers.through[heard]
         self._greatest = np.maximum.accumulate(through)
-        # Right behind each answer: what it is, is taken by then.
+        # Right after each response, which has been processed by then.
         self._least = np.maximum.accumulate(self._held_up(through, self._place + 1))
 
     def greatest(self, place: Indices) -> Indices:
@@ -86,7 +86,7 @@ class _Acknowledged:
 def _results(requests: Requests, answers: Answers) -> tuple[Indices, Indices]:
     """PSNs of results in order, and the place in time at which each was taken: in order only.
 
-    As many as can have been taken, and the next one: a READ may ask for millions.
+    As many as can have been taken, and the next one: a READ may request millions.
     """
     once = requests.once
     wanted = once[np.isin(requests.family[once], (Family.READ, Family.ATOMIC))]
@@ -155,13 +155,13 @@ def _too_early(case: Case, at: int, oldest: int) -> None:
 
 
 def _told(seen: Seen, at: int) -> tuple[int, ...]:
-    """The answer before it."""
+    """The response before it."""
     before = int(np.searchsorted(seen.answers.place, seen.requests.place[at])) - 1
     return (int(seen.answers.number[before]),) if before >= 0 else ()
 
 
 def _knew(seen: Seen, at: int) -> bool:
-    """Whether the requester was told so long ago that it must have known."""
+    """Whether the response arrived so long ago that the requester must have processed it."""
     answers, requests = seen.answers, seen.requests
     psn, now = int(requests.psn[at]), int(requests.time_ns[at])
     beyond = np.flatnonzero((answers.through > psn) & ~answers.lost)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a responder answers: NAKs, acknowledgements, and those of duplicates."""
+"""Responses of a responder: NAKs, acknowledgements, and responses to duplicates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FINAL = Rule(
     "IBA 9.9.3",
 )
 _LOST = "the request may have been lost behind the capture, or its answer before it (--at)"
-_SOON_NS = 100_000_000  # an answer may take as long
+_SOON_NS = 100_000_000  # a response may take as long
 _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
 
 
@@ -109,7 +109,7 @@ def check_gaps(case: Case) -> None:
 
 
 def _otherwise(answers: Answers, missing: int, place: int, until: int) -> bool:
-    """Whether no NAK is due: the responder refuses all, or had what the capture misses."""
+    """Whether no NAK is due: the responder NAKs everything, or had what the capture misses."""
     refused = (answers.is_rnr & (answers.psn == missing) & (answers.place < until)).any()
     dead = (answers.is_fatal & (answers.place < until)).any()
     later = (answers.place > place) & (answers.place < until)
@@ -202,7 +202,7 @@ def _said(answers: Answers, at: int) -> str:
 def check_duplicates(case: Case) -> None:
     """Each duplicate, till it comes once more or the capture ends.
 
-    What comes once more before a responder can be expected to have answered is not looked at.
+    A duplicate that arrives before a response can be expected is not checked.
     """
     requests, answers = case.near_responder.requests, case.near_responder.answers
     if not len(answers):

@@ -89,7 +89,7 @@ def check_complete(case: Case) -> None:
 def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
     """The first and the last PSN of [begin, end) that is not among `came`, which is ascending.
 
-    Without a list of all of them: a READ may ask for millions.
+    Without a list of all of them: a READ may request millions.
     """
     steps = np.arange(len(came))
     from_begin = np.flatnonzero(came != begin + steps)
@@ -102,7 +102,7 @@ def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
 # ---------------------------------------------------------------- READ responses, in order
 
 
-_MOST_READS = 1024  # asked for before a response, of which one may be the one that is answered
+_MOST_READS = 1024  # outstanding, of which the response may belong to any
 
 
 @dataclass
@@ -133,7 +133,7 @@ class _Reader:
         self.under_way: _Response | None = None
 
     def check(self) -> None:
-        """Each response beside what is due."""
+        """Each response, compared with the expected one."""
         answers, requests = self.answers, self.requests
         heard = np.searchsorted(requests.place[self.reads], answers.place[self.responses]).tolist()
         columns = zip(
@@ -182,7 +182,7 @@ class _Reader:
         )
 
     def _was_said(self, psn: int) -> bool:
-        """Whether a PSN was answered at any time."""
+        """Whether a PSN had a response at any time."""
         return bool(np.any(self.answers.psn[self.responses] == psn))
 
     def _asked_again(self, at: int, psn: int) -> bool:
@@ -194,7 +194,7 @@ class _Reader:
     def _take(self, due: _Response, at: int, size: int, place: int) -> None:
         ends = due.left <= self.mtu
         wanted = (3 if ends else 0) if not due.begun else (2 if ends else 1)
-        # Asked for again from the middle on, Linux goes on with a Middle (docs/checks.md).
+        # Requested again from the middle on, Linux continues with a Middle (docs/checks.md).
         goes_on = due.repeated and not due.begun and place == (2 if ends else 1)
         if (place != wanted and not goes_on) or size != max(min(due.left, self.mtu), 0):
             self._wrong(at, size, due, wanted)
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def check_atomics(case: Case) -> None:
-    """Atomic acknowledgements of one PSN, beside each other."""
+    """Atomic acknowledgements of one PSN, compared with each other."""
     answers, tally = case.near_responder.answers, case.tally["atomic-once"]
     values = case.evidence.packets["original"]
     atomics = np.flatnonzero(answers.family == Family.ATOMIC_RESPONSE)

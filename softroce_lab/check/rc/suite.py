@@ -76,7 +76,7 @@ _PROVEN = frozenset(
 
 
 def check(evidence: Evidence) -> Iterable[Verdict]:
-    """All rules of RC, and the capture's own losses as far as acknowledgements tell of them."""
+    """All rules of RC, and the capture's own losses as far as acknowledgements reveal them."""
     tally = tallies(RULES)
     found = connections(evidence)
     tried = [(each, _try(evidence, each)) for each in found]
@@ -96,7 +96,7 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
 
 
 def _note_no_statistics(evidence: Evidence, tally: dict[str, Tally]) -> None:
-    """Where packets are not there, and nothing says how many the capture missed."""
+    """Where packets are missing, and the capture does not record how many it missed."""
     if any(each.dropped is None for each in evidence.capture.interfaces):
         for name, total in tally.items():
             if name not in _PROVEN and total.failures:

@@ -2,8 +2,8 @@
 """A responder's expected PSN, followed through a capture (IBA 9.7.4.1).
 
 What the capture saw may have been lost before it reached the responder, and the capture may have
-missed what the responder got. So every answer, which tells the expected PSN, corrects the walk,
-and what it had to correct is kept: the rules tell losses from faults by it.
+missed what the responder got. So every response, which carries the expected PSN, corrects the walk,
+and what it had to correct is kept: the rules distinguish losses from faults by it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Place(enum.IntEnum):
     EXPECTED = 0
     DUPLICATE = 1
     EARLY = 2
-    LOST = 3  # behind the capture, as it says itself
+    LOST = 3  # after the capture, as its own records show
 
 
 @dataclasses.dataclass(frozen=True)
 class Surprise:
-    """An answer that does not say what the walk expected."""
+    """A response that differs from the expectation of the walk."""
 
     answer: int  # index of Answers
     expected: int  # PSN by the walk
@@ -37,14 +37,14 @@ class Surprise:
 
 @dataclasses.dataclass
 class Walk:
-    """What became of requests, and what answers said."""
+    """The outcome of requests, and the content of responses."""
 
     place: npt.NDArray[np.uint8]  # of each request
-    expected: Indices  # before each answer
-    early: Indices  # for each answer: request that came too early since, the latest; -1: none
+    expected: Indices  # before each response
+    early: Indices  # for each response: request that came too early since, the latest; -1: none
     gaps: list[tuple[int, int]]  # the first request behind each, and the PSN that is missing
     ahead: list[Surprise]  # it acknowledges what did not come in order
-    behind: list[Surprise]  # it asks for what did
+    behind: list[Surprise]  # it requests what did
     again: list[tuple[int, int]]  # NAKs for one gap: the first, and a further one
 
 
@@ -58,8 +58,8 @@ class _Walker:
         self.requests, self.answers = requests, answers
         self.expected: int | None = None
         self.early = -1
-        self.nak = -1  # the answer that told of the gap
-        # Of a responder that asked for what had come here. It was lost since; or it was on its way
+        self.nak = -1  # the response that reported the gap
+        # A responder requested what had passed the capture. It was lost since; or it was on its way
         # when the NAK was sent, and then this is what the responder expects.
         self.otherwise = 0
         self.done = Walk(
@@ -73,7 +73,7 @@ class _Walker:
         )
 
     def walk(self) -> Walk:
-        """Requests and answers as they alternate."""
+        """Requests and responses in order of time."""
         bounds = np.searchsorted(self.requests.place, self.answers.place).tolist()
         through = self.answers.through.tolist()
         names_expected = (~self.answers.is_ack & ~self.answers.is_result).tolist()

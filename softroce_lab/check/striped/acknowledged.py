@@ -57,22 +57,24 @@ class Told:
         self.sent = view.transmissions[part]
         self.sent_ns = view.time_ns(self.sent["at"])
         self.way_ns = _way_ns(view, view.stream(self.sent[0]))
-        self._beyond: dict[int, int] = {}  # when a packet beyond the cumulative was first told of
+        self._beyond: dict[
+            int, int
+        ] = {}  # when a packet beyond the cumulative index was first reported
         for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
             for packet in body.packets:  # type: ignore[union-attr]
                 self._beyond.setdefault(packet, time_ns)
 
     def told_ns(self, packet: int) -> int:
-        """When the sender's link first told that the packet is there; NEVER."""
+        """When a report of the packet first passed the sender's link; NEVER."""
         place = int(np.searchsorted(self.cumulative, packet, side="right"))
         below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
         return min(below, self._beyond.get(packet, NEVER))
 
     @functools.cached_property
     def overtaken(self) -> bool:
-        """Whether answers overtook each other before the sender's link, though no rule is known.
+        """Whether feedback was reordered before the sender's link without a known rule.
 
-        Then they may behind it, too. A control message is said once, with the next number.
+        Then it may be reordered after it, too. Each control message has the next number.
         """
         view = self._view
         if rules.are_told(view.evidence):
@@ -104,7 +106,7 @@ class Told:
     def in_recovery(self, packet: int, since_ns: int, at: int) -> bool:
         """Whether an acknowledgement ends at this packet, and recovery began or went on since then.
 
-        By a NACK, although all that it told the loss of may have come before it was retransmitted.
+        By a NACK, although all packets that it named may have arrived before the retransmission.
         """
         before = int(np.searchsorted(self.at, at))
         if before == 0 or int(self.cumulative[before - 1]) < packet:
@@ -156,7 +158,7 @@ def why_not(
 def _way_ns(view: Striped, stream: Stream) -> int:
     """From the sender's link to the sender it may take as long as a round trip that was measured.
 
-    And longer, by what rules keep answers back on that link: it is captured where it begins.
+    Plus the delay of rules on that link: the capture is at its beginning.
     """
     mine = np.flatnonzero(view.stream_of == stream.number)
     srtt, var = (int(view.column(name, mine).max()) for name in ("lab_srtt_ns", "lab_rttvar_ns"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the two ends of a stream said to each other about it: control messages, parsed.
+"""The control messages of a stream in both directions, parsed.
 
-Each is said once here, however many links it was seen on. Those that the snap length cut are
+Each is listed once, however many links it was captured on. Those that the snap length cut are
 counted, for then nothing follows from what was not read.
 """
 
@@ -33,7 +33,7 @@ from softroce_lab.recovery.control import (
 )
 
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
-TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK)  # by timers of the sender, which knows a bitmap
+TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK)  # by timers of the sender, which has a bitmap
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Said:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """A NACK, SACK or CHUNKS: what a receiver says it lacks of a message."""
+    """A NACK, SACK or CHUNKS: what a receiver reports as missing of a message."""
 
     said: Said
     round: int | None  # of a NACK
@@ -89,7 +89,7 @@ class Controls:
         self.transports = self._from_manifest()
         for said in self.said:
             self._file(said)
-        for stream in view.streams:  # both directions of a pair speak one protocol
+        for stream in view.streams:  # both directions of a pair use one protocol
             if stream.back in self.transports:
                 self.transports.setdefault(stream.number, self.transports[stream.back])
 
@@ -153,7 +153,7 @@ class Controls:
 
     def _file(self, said: Said) -> None:
         """Under the messages that it is about."""
-        towards = self.view.streams[said.stream].back  # the stream of the messages it speaks of
+        towards = self.view.streams[said.stream].back  # the stream of the messages that it names
         match said.body:
             case NackResponse(id_, _, _, _, _):
                 self._recovers(said.stream, CSA_UD)
@@ -173,7 +173,7 @@ class Controls:
             self.transports[stream] = transport
 
     def _file_receivers(self, said: Said, towards: int) -> None:
-        """What a receiver says of messages of the stream `towards`."""
+        """A receiver's reports on messages of the stream `towards`."""
         match said.body:
             case Nack(id_, key, round_, _, missing):
                 self._recovers(towards, CSA_UD)
@@ -230,7 +230,7 @@ class Controls:
             self.acked.setdefault(message, said)
 
     def _acknowledge(self, stream: int, id_: int, said: Said) -> None:
-        """An ACK of a message that was refused before says that this was heard, and no more."""
+        """An ACK of a message that was refused before acknowledges the REFUSE only."""
         message = self.view.find_message(stream, id_)
         if message is not None:
             if message not in self.refused:
@@ -260,7 +260,7 @@ class Controls:
     # ---------------------------------------------------------------- for the checkers
 
     def _from_manifest(self) -> dict[int, str]:
-        """Transports by stream, as the run directory tells: all of one run's, or one a run."""
+        """Transports by stream, from the run directory: all of one run's, or one a run."""
         run = self.view.evidence.run
         runs = [] if run is None else run.runs
         if run is not None and run.only is not None:
@@ -295,7 +295,7 @@ class Controls:
         return None
 
     def places(self, of: dict[int, Said]) -> npt.NDArray[np.int64]:
-        """For each message where it was first said (acked, refused); NEVER."""
+        """For each message where it was first sent (acked, refused); NEVER."""
         places = np.full(len(self.view.messages), NEVER, dtype=np.int64)
         for message, said in of.items():
             places[message] = said.at

@@ -105,7 +105,7 @@ def _nack(
 
 
 def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
-    """Whether the next attempt answers a NACK from before the loss: then none need follow."""
+    """Whether the next attempt follows a NACK from before the loss: then none need follow."""
     if not losses.retransmitted_at[number] < losses.asked_at[number]:
         return False
     following = view.transmissions[losses.of[number] + 1]
@@ -169,7 +169,7 @@ def _doubts_retransmissions(view: Striped, stream: Stream) -> str | None:
 
 
 def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
-    """Attempt k needs k rounds that named the packet: a NACK is said twice and taken once."""
+    """Attempt k needs k rounds that named the packet: a NACK is sent twice and taken once."""
     sent = view.transmissions
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
@@ -246,7 +246,7 @@ def _show_hole(
     packets = view.transmissions[view.packet_begins]
     have = packets["index"][(packets["message"] == number) & there]
     have, count = have[have < message["count"]], int(message["count"])
-    # The first of them will do: a header may say that there are billions of packets.
+    # The first is enough: a header may declare billions of packets.
     holes = np.setdiff1d(np.arange(min(count, len(have) + 5)), have)
     missing = count - len(have)
     said = controls.acked[number]
@@ -271,7 +271,7 @@ def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
         tally.doubts("the other direction was not captured")
         return
     if stream.back < stream.number and stream.back in controls.of(CSA_UD):
-        return  # said of the pair already
+        return  # reported for the pair already
     pair = (stream.number, stream.back)
     if controls.failed[np.isin(view.messages["stream"], pair)].any():
         tally.doubts("messages failed: who hears nothing asks on and on")

@@ -78,7 +78,7 @@ def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
 
 
 def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
-    """Within _ANSWERS_NS of the last packet, by a receiver that lives on: it talks after that."""
+    """Within _ANSWERS_NS of the last packet, by a receiver that continues: it sends after that."""
     messages, of = view.messages, view.packet_message
     mine = (messages["stream"] == stream.number) & messages["begun"] & ~controls.failed
     arrived = view.packet_arrived_at
@@ -174,8 +174,7 @@ def _bytes(view: Striped, tally: Tally) -> None:
     same = packet[1:] == packet[:-1]
     differs = same & ((hashes[1:] != hashes[:-1]) | (lengths[1:] != lengths[:-1]))
     late = view.places[view.data[which[1:]]] > view.packet_arrived_at[packet[1:]]
-    # Of a retransmission nobody knows whether it is late where the receiver's link was not
-    # captured.
+    # Without a capture of the receiver's link, it is unknown whether a retransmission is late.
     sending = np.repeat(np.arange(len(view.begins)), view.sightings)[which]
     arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
     blind = differs & ~arrives[view.stream_of[view.data[which[1:]]]] & (sending[1:] != sending[:-1])
@@ -315,7 +314,7 @@ def _by_run(view: Striped) -> list[_Counted]:
     if run.only is not None and not run.only.get("counters"):
         return []
     if run.only is not None:
-        # Of hosts whose last link was captured; what came to others, nobody saw.
+        # Only hosts whose last link was captured; deliveries to others are unknown.
         seen = {taps.ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
         counters = [each for host, each in run.only.get("counters", {}).items() if host in seen]
         streams = [stream for stream in streams if stream.arrives]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What receivers of `irn` and `srnic` answer to packets (native/transport/bodies.hpp), parsed."""
+"""Feedback of receivers of `irn` and `srnic` (native/transport/bodies.hpp), parsed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Feedback:
     id: int
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK
-    transport: str | None  # that says such a thing; None: both
+    transport: str | None  # that sends it; None: both
 
     @property
     def end(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every transmission of a striped message that was lost, and what became of it: asked for,
+"""Every transmission of a striped message that was lost, and its outcome: requested,
 retransmitted, arrived. And how long each may take (docs/checks-striped.md derives the bounds).
 """
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from softroce_lab.check.striped.controls import Asked, Controls
 from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
 
-_MACHINE_NS = 40_000_000  # what a busy machine may add, where no record says how late it was
+_MACHINE_NS = 40_000_000  # a busy machine's most decision latency, without a record
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Bounds:
 
     @classmethod
     def of(cls, view: Striped, stream: Stream) -> Bounds:
-        """By the run's timers, the RTT that the stream's packets tell, and the machine's lateness.
+        """By the run's timers, the RTT in the stream's packets, and the machine's decision latency.
 
         Of a capture by itself, by the timers' defaults.
         """
@@ -40,16 +40,16 @@ class Bounds:
 
 
 def slowest(view: Striped, stream: Stream) -> tuple[int, int]:
-    """The largest SRTT and RTTVAR that the stream's sender told, ns; 0: none."""
+    """The largest SRTT and RTTVAR in packets of the stream's sender, ns; 0: none."""
     mine = np.flatnonzero(view.stream_of == stream.number)
     srtt, var = (view.column(name, mine).max() for name in ("lab_srtt_ns", "lab_rttvar_ns"))
     return int(srtt), int(var)
 
 
 def _lateness_ns(view: Striped) -> int:
-    """Of the machine: a run directory says how late decisions were at worst, if it is ours.
+    """Of the machine: the largest decision latency of the run directory, if there is one.
 
-    On the virtual clock nothing is late, but where the experiment lets timers stand still.
+    On the virtual clock it is 0, except where the experiment pauses timers.
     """
     run = view.evidence.run
     runs = [] if run is None else run.runs
@@ -100,7 +100,7 @@ class Losses:
         return retransmitted
 
     def _earlier_copies(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Losses that mattered to nobody, for a copy sent before arrived; and perhaps such."""
+        """Losses without effect, since an earlier copy arrived; and possible ones."""
         view, sent = self.view, self.view.transmissions
         covered = np.zeros(len(self.of), dtype=np.bool_)
         unsure = np.zeros(len(self.of), dtype=np.bool_)
@@ -116,7 +116,7 @@ class Losses:
         return covered, unsure & ~covered
 
     def _find_asked(self, message: int, asked: list[Asked]) -> None:
-        """The first request that names each packet after it was lost; and where one was heard."""
+        """The first request that names each packet after it was lost; and where one arrived."""
         begin, end = np.searchsorted(self.message, [message, message + 1])
         part = slice(int(begin), int(end))
         for each in asked:

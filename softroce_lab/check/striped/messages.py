@@ -28,7 +28,7 @@ Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
 
 NEVER = 1 << 62
-_SILENCE_NS = 100_000_000  # between runs; endpoints of one that is under way ask more often
+_SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 # Those that send less than a packet a round trip, too (native/engine/congestion).
 _PACING = ("swift", "dcqcn")
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
@@ -97,7 +97,7 @@ class Striped:
         self.packets = uc.translated(evidence)
         ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0)
         in_time = evidence.in_time
-        self.places = np.flatnonzero(ours[in_time])  # of all rows with our header
+        self.places = np.flatnonzero(ours[in_time])  # of all rows with the lab header
         self.rows = in_time[self.places]
         self.kinds = self.packets["lab_kind"][self.rows]
         self.taps = Taps(evidence, self.rows)
@@ -116,10 +116,10 @@ class Striped:
 
     @functools.cached_property
     def doubts_timers(self) -> str | None:
-        """Why nothing follows from how long something took: the timers are not known.
+        """The reason why durations prove nothing: the timers are not known.
 
         Those of a network with long round trips are longer than the defaults (`Timing.for_rtt`: no
-        look is later than 4 of them). The least SRTT of a stream has the fewest queues in it.
+        loss check is later than 4 of them). The least SRTT of a stream has the fewest queues in it.
         """
         if self._told_times():
             return None
@@ -144,7 +144,7 @@ class Striped:
 
     @property
     def times_senders(self) -> bool:
-        """Whether packets were on the link when their timers started: their run says so.
+        """Whether packets were on the link when their timers started, by the run's record.
 
         Before it they may have waited for contexts of an RNIC that keeps few (`rnic`).
         """
@@ -156,7 +156,7 @@ class Striped:
         return {renamed.TIMING.get(name, name): time_ns for name, time_ns in told.items()}
 
     def _told(self) -> Mapping[str, Any]:
-        """What the run directory says of the run, if it is of one."""
+        """The run's record in the run directory, if there is one."""
         run = self.evidence.run
         return {} if run is None or run.only is None else run.only
 
@@ -182,7 +182,7 @@ class Striped:
     def _eras(self, ends: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """Which of several runs over the same addresses each row is of, counted from 0.
 
-        The next one begins when, after a silence of everybody, a first packet of a message whose
+        The next one begins when, after a pause of all senders, a first packet of a message whose
         id was there before is sent for the first time.
         """
         times = self.time_ns(self.places)
@@ -257,7 +257,7 @@ class Striped:
         """Sightings behind a link whose rule flipped bits, where the snap length hides it.
 
         `begins`: where those of each packet begin. Of one that was duplicated besides, another copy
-        may be whole, and its ICRC is not there to tell: none counts as flipped.
+        may be whole, but its ICRC is missing: none counts as flipped.
         """
         if not len(begins):
             return np.zeros(0, dtype=np.bool_)
@@ -328,7 +328,7 @@ class Striped:
         return bool(cut) and self.evidence.rules_of_the_run("corrupt")
 
     def counts_attempts(self, stream: int) -> bool:
-        """Whether attempts are those that were seen, for its packets, UC's, do not tell."""
+        """Whether attempts are counted from the capture: UC packets do not carry them."""
         opcode = self.column("opcode", self.data[self.stream_of[self.data] == stream][:1])
         return bool(np.any(opcode >> 5 == opcodes.UC))
 
@@ -338,7 +338,7 @@ class Striped:
         return rows
 
     def column(self, name: str, which: Places) -> npt.NDArray[Any]:
-        """One column of some of the rows with our header; rows are wide, and many."""
+        """One column of some of the rows with the lab header; rows are wide, and many."""
         return self.packets[name][self.rows[which]]
 
     @functools.cached_property

@@ -61,7 +61,7 @@ def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
         before = sent[view.packet_begins[view.packet_of[number]] : number]
         transport = controls.transports.get(stream.number)
         if transport == USERS:
-            continue  # what its sender knows is its own
+            continue  # its sender's state is unknown
         came = bool(np.any(before["arrivals"] > 0))
         spurious += transport in TIMED and came
         lost = len(before) and before[-1]["gone_at"] < one["at"]
@@ -91,7 +91,7 @@ def _by_feedback(
     before: np.ndarray,
     tally: Tally,
 ) -> None:
-    """Of `irn` and `srnic`, whose senders act on what receivers say of each packet."""
+    """Of `irn` and `srnic`, whose senders act on per-packet feedback."""
     message, stream = int(one["message"]), view.stream(one)
     if not _hears(view, stream) or not stream.leaves:
         tally.doubts("what the sender heard and sent was not captured")
@@ -133,14 +133,14 @@ def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
     """The bitmaps that the sender may have acted on, for a retransmission may have waited.
 
     Those of the last moments, and the newest of those before. Where it was not captured what the
-    sender heard, any may have been lost: all of them.
+    sender received, any may have been lost: all of them.
     """
     if not _hears(view, view.stream(one)):
         return asked
     horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
     heard = [each for each in asked if each.said.last_received_at < one["at"]]
     older = sum(int(view.time_ns(each.said.last_received_at)) < horizon for each in heard)
-    # Before the first was heard, the timer may have run out.
+    # Before the first arrived, the timer may have expired.
     return heard[older - 1 :] if older else []
 
 

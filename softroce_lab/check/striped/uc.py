@@ -3,7 +3,7 @@
 they had the lab's header.
 
 Such a packet names a slot, a generation and an offset; which message that is, its key and its
-length stand in what the receiver said before: CLEAR. The attempt is how often it was sent before.
+length are in the receiver's message before: CLEAR. The attempt is how often it was sent before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Indices = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(slots=True)
 class _Cleared:
-    """What a receiver told a sender."""
+    """The content of a receiver's CLEAR messages."""
 
     qkey: int
     first_qp: int
@@ -80,7 +80,7 @@ def _pairs(evidence: Evidence) -> dict[_Pair, _Cleared]:
             clear = control.decode(body[:length])
         except control.ControlError:
             continue
-        assert isinstance(clear, control.Clear)  # noqa: S101 - its type says so
+        assert isinstance(clear, control.Clear)  # noqa: S101 - implied by its type
         name = bytes(packets["destination"][row]), bytes(packets["source"][row])
         chunk_bytes = clear.slot_bytes // _INDICES
         if chunk_bytes == 0 or clear.generations == 0:
@@ -138,7 +138,7 @@ def _fill(evidence: Evidence, packets: Packets, rows: _Indices, cleared: _Cleare
 def _ids(
     evidence: Evidence, rows: _Indices, use: _Indices, cleared: _Cleared, uses: int
 ) -> _Indices:
-    """The message that each packet's slot and generation meant then; -1: nobody was told."""
+    """The message that each packet's slot and generation meant then; -1: not announced."""
     known: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
     for id_, (_, _, place) in cleared.receives.items():
         known[id_ % uses].append((place, id_))
