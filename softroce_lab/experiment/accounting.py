@@ -51,7 +51,7 @@ class Counts:
 
     @classmethod
     def of(cls, lab: Lab) -> Self:
-        """Ask them. RunError if the wire stage is dead."""
+        """Read them. RunError if the wire stage is dead."""
         with WireStage(lab.directory) as stage:
             figures = stage.figures()
             numbers = range(2 * len(lab.plan.links)) if figures.ports else ()
@@ -66,7 +66,7 @@ class Counts:
 
 
 class Accounts:
-    """What a lab's parts counted in one run, and what each host process said."""
+    """What a lab's parts counted in one run, and each host process's report."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Captures beside a run: `--capture [LINK]`, `--snap BYTES`, and where they go."""
+"""Captures of a run: `--capture [LINK]`, `--snap BYTES`, and where they go."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILE = "trace.pcapng"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user wants to see of a run."""
+    """The captures that the user requests of a run."""
 
     patterns: Sequence[str]  # as `lab fault` takes them, or ENDS; (): nothing
     snap_bytes: int = SNAP_BYTES  # of each packet; 0: all
@@ -105,7 +105,7 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def capturing(lab: Lab, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
-    """What is wanted is captured while this is open; its figures are there afterwards.
+    """Captures run while this context is open; its figures are there afterwards.
 
     None: nothing is. UserError, EnvironmentLackError without ring buffers, RunError if the monitor
     died. If the run fails, what was captured until then is in the file.

@@ -24,7 +24,7 @@ def name() -> str:
 
 def commit() -> str | None:
     """Of the checkout, `-dirty` behind it if files differ; None in an installed wheel."""
-    if not (PROJECT_ROOT / ".git").exists():  # it may lie in a repository of somebody's own
+    if not (PROJECT_ROOT / ".git").exists():  # it may lie in another repository
         return None
     found = _git("describe", "--always", "--abbrev=40")
     differs = _git("status", "--porcelain", "--untracked-files=no")
@@ -32,7 +32,7 @@ def commit() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the checkout, whoever owns that; nothing is written. None if it cannot."""
+    """git's description of the checkout, whoever owns it; writes nothing. None if git fails."""
     whose = f"safe.directory={PROJECT_ROOT}"
     argv = ["git", "--no-optional-locks", "-c", whose, "-C", str(PROJECT_ROOT), *arguments]
     try:

@@ -32,14 +32,14 @@ def size_to_send(path: Path) -> int:
 
 
 class SavedFile:
-    """A file that grows beside its target, and takes its place when it is committed."""
+    """A file that is written next to its target and replaces it when committed."""
 
     def __init__(self, target: Path) -> None:
         self._target = target.resolve()
         self.path = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
 
     def commit(self) -> None:
-        """It is what was asked for."""
+        """Replace the target: the file is complete."""
         give_to_user(self.path)
         self.path.replace(self._target)
 

@@ -54,7 +54,7 @@ class Observation:
         self.epoch_ns = time.monotonic_ns()
 
     def end(self, said: Mapping[str, dict[str, Any]], *, striped: bool = True) -> Observed:
-        """`said`: figures of each host process, by its name; they are over.
+        """`said`: figures of each host process, by its name; all have ended.
 
         `striped`: only what was done to packets with the lab's header is of this run.
         """

@@ -43,7 +43,7 @@ from softroce_lab.workloads.work import Workload
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
 SETTLE_S = 0.05  # for what hosts still have to send to each other when they are done
-START_NS = 20_000_000  # from the word to begin to the beginning, so that all hear it before
+START_NS = 20_000_000  # from the start command to the start, so that all hosts have received it
 _QKEY = 0x1EE80000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
 _FILLED_BYTES_PER_S = 20e6  # a tenth of what one CPU does
 _QUIET_S = 1.0  # longer than any timer of recovery: what failed leaves others waiting for ever
@@ -57,7 +57,7 @@ def run(
     lab: Lab,
     options: HostOptions = HostOptions(),  # noqa: B008 - frozen
 ) -> WorkloadRun:
-    """One transport with one seed; `progress` is told how many messages have arrived.
+    """One transport with one seed; `progress` receives the number of messages that have arrived.
 
     EnvironmentLackError without AF_XDP; RunError when a host's process fails. Hosts are gone
     afterwards. A run that ends badly is a verdict.
@@ -232,7 +232,7 @@ class _Watch:
             return f"the deadline of {deadline} came, {len(self._waiting)} hosts were not done"
         waiting = [self._said.get(host, {}) for host in self._waiting]
         if any(said.get("due") for said in waiting):
-            self._moved = now  # somebody waits for the clock, not for others
+            self._moved = now  # a host waits for the clock, not for others
         still_s = now - self._moved
         failed = any(said.get("failed") for said in self._said.values())
         if failed and still_s > _QUIET_S and all(said.get("quiet") for said in waiting):
@@ -257,7 +257,7 @@ def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) ->
 
 
 def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
-    """A row of a journal (`journal.COMPLETION`) as a messenger told it."""
+    """A row of a journal (`journal.COMPLETION`) as reported by a messenger."""
     peer, operation, step, message, received, *figures = row
     status, length, packets, retransmitted, duplicates, posted_ns, first_ns, completed_ns = figures
     return Done(

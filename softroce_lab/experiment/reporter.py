@@ -13,7 +13,7 @@ class Reporter(Protocol):
     """Shows how an experiment gets on."""
 
     def say(self, text: str) -> None:
-        """Show a line: a step begins, or there is something that the user should know."""
+        """Show a line: a step begins, or a warning."""
 
     def run(self, name: str, messages: int) -> Progress:
         """A run of so many messages begins; call what is returned with those delivered so far."""

@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of the links and the faults."""
+        """Warnings about the links and the faults."""
         plan = self.experiment.plan(self.experiment.seeds[0])
         links = (run.links for run in self.runs)
         return [*notes(self.experiment), *idle_rules.notes(self.idle_rules, plan, links)]
@@ -180,7 +180,7 @@ def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, An
 
 
 def refuse_what_is_simulated(experiment: Experiment) -> None:
-    """UserError for what a file asks for and the real clock has not."""
+    """UserError for parts of a file that the real clock does not support."""
     raw = experiment.raw
     asked = {
         "rnic": (raw.rnic or presets.IDEAL) != presets.IDEAL,
@@ -197,7 +197,7 @@ def refuse_what_is_simulated(experiment: Experiment) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Clock:
-    """What a clock is told besides."""
+    """Further settings of a clock."""
 
     directory: Path
     mode: XdpMode  # of the real one
@@ -231,7 +231,7 @@ def _told(
     reporter: Reporter,
     total: int,
 ) -> WorkloadRun:
-    """A run, while the reporter hears of it; with what it cost, and the transport behind it."""
+    """A run with progress for the reporter; records its cost and transport."""
     progress = reporter.run(_title(experiment, transport, seed), total)
     before = _cpu_s()
     found = one_run(experiment, transport, seed, progress, wanted)

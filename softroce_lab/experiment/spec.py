@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Experiments: a YAML file in, an `Experiment` out that makes a plan and a workload for each seed.
 
-Nothing here needs root, or knows a clock.
+Nothing here needs root, or depends on a clock.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Overrides = Sequence[tuple[str, Data]]
 
 
 _MOST_RTT_NS = 500 * 10**6
-"""Stamps of packets tell one second (native/engine/units.hpp), and queues add to a round trip."""
+"""Packet timestamps span one second (native/engine/units.hpp), and queues add to a round trip."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class Experiment:
 
 
 def _payload(raw: ExperimentFile) -> Payload:
-    """A file's bytes are carried unless it was asked otherwise."""
+    """The payload of a file is carried by default."""
     if isinstance(raw.workload, FileSpec) and "payload" not in raw.model_fields_set:
         return "verify"
     return raw.payload
@@ -184,7 +184,7 @@ def of(source: Source) -> Experiment:
         raw=raw,
         source=source,
     )
-    experiment.workload(raw.seeds[0])  # whatever does not fit is said now
+    experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     _check_round_trip(experiment)
     _check_lengths(experiment)
@@ -193,7 +193,7 @@ def of(source: Source) -> Experiment:
 
 
 def _check_round_trip(experiment: Experiment) -> None:
-    """UserError for distances over which striped messages could not tell what an echo is of."""
+    """UserError for distances that make timestamp echoes of striped messages ambiguous."""
     plan = experiment.plan(experiment.seeds[0])
     rtt_ns = base_rtt.of(plan, path_mtu_bytes(plan.mtu, 4)).rtt_ns
     striped = [each.label for each in experiment.transports if each.entry.striped]
@@ -282,7 +282,7 @@ def parse_override(text: str) -> tuple[str, Data]:
 
 
 def with_overrides(source: Source, overrides: Overrides) -> Source:
-    """The same file, saying something else at these keys. UserError for a key that is nowhere."""
+    """The same file with other values at these keys. UserError for an unknown key."""
     data = copy.deepcopy(source.data)
     for key, value in overrides:
         _set(data, key, value)

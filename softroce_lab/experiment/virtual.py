@@ -49,9 +49,9 @@ def run(
     *,
     with_acts: bool = False,
 ) -> WorkloadRun:
-    """One transport with one seed; `progress` is told how many messages are done.
+    """One transport with one seed; `progress` receives the number of completed messages.
 
-    `with_acts`: what policies did is among the events, beside what rules did to packets.
+    `with_acts`: the events include the actions of policies, in addition to the effects of rules.
 
     UserError for a plan that needs a machine, and for a capture of no links; RunError if that
     cannot be written. A run that ends badly is a verdict.
@@ -74,7 +74,7 @@ class _Host:
 
 
 class VirtualRun:
-    """A run while it goes on; `fabric` and `hosts` stay there for those who look behind it."""
+    """A run in progress; `fabric` and `hosts` remain for inspection."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class VirtualRun:
         self._open_hosts(with_acts=with_acts)
 
     def _policy_failed(self, error: PolicyError) -> None:
-        """A user's policy ends the run, which goes on to its verdict."""
+        """A user's policy failed: the run ends, with a verdict."""
         self.policy_error = error
         self.problems.append(error.what)
 

@@ -56,7 +56,7 @@ def _joined(tables: Sequence[Columns]) -> Columns:
 
 
 def _of(run: WorkloadRun, count: int) -> Columns:
-    """The columns that tell runs apart."""
+    """The columns that identify a run."""
     return {
         "transport": np.full(count, run.transport, dtype=object),
         "seed": np.full(count, run.seed, dtype=np.uint64),
@@ -94,7 +94,7 @@ def _absent(dtype: npt.DTypeLike, rows: int) -> npt.NDArray[Any]:
 def events(run: WorkloadRun) -> Iterator[Columns]:
     """The rows of events.parquet, a part of them at a time: there may be millions.
 
-    In the order of time; what happened at one moment stays in the order it was told in.
+    In the order of time; events of one time keep the order of their reports.
     """
     times = run.events.get("time_ns", np.zeros(0, dtype=np.int64))
     order = np.argsort(times, kind="stable")

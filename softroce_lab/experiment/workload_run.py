@@ -127,7 +127,7 @@ class WorkloadRun:
     stats: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by host, for stats.json
     events: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)  # columns
     policies: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # summaries, by host
-    verified: bool | None = None  # whether every byte was right in the end; None: not looked at
+    verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest
@@ -158,7 +158,7 @@ class WorkloadRun:
 
     @property
     def done(self) -> Messages:
-        """The messages that were delivered, and their senders know."""
+        """The messages that were delivered and acknowledged."""
         delivered: Messages = self.messages[self.messages["status"] == _SUCCESS]
         return delivered
 

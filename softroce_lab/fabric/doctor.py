@@ -49,7 +49,7 @@ class Finding:
     """One capability."""
 
     capability: str
-    tried: bool  # without the rights of root it tells nothing
+    tried: bool  # without root, the probe proves nothing
     found: bool
     required: bool  # there is no lab without it
     why: str  # what needs it
@@ -78,7 +78,7 @@ class _Probe:
             return self._finding(detail=str(error).partition("\n")[0])
 
     def skip(self) -> Finding:
-        """Leave it untried: it would fail for want of rights, whatever the machine can do."""
+        """Leave it untried: it would fail without root, whatever the machine can do."""
         return self._finding(tried=False, detail="not tried", how=_ROOT)
 
     def _finding(
@@ -103,7 +103,7 @@ def examine() -> list[Finding]:
 
 
 def _examine_aside() -> list[Finding]:
-    with contextlib.suppress(OSError):  # the probes tell what could not be done
+    with contextlib.suppress(OSError):  # the probes report the failure
         syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
         syscalls.mount("", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     rights = _RIGHTS.run()

@@ -58,7 +58,7 @@ def hosts_text(plan: Plan, before: str) -> str:
 
 
 def _name_hosts(plan: Plan) -> None:
-    """Put a file over /etc/hosts that this process and its children see, and nobody else.
+    """Mount a file over /etc/hosts for this process and its children only.
 
     Only the mount that holds /etc/hosts is made private: what is mounted elsewhere meanwhile, such
     as the bpffs of another lab, still shows in both mount namespaces.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One change of a lab's faults at a time, whatever process makes it, and none while it goes down.
 
-`lab up` makes the lock's file. Nobody else does: a file made again after its removal would be one
-more thing in the directory of a lab that is going, and a lock that nobody shares.
+Only `lab up` creates the lock's file. A file created again after its removal would be an extra
+file in the directory of a lab that goes down, and a lock that no other process shares.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from softroce_lab.errors import RunError
 
 FILE = "faults.lock"
 
-PATIENCE_S = 30.0  # longer than the wire stage may take to answer one change
+PATIENCE_S = 30.0  # longer than the wire stage may take for one change
 _POLL_S = 0.002
 
 

@@ -71,12 +71,12 @@ class FaultControl:
     directory: Path
     xdp: XdpFabric
     namespace: Namespace
-    say: Callable[[str], None] = lambda _: None  # hears what the user should know
+    say: Callable[[str], None] = lambda _: None  # receives messages for the user
 
     def change(self, alter: Callable[[Plan], Plan], clock: Callable[[], int]) -> Plan:
         """Let the lab's faults be those of what `alter` makes of its plan, which is returned.
 
-        `clock` tells CLOCK_MONOTONIC. Ctrl-C waits until a change is made. UserError if the plan
+        `clock` reads CLOCK_MONOTONIC. Ctrl-C waits until a change is made. UserError if the plan
         cannot be had, EnvironmentLackError if the machine cannot shape links: nothing changes then.
         RunError if the lab went down.
         """
@@ -112,7 +112,7 @@ class FaultControl:
     def _undo_begun(self, clock: Callable[[], int]) -> None:
         """Undo what a change that was broken off may have done.
 
-        Nobody knows how far it came, so all that it may have changed is set again. Its shapes go
+        Its progress is unknown, so all that it may have changed is set again. Its shapes go
         first, for those of the plan may need their room; a stage that is dead has none.
         """
         lost = planfile.begun(self.directory)
@@ -129,7 +129,7 @@ class FaultControl:
             self.xdp.set_faults(plan.faults)
             if downs(plan) or downs(lost):
                 self._reroute(plan, clock)
-            planfile.begin(plan, self.directory)  # renamed as well: who follows it looks again
+            planfile.begin(plan, self.directory)  # renamed as well: its followers read it again
             planfile.commit(self.directory)
 
     def _apply(self, before: Plan, after: Plan, clock: Callable[[], int]) -> None:
@@ -166,7 +166,7 @@ class FaultControl:
     def _shape(
         self, stage: WireStage, old: dict[int, list[Fault]], new: dict[int, list[Fault]]
     ) -> None:
-        """Tell the stage every shape that differs, or none of them if one is refused."""
+        """Set every shape that differs at the stage, or none of them if one is refused."""
         told: list[int] = []
         try:
             for directed, faults in new.items():
@@ -185,6 +185,6 @@ class FaultControl:
             stage.shape(directed, ())
 
     def _forget_all(self, links: Iterable[int]) -> None:
-        """The same, if the stage still lives; one that is dead has nothing to forget."""
+        """The same, if the stage still runs; a dead one has no state."""
         with contextlib.suppress(RunError), WireStage(self.directory) as stage:
             self._forget(stage, links)

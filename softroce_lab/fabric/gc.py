@@ -26,7 +26,7 @@ def remains() -> list[Condition]:
 
 
 def collect(say: Say) -> Collection:
-    """Remove the remains of all labs. What cannot be read is left alone, and said."""
+    """Remove the remains of all labs. What cannot be read is left unchanged, and reported."""
     collection = Collection()
     for condition in runtime.labs():
         if condition.unreadable is not None:

@@ -2,7 +2,7 @@
 """Guests: nodes that are machines of their own, behind the ports of their namespace.
 
 `plan.GUESTS` names the module of each kind of guest. That module has a `KIND`, which is all that
-the fabric knows of it. It is imported when a lab has such a node: most labs have none.
+the fabric sees of it. It is imported when a lab has such a node: most labs have none.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Guest(Protocol):
 class GuestKind(Protocol):
     """What the fabric needs of a kind of guests. Their end is the ledger's: each is a process.
 
-    Every `guest` here is one that `reach` returned, whose own type the kind knows.
+    Every `guest` here was returned by `reach` of the same kind.
     """
 
     def prepare(self, plan: Plan, say: Say) -> Any:

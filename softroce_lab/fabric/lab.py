@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def _silent(_: str) -> None:
-    """Say nothing."""
+    """Discard the message."""
 
 
 class Lab:
@@ -328,7 +328,7 @@ def up(
     """Bring the plan up and prove every link; what fails undoes everything it made.
 
     An `ephemeral` lab belongs to this process: `lab gc` removes it once the process is gone.
-    `say` hears of progress; `on_step` is called between any two acts.
+    `say` receives progress messages; `on_step` is called between any two acts.
     UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
     link is dead, or /run is full), KeyboardInterrupt (after undoing).
     """
@@ -387,7 +387,7 @@ def owned(plan: Plan, *, mode: Mode = "auto", say: Say = _silent) -> Iterator[La
     """
     lab: Lab | None = None
     try:
-        with interrupts.held():  # or a lab that is up might be nobody's
+        with interrupts.held():  # or a running lab might have no owner
             lab = up(plan, mode=mode, ephemeral=True, say=say)
         yield lab
     finally:

@@ -56,7 +56,7 @@ def found() -> tuple[str, ...]:
         _program()
     except OSError as error:
         if os.geteuid() != 0:
-            raise  # for want of rights: whoever calls says so
+            raise  # missing rights: the caller reports it
         raise _lack("XDP programs", f"bpf(2): {error.strerror}") from error
     return tuple(name for name, attempt in _ATTEMPTS.items() if _refusal(attempt) is not None)
 
@@ -82,7 +82,7 @@ def refused_mode(error: OSError) -> bool:
 
 
 def no_mode(capability: str, error: OSError) -> EnvironmentLackError:
-    """The error of programs that could not be attached in any way that was asked for."""
+    """The error of programs that could not be attached in any requested mode."""
     return _lack(capability, error.strerror or str(error))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is refused for want of rights is the machine's lack, not a bug."""
+"""A refusal for missing rights is an error of the environment, not a bug."""
 
 from __future__ import annotations
 

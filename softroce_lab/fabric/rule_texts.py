@@ -5,7 +5,7 @@ The file only grows, a line for each range of ids with the same text:
 
     FIRST LAST <tab> text [<tab> text of what a gemodel does in its bad state]
 
-An id names the same rule as long as the lab lives, for records of it may be under way when faults
+An id names the same rule as long as the lab exists, for records of it may be under way when faults
 change. The file is written before any of its rules acts.
 """
 
@@ -38,7 +38,7 @@ def free_id(directory: Path) -> int:
 
 
 def add(faults: Iterable[Fault], directory: Path) -> None:
-    """Say what these rules do, those that are not in the file yet."""
+    """Write the texts of these rules that are not in the file yet."""
     free = free_id(directory)
     fresh = sorted((f for f in faults if f.rule_id >= free), key=lambda fault: fault.rule_id)
     lines = "".join(f"{first} {last}\t{words}\n" for first, last, words in _ranges(fresh))

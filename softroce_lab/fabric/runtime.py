@@ -29,7 +29,9 @@ class Condition:
     history: History
     busy: bool  # a process is working on it
     remains: str | None  # why it is only what is left of a lab; None: it is one
-    unreadable: LabError | None = None  # why nobody knows what this is; it is then left alone
+    unreadable: LabError | None = (
+        None  # why the lab cannot be identified; it is then left unchanged
+    )
 
     @property
     def word(self) -> str:
@@ -46,7 +48,7 @@ class ForeignError(LabError):
 def examine(name: str) -> Condition | None:
     """How the lab called `name` is; None if there is none.
 
-    EnvironmentLackError for whoever may not look.
+    EnvironmentLackError without the rights to read it.
     """
     problem: LabError
     try:
@@ -86,7 +88,7 @@ def _is_locked(directory: Path) -> bool:
 
 
 def _why_remains(history: History) -> str | None:
-    """Why a lab that nobody is working on is not a lab any more."""
+    """Why a lab that no process works on counts as remains."""
     if not history.header:
         return "its `lab up` died before it made anything"
     if history.header["boot"] != boot_id():
@@ -197,7 +199,7 @@ def _taken(name: str, condition: Condition | None) -> LabError:
 
 
 def _user(history: History) -> str:
-    """The process that works on a lab, as far as the ledger knows it."""
+    """The process that works on a lab, if the ledger records it."""
     owner = history.owner if history.header else None
     return f"process {owner.pid}" if owner else "another process"
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What can be said of a run before it starts: round trips, memory, idle rules."""
+"""Forecasts of a run before it starts: round trips, memory, idle rules."""

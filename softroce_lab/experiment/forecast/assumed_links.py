@@ -23,7 +23,7 @@ def shaped(plan: Plan) -> Plan:
 
 
 def note(plan: Plan) -> list[str]:
-    """What the user is told if that was done to the plan."""
+    """The warning for the user if the plan was changed so."""
     if not any(fault.rule == _RULE.name for fault in plan.faults):
         return []
     return [f"no link has a rate or a delay: all are taken to have {RATE} and {DELAY}"]

@@ -38,7 +38,7 @@ class Empty:
     def window_packets(self, path_mtu: int) -> int:
         """One bandwidth-delay product, and half as much again for reports that wait.
 
-        A sender hears of arrivals up to a quarter of a round trip late, or 64 packets.
+        A sender receives reports of arrivals up to a quarter of a round trip late, or 64 packets.
         """
         if not self.rate_bps:
             return 1024
@@ -56,7 +56,7 @@ def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
     return Empty(max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns), rate_bps)
 
 
-@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, asks for the same
+@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, needs the same
 def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int]:
     """The longest round trip in picoseconds, and the rate of the slowest link at a host."""
     trips = _Trips(plan, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)

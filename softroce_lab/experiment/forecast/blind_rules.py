@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules that cannot act on a transport's data, for its packets do not show what the rules ask for.
+"""Rules that cannot act on a transport's data: its packets lack the fields that the rules match.
 
-Message, packet index and transmission stand in the lab's own header (docs/faults.md). Queue pairs
-of RC have none, nor has the framing of one UC WRITE a packet; a rule that asks for them drops
+Message, packet index and transmission are in the lab's own header (docs/faults.md). Queue pairs
+of RC have none, nor has the framing of one UC WRITE a packet; a rule that matches them drops
 nothing there, and a transport that was not hit has not recovered.
 """
 
@@ -28,7 +28,7 @@ def notes(experiment: Experiment) -> list[str]:
 
 
 def _sees(fault: Fault, transport: Transport) -> bool:
-    """Whether any packet of this transport can be what the rule asks for."""
+    """Whether any packet of this transport can match the rule."""
     if transport.shows_messages:
         return True
     asks = fault.filter

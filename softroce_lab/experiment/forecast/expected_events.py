@@ -41,7 +41,7 @@ def count(experiment: Experiment) -> int:
 
 
 def acts(experiment: Experiment) -> int:
-    """What policies will have done in one run: a few things a message, and telling of packets."""
+    """The expected events of policies in one run: a few per message, and those per packet."""
     used = [transport.entry.policy for transport in experiment.transports]
     policies = [policy for policy in used if policy is not None]
     tells = any(issubclass(policy, SackPolicy) for policy in policies)

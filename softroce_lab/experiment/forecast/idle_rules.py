@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules that did nothing in a run, which says nothing about what they would have done.
+"""Rules that matched nothing in a run: the run is no evidence of their effect.
 
 Their time came after the run was over, or no packet took their links.
 """

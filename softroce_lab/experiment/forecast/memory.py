@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether a run fits into memory, said before it starts."""
+"""Whether a run fits into memory, checked before it starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softroce_lab.experiment.spec import Experiment
 _BASE_BYTES = 120 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
 _NODE_BYTES = 64 << 10  # of a simulated host or switch, with its ports and routes
-_PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host that knows another; True: striped
+_PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host per peer; True: striped
 _EVENT_BYTES = 200  # of a packet that a rule hit: its record, in a list that grows, and its columns
 _ACT_BYTES = 400  # of what a policy did: the same
 _SENT_BYTES = 8  # of a packet in flight, in a log as long as the window

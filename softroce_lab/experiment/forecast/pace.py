@@ -27,7 +27,7 @@ _REFERENCE_DATAGRAM_NS = 3500
 
 _DATAGRAM_BYTES = 2048
 _DATAGRAMS, _ROUNDS = 1000, 8
-_MOST_MESSAGES = 100_000  # that are looked at for who sends to whom
+_MOST_MESSAGES = 100_000  # examined to find the pairs of sender and receiver
 _FEW_PACKETS = 256  # over before anything is late
 
 

@@ -41,7 +41,7 @@ class HostMemory(Protocol):
         """Where a message that is to be received goes."""
 
     def received(self, message: Message) -> None:
-        """A message is whole: do with it what the workload says."""
+        """Process a complete message as the workload requires."""
 
     def wrong(self) -> list[str] | None:
         """What is wrong with the bytes in the end; None: not examined."""
@@ -79,7 +79,7 @@ def sha256_fact(digests: Mapping[str, str | None]) -> dict[str, dict[str, str | 
 class HostBuffer:
     """The workload's buffer, and room for what is added.
 
-    A message that is to be added to the buffer arrives beside it, and is added when it is whole.
+    A message that is to be added to the buffer arrives in separate memory; a complete one is added.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class HostBuffer:
         self.memory = np.concatenate([self.memory, room])
 
     def source(self, message: Message) -> int:
-        """Where the workload says."""
+        """At the place that the workload names."""
         return message.source_offset
 
     def sent(self, peer: int, key: Key) -> None:
@@ -118,7 +118,7 @@ class HostBuffer:
         return at
 
     def received(self, message: Message) -> None:
-        """A message is whole: do with it what the workload says."""
+        """Process a complete message as the workload requires."""
         at = self._beside.pop((message.source, message.key), None)
         if at is None:
             return  # it arrived where it belongs
@@ -189,7 +189,7 @@ class FileBuffer:
         return at
 
     def received(self, message: Message) -> None:
-        """Hash the message, and write it if that is wanted; its buffer is free."""
+        """Hash the message, and write it to the file if there is one; its buffer is free."""
         at = self._places.pop((message.source, message.key))
         data = self.memory[at : at + message.length_bytes].data
         if self._write_fd >= 0:
@@ -211,7 +211,7 @@ class FileBuffer:
             self._next += 1
 
     def wrong(self) -> list[str] | None:
-        """Whether the file is not whole; more than that, one side alone cannot know."""
+        """Whether the file is incomplete; one side alone has no more information."""
         if self._hash is None:
             return None
         return ["the file is not whole"] if self._next < self._count else []

@@ -61,7 +61,7 @@ About = bytes | Key  # a control message, or what a workload calls a message
 
 
 class Journal:
-    """Grows with messages and looks, never with packets."""
+    """Grows with messages and loss checks, never with packets."""
 
     def __init__(self) -> None:
         self._completions: list[tuple[Any, ...]] = []

@@ -63,7 +63,7 @@ class Done(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """What a peer has to know to reach a messenger: whole numbers, which JSON can carry."""
+    """The address of a messenger, for its peers: integers, which JSON can carry."""
 
     ip: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     qp: int
@@ -95,10 +95,10 @@ class Messenger(Protocol):
         """Let the recovery policy, if there is one, decide on what happened; how many events."""
 
     def completions(self) -> list[Done]:
-        """All posts that are over and were not told of."""
+        """All completed posts that were not reported yet."""
 
     def summary(self) -> dict[str, Any]:
-        """What the recovery policy has to say in the end."""
+        """The final report of the recovery policy."""
 
     def close(self) -> None:
         """End everything; nothing touches the memory any more."""
@@ -109,7 +109,7 @@ class _Region:
 
     def __init__(self, endpoint: Endpoint, memory: Memory | None) -> None:
         self._endpoint = endpoint
-        self._memory = memory  # lives as long as the engine may touch it
+        self._memory = memory  # kept for as long as the engine may access it
         self.address = self.key = 0
         if memory is not None:
             self.address = memory.ctypes.data
@@ -184,7 +184,7 @@ class StripedMessenger:
         return self._runner.step() if self._runner is not None else 0
 
     def completions(self) -> list[Done]:
-        """All posts that are over and were not told of."""
+        """All completed posts that were not reported yet."""
         if self.fd != NO_FD:
             _clear(self.fd)
         return [self._done(each) for each in _poll(self._endpoint)]
@@ -205,7 +205,7 @@ class StripedMessenger:
         )
 
     def summary(self) -> dict[str, Any]:
-        """What the policy says."""
+        """The final report of the policy."""
         return self._policy.summary() if self._policy is not None else {}
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class StripedMessenger:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RcSettings:
-    """What RC queue pairs are told of time and patience, in the encodings of verbs."""
+    """Timeouts and retry limits of RC queue pairs, in the encodings of verbs."""
 
     timeout: int = 14  # of 4.096 us * 2**timeout: 67 ms, which perftest takes too
     retry_count: int = 7  # the most; the peer is dead after eight timeouts in a row
@@ -229,7 +229,7 @@ class RcSettings:
 
         The least timeout of 320 us or more, which IRN gives RoCE as well (Mittal et al., SIGCOMM
         2018, section 4.1), and not below four round trips, as far as the encoding goes: 2.4 h. A
-        peer that is not ready is asked again after 10 us.
+        peer that is not ready gets a retransmission after 10 us.
         """
         least_ns = max(320_000, 4 * base_rtt_ns)
         timeout = next((code for code in range(1, 31) if 4096 << code >= least_ns), 31)
@@ -256,10 +256,10 @@ class RcMessenger:
     """Over reliable connections: a queue pair to each peer, recovery by its go-back-N.
 
     A message is one SEND_WITH_IMM. A WRITE would cost the same packets, and a receive at the
-    other end as well, to learn that it came; but its sender had to know where the receiver wants
-    it, which may be a place of the moment (what is to be added arrives beside the buffer). A queue
-    pair keeps the order, so sends and receives meet by it; the immediate, the low halves of step
-    and message, says whether they did.
+    other end as well, to detect its arrival; but its sender needs the receiver's address,
+    which may be temporary (a message to be added arrives in separate memory). A queue pair keeps
+    the order, which matches sends to receives; the immediate, the low halves of step and message,
+    verifies the match.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class RcMessenger:
         self._next_id = 0
         self._channel = None
         self.fd = NO_FD
-        if hasattr(endpoint, "completion_fd"):  # it goes on by itself: somebody has to wake us
+        if hasattr(endpoint, "completion_fd"):  # it runs in its own thread, which wakes this one
             self._channel = endpoint.CompletionChannel.create()
             self.fd = self._channel.fd
             self._cq.ring(self._channel, 0)
@@ -361,7 +361,7 @@ class RcMessenger:
         return 0
 
     def completions(self) -> list[Done]:
-        """All posts that are over and were not told of."""
+        """All completed posts that were not reported yet."""
         if self._channel is not None:
             while self._channel.take() is not None:
                 pass
@@ -388,7 +388,7 @@ class RcMessenger:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Nothing: all that queue pairs know is counted."""
+        """Nothing: counters cover all state of queue pairs."""
         return {}
 
     def close(self) -> None:
@@ -454,7 +454,7 @@ def open_messenger(
     """The messenger of a transport.
 
     `memory`: what offsets of posts count in, None if packets carry no bytes. `recorder` and
-    `lateness` get what a Python policy decides, and how late.
+    `lateness` get the decisions of a Python policy and their latency.
     """
     entry = transport.entry
     if not entry.striped:
@@ -473,7 +473,7 @@ def open_messenger(
 
 
 def connect_all(messengers: Mapping[int, Messenger], pairs: Iterable[tuple[int, int]]) -> None:
-    """Let hosts that are in one process know each other: every pair (lower, higher) that talks."""
+    """Connect hosts of one process: every pair (lower, higher) that exchanges messages."""
     for low, high in sorted(set(pairs)):
         addresses = messengers[low].address(high), messengers[high].address(low)
         messengers[low].connect(high, addresses[1])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A host of the lab: one process in the host's network namespace, told what to do line by line.
+"""A host of the lab: one process in the host's network namespace, controlled by lines of JSON.
 
 Standard input brings commands, standard output carries one JSON document a line. The end of the
 input is the end of the process. The engine runs in a native thread of its own, the recovery
-policy in a thread beside it, the workload in the main thread.
+policy in a second thread, the workload in the main thread.
 
     settings {...}     ->  {"ready": true}            its port is open
     workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
@@ -13,7 +13,7 @@ policy in a thread beside it, the workload in the main thread.
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
 
-A failure is said as {"error", "hint", "exit_code"} before the process ends.
+A failure is reported as {"error", "hint", "exit_code"} before the process ends.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def _configure(settings: HostSettings) -> Any:
 
 
 def _go_first() -> bool:
-    """Let the calling thread run as soon as it has something to do; False: the machine refuses.
+    """Give the calling thread real-time priority; False: the machine does not permit it.
 
-    Decisions are rare and short, the engines beside them are busy all the time: among equals, a
+    Decisions are rare and short, the engine threads are always busy: among equals, a
     decision would wait for the turns of all others.
     """
     try:
@@ -207,7 +207,7 @@ class HostProcess:
 
 
 class HostTask:
-    """The one task that a host process is told to do."""
+    """The single task of a host process."""
 
     def __init__(self, process: HostProcess, task: Worker) -> None:
         self._process = process
@@ -216,7 +216,7 @@ class HostTask:
         self._thread = PolicyThread(process.host, self._messenger)
 
     def addresses(self) -> dict[int, dict[str, int]]:
-        """The address that each peer has to know."""
+        """The address for each peer."""
         return {
             peer: dataclasses.asdict(self._messenger.address(peer)) for peer in self._task.peers
         }
@@ -233,7 +233,7 @@ class HostTask:
         self._task.close()
 
     def finish(self, journal_fd: int) -> dict[str, Any]:
-        """Stop, and say what came of the task; the journal goes to the file."""
+        """Stop, and report the result of the task; the journal goes to the file."""
         self._thread.stop()
         figures = self._process.figures()
         with open(journal_fd, "wb", closefd=False) as file:
@@ -294,7 +294,7 @@ class HostTask:
     def _told_to_stop(self) -> bool:
         """Wait until something is over or due, a while at most; whether a command came instead.
 
-        EOFError if there is nobody any more to command.
+        EOFError if the commanding process has closed the pipe.
         """
         left_ns = self._task.next_at_ns - self._process.host.now_ns
         wait_s = min(_WAIT_S, max(0, left_ns) / 1e9)
@@ -315,7 +315,7 @@ class HostTask:
 
 
 class Server:
-    """Does what it is told, line by line."""
+    """Execute commands, line by line."""
 
     def __init__(self) -> None:
         self._process: HostProcess | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Host processes as the experiment sees them: started, told, listened to, ended."""
+"""Host processes of an experiment: start, commands, responses, end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from softroce_lab.plan.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
-START_S = 20.0  # a host process imports, opens its port and answers within this
+START_S = 20.0  # a host process imports, opens its port and responds within this
 _CHUNK_BYTES = 1 << 16
 
 
@@ -68,7 +68,7 @@ class HostHandle:
         event_log: Path | None = None,
         **engine: Any,
     ) -> None:
-        """`engine`: what else `HostSettings` has to say of the engine."""
+        """`engine`: further settings of the engine in `HostSettings`."""
         port = node.ports[0]
         address = port.address6 if ip_version == 6 else port.address
         if address is None:
@@ -146,7 +146,7 @@ class HostHandle:
             raise self._gone() from None
 
     def documents(self) -> list[dict[str, Any]]:
-        """All that the process has said and was not read; blocks if that is nothing.
+        """All unread output of the process; blocks while there is none.
 
         RunError if it failed or is gone.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host process is told, and how; shared by the process and the experiment that runs it."""
+"""Settings of a host process and their encoding; shared with the experiment that runs it."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class WorkloadSettings:
 
 
 def packed(workload: Workload) -> str:
-    """A workload as text, for a process of our own that trusts us."""
+    """A workload as text (pickle), for a host process of this program only."""
     return base64.b64encode(pickle.dumps(workload)).decode()
 
 
 def unpacked(text: str) -> Workload:
     """What `packed` packed; never of anything from elsewhere, as it may run code."""
-    workload: Workload = pickle.loads(base64.b64decode(text))  # noqa: S301 - ours
+    workload: Workload = pickle.loads(base64.b64decode(text))  # noqa: S301 - from the parent process
     return workload
 
 

@@ -120,5 +120,5 @@ class Worker:
 
 
 def peers_of(sends: Iterable[Message], receives: Iterable[Message]) -> tuple[int, ...]:
-    """With whom a host talks, ascending."""
+    """The peers of a host, ascending."""
     return tuple(sorted({m.destination for m in sends} | {m.source for m in receives}))

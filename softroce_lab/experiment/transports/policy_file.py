@@ -84,7 +84,7 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
     """The file, executed once in a process: all of its classes are of one module."""
     module = types.ModuleType(f"softroce_lab_user_{Path(file).stem}_{sha256[:12]}")
     module.__file__ = file
-    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    sys.modules[module.__name__] = module  # dataclasses and pickle use it
     try:
         code = compile(source, file, "exec")
         guard.watched(file, "the file", lambda: exec(code, vars(module)))  # noqa: S102

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Interrupts a user's code that does not return: a loop without end, or a call that blocks.
 
-A thread looks twice a second whether the same call is still running. It counts looks, not seconds:
+A thread checks twice a second whether the same call is still running. It counts checks, not time:
 a process that was stopped, or a machine that slept, is no reason.
 """
 
@@ -107,5 +107,5 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def of_this_thread() -> Watch:
-    """The calls of the thread that asks."""
+    """The calls of the current thread."""
     return _of_thread.watch

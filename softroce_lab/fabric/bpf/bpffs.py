@@ -30,7 +30,7 @@ def _fields(line: str) -> tuple[str, str, str]:
 
 
 def unmount(path: Path, source: str) -> None:
-    """Unmount it if it is ours, and remove the mount point."""
+    """Unmount it if this lab owns it, and remove the mount point."""
     if is_mounted(path, source):
         syscalls.umount(str(path))
     with contextlib.suppress(FileNotFoundError):

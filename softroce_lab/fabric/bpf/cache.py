@@ -3,8 +3,8 @@
 
 /var/cache/softroce_lab/xdp/<key>, or the same under $LAB_CACHE. The key covers all that goes into
 a compilation, and the code that makes and reads the file; a line with the SHA-256 of the key and
-the rest tells a whole file from one that is damaged, or of another key; and a file that anybody but
-us could have written is not ours. What cannot be read or kept is compiled, so the folder may be
+the rest detects damaged files and those of another key. A file that another user could have
+written is ignored. What cannot be read or kept is compiled, so the folder may be
 removed at any time.
 """
 

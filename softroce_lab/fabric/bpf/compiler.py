@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles XDP programs with bcc, on hosts without kernel headers too, and loads them.
 
-bcc asks for a kernel source tree, but XDP code needs UAPI headers only. So it gets xdp/kernel, a
+bcc requires a kernel source tree, but XDP code needs UAPI headers only. So it gets xdp/kernel, a
 tree of six small files, and the system's UAPI headers (Debian's linux-libc-dev) for the rest.
 """
 
@@ -135,7 +135,7 @@ class Module(Loaded):
     ) -> None:
         """Take xdp/`source` with `parameters` as macros; let these maps have that many `entries`.
 
-        LabError if the kernel refuses it.
+        LabError if the kernel rejects it.
         """
         key = cache.key(source, programs, parameters)
         image = cache.recall(key)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiled XDP programs with the shapes of their maps: bytes to keep, and to load again.
 
-Loading needs no compiler and makes everything anew: maps of these shapes, then programs whose
+Loading needs no compiler and creates everything: maps of these shapes, then programs whose
 references are to those maps.
 """
 
@@ -24,7 +24,7 @@ _MAP_FD = 1  # BPF_PSEUDO_MAP_FD, in the upper half of the registers
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MapShape:
-    """All that the kernel wants to know of a map."""
+    """The parameters of a map for the kernel."""
 
     kind: int  # enum bpf_map_type
     name: str
@@ -101,7 +101,7 @@ class Image:
 class Loaded:
     """An image's maps and programs in the kernel, as long as this is open; what is pinned stays.
 
-    OSError if the kernel refuses a map or a program, with the verifier's reasons.
+    OSError if the kernel rejects a map or a program, with the verifier's reasons.
     """
 
     def __init__(self, image: Image) -> None:

@@ -90,7 +90,7 @@ def group(ifindexes: Sequence[int]) -> bytes:
 
 
 def missed_of(tap: bytes) -> int:
-    """The packets that a struct lab_tap says were missed."""
+    """The missed packets of a struct lab_tap."""
     missed: int = _TAP.unpack(tap)[1]
     return missed
 
@@ -149,7 +149,7 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PortCounters:
-    """struct lab_counters, summed over the CPUs. Packets, unless the name says bytes.
+    """struct lab_counters, summed over the CPUs. Packets, unless the name contains bytes.
 
     The counts of RoCE are of UDP datagrams to port 4791.
     """
@@ -176,7 +176,7 @@ class PortCounters:
     drop_log_lost: int  # dropped by a rule, but the drop record was lost
     capture_lost: int
     to_wire: int  # handed to the wire stage, which counts from there on
-    wire_gone: int  # lost: nobody listened for the wire stage on the port it arrived on
+    wire_gone: int  # lost: no socket of the wire stage on the port it arrived on
     link_down: int  # of the injected ones: the link was down
     corrupted: int  # a bit was flipped on a link whose fate this port decides
     duplicated: int  # will be, by the wire stage

@@ -43,7 +43,7 @@ def _checked(result: int, what: str) -> int:
 
 
 def pin(fd: int, path: Path) -> None:
-    """Give a map or program a name in a bpffs; it lives until that is unlinked or unmounted."""
+    """Give a map or program a name in a bpffs; it exists until that is unlinked or unmounted."""
     _checked(_libbpf().bpf_obj_pin(fd, os.fsencode(path)), str(path))
 
 
@@ -69,7 +69,7 @@ def attached_xdp(ifindex: int, flags: int) -> int:
 
 
 class _MapCreateOptions(ctypes.Structure):
-    """The head of struct bpf_map_create_opts; `size` says how much of it there is."""
+    """The head of struct bpf_map_create_opts; `size` is its length."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -91,7 +91,7 @@ def create_map(
 
 
 class _LoadOptions(ctypes.Structure):
-    """struct bpf_prog_load_opts up to the log; `size` says how much of it there is."""
+    """struct bpf_prog_load_opts up to the log; `size` is its length."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -146,7 +146,7 @@ def _create(kind: int, options: _MapCreateOptions | None) -> int:
 def wait_for_programs() -> None:
     """Return when every program that runs now has ended, some milliseconds.
 
-    An update of a map of maps promises that (bpf(2) in the kernel: maybe_wait_bpf_programs);
+    An update of a map of maps guarantees that (bpf(2) in the kernel: maybe_wait_bpf_programs);
     membarrier(2) would too, but not on kernels with nohz_full.
     """
     array, array_of_maps = 2, 12
@@ -178,7 +178,7 @@ class MapInfo(ctypes.Structure):
 
     @classmethod
     def of(cls, fd: int) -> Self:
-        """What the kernel tells of the map behind `fd`."""
+        """The kernel's information on the map of `fd`."""
         info = cls()
         size = ctypes.c_uint32(ctypes.sizeof(info))
         call = _libbpf().bpf_obj_get_info_by_fd

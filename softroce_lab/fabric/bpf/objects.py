@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The programs and maps of a lab as the kernel counts them, to see that they are gone.
 
-A program lives as long as it is pinned, held by a process, or attached to an interface. So once
+A program exists as long as it is pinned, held by a process, or attached to an interface. So once
 the last of a lab's programs is freed, so are the interfaces it ran on, which end some time after
 their namespace has lost its name: the kernel clears namespaces away in the background.
 """

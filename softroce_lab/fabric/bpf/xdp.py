@@ -71,7 +71,7 @@ _FLOWS = 1 << 14  # connections that are numbered; the least recently used are f
 
 
 def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
-    """Every port with what the programs know of it."""
+    """Every port with its state in the maps."""
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
     for tx_link, port, peer in plan.halves:
@@ -119,7 +119,7 @@ def _entries(plan: Plan) -> dict[str, int]:
 
 
 class XdpFabric:
-    """The pinned maps of a lab that is up. Every method raises OSError if the kernel refuses."""
+    """The pinned maps of a lab that is up. OSError if the kernel rejects a call."""
 
     def __init__(self, bpffs: Path) -> None:
         """Open the maps pinned in `bpffs`."""
@@ -190,7 +190,7 @@ class XdpFabric:
                 attach_pinned(self._bpffs / PROGRAM_OF[node.is_host], node.ports, mode)
 
     def close(self) -> None:
-        """Close the descriptors; the lab goes on."""
+        """Close the descriptors; the lab stays up."""
         for table in self._maps.values():
             table.close()
 
@@ -208,7 +208,7 @@ class XdpFabric:
             self._maps["prefix_routes"].put(layout.prefix_key(node, prefix), value)
 
     def _wire(self, node: Node) -> None:
-        """Fill the device map: the kernel looks an ifindex up in the caller's namespace."""
+        """Fill the device map: the kernel resolves an ifindex in the caller's namespace."""
         for port in node.ports:
             self._maps["egress"].put(u32(port.ifindex), u32(port.ifindex))
 
@@ -286,9 +286,9 @@ class XdpFabric:
     def set_faults(self, faults: Sequence[Fault]) -> None:
         """Make `faults` the lab's only ones, while packets flow; no packet sees half a rule.
 
-        Those of one directed link are met in the order given. A link whose faults stay the same
-        is left alone. A link with new ones counts its packets from 0 again. The wire stage must
-        know the shapes of shaped links already.
+        Those of one directed link apply in the given order. A link whose faults stay the same
+        is not changed. A link with new ones counts its packets from 0 again. The wire stage must
+        have the shapes of shaped links already.
         """
         wanted = _by_link(faults)
         with self._changing():
@@ -306,7 +306,7 @@ class XdpFabric:
             for link, new in changed.items():
                 state = self._link(link).flipped(has_rules=not new.empty, shaped=new.shaped)
                 self._maps["links"].put(u32(link), state.pack())
-            libbpf.wait_for_programs()  # before anybody writes the slots now idle
+            libbpf.wait_for_programs()  # before any write to the slots that are now idle
             self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
 
     def _differs(self, link: int, new: LinkRules) -> bool:

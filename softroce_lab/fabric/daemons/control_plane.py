@@ -3,7 +3,7 @@
 
     python -m softroce_lab.fabric.daemons.control_plane DIRECTORY BPFFS
 
-A process of its own that a lab with such a timeline has. It knows the timeline, so it converges
+A lab with such a timeline has this process. It has the timeline, so it converges
 within a millisecond or two of a change, sooner than any protocol that has to notice; until then
 switches go on sending to the dead link. SIGTERM ends it.
 """
@@ -28,7 +28,7 @@ from softroce_lab.topology import routing
 
 ROLE = "routes"  # in the ledger
 LOG = "routes.log"
-_LOOK_S = 0.02  # how soon it sees another plan, or that the timeline began again
+_LOOK_S = 0.02  # polling interval for a new plan or a restarted timeline
 _REST_S = 0.001  # between two steps, however short the windows of a timeline are
 _ROUTINGS = 16  # of as many sets of links that are down, for they come again
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """softroce-monitor: the lab's native process that writes drop records and captures.
 
-It is spoken to over `monitor.sock` (native/monitor/protocol.hpp).
+Its control socket is `monitor.sock` (native/monitor/protocol.hpp).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SOCKET = "monitor.sock"
 LOG = "monitor.log"  # its standard error
 FILES = (LOG, DROPS, SOCKET)  # in the lab's directory, to be announced in the ledger
 
-TIMEOUT_S = 5.0  # it answers between two moves of records, in milliseconds
+TIMEOUT_S = 5.0  # it responds between two moves of records, in milliseconds
 
 _REQUEST = struct.Struct("=IIQ")
 _ANSWER = struct.Struct("=Ii")
-_MOST_BYTES = 1 << 20  # of an answer: two numbers for each of 65,000 links
+_MOST_BYTES = 1 << 20  # of a response: two numbers for each of 65,000 links
 _RETRY_S = 0.01
 
 
 class Word(enum.IntEnum):
-    """What requests and answers are about (enum Word)."""
+    """Types of requests and responses (enum Word)."""
 
     SYNC = 1
     CAPTURE = 2
@@ -47,7 +47,7 @@ class Word(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What the monitor said."""
+    """A response of the monitor."""
 
     word: Word
     error: int  # errno; 0: none
@@ -85,7 +85,7 @@ def sync(directory: Path, timeout_s: float) -> Drained:
 
 
 class Connection:
-    """To the monitor of a lab. Every method raises RunError if it is dead or does not answer."""
+    """A connection to the monitor of a lab. RunError if it is dead or does not respond."""
 
     def __init__(self, directory: Path, timeout_s: float = TIMEOUT_S) -> None:
         """Connect; a monitor that was only just started is waited for, `timeout_s` in all."""
@@ -105,20 +105,20 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Readable when the monitor has said something."""
+        """Readable when the monitor has sent a message."""
         return self._socket.fileno()
 
     def send(
         self, word: Word, snap_bytes: int = 0, most_packets: int = 0, files: Sequence[int] = ()
     ) -> None:
-        """Ask. A monitor that hung up may have said something before."""
+        """Send a request. A closed connection may still have unread messages."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
         request = _REQUEST.pack(word, snap_bytes, most_packets)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendmsg([request], [rights] if files else [])
 
     def hear(self, timeout_s: float | None = None) -> Answer:
-        """The next answer, in what is left of the connection's time, or in `timeout_s`."""
+        """The next response, in the rest of the connection's time, or in `timeout_s`."""
         if timeout_s is None:
             timeout_s = self._deadline - time.monotonic()
         self._socket.settimeout(max(timeout_s, 0.001))
@@ -135,7 +135,7 @@ class Connection:
     def _received(self) -> bytes:
         try:
             return self._socket.recv(_MOST_BYTES)
-        except ConnectionResetError:  # our words came too late; what it said before is there
+        except ConnectionResetError:  # the monitor has closed; its earlier messages are readable
             return self._socket.recv(_MOST_BYTES)
 
     def _connected(self) -> socket.socket:

@@ -3,7 +3,7 @@
 
 XDP hands it the frames of shaped links by the AF_XDP sockets of the ports they arrive on, and it
 sends them out of the port that they were meant for (docs/wire-stage.md). What it is to do it is
-told over `wire.sock`, and there it says what became of the frames.
+configured over `wire.sock`, which also returns the counts of frames.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
 
 
 def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
-    """(frames of the pool, those that lie ready at each port).
+    """(frames of the pool, frames in the fill ring of each port).
 
-    `frames` are wanted for the shapes of a plan, and what lies ready at its `ports` comes on top;
+    `frames` is the number for the shapes of a plan; the fill rings of its `ports` come on top;
     the rest is room for changes: a sixteenth of the free memory, 512 MiB at most, shared with the
     `spare_ports` that may need sockets later. None of it is taken before a link is shaped. The
     kernel adds some 110 bytes a frame for each port. UserError if the plan needs more memory than
@@ -122,7 +122,7 @@ def links_of(plan: Plan) -> dict[int, tuple[int, int]]:
 class WireStage:
     """The running stage of one lab, as its other processes see it.
 
-    Every method raises RunError if it is dead, with what it said last, or does not answer in
+    Every method raises RunError if it is dead, with its last output, or does not respond in
     time.
     """
 
@@ -139,13 +139,13 @@ class WireStage:
         self.close()
 
     def close(self) -> None:
-        """Let go of the stage, which goes on."""
+        """Close the connection; the stage continues."""
         self._socket.close()
 
     def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
         """Take frames at a port, and send there; nothing happens if that is so already.
 
-        False if there is no such interface any more: somebody deleted it, or its peer.
+        False if the interface is gone: it was deleted, or its peer.
         `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
         descriptor of its network namespace.
         """
@@ -196,7 +196,7 @@ class WireStage:
         """Processor time, scheduling class, memory."""
         return StageFigures.unpack(self._ask(Operation.STAGE_FIGURES))
 
-    # --- Asking ------------------------------------------------------------------------------
+    # --- Requests ----------------------------------------------------------------------------
 
     def _connect(self, deadline: float) -> socket.socket:
         problem: OSError | str = "it does not answer"

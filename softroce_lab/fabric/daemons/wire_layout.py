@@ -3,7 +3,7 @@
 
 All in the machine's byte order. A link's shape is faults/shape_layout.py's; what
 the wire stage counted is unpacked into `LinkFigures`, `PortFigures` and `StageFigures`, which
-subtract: what was counted between two looks.
+subtract: the counts between two readings.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def epoch(moment_ns: int) -> bytes:
 
 
 def answer(packet: bytes) -> tuple[Status, bytes]:
-    """struct Answer and what follows it. ValueError if it is none."""
+    """struct Answer and its payload. ValueError if it is none."""
     if len(packet) < _ANSWER.size:
         raise ValueError(f"an answer of {len(packet)} bytes")
     status, size = _ANSWER.unpack_from(packet)
@@ -194,7 +194,7 @@ class LinkFigures(_Figures):
         return 8e9 * (self.released_bytes - self.first_bytes) / took_ns if took_ns > 0 else None
 
     def rate_since(self, before: LinkFigures) -> float | None:
-        """Bits a second from the last release that `before` knows to the last one now."""
+        """Bits a second from the last release in `before` to the last one now."""
         took_ns = self.last_ns - before.last_ns
         if not before.released:
             return self.rate_bps

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The first life of a process that the ledger owns: hold still until told to go, then exec.
+"""Start of a process that the ledger owns: wait for the go byte, then exec.
 
-Run as a script, `held.py GO_FD NETNS_FD TOKEN -- ARGV...`, by `process.spawn` and nobody else. The
-starter writes one byte to the pipe behind GO_FD once the ledger knows this process; if it dies
+Run as a script, `held.py GO_FD NETNS_FD TOKEN -- ARGV...`, by `process.spawn` only. The
+starter writes one byte to the pipe behind GO_FD once the ledger records this process; if it dies
 before, the pipe ends and so does this process, having done nothing. NETNS_FD is the namespace to
 work in, or -1. TOKEN is there to be seen in a process listing. The standard library only: it
 starts in milliseconds with `python -I -S`.
@@ -14,7 +14,7 @@ import signal
 import sys
 
 CLONE_NEWNET = 0x40000000
-NOT_FOUND = 127  # as a shell says it
+NOT_FOUND = 127  # as in a shell
 
 
 def hold(arguments: list[str]) -> int:

@@ -6,7 +6,7 @@
     {"record": "lab", "format": 1, "name", "token", "boot", "owner", "begun_ns"}   the first line
     {"record": "state", "state": "starting" | "up" | "stopping", ...}
     {"record": "object", "id", "kind", ...}   about to be made
-    {"record": "identity", "id", ...}         made; this is how to know it again
+    {"record": "identity", "id", ...}         made; how to identify it later
     {"record": "gone", "id"}                  taken away
 
 A line without its newline is one whose writer died writing it: what it announces was never made.
@@ -82,7 +82,7 @@ class History:
                 raise ValueError(f"no record is called {other!r}")
 
     def check(self) -> None:
-        """ValueError, LookupError or TypeError unless the lab has said what all rely on."""
+        """ValueError, LookupError or TypeError if a required record is missing."""
         if self.header["format"] != _FORMAT:
             raise ValueError(f"format {self.header['format']}, not {_FORMAT}")
         _ = self.token, self.owner, self.header["boot"], self.header["name"]
@@ -96,7 +96,7 @@ class History:
 
     @property
     def owner(self) -> ProcessIdentity | None:
-        """The process that an ephemeral lab lives and dies with."""
+        """The process whose end takes the ephemeral lab down."""
         owner = self.header["owner"]
         return None if owner is None else ProcessIdentity(**owner)
 
@@ -117,7 +117,7 @@ class LedgerDamagedError(LabError):
 
 
 def read(directory: Path) -> History:
-    """The history so far, of a lab that somebody else may be writing.
+    """The history so far, of a lab that another process may be writing.
 
     FileNotFoundError, LedgerDamagedError.
     """
@@ -145,7 +145,7 @@ class LabBusyError(LabError):
 def lock(directory: Path, patience_s: float = 0.5) -> int:
     """A descriptor that holds the lab until it is closed. LabBusyError, FileNotFoundError.
 
-    Patience is for those who only look whether the lab is held.
+    A timeout is for callers that only test whether the lab is held.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -201,7 +201,7 @@ def remove_empty(directory: Path) -> None:
 
 
 def _remove_if_empty(parent: Path) -> None:
-    with contextlib.suppress(OSError):  # other labs live there
+    with contextlib.suppress(OSError):  # contains other labs
         parent.rmdir()
 
 
@@ -298,7 +298,9 @@ class Ledger:
         try:
             syscalls.reserve(self._fd, offset, length_bytes)
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # then a line may find no room, and says so
+            if (
+                error.errno != errno.EOPNOTSUPP
+            ):  # then a line may fail for lack of space, with an error
                 raise
 
     def enter_state(self, state: State, **facts: object) -> None:
@@ -317,7 +319,7 @@ class Ledger:
         self._append({"record": "identity", "id": number, **facts})
 
     def strike(self, number: int) -> None:
-        """Note that an object is gone; where that finds no room, whoever looks sees it too."""
+        """Note that an object is gone; without space for it, the absence shows it."""
         self._append({"record": "gone", "id": number}, dispensable=True)
 
     def destroy(self) -> None:

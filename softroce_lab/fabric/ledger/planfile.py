@@ -24,7 +24,7 @@ def write(plan: Plan, directory: Path) -> None:
 
 
 def begin(plan: Plan, directory: Path) -> None:
-    """Write beside the plan the one that is about to come true, before any of it does."""
+    """Write the next plan next to the current one, before any change is made."""
     (directory / NEXT).write_text(_text(plan), "utf-8")
 
 

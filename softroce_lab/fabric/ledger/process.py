@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Processes that the ledger owns: none runs before the ledger can tell it from all others."""
+"""Processes that the ledger owns: none runs before the ledger can identify it."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Process:
 
     @property
     def stdin(self) -> IO[bytes] | None:
-        """Our end of its standard input, if it was started with subprocess.PIPE."""
+        """The parent's end of its standard input, if it was started with subprocess.PIPE."""
         return self._popen.stdin
 
     @property
     def stdout(self) -> IO[bytes] | None:
-        """Our end of its standard output, if it was started with subprocess.PIPE."""
+        """The parent's end of its standard output, if it was started with subprocess.PIPE."""
         return self._popen.stdout
 
     @property
     def stderr(self) -> IO[bytes] | None:
-        """Our end of its standard error, if it was started with subprocess.PIPE."""
+        """The parent's end of its standard error, if it was started with subprocess.PIPE."""
         return self._popen.stderr
 
     def poll(self) -> int | None:
@@ -77,7 +77,7 @@ class Process:
 
 
 class Options(TypedDict, total=False):
-    """What `subprocess.Popen` is told of a process; the standard input is empty by default."""
+    """Arguments of `subprocess.Popen`; the standard input is empty by default."""
 
     stdin: Stream
     stdout: Stream
@@ -95,11 +95,11 @@ def spawn(
     netns_fd: int | None = None,
     **options: Unpack[Options],
 ) -> Process:
-    """Run `argv` (no shell) in the network namespace behind `netns_fd`, or in ours.
+    """Run `argv` (no shell) in the network namespace behind `netns_fd`, or in the caller's.
 
-    It gets a session of its own, so that Ctrl-C at the terminal reaches only us: its end is ours
-    to arrange. `role` is what the ledger and `lab status` call it. A program that cannot be
-    executed ends with status 127 and says so on its standard error.
+    It gets a session of its own, so that Ctrl-C at the terminal reaches only the parent, which
+    ends it. `role` is its name in the ledger and in `lab status`. A program that cannot be
+    executed ends with status 127 and a message on its standard error.
     """
     token = secrets.token_hex(8)
     number = ledger.announce("process", token=token, role=role, argv=list(argv))
@@ -133,7 +133,7 @@ def _holder(go_fd: int, netns_fd: int | None, token: str) -> list[str]:
 
 
 def recorded(entry: Entry) -> ProcessIdentity | None:
-    """The identity of a process in the ledger; None: it was never told to go, so it is gone."""
+    """The identity of a process in the ledger; None: it never got the go byte, so it is gone."""
     if "pid" not in entry.facts:
         return None
     return ProcessIdentity(*(entry.facts[key] for key in ("pid", "start_ticks", "boot")))

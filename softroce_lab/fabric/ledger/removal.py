@@ -32,7 +32,7 @@ FREED_S = 2.0  # how long the kernel may take to free interfaces, programs and m
 def remove(ledger: Ledger, say: Say) -> None:
     """Remove the lab and its ledger, and wait until the kernel has freed interfaces and programs.
 
-    `say` hears what the user should know.
+    `say` receives messages for the user.
 
     LabError if a process does not die of SIGKILL, or if the lab's directory holds foreign files;
     what is left is then still in the ledger.
@@ -138,7 +138,7 @@ _AFTER_REBOOT = {"process": _nothing_left, "netns": _drop_name_file}
 
 
 def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
-    """Delete the links where strangers live, whose namespaces will outlast their names."""
+    """Delete the links in namespaces with foreign processes, which outlast their names."""
     entries = ledger.history.of_kind("netns")
     found = netns.inhabitants(entry.facts["inode"] for entry in entries)
     for entry in entries:
@@ -149,7 +149,7 @@ def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
 
 
 def _delete_links(ledger: Ledger, namespace: Entry) -> None:
-    from softroce_lab.fabric.net import links  # late: it knows plans and faults, and this is rare
+    from softroce_lab.fabric.net import links  # late: it imports plans and faults, and this is rare
 
     ends = [end for link in ledger.history.of_kind("link") for end in link.facts["ends"]]
     here = [(index, port) for name, index, port in ends if name == namespace.facts["name"]]

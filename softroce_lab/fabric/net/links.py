@@ -72,7 +72,7 @@ def delete(ports: Iterable[tuple[int, str]]) -> None:
 
 
 def silence(node: Node) -> None:
-    """No IPv6 autoconfiguration in the calling thread's namespace: an idle fabric is silent.
+    """No IPv6 autoconfiguration in the calling thread's namespace: an idle fabric sends nothing.
 
     Before the node's links are made, which inherit it. A switch has no use for IPv6, nor has what
     is around a guest; a host has none but the plan's addresses. OSError.
@@ -88,7 +88,7 @@ def silence(node: Node) -> None:
 
 
 def has_ipv6() -> bool:
-    """Whether the kernel speaks IPv6."""
+    """Whether the kernel supports IPv6."""
     return _IPV6_SETTINGS.is_dir()
 
 
@@ -172,7 +172,7 @@ def network(address: Ip) -> tuple[Ip, int]:
 
 
 def _route_by_source(node: Node) -> None:
-    """What has a rail's address leaves by that rail, where the kernel knows routing by source."""
+    """Packets with a rail's address leave by that rail, if the kernel supports source routing."""
     for table, port in enumerate(node.ports, FIRST_TABLE):
         for way in _ways(port):
             if add_source_rule(way.source, table):

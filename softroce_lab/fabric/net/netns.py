@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Network namespaces with names that `ip netns list` shows, and the proof that one is ours.
+"""Network namespaces with names that `ip netns list` shows, and the proof of their owner.
 
 A namespace begins unnamed and a name's file begins unlinked (O_TMPFILE): both die with their
 maker. Their identities go into the ledger, and only then do they become visible. So whatever a
@@ -32,7 +32,7 @@ _NS_GET_NSTYPE = 0xB703
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells a namespace and the file of its name from all others since boot."""
+    """The identity of a namespace and of the file of its name, unique since boot."""
 
     cookie: int  # of the namespace, never used twice
     inode: int  # of the namespace on nsfs: what /proc/PID/ns/net shows
@@ -60,7 +60,7 @@ def entered(fd: int) -> Iterator[None]:
 
 
 def create() -> int:
-    """A descriptor of a new namespace that has no name; it lives while something holds it."""
+    """A descriptor of a new namespace that has no name; it exists while something holds it."""
     with _home_again():
         syscalls.unshare(syscalls.CLONE_NEWNET)
         return os.open(_OWN, os.O_RDONLY)
@@ -74,7 +74,7 @@ def cookie(fd: int) -> int:
 
 
 def is_namespace(fd: int) -> bool:
-    """Whether `fd` is a network namespace and not, say, a file that nothing is mounted on."""
+    """Whether `fd` is a network namespace and not, for example, a file without a mount."""
     try:
         return fcntl.ioctl(fd, _NS_GET_NSTYPE) == syscalls.CLONE_NEWNET
     except OSError:
@@ -128,7 +128,7 @@ def _taken(name: str) -> UserError:
 
 
 def publish(name: str, namespace: int, name_file: int) -> None:
-    """Give the namespace its name. UserError if somebody else took it meanwhile."""
+    """Give the namespace its name. UserError if the name was taken meanwhile."""
     path = str(DIRECTORY / name)
     try:
         # With a directory descriptor Python calls linkat(2) with AT_SYMLINK_FOLLOW.

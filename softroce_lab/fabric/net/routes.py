@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which ports a switch may send to for a host: as planned, or as its program looks it up now."""
+"""Which ports a switch may send to for a host: as planned, or as its program selects them now."""
 
 from __future__ import annotations
 

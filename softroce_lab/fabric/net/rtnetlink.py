@@ -19,8 +19,8 @@ Ip: TypeAlias = IPv4Address | IPv6Address
 
 TABLE_MAIN = 254
 
-_BATCH = 64  # messages in a datagram: their answers fit into any socket's buffer
-_TIMEOUT_S = 5.0  # the kernel answers before it returns from send
+_BATCH = 64  # messages in a datagram: their responses fit into any socket's buffer
+_TIMEOUT_S = 5.0  # the kernel responds before it returns from send
 _RECEIVE_BYTES = 1 << 16
 
 # linux/netlink.h
@@ -152,7 +152,7 @@ def rule(source: Ip, table: int) -> Message:
 def request(messages: Sequence[Message]) -> None:
     """Have all of it done in the calling thread's network namespace.
 
-    OSError for the first that the kernel refuses; the others are done nevertheless.
+    OSError for the first that the kernel rejects; the others are applied nevertheless.
     """
     parts = [
         _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
@@ -171,7 +171,7 @@ def request(messages: Sequence[Message]) -> None:
 
 
 def _answer(netlink: socket.socket) -> int:
-    """The next answer's errno, 0 for a yes. Each comes in a datagram of its own."""
+    """The next response's errno, 0 for success. Each comes in a datagram of its own."""
     data = netlink.recv(_RECEIVE_BYTES)
     _, kind, *_ = _HEADER.unpack_from(data)
     (error,) = struct.unpack_from("=i", data, _HEADER.size)

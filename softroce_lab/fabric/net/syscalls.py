@@ -37,7 +37,7 @@ def setns(fd: int, flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2); `data` is what the file system is told, as "size=1m"."""
+    """mount(2); `data` has options of the file system, as "size=1m"."""
     encoded = [None if text is None else text.encode() for text in (kind, data)]
     arguments = (source.encode(), target.encode(), encoded[0], ctypes.c_ulong(flags), encoded[1])
     _checked(_libc.mount(*arguments), target)

@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def bind(ifindex: int, umem_bytes: int) -> None:
     """Bind a socket with `umem_bytes` of packet memory to queue 0 of an interface; then close it.
 
-    OSError if the kernel refuses any step.
+    OSError if the kernel rejects any step.
     """
     with mmap.mmap(-1, umem_bytes) as memory, socket.socket(AF_XDP, socket.SOCK_RAW) as xsk:
         view = (ctypes.c_char * umem_bytes).from_buffer(memory)
@@ -37,7 +37,7 @@ def bind(ifindex: int, umem_bytes: int) -> None:
 
 
 def _bind(fd: int, address: bytes) -> None:
-    """bind(2): the socket module knows no addresses of this family."""
+    """bind(2): the socket module does not support addresses of this family."""
     if _libc.bind(fd, address, len(address)) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the faults of a lab that is up were asked to do, beside what they have done since."""
+"""The configured and the measured values of the faults of a running lab."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Achieved:
         return lines.moment(self.fault.window, self.now_ns)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`: requested and achieved, in the units that the names say."""
+        """For `--json`: requested and achieved, in the units of their names."""
         return {
             "link": self.link,
             "directed_link": self.fault.directed_link,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Captures of packets on directed links: the lab's monitor writes them, as pcapng.
 
-A capture lives as long as the connection to the monitor: whoever asked for it may die, and the
+A capture lasts as long as the connection to the monitor: its client may die, and the
 file is whole all the same, its links' packets copied no more.
 """
 
@@ -22,7 +22,7 @@ _FAREWELL_S = 10.0  # for what a slow reader of a pipe has not yet taken
 
 
 class Capture:
-    """A capture that runs until it is closed, has as many packets as asked for, or cannot write."""
+    """A capture that runs until it is closed, has enough packets, or cannot write."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Capture:
         self._monitor.close()
 
     def wait(self, timeout_s: float) -> Figures | None:
-        """How it ended by itself, within `timeout_s`; None: it goes on.
+        """How it ended by itself, within `timeout_s`; None: it continues.
 
         RunError if the monitor died.
         """
@@ -78,7 +78,7 @@ class Capture:
         return self._over or self._asked(Word.COUNT)
 
     def end(self) -> Figures:
-        """Let it end with all that was sent so far, and say how. RunError if the monitor died."""
+        """End it with all packets so far; return the result. RunError if the monitor died."""
         return self._over or self._asked(Word.END)
 
     def _asked(self, word: Word) -> Figures:

@@ -22,7 +22,7 @@ def path_for(lab_directory: Path, port: Port) -> str:
 
 
 def of_port(lab_directory: Path, port: Port) -> Published | None:
-    """What the owner of `port` has published; None: nobody owns it. RunError."""
+    """What the owner of `port` has published; None: it has no owner. RunError."""
     try:
         return counters_file.read(lab_directory / counters_file.DIRECTORY / str(port))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a lab that is up has lost: links, ports and XDP programs of its plan, and its processes.
 
-The ledger knows what was made, the plan what should be there. Anybody with root may remove a link
-by hand, and processes die; the kernel is asked, port by port, whether they are still there.
+The ledger lists what was created, the plan what should exist. Root may remove a link by hand, and
+processes die; queries to the kernel check every port.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Damage:
         return {"what": self.what, "hint": self.hint, "links": links}
 
 
-_LOSSES = {  # of a lab that goes on without the process of this role
+_LOSSES = {  # of a lab that continues without the process of this role
     "wire": "the wire stage is dead: shaped links lose all frames, as wire_gone",
     "monitor": "the monitor is dead: drops and captures are not recorded",
     "routes": "the control plane is dead: routes do not follow links any more",

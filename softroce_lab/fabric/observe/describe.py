@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan's nodes and links, by the names a user knows."""
+    """A plan's nodes and links, by their names for the user."""
     return {
         "name": plan.name,
         "digest": plan.digest,

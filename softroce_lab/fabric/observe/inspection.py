@@ -23,7 +23,7 @@ from softroce_lab.plan.plan import Half, Node, Plan, Port
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Live:
-    """What only a lab that is up can tell; empty for a file."""
+    """State of a running lab; empty for a file."""
 
     look_up: Routes
     counters: Mapping[int, PortCounters]

@@ -117,7 +117,7 @@ class Pinger:
                 raise
 
     def receive(self, until_ns: int) -> Iterator[Reply]:
-        """Replies as they come, until CLOCK_MONOTONIC says `until_ns`."""
+        """Replies as they arrive, until CLOCK_MONOTONIC is `until_ns`."""
         while (left_ns := until_ns - time.monotonic_ns()) > 0:
             self._socket.settimeout(left_ns / 1e9)
             try:
@@ -129,11 +129,11 @@ class Pinger:
                 yield reply
 
     def _read(self, data: bytes, extra: Sequence[tuple[int, int, bytes]]) -> Reply | None:
-        """The reply in a packet, or None if it is no answer to an echo of ours."""
+        """The reply in a packet, or None if it is no reply to this process's echo."""
         ttl = _hop_limit(extra)
         if self._family == socket.AF_INET:  # a raw socket gives the IP header too
             ttl, data = data[8], data[(data[0] & 0xF) * 4 :]
-            if checksum(data):  # a link flipped a bit; of ICMPv6 the kernel tells itself
+            if checksum(data):  # a link flipped a bit; the kernel checks ICMPv6 itself
                 return None
         if len(data) < _ECHO.size:
             return None
@@ -172,7 +172,7 @@ def run(
 
 
 def check_size(size_bytes: int, mtu_bytes: int, *, ipv6: bool) -> None:
-    """UserError if so much data would need fragments, of which switches know no flow."""
+    """UserError if so much data would need fragments, which carry no flow for the switches."""
     most = mtu_bytes - _HEADERS_BYTES[socket.AF_INET6 if ipv6 else socket.AF_INET]
     if size_bytes > most:
         raise UserError(

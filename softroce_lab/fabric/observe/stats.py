@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All counters of a lab that is up, read beside whatever runs (docs/telemetry.md).
+"""All counters of a lab that is up, read while other processes run (docs/telemetry.md).
 
 Ports and links are counted by the XDP programs and the wire stage since the lab came up; RNICs and
 queue pairs by the processes that own the ports, since they began; kernel hosts by their kernel.
@@ -29,7 +29,7 @@ from softroce_lab.telemetry.counters_file import Published
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chosen:
-    """What somebody wants to see of a lab."""
+    """A selection of a lab's objects."""
 
     ports: frozenset[str]  # as node:interface
     links: frozenset[int]  # directed
@@ -55,7 +55,7 @@ def _ports(plan: Plan, name: str) -> set[Port]:
     if found:
         return found
     if ":" in name:
-        return {locate.port(plan, name)}  # which says what is wrong
+        return {locate.port(plan, name)}  # which reports the error
     return set(locate.node(plan, name).ports)
 
 
@@ -78,12 +78,12 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """All that was asked for, at one moment."""
+    """All selected counters at one time."""
 
     plan: Plan
     time_ns: int  # CLOCK_MONOTONIC
     ports: Mapping[str, Mapping[str, int]]
-    links: Mapping[str, Mapping[str, int]]  # what nobody counts is absent
+    links: Mapping[str, Mapping[str, int]]  # counters without a source are absent
     published: Sequence[Published]
     kernels: Mapping[tuple[str, str], Mapping[str, int]]  # by host and device
     notes: Sequence[str]
@@ -94,7 +94,7 @@ class Stats:
         return self.plan.name
 
     def groups(self) -> Iterator[Group]:
-        """All of it, flat; of processes those that live."""
+        """All of it, flat; only running processes."""
         for port, counts in self.ports.items():
             yield Group("port", {"lab": self.lab, "port": port}, counts)
         for link, counts in self.links.items():
@@ -231,7 +231,7 @@ def collecting(seen: View, names: Sequence[str]) -> Iterator[Collector]:
     """A collector of what `names` stand for. UserError, LabError if the lab's maps are gone."""
     if not seen.is_up:
         raise UserError(f"the lab {seen.plan.name} is not up", hint="lab up FILE")
-    Chosen.of(seen.plan, names)  # what is wrong is said before anything is opened
+    Chosen.of(seen.plan, names)  # reports errors before anything is opened
     with traffic.metering(seen) as meter:
         yield Collector(seen, names, meter)
 
@@ -259,7 +259,7 @@ def _switch_port(
 ) -> dict[str, int]:
     """`stage` and `link` are of the link that begins there.
 
-    What the far end answers is the switch's own probe, which nobody counted as sent.
+    The far end responds to the switch's own probe, which is not counted as sent.
     """
     octets = counted.tx_bytes + (stage.released_bytes if stage else 0)
     frames = counted.tx_packets + counted.answered + far.answered

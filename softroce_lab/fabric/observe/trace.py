@@ -23,7 +23,7 @@ End = Literal["arrived", "no route", "loop"]
 ROCE_PORT = 4791  # LAB_ROCE_UDP_PORT
 FIRST_SPORT = 0xC000  # LAB_UDP_SPORT_BASE: the engine's path n has source port base + n
 _SPORT_MASK = 0x3FFF  # of a queue pair's number (QueuePair::address of native/engine/verbs)
-PATHS = 8  # that a queue pair stripes over unless told otherwise
+PATHS = 8  # that a queue pair stripes over by default
 PROTOCOLS = {"tcp": 6, "udp": 17}  # IANA's numbers
 
 
@@ -51,7 +51,7 @@ class Path:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """A path so far, and the port it goes on by."""
+    """A path so far, and the next port."""
 
     links: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -144,7 +144,7 @@ def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]
     """Source ports that the owner of the flow's first port sends from to its target, and by what.
 
     A queue pair of verbs has one, by its number; a striped endpoint, which is none, has one a path.
-    RunError if nobody does.
+    RunError if none does.
     """
     published = counters_files.of_port(lab_directory, flow.source)
     if published is None or not published.alive:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the directed links of a lab that is up carry and lose, read beside whatever runs.
+"""What the directed links of a lab that is up carry and lose, read while other processes run.
 
 Frames of a link are those that its far end saw; a host's uplink decides their fate only there.
 """
@@ -25,14 +25,14 @@ from softroce_lab.plan.effects import Queue
 from softroce_lab.plan.plan import Half, Plan
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
-_STAGE_S = 1.0  # how long the wire stage may take to answer
+_STAGE_S = 1.0  # how long the wire stage may take to respond
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkCounts:
-    """A directed link's frames since the lab came up, unless the name says bytes.
+    """A directed link's frames since the lab came up, unless the name contains bytes.
 
-    None is what nobody counts.
+    None: no counter exists.
     """
 
     frames: int
@@ -49,7 +49,7 @@ class LinkCounts:
     to_stage: int  # that arrived over it and were lost on the way to the wire stage, or it is dead
 
     def __sub__(self, before: LinkCounts) -> LinkCounts:
-        """What was counted since `before`; a rule that was set anew counts from 0."""
+        """What was counted since `before`; a rule that was set again counts from 0."""
 
         def less(name: str) -> int | None:
             now, then = getattr(self, name), getattr(before, name)
@@ -159,8 +159,8 @@ class Meter:
     def _lost(self, half: Half, read: _Readings) -> int | None:
         """By conservation of frames; what a host's kernel or socket sent is not counted anywhere.
 
-        A probe or ARP request that was answered left by the port it had come in by; a probe of
-        A's own, which no one counted as sent, was answered at B. The wire stage counts what it
+        A probe or ARP request with a reply left by the port it had come in by; a probe of
+        A's own, which is not counted as sent, got its reply at B. The wire stage counts what it
         sends itself.
         """
         number, a, b = half

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A lab to look at: one that is up, or a topology file. Looking takes no lock of the lab's."""
+"""A view of a running lab, or of a topology file. Reading takes no lock of the lab."""
 
 from __future__ import annotations
 
