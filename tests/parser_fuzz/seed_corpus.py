@@ -83,7 +83,7 @@ def _told(name: str, number: int) -> bytes:
     bodies = [
         control.Refused(0, (1, 0, 0), by_receiver=True, status=9),
         control.Rnr(0, (1, 0, 2)),
-        control.Probe(((1, (1, 0, 1)),)),
+        control.Keepalive(((1, (1, 0, 1)),)),
     ]
     return b"".join(told[:18] + [_framed(1, control.encode(each, 256)) for each in bodies])
 
@@ -164,13 +164,13 @@ def frames() -> dict[str, bytes]:
 def datagrams() -> dict[str, bytes]:
     """A message that arrives whole, one with a hole and a report, and control messages."""
     report = struct.pack(">6I", 1, 2, 64, 100, 3, 8) + 8 * struct.pack(">IQ", 12, 3000)
-    look = control.encode(control.Bitmap(1, (1, 0, 1), None), 256)
+    sack = control.encode(control.Sack(1, (1, 0, 1), None), 256)
     return {
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
         "trimmed": b"".join(_datagram(n, flags=1) for n in range(4)),
         "report": b"".join(_told_to(1 | n << 2, _header(2) + report) for n in range(4)),
-        "control": b"".join(_told_to(1 | 4, _header(1) + look) for _ in range(3)),
+        "control": b"".join(_told_to(1 | 4, _header(1) + sack) for _ in range(3)),
         "uc": b"".join(_write(index) for index in range(16)),
         "uc-late": b"".join(_write(index % 16, slot=index // 16) for index in range(48))
         + _write(3, generation=3)
