@@ -6,10 +6,10 @@
  * Compile-time parameters: LAB_NAMES (packets that can be named), LAB_FLOWS (connections with
  * relative numbers), LAB_RECORDS (0: the kernel has no ring buffers; what would go into them counts
  * as lost), LAB_DROP_PAGES and LAB_CAPTURE_PAGES (their sizes, powers of two). How large the other
- * maps are depends on the lab and is said when they are made (xdp.py), so that one compilation
+ * maps are depends on the lab and is set when they are created (xdp.py), so that one compilation
  * serves all labs.
  *
- * The fate of the link A->B is decided where the lab first sees the packet on it: at A's egress if
+ * The fate of the link A->B is decided where the packet first enters it: at A's egress if
  * A is a switch, else at B's ingress. XDP cannot hold a frame, so one that enters a shaped link, or
  * came over one from a host, goes to the wire stage with its verdict in front (lab_shape.h).
  */
@@ -318,7 +318,7 @@ static inline int handle_probe(struct xdp_md *ctx, struct lab_counters *count) {
   return XDP_DROP;
 }
 
-/* Answers "who has the gateway?"; every other ARP frame ends here. */
+/* Replies to "who has the gateway?"; every other ARP frame ends here. */
 static inline int answer_arp(struct xdp_md *ctx, const struct lab_port *port,
                              struct lab_counters *count) {
   struct arp_frame *frame = (void *)(long)ctx->data;
@@ -342,7 +342,7 @@ static inline int answer_arp(struct xdp_md *ctx, const struct lab_port *port,
   return XDP_TX;
 }
 
-/* Answers a neighbour solicitation for the gateway; every other ND message ends here. */
+/* Replies to a neighbour solicitation for the gateway; every other ND message ends here. */
 static inline int answer_nd(struct xdp_md *ctx, const struct lab_port *port,
                             struct lab_counters *count) {
   struct lab_nd_frame *frame = (void *)(long)ctx->data;
@@ -368,8 +368,8 @@ static inline struct lab_group *route(u32 node, u32 address) {
 
 /*
  * The port whose queue holds least, the first of several from `start` on. Of more than 8 ports it
- * looks at 8 that begin at a random one: little is lost by that (Mitzenmacher, "The power of two
- * choices in randomized load balancing"), and the verifier follows each look to the end.
+ * examines 8 that begin at a random one: little is lost by that (Mitzenmacher, "The power of two
+ * choices in randomized load balancing"), and the verifier follows each step to the end.
  */
 static inline u32 least_queue(const struct lab_group *group, u32 start, struct decision *on) {
   u32 way = start;
@@ -573,7 +573,7 @@ int switch_port(struct xdp_md *ctx) {
   if (on->frame.ipv6 && !on->frame.flow.dst) return answer_nd(ctx, in, count);
   count->rx_roce += on->frame.roce;
   on->wire.flags = on->frame.roce ? LAB_WIRE_ROCE : 0;
-  if (in->flags & LAB_PORT_FATE) { /* a host may not speak in another's name: RFC 2827 */
+  if (in->flags & LAB_PORT_FATE) { /* a host may not use another's source address: RFC 2827 */
     if (on->frame.flow.src != in->address) {
       count->spoofed++;
       return XDP_DROP;

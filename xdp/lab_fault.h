@@ -7,7 +7,7 @@
  *
  *   identity  (stream, addresses, kind, operation, step, message, packet index, attempt): the same
  *             packets fail whatever link, path, port, time or transport they take.
- *   index     (stream, n-th packet on the directed link): also for frames without our header.
+ *   index     (stream, n-th packet on the directed link): also for frames without the lab header.
  *
  * Rules are tried in order; a packet that one rule drops never reaches the next. Models that
  * count (gemodel, burst, periodic, a gap) count the packets that reach them.
@@ -20,7 +20,7 @@
 
 #define LAB_FAULT_RULES 8                 /* rules on one directed link, tried in order */
 #define LAB_CERTAIN 0xffffffffffffffffULL /* threshold of probability 1 */
-#define LAB_KIND_NONE 0xff                /* a frame that carries no header of ours */
+#define LAB_KIND_NONE 0xff                /* a frame without the lab header */
 #define LAB_FATE_PASSED 0xffffffffU       /* no rule dropped it */
 
 enum lab_fault_key {
@@ -33,7 +33,7 @@ enum lab_fault_model {
   LAB_LOSS_GEMODEL = 1,  /* `threshold`: good to bad; a: bad to good; b, c: loss in bad, in good */
   LAB_LOSS_BURST = 2,    /* begin below `threshold`; a: packets of a burst */
   LAB_LOSS_PERIODIC = 3, /* of every a packets, b ones from the c-th on */
-  LAB_LINK_DOWN = 4,     /* as random; its effects say that the link is down */
+  LAB_LINK_DOWN = 4,     /* as random; its effect is "link down" */
   LAB_CORRUPT = 5,       /* flip a bit below `threshold` */
   LAB_DUPLICATE = 6,     /* below `threshold` */
   LAB_REORDER = 7,       /* below `threshold`; a: the first a-1, and so after each, are none */
@@ -62,11 +62,11 @@ struct lab_identity {
   lab_u16 zero;
 };
 
-/* What a filter may ask of a packet beyond its identity. */
+/* What a filter may match of a packet beyond its identity. */
 struct lab_packet {
   struct lab_identity id;
   lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER */
-  lab_u32 tail;     /* packets of its message from this one on; 0: none of ours */
+  lab_u32 tail;     /* packets of its message from this one on; 0: no lab header */
   lab_u32 opcode;   /* of the BTH; LAB_NO_OPCODE: none */
   lab_u32 qpn;      /* destination QP on the wire */
   lab_u32 psn;
@@ -78,7 +78,7 @@ struct lab_packet {
 #define LAB_NO_OPCODE 0x100
 #define LAB_KIND_BIT_OTHER 8
 
-/* Which packets a rule looks at. Masks are all ones where the number beside them counts. */
+/* The packets that a rule matches. Masks are all ones where the number beside them counts. */
 struct lab_filter {
   lab_u64 iters; /* bit n-1: the n-th transmission */
   lab_u32 kinds; /* kind_bits */
@@ -111,9 +111,9 @@ struct lab_fault_rule {
 
 enum lab_fault_need {
   LAB_NEED_TIME = 1,     /* a rule has a window */
-  LAB_NEED_RELATIVE = 2, /* a rule asks for relative numbers */
-  LAB_NEED_FILTER = 4,   /* a rule does not look at every packet */
-  LAB_NEED_DOWN = 8,     /* the link has names, and goes down: the first rules say when */
+  LAB_NEED_RELATIVE = 2, /* a rule uses relative numbers */
+  LAB_NEED_FILTER = 4,   /* a rule does not match every packet */
+  LAB_NEED_DOWN = 8,     /* the link has names, and goes down at times of the first rules */
 };
 
 #define LAB_NAME_TUPLES 4
@@ -141,7 +141,7 @@ struct lab_rule_state {
 };
 
 struct lab_fault_state {
-  lab_u64 packets;   /* that met these rules */
+  lab_u64 packets;   /* that these rules were applied to */
   lab_u64 contended; /* steps of a chain that another CPU took at the same time */
   struct lab_rule_state rule[LAB_FAULT_RULES];
 };
@@ -160,7 +160,7 @@ struct lab_verdict {
   lab_u32 effects; /* bits of enum lab_effect */
   lab_u32 jitter;
   lab_u64 name[2]; /* what rules draw for, by enum lab_fault_key */
-  lab_u64 step;    /* between two looks of lab_fault_decide() */
+  lab_u64 step;    /* between two steps of lab_fault_decide() */
 };
 
 /*

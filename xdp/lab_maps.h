@@ -116,9 +116,9 @@ struct lab_counters {
   lab_u64 spoofed;       /* from a host, with a source that is not its address */
   lab_u64 unwired;       /* the chosen port has no entry in the device map */
   lab_u64 drop_log_lost; /* injected, but the ring buffer was full */
-  lab_u64 capture_lost;  /* likewise, to be captured; struct lab_tap says on which link */
+  lab_u64 capture_lost;  /* likewise, to be captured; struct lab_tap has the link */
   lab_u64 to_wire;       /* handed to the wire stage, which counts from there on */
-  lab_u64 wire_gone;     /* nobody listens for the wire stage on the port it arrived on: lost */
+  lab_u64 wire_gone;     /* no socket of the wire stage on the port it arrived on: lost */
   lab_u64 link_down;     /* of the injected ones: the link was down */
   lab_u64 corrupted;     /* a bit was flipped on a link whose fate this port decides */
   lab_u64 duplicated;    /* will be, by the wire stage */

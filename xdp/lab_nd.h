@@ -50,7 +50,7 @@ LAB_PURE lab_u16 lab_nd_checksum(struct lab_nd_frame *frame) {
   return ~(lab_u16)(sum + (sum >> 16));
 }
 
-/* Turns the question into the answer that the gateway has this MAC address. */
+/* Turns the solicitation into an advertisement of the gateway's MAC address. */
 LAB_PURE void lab_nd_answer(struct lab_nd_frame *frame, const lab_u8 *mac) {
   __builtin_memcpy(frame->eth.h_dest, frame->eth.h_source, 6);
   __builtin_memcpy(frame->eth.h_source, mac, 6);

@@ -121,7 +121,7 @@ LAB_PURE int lab_is_ip(lab_u16 ethertype) {
   return ethertype == bpf_htons(ETH_P_IP) || ethertype == bpf_htons(ETH_P_IPV6);
 }
 
-/* Reads the BTH, and what may be a DETH and our header. 0: there is no BTH. */
+/* Reads the BTH, and what may be a DETH and the lab header. 0: there is no BTH. */
 LAB_PURE int lab_take_roce(struct xdp_md *ctx, struct lab_frame *frame) {
   lab_u32 at = frame->l4_offset + 8;
 

@@ -5,7 +5,7 @@
  *   drops     struct lab_drop. softroce-monitor appends them to drops.bin, which begins with
  *             struct lab_file_header.
  *   captures  struct lab_capture, each followed by `captured` bytes of the frame, unpadded.
- *             softroce-monitor writes them into the captures that somebody asked for, as pcapng.
+ *             softroce-monitor writes them into the requested captures, as pcapng.
  */
 #ifndef SOFTROCE_LAB_RECORDS_H
 #define SOFTROCE_LAB_RECORDS_H
@@ -27,7 +27,7 @@ struct lab_drop {
   lab_u32 rule_id;
   lab_u32 src; /* IPv4, host order */
   lab_u32 dst;
-  lab_u32 message; /* this and the next five: zero without a header of ours */
+  lab_u32 message; /* this and the next five: zero without a lab header */
   lab_u32 index;
   lab_u16 operation;
   lab_u16 step;

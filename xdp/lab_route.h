@@ -8,7 +8,7 @@
 
 #include "lab_hash.h"
 
-/* What a switch knows of a flow. Numbers in host order; ports 0 where there are none. */
+/* The key of a flow at a switch. Numbers in host order; ports 0 where there are none. */
 struct lab_flow {
   lab_u32 src;
   lab_u32 dst;

@@ -10,7 +10,7 @@
 
 #include "lab_fault.h"
 
-/* Of trimmed packets, so that queues can tell them: of RFC 2474's pool for local use. */
+/* Of trimmed packets, so that queues recognise them: of RFC 2474's pool for local use. */
 #define LAB_TRIM_DSCP 47
 
 /* One link's part of the verdict. */
@@ -42,7 +42,7 @@ struct lab_delay {
   lab_u64 delay_ns;
   lab_u64 jitter_ns;
   lab_u32 distribution; /* enum lab_distribution */
-  lab_u32 preserve;     /* jitter never lets a packet overtake another */
+  lab_u32 preserve;     /* jitter never reorders packets */
   struct lab_window window;
 };
 

@@ -19,7 +19,7 @@
 
 enum lab_kind {
   LAB_KIND_DATA = 0,    /* a packet of a striped message */
-  LAB_KIND_CONTROL = 1, /* a recovery policy's message: look, answer, acknowledgement, probe */
+  LAB_KIND_CONTROL = 1, /* a recovery policy's message: NACK, response, ACK, keepalive */
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The fabric's decisions as Python functions, compiled from the headers that the XDP programs use.
-// Not for the data path: golden vectors hold this build and the BPF build to the same answers.
+// Not for the data path: golden vectors require equal results of this build and the BPF build.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

@@ -8,7 +8,7 @@
 
 namespace softroce {
 
-// Anything that lends its bytes: what lies right behind them may be no memory of ours.
+// Anything that lends its bytes: the memory right behind them may not belong to the object.
 class LentBytes {
  public:
   explicit LentBytes(nanobind::handle lender) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // softroce_lab._native: the engine and what drives it. Times cross this border as integer
-// nanoseconds; memory as addresses that the Python objects keep alive.
+// nanoseconds; memory as addresses that the Python objects keep valid.
 #include <nanobind/nanobind.h>
 
 #include <system_error>

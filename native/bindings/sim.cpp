@@ -14,7 +14,7 @@
 namespace softroce {
 namespace {
 
-// A host may have nothing to say for as long as the largest message takes; Ctrl-C is heard.
+// A host may produce no event for as long as the largest message takes; Ctrl-C is handled.
 constexpr std::uint64_t kEventsBetweenSignals = 100'000;
 
 using namespace nb::literals;

@@ -56,7 +56,7 @@ int take_inline(SendRequest& request, std::uint64_t most) {
   for (auto& source : request.sources) {
     if (!read_memory(source.address, source.length, to)) return EFAULT;
     to += source.length;
-    source.length = 0;  // how many elements there were is still looked at
+    source.length = 0;  // the number of elements is still checked
   }
   return 0;
 }

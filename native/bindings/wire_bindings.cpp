@@ -65,7 +65,7 @@ class LinkOnItsOwn {
     }
     return gone;
   }
-  // Lets all that departed be released, in the order of time.
+  // Releases all departed frames in order of time.
   void release() {
     std::stable_sort(on_wire_.begin(), on_wire_.end(),
                      [](const Departure& a, const Departure& b) { return a.at < b.at; });

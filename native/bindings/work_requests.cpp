@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Work requests and attributes of queue pairs, plain: what the classes of softroce_lab.rnic are
-// made of, so that a post copies them without asking Python for anything.
+// made of, so that a post copies them without a call into Python.
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"

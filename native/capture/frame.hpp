@@ -18,7 +18,7 @@ inline constexpr std::array kRefusals = {
     "a payload that the opcode does not have, or that is not whole words",
 };
 
-// Fills in what the frame tells. `row` has the fields of the file: number, captured, length and
+// Fills in the fields of the frame. `row` has the fields of the file: number, captured, length and
 // offset among them; `frame` are its `captured` bytes.
 void read_frame(const std::uint8_t* frame, std::uint32_t link_type, PacketRow& row, Notes& notes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is to be said of a capture beside its packets: what was wrong with it and what was left out.
+// Notes on a capture, besides its packets: errors in it, and what was left out.
 #pragma once
 
 #include <array>

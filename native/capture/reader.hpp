@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Reads a capture that is fed to it piece by piece. Whatever it is fed, it stops where it must,
-// skips what it can, and says so in notes; it holds the rows and at most one block.
+// skips what it can, and reports that in notes; it holds the rows and at most one block.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A frame of a capture as a row: the layout of PACKET in softroce_lab/telemetry/packets.py, which
-// says what the fields mean.
+// defines the fields.
 #pragma once
 
 #include <array>

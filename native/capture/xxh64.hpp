@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // XXH64 with seed 0, by its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md): fast,
 // and computed by many a library, so that whoever doubts a hash can compute it. Not cryptographic:
-// it tells payloads apart that nobody has made to look alike.
+// it distinguishes payloads that are not chosen to collide.
 #pragma once
 
 #include <bit>

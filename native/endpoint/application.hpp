@@ -10,7 +10,7 @@
 namespace softroce {
 
 // What comes from Python is shared by `shared_from_this` alone, so that the engine's thread never
-// lets go of a Python object.
+// releases a Python object.
 class Application : public std::enable_shared_from_this<Application> {
  public:
   virtual ~Application() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where completion queues tell that something completed (struct ibv_comp_channel): a descriptor to
+// Where completion queues signal completions (struct ibv_comp_channel): a descriptor to
 // wait on, and which queue it was. Queues ring from the engine's thread; any thread takes.
 #pragma once
 
@@ -49,7 +49,7 @@ class CompletionChannel : public std::enable_shared_from_this<CompletionChannel>
     return cookie;
   }
 
-  // What a queue that is gone told.
+  // Events of a destroyed queue.
   void forget(std::uint64_t cookie) {
     const std::lock_guard lock(mutex_);
     count_down(std::erase(events_, cookie));

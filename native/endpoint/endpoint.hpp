@@ -21,8 +21,10 @@ class Endpoint {
   virtual std::vector<Event> take_events() = 0;
   virtual Rnic& rnic() = 0;  // for what may be read from any thread
   virtual Time now() const = 0;
-  virtual std::int64_t epoch_ns() const { return 0; }  // CLOCK_MONOTONIC at time 0, if it goes on
-  virtual PortCounts port_counts() { return {}; }      // the engine's turn
+  virtual std::int64_t epoch_ns() const {
+    return 0;
+  }                                                // CLOCK_MONOTONIC at time 0, on the real clock
+  virtual PortCounts port_counts() { return {}; }  // the engine's turn
 };
 
 // An RNIC whose frames and clock are in the caller's hand.

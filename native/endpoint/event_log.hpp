@@ -31,7 +31,7 @@ class EventLog final : public QpEventSink {
 
   void note(const QpEvent& event) override;
 
-  // Writes what is left and a last line. Nobody may note any more.
+  // Writes what is left and a last line. No event may follow.
   void close();
   std::uint64_t written() const { return written_.load(std::memory_order_relaxed); }
   std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }

@@ -107,7 +107,7 @@ bool Perf::turn(Rnic& rnic, Time now) {
   return moved;
 }
 
-// A send's completion stands for all that were posted before it: its number says how many.
+// A send's completion covers all sends posted before it: its number is their count.
 void Perf::take(Rnic& rnic, const WorkCompletion& completion, Time now) {
   if (completion.status != WcStatus::success) {
     result_.status = completion.status;
@@ -202,7 +202,7 @@ class Stream final : public Perf {
     return any;
   }
 
-  // Time is up: a last request tells the end of those before it that told nobody.
+  // Time is up: the completion of a last request covers unsignaled ones before it.
   void close(Rnic& rnic, Time now) {
     closed_ = true;
     for (std::size_t index = 0; index < qps(); ++index)
@@ -240,7 +240,8 @@ class PingPong final : public Perf {
 
   bool is_last() const { return config_.iterations != 0 && posted_ == config_.iterations; }
 
-  // Of a WRITE nobody is told: its last byte is the number of the round (perftest, write_lat.c).
+  // A WRITE completes only at its sender: its last byte is the number of the round (perftest,
+  // write_lat.c).
   void look(Time now) {
     if (config_.verb == PerfVerb::read || config_.verb == PerfVerb::atomic) answers_ = completed_;
     if (config_.verb == PerfVerb::write &&

@@ -58,7 +58,7 @@ struct PerfResult {
   std::uint64_t posted = 0, completed = 0, received = 0;
   Time began_at = 0, ended_at = 0;  // first post, last completion
   Time received_first_at = 0, received_last_at = 0;
-  // With a number of iterations: when each was posted, and when a completion told its end.
+  // With a number of iterations: when each was posted, and when it completed.
   std::vector<std::int64_t> posted_ns{}, completed_ns{};
 };
 
@@ -72,7 +72,7 @@ class Perf : public Application {
   bool spins() const override { return config_.spins; }
 
   // ---- from any thread
-  void stop() { stopping_.store(true, std::memory_order_relaxed); }  // wait for nobody else
+  void stop() { stopping_.store(true, std::memory_order_relaxed); }  // end all waits
   bool wait(std::chrono::nanoseconds longest);                       // false: it is not over yet
   bool wait_posts(std::chrono::nanoseconds longest);  // whether its own requests have ended
   PerfResult result() const;                          // final once it is over
@@ -117,7 +117,7 @@ class Perf : public Application {
 // As many requests under way as the depth allows, and receives.
 std::shared_ptr<Perf> make_perf_stream(const PerfConfig& config,
                                        std::shared_ptr<CompletionQueue> queue);
-// One message at a time: there and back, or a READ or atomic and its answer.
+// One message at a time: there and back, or a READ or atomic and its response.
 std::shared_ptr<Perf> make_perf_ping_pong(const PerfConfig& config,
                                           std::shared_ptr<CompletionQueue> queue);
 

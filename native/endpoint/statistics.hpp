@@ -18,7 +18,7 @@
 
 namespace softroce {
 
-// What only the owner of a port knows.
+// Values that only the owner of a port has.
 struct PortCounts {
   std::uint64_t frames_sent = 0, frames_received = 0;
   std::uint64_t octets_sent = 0, octets_received = 0;  // of the frames: Ethernet header to ICRC
@@ -64,8 +64,8 @@ void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
 
 }  // namespace statistics
 
-// A file that holds them while its process lives, rewritten in place under a sequence lock. Its
-// writer holds a flock on it, so that whoever gets that lock knows the writer to be dead.
+// A file that holds them while its process runs, rewritten in place under a sequence lock. Its
+// writer holds a flock on it, so that a process that gets the lock knows that the writer has ended.
 class StatisticsFile {
  public:
   // Throws std::system_error. The file appears whole, in place of one of that name.

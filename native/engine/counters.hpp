@@ -12,8 +12,8 @@ namespace softroce {
 // What a queue pair counts, for itself and for its RNIC.
 #define SOFTROCE_QP_COUNTERS(X)                                                                \
   X(tx_ud)                 /* ordinary UD SENDs */                                             \
-  X(tx_connected)          /* packets of RC and UC, retransmitted ones included */                    \
-  X(tx_connected_retransmitted)   /* of them, those of RC requests with a PSN that was sent before */ \
+  X(tx_connected)          /* packets of RC and UC, retransmitted ones included */             \
+  X(tx_connected_retransmitted)   /* of them, those of RC requests with a PSN that was sent before */\
   X(tx_payload_bytes)      /* data bytes of all these */                                       \
   X(tx_ack)                /* responder: acknowledgements sent, no NAKs */                     \
   X(rx_ud)                 /* ordinary UD SENDs delivered */                                   \
@@ -53,15 +53,15 @@ namespace softroce {
   X(rx_bad_opcode)         /* no such opcode, or not one that the queue pair takes */          \
   X(rx_qp_not_ready)       /* the QP's state takes nothing, IBA 9.6.1.1.1 */                   \
   X(rx_wrong_qkey)         /* IBA 9.6.1.4 */                                                   \
-  X(rx_unknown_peer)       /* source address or QP nobody connected */                         \
+  X(rx_unknown_peer)       /* unknown source address or QP */                                  \
   X(rx_bad_length)         /* payload is not what the index calls for */                       \
   X(rx_ud_no_recv)         /* UD SEND without a posted receive, IBA 9.8.3 */                   \
   X(rx_ud_bad_recv)        /* the posted receive names memory that it may not use */           \
   X(rx_ud_too_long)        /* UD SEND larger than the posted receive */
 // What only the RNIC counts.
 #define SOFTROCE_RNIC_COUNTERS(X)                                                              \
-  X(tx_data)               /* packets of striped messages, retransmitted ones included */             \
-  X(tx_retransmitted)             /* of them, those sent before */                                    \
+  X(tx_data)               /* packets of striped messages, retransmitted ones included */      \
+  X(tx_retransmitted)             /* of them, those sent before */                             \
   X(tx_control)            /* messages of the recovery policy */                               \
   X(tx_report)             /* receiver reports */                                              \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \
@@ -75,14 +75,14 @@ namespace softroce {
   X(tx_cnp)                /* congestion notification packets, IBA annex A17.9 */              \
   X(rx_cnp)                /* the same, received */                                            \
   X(rx_cnp_ignored)        /* of them, those that slowed no flow: unknown, or not limited */   \
-  X(rx_truncated)          /* shorter than its headers say */                                  \
+  X(rx_truncated)          /* shorter than its headers declare */                              \
   X(rx_not_roce)           /* not UDP to port 4791, straight over IPv4 or IPv6 */              \
   X(rx_wrong_icrc)         /* IBA 7.8.1 */                                                     \
   X(rx_bad_payload)        /* with an opcode that carries none, or not whole words with pads */\
   X(rx_wrong_pkey)         /* IBA 9.6.1.1.3 */                                                 \
   X(rx_not_ours)           /* destination address of another host */                           \
   X(rx_unknown_qp)         /* IBA 9.6.1.1.1 */                                                 \
-  X(rx_bad_header)         /* our header: version, kind, flags or path */                      \
+  X(rx_bad_header)         /* lab header: version, kind, flags or path */                      \
   X(rx_wrong_root_key)     /* a WRITE to a channel with another key than that of its peer */   \
   X(rx_wrong_address)      /* one whose address is not that of its immediate's slot and packet */\
   X(rx_bad_clear)          /* a clearance that is none, or of other generations or slots */    \
@@ -91,7 +91,7 @@ namespace softroce {
   X(rx_trimmed)            /* a queue on the way cut the payload off */                        \
   X(rx_inconsistent)       /* contradicts the packet that opened the message */                \
   X(rx_message_too_long)   /* larger than the posted receive */                                \
-  X(rx_no_recv)            /* no receive posted, answered like RNR */                          \
+  X(rx_no_recv)            /* no receive posted, response as RNR */                            \
   X(rx_stale_generation)   /* a late packet of an earlier use of the id */                     \
   X(rx_duplicate)          /* its bit was set already */                                       \
   X(rx_slot_busy)          /* a new generation while the old one is incomplete */              \
@@ -99,7 +99,7 @@ namespace softroce {
   X(rx_bad_control)        /* a control message that the policy refused */                     \
   X(rx_event_overflow)     /* the policy lags: a control message was dropped */                \
   X(stale_action)          /* an action named a message that is gone */                        \
-  X(window_forgiven)       /* nothing was heard: packets in flight counted as lost */
+  X(window_forgiven)       /* nothing was received: packets in flight counted as lost */
 // clang-format on
 
 // Those of queue pairs come first.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // NAME COUNT SEED FILE_OR_FOLDER...
 //
-// What stands in for libFuzzer where only a compiler with sanitizers is: lets a target have each
+// Replaces libFuzzer where only a compiler with sanitizers is: gives a target each
 // file, and then COUNT inputs made of them by blind changes, the same ones for the same SEED. An
 // input that the target ends on is left in the file `last-input` of the current folder.
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The reader of captures, told anything at all: whole, and in pieces cut by the input itself. Both
+// The reader of captures with arbitrary input: whole, and in pieces cut by the input itself. Both
 // must give the same; rows must name only what there is; and no frame is read beyond its end.
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +19,7 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-// Of exactly its length, so that the sanitizer sees a byte read beyond it.
+// Of exactly its length, so that the sanitizer detects a read beyond it.
 std::unique_ptr<std::uint8_t[]> exact(const std::uint8_t* data, std::size_t size) {
   auto copy = std::make_unique_for_overwrite<std::uint8_t[]>(size);
   if (size != 0) std::memcpy(copy.get(), data, size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The codec, told any frame: as it is, with its ICRC put right, and cut anywhere. What it takes, it
-// writes again as the same packet, and its two readers agree.
+// The codec with arbitrary frames: as they are, with its ICRC put right, and cut anywhere. What it
+// takes, it writes again as the same packet, and its two readers agree.
 #include "../engine/codec/codec.hpp"
 
 #include <cstdint>
@@ -23,7 +23,7 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-// Of exactly its length, so that the sanitizer sees a byte read beyond it.
+// Of exactly its length, so that the sanitizer detects a read beyond it.
 struct Exact {
   Exact(const std::uint8_t* data, std::size_t size)
       : bytes(std::make_unique_for_overwrite<std::uint8_t[]>(size)) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The lab's own header, reports and control messages, told to a live endpoint of striped messages.
-// An input is a row of datagrams from its peer:
+// The lab's own header, reports and control messages as input of a live endpoint of striped
+// messages. An input is a row of datagrams from its peer:
 //
 //   0 how   bits 0-1: to the data QP (0), the recovery QP (1), or one that would not take it
-//           bits 2-3: time that goes by before; bit 4: what the endpoint has to say is taken away
+//           bits 2-3: time that goes by before; bit 4: the endpoint's output is taken away
 //           bit 5: not a datagram but packet numbers to send again, which a policy took from one
 //           bit 6: a UC WRITE to one of its channels: channel, immediate, and what is wrong
 //           bit 7 of the first: the framing is uc_immediate
 //   1 bytes in two octets; then so many: struct lab_hdr and what follows it
 //
-// It traps if memory is written that was granted to nobody, or if a report is not what it was
+// It traps if memory is written that was never granted, or if a report is not what it was
 // built from.
 #include <algorithm>
 #include <array>
@@ -165,7 +165,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint8_t how = data[0];
     const auto bytes =
         static_cast<std::uint32_t>(std::min<std::size_t>(load16(data + 1), size - 3));
-    // Of exactly its length, so that the sanitizer sees a byte read beyond it.
+    // Of exactly its length, so that the sanitizer detects a read beyond it.
     const auto body = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
     std::copy_n(data + 3, bytes, body.get());
     endpoint.pass(kPauses[how >> 2 & 3]);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // hostile_peer FRAMES SEED
 //
-// A live RC connection between two RNICs, both of which are told FRAMES frames of somebody who says
+// A live RC connection between two RNICs, both of which receive FRAMES frames of a peer that sends
 // anything at all: what was on the cable before with bytes, fields or lengths changed (the ICRC put
 // right, so that it gets past the first check), or plain noise. Meant to be built with
-// AddressSanitizer. It ends with 1, and says why, if memory is written that was granted to nobody,
-// if memory grows, or if the connection cannot be brought up again and used.
+// AddressSanitizer. It ends with 1, and prints the reason, if memory is written that was never
+// granted, if memory grows, or if the connection cannot be brought up again and used.
 #include <malloc.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct Region {
       : rnic(rnic_), access(access_), bytes(kGuardBytes + kRegionBytes + kGuardBytes, kGuard) {
     key = rnic.memory().add(data(), kRegionBytes, access, kDomain);
   }
-  // Somebody may have invalidated the key.
+  // The key may have been invalidated.
   void renew() {
     rnic.memory().remove(key);
     key = rnic.memory().add(data(), kRegionBytes, access, kDomain);
@@ -228,7 +228,7 @@ class Cable {
     if (sides_[0]->broken() || sides_[1]->broken()) connect();
   }
 
-  // Moves what the two say to each other; frames may be lost.
+  // Moves the frames between the two; frames may be lost.
   bool pump(int most, bool lossy) {
     bool any = false;
     for (int which = 0; which < 2; ++which) {
@@ -247,7 +247,7 @@ class Cable {
   }
 
   void tell(std::uint32_t to, const Frame& frame) {
-    // Of exactly its length, so that the sanitizer sees a byte read beyond it.
+    // Of exactly its length, so that the sanitizer detects a read beyond it.
     const auto exact = std::make_unique_for_overwrite<std::uint8_t[]>(frame.size());
     std::copy(frame.begin(), frame.end(), exact.get());
     Packet packet;
@@ -260,7 +260,7 @@ class Cable {
     }
   }
 
-  // The PSN that comes next, of requests and of responses, as far as an eavesdropper can tell.
+  // The PSN that comes next, of requests and of responses, as far as an eavesdropper can determine.
   void remember(int to, const Packet& packet) {
     const OpcodeTraits& traits = traits_of(packet.opcode);
     const bool response =
@@ -308,7 +308,7 @@ class Cable {
     Frame frame(kMostPathMtu + kMostOverheadBytes);
     frame.resize(encode(packet, 1, frame.data()));
     if (!response && (traits.ends || below(random_, 2)))
-      next_request_[to] = (packet.psn + 1) & kPsnMask;  // if it is believed
+      next_request_[to] = (packet.psn + 1) & kPsnMask;  // if it is accepted
     return frame;
   }
   Region& any_region(Side& victim) {
@@ -347,7 +347,7 @@ class Cable {
     for (std::uint32_t n = 1 + below(random_, 4); n != 0 && !frame.empty(); --n)
       frame[below(random_, frame.size())] ^= static_cast<std::uint8_t>(1U << below(random_, 8));
   }
-  // Says something of a packet's fields that might be believed.
+  // Gives a packet's fields plausible values.
   void change_fields(Frame& frame) {
     constexpr std::size_t kBth = kEthernetBytes + 28;
     if (frame.size() < kBth + 32) return;
@@ -384,7 +384,7 @@ class Cable {
       throw std::runtime_error("memory grows: " + std::to_string(live_bytes) + " bytes");
   }
 
-  // The connection, made anew, carries a WRITE of known bytes.
+  // The connection, established again, carries a WRITE of known bytes.
   void prove() {
     connect();
     Side &a = *sides_[0], &b = *sides_[1];

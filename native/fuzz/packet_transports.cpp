@@ -9,7 +9,7 @@
 //   5 time goes by: an octet          6 post: which message
 //   7 a control message from the peer: its length, and that
 //
-// It traps if memory is written that was granted to nobody, if what a receiver calls good is not
+// It traps if memory is written that was never granted, if what a receiver calls good is not
 // what was sent, though no data packet was changed, or if, once the network is good again, an end
 // does not come to rest.
 #include <algorithm>
@@ -151,7 +151,7 @@ class End {
     rnic_.messages().events().clear();
   }
 
-  // Of what a receiver was granted, and of what it says that it has.
+  // The memory granted to a receiver, and the data that it reports.
   void check() const {
     for (std::size_t at = 0; at < arena_.size(); ++at) {
       const std::size_t message = at / kStride, in = at % kStride;
@@ -251,7 +251,7 @@ class Network {
     drain();
   }
 
-  // Until nobody has anything to say or to wait for but a peer that may post something yet.
+  // Until no end has output or a wait, except for a peer that may still post something.
   void come_to_rest() {
     for (int round = 0; round < kMostRounds; ++round) {
       for (End& end : ends_) {

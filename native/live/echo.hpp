@@ -15,7 +15,7 @@ struct EchoJob {
   int near_cpu = -1, far_cpu = -1;
 };
 
-// Each round trip, ns; fewer than asked for if a frame did not come back within a second. Throws
+// Each round trip, ns; fewer than requested if a frame did not come back within a second. Throws
 // std::system_error.
 std::vector<std::int64_t> run_echo(XskPort& near, XskPort& far, const EchoJob& job);
 

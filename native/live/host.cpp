@@ -43,7 +43,7 @@ void signal_fd(int fd) {
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);  // full is as good as set
 }
 
-// Lets other threads of this CPU run, those of a lower priority too, which sched_yield does not: a
+// Yields to other threads of this CPU, those of a lower priority too, which sched_yield does not: a
 // real-time thread that waits for the engine would wait for ever.
 void rest() {
   constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 20'000};

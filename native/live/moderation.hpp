@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// While frames flow, a receiver does not ask to be woken by each of them, which costs the sender's
-// core more than the frame itself, but looks by itself after a while; as NICs moderate interrupts.
+// Interrupt moderation: while frames flow, a receiver is not woken by each of them, which costs the
+// sender's core more than the frame itself. It polls after a delay.
 #pragma once
 
 #include <poll.h>
@@ -17,7 +17,7 @@ inline constexpr std::int64_t kModerationNs = 50'000;
 inline constexpr std::int64_t kFlowingNs =
     1'000'000;  // since the last frame: then they flow no more
 
-// The waits of a bare receiver between its looks at a socket. To be made by its thread.
+// The waits of a bare receiver between polls of a socket. To be created by its thread.
 class Moderation {
  public:
   explicit Moderation(bool wanted) : wanted_(wanted) { prctl(PR_SET_TIMERSLACK, 1'000UL); }  // ns

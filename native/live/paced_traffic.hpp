@@ -19,7 +19,7 @@ struct PacedJob {
 };
 
 struct PacedResult {
-  std::uint32_t sent = 0;       // fewer than asked for only if the kernel took no more
+  std::uint32_t sent = 0;       // fewer than requested only if the kernel took no more
   std::int64_t elapsed_ns = 0;  // from the first to behind the last
   std::int64_t latest_ns = 0;   // how far behind its moment a frame left at the most
 };

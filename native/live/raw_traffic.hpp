@@ -16,7 +16,7 @@ struct RawJob {
   std::uint32_t payload_offset = 0;
   std::uint32_t index_offset = 0;  // four bytes that count the frames, big-endian; 0: none
   std::int64_t duration_ns = 0;
-  bool moderate = false;  // the receiver's wakeups, as our hosts do
+  bool moderate = false;  // the receiver's wakeups, as the lab's hosts do
   int sender_cpu = -1, receiver_cpu = -1;
 };
 

@@ -37,7 +37,7 @@ struct TrafficResult {
   std::int64_t elapsed_ns = 0;  // while the sender sent
 };
 
-// Runs `give(until_ns)` for `duration_ns`, and `take(over)` beside it until all has arrived. Each
+// Runs `give(until_ns)` for `duration_ns`, and `take(over)` in parallel until all has arrived. Each
 // returns a number of frames. What either throws is thrown here when both have ended.
 template <typename Give, typename Take>
 TrafficResult run_traffic(std::int64_t duration_ns, Give&& give, Take&& take) {

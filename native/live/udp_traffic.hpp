@@ -14,7 +14,7 @@ struct UdpJob {
   int receiver_fd = -1;  // bound where the sender sends to
   std::uint32_t payload_bytes = 0;
   std::int64_t duration_ns = 0;
-  bool moderate = false;  // the receiver's wakeups, as our hosts do
+  bool moderate = false;  // the receiver's wakeups, as the lab's hosts do
   int sender_cpu = -1, receiver_cpu = -1;
 };
 

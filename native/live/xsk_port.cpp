@@ -124,7 +124,7 @@ std::uint32_t XskPort::unsent() const {
 }
 
 XskPort::Flush XskPort::flush() {
-  // One call sends at most 32 frames (TX_BATCH_SIZE, net/xdp/xsk.c), and says EAGAIN for more.
+  // One call sends at most 32 frames (TX_BATCH_SIZE, net/xdp/xsk.c), and returns EAGAIN for more.
   for (std::uint32_t before = unsent(); before != 0;) {
     const ssize_t sent = sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
     if (sent < 0 && (errno == ENETDOWN || errno == ENXIO)) return Flush::down;

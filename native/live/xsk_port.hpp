@@ -58,7 +58,7 @@ class XskPort {
     return n;
   }
 
-  // Frames that can be received before the receiver looks again.
+  // Frames that can be received before the next poll.
   std::uint32_t free_receive_frames() const {
     return config_.receive_frames -
            (__atomic_load_n(rx_.producer, __ATOMIC_ACQUIRE) - rx_.cached_cons);
@@ -76,13 +76,14 @@ class XskPort {
   Flush flush();
   std::uint32_t unsent() const;  // committed frames that the kernel has not taken
 
-  // Lets go of the interface, which others may open then. Only `statistics` works afterwards.
+  // Releases the interface, which others may open then. Only `statistics` works afterwards.
   void close();
   bool is_open() const { return socket_ != nullptr; }
 
   XskStatistics statistics() const;  // closed: as they were
 
-  // Lets programs redirect frames of this port's interface here: a pinned XSKMAP keyed by ifindex.
+  // Permits programs to redirect frames of this port's interface here: a pinned XSKMAP keyed by
+  // ifindex.
   void insert_into(const std::string& map_path);
 
  private:

@@ -14,8 +14,8 @@
 
 namespace softroce::monitor {
 
-// All captures of a lab: hands each packet to those that asked for its link, and lets the XDP
-// programs copy as much of a link's packets as the most demanding of them wants.
+// All captures of a lab: passes each packet to the captures of its link, and has the XDP programs
+// copy as much of a link's packets as the largest snap length of its captures.
 class Captures {
  public:
   // Throws std::system_error.
@@ -26,7 +26,7 @@ class Captures {
 
   // Takes what the ring holds now.
   void drain();
-  // What a list says that has a line "NUMBER NAME" for each directed link. Throws
+  // Parses a list with a line "NUMBER NAME" for each directed link. Throws
   // std::system_error.
   std::vector<Interface> interfaces_in(const Descriptor& list) const;
   // What is captured from now on goes into `sink`, until it is removed.

@@ -3,7 +3,7 @@
 //
 // Drains the ring buffers pinned in BPFFS until SIGTERM or SIGINT, and once more then: `drops`
 // into DIRECTORY/drops.bin (xdp/lab_records.h), and `captures` into the files that clients of
-// DIRECTORY/monitor.sock hand over (protocol.hpp). What rules do is told by DIRECTORY/rules.txt.
+// DIRECTORY/monitor.sock hand over (protocol.hpp). DIRECTORY/rules.txt has the texts of rules.
 #include <cstdio>
 #include <exception>
 

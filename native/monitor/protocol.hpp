@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is said on DIRECTORY/monitor.sock, a socket of whole messages (SOCK_SEQPACKET), in the
+// The messages on DIRECTORY/monitor.sock, a socket of whole messages (SOCK_SEQPACKET), in the
 // machine's byte order. softroce_lab/fabric/daemons/monitor.py holds the same layouts.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Request {
   std::uint64_t most_packets;  // of kCapture: it ends after so many; 0: it does not
 };
 
-// Every request has an answer. That to kEnd also comes when a capture ends by itself. Behind it
+// Every request has a response. That to kEnd also comes when a capture ends by itself. Behind it
 // follow 64-bit numbers:
 //   kSync   bytes of drops.bin, and how many records found no room there since the start
 //   kCount, kEnd  of each link, in the order of the list: packets received, those of them missed

@@ -12,13 +12,13 @@ namespace softroce::monitor {
 
 // An append-only file of whole records behind a struct lab_file_header. It takes kMaxBytes at
 // most, and a quarter of what its file system has free at the start if that is less: /run is
-// often a small piece of memory, and others live there too. Records beyond that, or those that
+// often a small piece of memory, shared with other files. Records beyond that, or those that
 // find the file system full, are lost and counted. Every other failure throws std::system_error.
 class RecordFile {
  public:
   static constexpr std::uint64_t kMaxBytes = 64 << 20;
 
-  // Goes on with the file at `path`, or makes it.
+  // Continues the file at `path`, or creates it.
   RecordFile(const std::string& path, const char (&magic)[9], std::uint32_t record_bytes);
   RecordFile(RecordFile&& other) noexcept;
   RecordFile& operator=(RecordFile&&) = delete;
@@ -26,7 +26,7 @@ class RecordFile {
 
   // Keeps the record in memory until the next flush.
   void append(const void* record, std::size_t bytes);
-  // Hands what was appended to the kernel, where every reader sees it.
+  // Writes what was appended to the kernel, where it is visible to every reader.
   void flush();
   // Bytes in the file, its header included, after the last flush.
   std::uint64_t size() const { return size_; }
@@ -35,7 +35,7 @@ class RecordFile {
 
  private:
   void begin(const char (&magic)[9], std::uint32_t record_bytes);
-  // Writes what is pending; on failure the file is as it was, and errno says why.
+  // Writes what is pending; on failure the file is unchanged, and errno has the reason.
   bool write_pending() noexcept;
 
   std::string path_;

@@ -7,8 +7,8 @@
 
 namespace softroce::monitor {
 
-// What rules do, in words, by their ids: from a file that only grows, and says of an id that it
-// names nothing else as long as the lab lives (softroce_lab/fabric/rule_texts.py). It is read
+// Texts of rules by their ids, from an append-only file: an id is never reused as long as the lab
+// exists (softroce_lab/fabric/rule_texts.py). It is read
 // again when an id is unknown, for faults change while captures run.
 class RuleTexts {
  public:

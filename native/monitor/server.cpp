@@ -26,7 +26,7 @@ namespace {
 constexpr int kGatherMs = 10;
 constexpr int kReaderMs = 1;  // how long the reader of a pipe, which was full, is given
 constexpr int kBacklog = 64;
-// What the readers of pipes have, together, when the monitor is told to end.
+// Time of all readers of pipes together, when the monitor has to end.
 constexpr std::uint64_t kFarewellNs = 500'000'000;
 
 void watch(const Descriptor& epoll, int fd) {
@@ -129,14 +129,14 @@ void Server::serve(int socket) {
   Client& client = clients_.at(socket);
   Received received{};
   if (receive(client, received)) return answer(client, received);
-  if (client.sink) {  // whoever asked for it is gone; the capture is whole
+  if (client.sink) {  // its client is gone; the capture is complete
     drain();
     client.sink->finish(captures_.taps());
   }
   forget(socket);
 }
 
-// False: the client has gone, or does not talk our language.
+// False: the client has gone, or violates the protocol.
 bool Server::receive(Client& from, Received& into) {
   iovec part{&into.request, sizeof(into.request)};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(2 * sizeof(int))> room{};
@@ -193,7 +193,7 @@ int Server::begin(Client& client, Received& received) {
   return 0;
 }
 
-// The answer comes when all is written.
+// The response follows when all is written.
 void Server::end(Client& client) {
   client.ending = true;
   client.sink->finish(captures_.taps());

@@ -67,7 +67,7 @@ void Sink::append_statistics(pcapng::Buffer& to, const TapMap& taps) const {
   }
 }
 
-// The file takes no more: what is in it is made a whole capture, which says what is not.
+// The file takes no more: it becomes a complete capture with a count of the packets left out.
 void Sink::fail(const TapMap& taps) noexcept {
   pcapng::Buffer last;
   append_statistics(last, taps);

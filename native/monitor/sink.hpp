@@ -38,7 +38,7 @@ class Sink {
             RuleTexts& rules);
   // Writes what can be written now.
   void flush(const TapMap& taps) noexcept;
-  // Takes no more packets, and says in the file how many there were.
+  // Takes no more packets, and writes their number to the file.
   void finish(const TapMap& taps);
 
   // Whether it took as many packets as it was to, or its file takes no more.

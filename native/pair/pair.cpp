@@ -133,7 +133,7 @@ bool Pair::queue(Side& side, Packet& packet, Time& leaves) {
   const auto waiting = (wait + cable.service_time - 1) / cable.service_time;
   if (waiting >= cable.lose_from) return false;
   if (waiting >= cable.mark_from) {
-    packet.traffic_class |= 3;  // all of ours are capable of ECN
+    packet.traffic_class |= 3;  // all lab packets are ECN-capable
     ++side.totals.marked;
   }
   leaves = side.served_until = now_ + wait + cable.service_time;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two RNICs joined by an imagined cable, with a clock that is moved by hand. What tests of the
-// recovery policies run on: real frames and ICRCs, any schedule of misfortune, no time passing.
+// recovery policies run on: real frames and ICRCs, any schedule of faults, in no real time.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ struct Cable {
 class Pair {
  public:
   static constexpr std::size_t kFrameBytes = kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES;
-  static constexpr int kBurst = 32;  // packets that leave before arrivals are looked at
+  static constexpr int kBurst = 32;  // packets that leave before arrivals are processed
 
   Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);
 

@@ -16,7 +16,7 @@ constexpr std::uint32_t kLooks = 8;  // of lb: adaptive at queues, as LAB_LOOKS 
 constexpr std::size_t kMostRecords = 1 << 20;  // 64 MiB of what rules did
 constexpr std::uint8_t kTrimTrafficClass = LAB_TRIM_DSCP << 2;
 
-// What is left without the data behind our header, the padding behind them, too.
+// What remains without the data after the lab header and its padding.
 std::uint32_t trimmed_bytes(const Packet& packet, std::uint32_t length) {
   if (!packet.has_lab_header || packet.lab.kind != LAB_KIND_DATA || packet.payload_bytes == 0)
     return 0;
@@ -97,7 +97,7 @@ void Fabric::prefetch_next(FlightIndex index) const {
   if (flight.destination != kNowhere) ports_[flight.destination].prefetch();
 }
 
-// Somebody acted on its RNIC.
+// A caller acted on its RNIC.
 void Fabric::touch(Port& port) {
   if (std::exchange(port.touched, true)) return;
   touched_.push_back(port.index_);
@@ -192,7 +192,7 @@ std::uint32_t Fabric::port_of(std::uint32_t address) const {
   return at < port_of_address_.size() ? port_of_address_[at] : kNowhere;
 }
 
-// What the fabric looks at, of a packet that an RNIC has just sent.
+// The fields of a packet just sent by an RNIC that the fabric uses.
 void Fabric::prepare(Flight& flight, Load& load) {
   Packet& packet = load.packet;
   load.flow = {number_of(packet.source), number_of(packet.destination), packet.source_port,
@@ -423,7 +423,7 @@ void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& le
   depart(onto);
 }
 
-// Whatever the link has let go since it was last asked.
+// What the link has released since the last call.
 void Fabric::depart(LinkIndex from) {
   Link& link = links_[from];
   for (const wire::Departure& each : departures_) {
@@ -484,7 +484,7 @@ void Fabric::deliver(FlightIndex index, Port& port) {
   serve(port);
 }
 
-// A switch that has to look where a packet goes.
+// A switch that has to route a packet.
 void Fabric::forward(FlightIndex index, Switch& at) {
   Flight& flight = flights_[index];
   const Group& group = group_to(at, flight.destination);

@@ -3,8 +3,8 @@
 // links with the wire stage's queues, and a clock that goes from event to event.
 //
 // Events of one moment happen in the order in which they were scheduled; nothing depends on
-// addresses, hashing order or the machine's clock. Who drives it lets it run until a host has
-// something to say, acts on that host, and lets it run on.
+// addresses, hashing order or the machine's clock. Its driver runs it until a host has an
+// event, acts on that host, and runs it on.
 #pragma once
 
 #include <array>
@@ -147,7 +147,7 @@ class Fabric {
       rnic_.prefetch();
     }
     void prefetch_last() const { rnic_.prefetch_last(); }
-    std::size_t pushed_seen = 0;  // completions that somebody was told of
+    std::size_t pushed_seen = 0;  // completions that were reported
     bool touched = false;
     PortTotals totals;
     // The plans of flows that it sent to not long ago.
@@ -255,7 +255,7 @@ class Fabric {
   std::vector<lab_drop> drops_;
   std::unique_ptr<Tap> tap_;
 
-  bool learns_ = false;                                         // a rule asks for relative numbers
+  bool learns_ = false;                                         // a rule uses relative numbers
   std::unordered_map<std::uint64_t, RelativeFlow> flows_;       // by destination QP and addresses
   std::unordered_map<std::uint32_t, std::uint32_t> spoken_to_;  // flows by source address
 };

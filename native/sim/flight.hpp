@@ -24,7 +24,7 @@ using LinkIndex = std::uint32_t;  // directed, as the plan numbers them
 inline constexpr std::uint32_t kNowhere = UINT32_MAX;
 
 // The links that a flow's packets take from the first switch on, as long as routes are what they
-// are; kNowhere behind them, and where a switch has to look.
+// are; kNowhere behind them, and where a switch has to route.
 inline constexpr std::size_t kPlannedLinks = 9;
 using Plan = std::array<LinkIndex, kPlannedLinks>;
 
@@ -36,7 +36,7 @@ struct alignas(64) Flight {
   std::uint8_t ecn = 0;                  // as links marked it (RFC 3168)
   std::uint8_t hop_limit = 0;            // less the switches passed
   std::uint8_t planned_at = 0;           // in `plan`: where it goes from the next switch
-  bool corrupted = false;                // the ICRC will tell
+  bool corrupted = false;                // the ICRC detects it
   Plan plan{};
 
   // Where it goes from the next switch, if that is decided; else kNowhere.

@@ -123,7 +123,7 @@ class alignas(64) Link {
   std::uint64_t waiting_bytes(Time now);
   void shape(const lab_shape& shape);
   void set_rules(std::unique_ptr<Rules> rules);
-  void watch();  // somebody wants to see what enters
+  void watch();  // record what enters
   // Each frame comes so much later, besides.
   void lag(Time by);
   Time lag() const { return lag_; }
@@ -156,7 +156,7 @@ class alignas(64) Link {
   LinkTotals rare;                             // of what is not counted above
   std::unique_ptr<Rules> rules;                // null: nothing happens to packets
   std::unique_ptr<wire::ShapedLink> stepwise;  // of a link whose queue trims; else null
-  Time step_at = kNever;                       // when `stepwise` is next looked at
+  Time step_at = kNever;                       // next check of `stepwise`
   std::uint64_t near_mac = 0, far_mac = 0;
 
  private:

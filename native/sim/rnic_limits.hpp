@@ -58,8 +58,8 @@ class RnicPipeline {
  public:
   explicit RnicPipeline(const RnicModel& model) : model_(model), cache_(model.cached_contexts) {}
 
-  // When a packet of `qp`, which the engine lets go at `now`, has been processed, and when one that
-  // arrives at `now` has. Calls of each come in the order of time, and so do what they return.
+  // When a packet of `qp`, which the engine releases at `now`, has been processed, and when one
+  // that arrives at `now` has. Calls of each come in the order of time, and so do what they return.
   Time transmit(std::uint32_t qp, Time now) { return pass(transmit_free_, qp, now); }
   Time receive(std::uint32_t qp, Time now) { return pass(receive_free_, qp, now); }
 

@@ -25,7 +25,7 @@ std::size_t encode_onto(const Link& link, const Flight& flight, const Load& load
   packet.hop_limit = flight.hop_limit;
   packet.traffic_class = static_cast<std::uint8_t>((packet.traffic_class & ~kEcnMask) | flight.ecn);
   const std::size_t bytes = encode(packet, link.near_mac, frame.data());
-  // Which bit an earlier link flipped is not simulated, that the ICRC tells it is.
+  // Which bit an earlier link flipped is not simulated, that the ICRC detects it is.
   if (flight.corrupted) frame[bytes - 1] ^= 1;
   return bytes;
 }

@@ -5,12 +5,12 @@
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 an in-order packet, or one again
 //   PACKET_NACK  id, cumulative, echo stamp, packet         an out-of-order packet: that one
-//   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  an out-of-order packet: bit i says that
-//                                                           packet base + i is here
+//   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  an out-of-order packet: bit i is
+//                                                           set if packet base + i is here
 //   ASK          1 or 0, id, key                            receiver: is this still to come?
 //                                                           0: the id is not known
 //
-// Packets [0, cumulative) are here. The echo stamp is that of the packet that is answered.
+// Packets [0, cumulative) have arrived. The echo timestamp is that of the acknowledged packet.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 namespace softroce {
 
 enum class BodyType : std::uint8_t {
-  ack = 3,  // ids; none: a sign of life
+  ack = 3,  // ids; none: a keepalive
   rnr = 5,
   refuse = 6,
   packet_ack = 16,
@@ -41,7 +41,7 @@ struct Feedback {
   std::uint32_t packet = 0;  // of a NACK: which arrived; of a SACK: the base, a multiple of 64
   std::uint64_t bits = 0;    // of a SACK
 
-  // Highest packet that it says is here beside the cumulative ones.
+  // Highest packet that it reports beyond the cumulative ones.
   std::uint32_t highest() const {
     return type == BodyType::packet_sack
                ? packet + 63 - static_cast<std::uint32_t>(__builtin_clzll(bits))

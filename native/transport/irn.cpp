@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `irn`: Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018, sections 3.1 and 3.2.
 //
-// From the paper: a receiver answers every out-of-order packet by a NACK that carries the
+// From the paper: a receiver responds to every out-of-order packet by a NACK that carries the
 // cumulative acknowledgement and the sequence number that triggered it, and keeps the packet. A
 // NACK or a timeout puts the sender into loss recovery: it retransmits the packet at the cumulative
 // acknowledgement first; any other is lost only if a packet with a higher number is known to have
-// arrived. With nothing left to retransmit it goes on with new packets. It leaves recovery when the
-// cumulative acknowledgement passes the last packet that was sent before the retransmission. At
+// arrived. With nothing left to retransmit it continues with new packets. It leaves recovery when
+// the cumulative acknowledgement passes the last packet that was sent before the retransmission. At
 // most one bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC). The timer
 // is RTO_low while at most three packets are out, RTO_high otherwise.
 //
-// From the authors' hardware modules (github.com/NetSys/irn-vivado-hls), where the paper is silent:
-// a partial acknowledgement during recovery means that the packet at it is lost, unless that was
-// retransmitted already; a timeout makes the sender begin again at the cumulative acknowledgement;
-// the timer runs for RTO_low first, and is extended if more than three packets are out by then.
+// From the authors' hardware modules (github.com/NetSys/irn-vivado-hls), where the paper has no
+// rule: a partial acknowledgement during recovery means that the packet at it is lost, unless that
+// was retransmitted already; a timeout makes the sender begin again at the cumulative
+// acknowledgement; the timer runs for RTO_low first, and is extended if more than three packets are
+// out by then.
 //
 // This project's: that a NACK which also advances the cumulative acknowledgement begins recovery
 // too (the paper's words; the modules wait for the next); the timer begins again when the

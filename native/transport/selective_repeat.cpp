@@ -62,7 +62,7 @@ void SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint
   host_.retransmit(message, packet, now);
 }
 
-// Each packet is looked at once between two timeouts.
+// Each packet is checked once between two timeouts.
 void SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow, Time now) {
   std::uint32_t packet = std::max(flow.retransmitted_below, flow.cumulative);
   for (; packet < flow.lost_below; ++packet)
@@ -155,7 +155,7 @@ bool SelectiveRepeat::fed_back(PeerIndex peer, std::span<const std::uint8_t> bod
   const auto feedback = read_feedback(body);
   if (!feedback || !host_.echoed(peer, feedback->echo_stamp_ns, now)) return false;
   SendMessage* message = find(peer, feedback->id);
-  if (message == nullptr) return true;  // over: the packet had been sent in vain
+  if (message == nullptr) return true;  // over: a spurious retransmission
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   SendFlow& flow = flow_of(*message);
@@ -205,7 +205,7 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
   if (message.next != cumulative && due < flow.armed_for) arm(flow, message.handle, due);
 }
 
-// No ids: a sign of life. One: the receiver knows that the message was given up.
+// No ids: a keepalive. One: the receiver acknowledges that the message was given up.
 bool SelectiveRepeat::acknowledged(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (body.size() == 1) return true;
   if (body.size() != 5) return false;
@@ -230,7 +230,7 @@ void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
   arm(flow, message.handle, now + pause);
 }
 
-// The first answer after a pause: what was sent before was refused.
+// The first response after a pause: what was sent before was refused.
 void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
   flow.waiting = false;
   flow.recovering = true;
@@ -303,7 +303,7 @@ void SelectiveRepeat::tell_again(Time now) {
   host_.wake_at(now + backed_off(config_.rto_high, kEager + told), kNoHandle);
 }
 
-// A receive that has not begun hears of its sender by any packet of it.
+// Any packet of its sender counts as a sign of activity for a receive that has not begun.
 void SelectiveRepeat::look(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
   const Time heard = host_.last_received_at(message.peer);
   if (heard > flow.asked_at) flow.timeouts_without_progress = 0;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What selective-repeat transports share: each message is a flow with a sequence space of its own,
-// its packet indices; every data packet is answered at once. How a loss is found is left to the
+// its packet indices; every data packet is acknowledged at once. How a loss is found is left to the
 // subclasses.
 //
-// The papers behind them have queue pairs in place of messages, say nothing of messages that cannot
+// The papers behind them have queue pairs in place of messages, do not cover messages that cannot
 // succeed, and leave retry limits open. This project's definitions, for all subclasses:
 //
 // - From the fourth timeout in a row that brings nothing the interval doubles, beginning at twice
 //   RTO_high, to 16 times RTO_high or 40 ms, whichever is less, and varies between a half and all
 //   of that, or RTO_high and twice that where 40 ms are less. After `retry_limit` of them the send
-//   fails in IBV_WC_RETRY_EXC_ERR; the receiver is told (REFUSE), again and again until it
+//   fails in IBV_WC_RETRY_EXC_ERR; the receiver gets a REFUSE, repeated until it
 //   acknowledges it. One before which nothing was sent, for want of a window, does not count.
-// - A receiver that waits in silence asks (ASK), at intervals that grow in the same way, and fails
-//   the receive if nothing is heard for `retry_limit` questions.
+// - A receiver without arrivals sends keepalives (ASK), at intervals that grow in the same way, and
+//   fails the receive if `retry_limit` of them in a row bring no response.
 // - RNR, as in IBA 9.7.5.2.8: what was sent is lost; the send pauses, then tries its first missing
-//   packet again, and goes on when that is acknowledged.
+//   packet again, and continues when that is acknowledged.
 // - A message stays on one path, as a queue pair's packets do, unless MessageConfig.spray is set.
 #pragma once
 
@@ -55,18 +55,18 @@ class SelectiveRepeat : public PacketTransport {
     std::uint32_t timeouts_without_progress = 0;  // timeouts in a row without progress
     std::uint32_t not_ready = 0;                  // RNRs in a row
     Time since = 0;                               // the timer runs from here
-    Time armed_for = kNever;                      // the earliest time at which it will be looked at
+    Time armed_for = kNever;                      // the earliest time of its next loss check
   };
 
   // How many packets past `cumulative` may be out.
   virtual std::uint32_t most_out() const = 0;
-  // How long to wait, from `since`: it may grow until then, when it is asked again.
+  // How long to wait, from `since`: it may grow until then, when it is called again.
   virtual Time timeout(const SendMessage& message, const SendFlow& flow) const = 0;
   // Feedback that is valid and has been noted: cumulative and bits, by `note`.
   virtual void react(SendMessage& message, SendFlow& flow, const Feedback& feedback, bool advanced,
                      Time now) = 0;
   virtual void timed_out(SendMessage& message, SendFlow& flow, Time now) = 0;
-  // A receiver's answer to a packet that is not the expected one.
+  // A receiver's response to a packet that is not the expected one.
   virtual Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const = 0;
 
   const TransportConfig& config() const { return config_; }
@@ -76,11 +76,11 @@ class SelectiveRepeat : public PacketTransport {
  private:
   struct ReceiveFlow {
     std::uint32_t cumulative = 0;
-    std::uint32_t timeouts_without_progress = 0;  // questions in a row without an answer
+    std::uint32_t timeouts_without_progress = 0;  // consecutive keepalives without a response
     Time asked_at = -1;
     Time armed_for = kNever;
   };
-  struct GivenUp {  // a send that failed, until the receiver has heard of it
+  struct GivenUp {  // a send that failed, until the receiver acknowledges that
     PeerIndex peer;
     Naming naming;
     std::uint32_t told;

@@ -2,8 +2,8 @@
 // `srnic`: Wang et al., "SRNIC: A Scalable Architecture for RDMA NICs", NSDI 2023.
 //
 // From the paper: selective repeat over a lossy fabric; in-order packets are acknowledged,
-// out-of-order ones kept and answered by a SACK; a gap in what is acknowledged is a loss, and what
-// SACKs do not tell is left to a timer, 10 times the base RTT.
+// out-of-order ones kept and reported by a SACK; a gap in what is acknowledged is a loss, and what
+// SACKs do not reveal is left to a timer, 10 times the base RTT.
 //
 // This project's: a SACK carries the whole 64-bit word of the receiver's bitmap that the packet
 // belongs to, so that a lost SACK is made up for by the next; a packet below the highest one known

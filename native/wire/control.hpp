@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The side of the wire stage that others talk to (protocol.hpp).
+// The control socket of the wire stage (protocol.hpp).
 #pragma once
 
 #include <string>

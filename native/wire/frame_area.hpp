@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The memory of all frames: one UMEM that the sockets of every port share, whatever network
-// namespace they are in, and the list of frames that nobody holds.
+// namespace they are in, and the list of free frames.
 #pragma once
 
 #include <xdp/xsk.h>
@@ -38,7 +38,7 @@ class FrameArea {
     return static_cast<std::uint32_t>(address / kFrameBytes);
   }
 
-  // Nobody: it is in our hands, free or not.
+  // Nobody: this process owns it, free or not.
   static constexpr std::uint16_t kNobody = 0;
 
   bool has_free() const { return !free_.empty(); }
@@ -49,7 +49,7 @@ class FrameArea {
   }
   void give_back(std::uint32_t frame) { free_.push_back(frame); }
 
-  // Which port's rings hold a frame, so that it can be had back when the port dies.
+  // Which port's rings hold a frame, so that it can be recovered when the port dies.
   void hand_to(std::uint32_t frame, std::uint16_t port) { holder_[frame] = port; }
   void take_back(std::uint32_t frame) { holder_[frame] = kNobody; }
   void give_back_all_of(std::uint16_t port);

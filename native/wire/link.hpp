@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// One directed link: a queue, a transmitter, and the way to the far end. It is told the time and
-// holds no frames, only what it must know of them, so that the simulator runs it too.
+// One directed link: a queue, a transmitter, and the way to the far end. Callers pass the time;
+// it holds no frames, only their metadata, so that the simulator runs it too.
 //
-// All times are exact: a link that is looked at late says what would have happened in time. Each
+// All times are exact: a link that is polled late reports what would have happened in time. Each
 // frame keeps the rate and the delay that held when it arrived.
 #pragma once
 
@@ -50,7 +50,7 @@ class ShapedLink {
   // A frame arrives at `now`; frames arrive in the order of time, or are taken as if they did. It
   // may be marked or trimmed if it is taken. Departures that are certain by now go to `out`.
   Offered offer(Frame& frame, const lab_leg& leg, Time now, std::vector<Departure>& out);
-  // Lets the transmitter run up to `now`.
+  // Runs the transmitter up to `now`.
   void advance(Time now, std::vector<Departure>& out);
   // When it must next be advanced; kNever: nothing waits.
   Time next() const { return waiting_packets() == 0 ? kNever : transmitter_.busy_until(); }

@@ -4,7 +4,7 @@
 // Holds the frames of shaped links: those that XDP redirects to it come in by AF_XDP, wait in
 // queues and for delays, and leave by the port that they were meant for. FRAMES is the number of
 // frames in its pool, of 4 KiB each, and PORT_FRAMES how many of them lie ready at each port.
-// Told what to do by DIRECTORY/wire.sock (protocol.hpp). SIGTERM or SIGINT ends it; the frames
+// The control socket is DIRECTORY/wire.sock (protocol.hpp). SIGTERM or SIGINT ends it; the frames
 // that it holds then are lost.
 #include <signal.h>
 #include <sys/eventfd.h>

@@ -2,15 +2,15 @@
 // The clock of the loop, when it sleeps or spins, and whom it gives way to.
 //
 // A sleeper wakes tens of microseconds late, so the loop sleeps until some lead before the next
-// event and spins from then on, under SCHED_FIFO where the machine lets it: without, stalls of
+// event and spins from then on, under SCHED_FIFO where the machine permits it: without, stalls of
 // milliseconds come and go. The lead is what all but a hundredth of the sleeps overslept less.
 //
 // A real-time thread that never sleeps is stalled by the kernel for 50 ms of every second
 // (sched_rt_runtime_us, or the fair server that came after it). So the loop owes a part of the
-// time that it is awake. What it does not sleep, it spends spinning as anybody else, the least nice
-// there may be, in turns of 2 ms: whoever waits is let in within some turns, and the loop goes on
-// if nobody does. Short naps instead do not do: arming a timer may take 30 us in a virtual machine,
-// and one of less than 20 us has rung before the thread is asleep.
+// time that it is awake. What it does not sleep, it spends spinning at normal priority, at the
+// least nice there may be, in turns of 2 ms: a waiting process runs within some turns, and without
+// one the loop continues. Short naps instead do not do: arming a timer may take 30 us in a virtual
+// machine, and one of less than 20 us has rung before the thread is asleep.
 #pragma once
 
 #include <sys/epoll.h>

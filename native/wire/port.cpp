@@ -27,7 +27,7 @@ constexpr std::uint64_t kNowhere = UINT64_MAX;  // no frame lies there: the kern
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// The calling thread is in another network namespace while this lives.
+// The calling thread is in another network namespace during the lifetime of this object.
 class Visit {
  public:
   Visit(int netns, int home) : home_(home) {

@@ -41,8 +41,8 @@ class Port {
   // Lets programs redirect the frames of this port's interface here: a map keyed by ifindex.
   void insert_into(int xsks_map) const;
 
-  // Has `wanted` frames lie ready for what arrives, as far as there are free ones, once as many as
-  // `short_of` are missing.
+  // Keeps `wanted` frames in the fill ring for arrivals, as far as there are free ones, once as
+  // many as `short_of` are missing.
   void fill(std::uint32_t wanted, std::uint32_t short_of);
   // Calls `take(address, bytes)` for up to a batch of frames, which are the caller's then.
   template <typename F>
@@ -76,7 +76,7 @@ class Port {
   };
   // One call to the kernel, which takes at most a batch.
   Kick kick();
-  // The oldest queued frame: taken by the kernel, or, if not, ours again.
+  // The oldest queued frame: taken by the kernel, or, if not, returned.
   std::uint32_t pop_taken();
   std::uint32_t pop_withdrawn();
   // Frames that the kernel is done with are free again.
@@ -99,7 +99,7 @@ class Port {
   xsk_ring_cons completion_{}, rx_{};
   std::deque<std::uint32_t> in_ring_;  // queued frames that the kernel has not taken
   std::uint32_t withdrawn_ = 0;        // entries of the ring in front of them that it will skip
-  std::uint32_t in_fill_ = 0;          // frames that lie ready, or were received and not looked at
+  std::uint32_t in_fill_ = 0;          // frames in the fill ring, or received and not processed
   std::uint64_t received_ = 0, transmitted_ = 0, unknown_ = 0;
 };
 

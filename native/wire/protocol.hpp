@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What goes over wire.sock, a SOCK_SEQPACKET socket: one packet asks, one answers, in the machine's
-// byte order. softroce_lab/fabric/daemons/wire_layout.py holds the same layouts.
+// What goes over wire.sock, a SOCK_SEQPACKET socket: one packet is the request, one the response,
+// in the machine's byte order. softroce_lab/fabric/daemons/wire_layout.py holds the same layouts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class Operation : std::uint32_t {
   open_port = 1,  // with a descriptor of the port's network namespace (SCM_RIGHTS)
   shape = 2,
   epoch = 3,
-  link_figures = 4,   // answered by struct LinkFigures
+  link_figures = 4,   // response: struct LinkFigures
   port_figures = 5,   // struct PortFigures
   stage_figures = 6,  // struct StageFigures
   link_base = 7,      // struct LinkFigures: as they were when the link's shape was last set

@@ -72,7 +72,7 @@ Stage::~Stage() {
 // --- The loop --------------------------------------------------------------------------------
 
 void Stage::run() {
-  // However it ends: nobody waits for a loop that is over.
+  // However it ends: no caller may wait for an ended loop.
   const struct Over {
     Stage& stage;
     ~Over() {
@@ -447,7 +447,7 @@ void Stage::bury() {
   });
   std::vector<std::uint16_t> numbers;
   for (const auto& port : dead) numbers.push_back(port->number());
-  dead.clear();  // closes the sockets: the kernel lets go of their frames
+  dead.clear();  // closes the sockets: the kernel releases their frames
   in_loop([&] {
     for (const std::uint16_t number : numbers) area_.give_back_all_of(number);
   });

@@ -42,7 +42,7 @@ class Stage {
 
   // Throw std::system_error; std::out_of_range for a directed link that the lab does not have.
   void open_port(const PortConfig& config, int netns);
-  // False: it does not fit, and `refusal` says why; nothing has changed.
+  // False: it does not fit, and `refusal` has the reason; nothing has changed.
   bool shape(std::uint32_t directed, const lab_shape& shape, NoRoom& refusal);
   void set_epoch(std::uint64_t epoch_ns);
   LinkFigures link_figures(std::uint32_t directed);
@@ -65,13 +65,13 @@ class Stage {
     std::uint32_t link;   // of leave and advance
     std::uint32_t frame;  // of arrive and leave
   };
-  // What we know of a frame that is on its way.
+  // State of a frame in transit.
   struct Held {
     std::uint64_t address;  // in the area
     std::uint32_t uplink;   // directed link to cross first, or kNoLink
     std::uint32_t port;     // ifindex to leave by
     lab_leg uplink_leg, link_leg;
-    Frame frame;  // as the link that it is on knows it
+    Frame frame;  // its metadata in the current link
     Time due;
   };
   struct Line {

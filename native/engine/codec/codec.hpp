@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The live edge of the engine: packets to RoCEv2 frames and back, ICRC included.
+// The wire format of the engine: packets to RoCEv2 frames and back, ICRC included.
 //
 //   Ethernet 14 | IPv4 20, IPv6 40 | UDP 8 | BTH 12 | extension headers of the opcode |
 //   [lab_hdr 40] | payload | pad | ICRC 4
@@ -40,14 +40,14 @@ inline std::uint32_t frame_bytes(const Packet& packet) {
 // routers may change count as ones). Nothing: the frame is too short for its headers.
 std::optional<std::uint32_t> icrc_of_frame(const std::uint8_t* frame, std::size_t bytes);
 
-// Writes the frame; `out` holds at least kMostOverheadBytes more than the payload and our header.
-// Returns the frame's length in bytes. The opcode is a known one, and has a payload if there is
-// one.
+// Writes the frame; `out` holds at least kMostOverheadBytes more than the payload and the lab
+// header. Returns the frame's length in bytes. The opcode is a known one, and has a payload if
+// there is one.
 std::size_t encode(const Packet& packet, std::uint64_t source_mac, std::uint8_t* out);
 
-// Reads a frame into `packet`, whose payload then points into it. Our header, which only the
-// destination QP can tell from a payload, stays undecoded. Reserved bits but resv8a are not looked
-// at (IBA 9.2). Returns the reason of a refusal.
+// Reads a frame into `packet`, whose payload then points into it. The lab header, which only the
+// destination QP can distinguish from a payload, stays undecoded. Reserved bits but resv8a are not
+// looked at (IBA 9.2). Returns the reason of a refusal.
 std::optional<Counter> decode(const std::uint8_t* frame, std::size_t bytes, Packet& packet);
 
 // How much of a packet's headers could be read.

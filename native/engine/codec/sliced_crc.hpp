@@ -31,7 +31,7 @@ constexpr CrcTables crc_tables() {
 
 inline constexpr CrcTables kCrcTables = crc_tables();
 
-// Goes on from `crc`, that of the bytes before; 0 if there are none.
+// Continues from `crc`, that of the bytes before; 0 if there are none.
 inline std::uint32_t sliced_crc32(std::uint32_t crc, const std::uint8_t* at, std::size_t bytes) {
   const auto word = [](const std::uint8_t* p) {
     return std::uint32_t{p[0]} | std::uint32_t{p[1]} << 8 | std::uint32_t{p[2]} << 16 |

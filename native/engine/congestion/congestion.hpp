@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Congestion control: how many packets may be in flight to a peer, and when the next one may leave.
-// A registry by name; docs/congestion.md says what comes from where.
+// A registry by name; docs/congestion.md has the sources.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CongestionConfig {
                                                   // the next one still keep its time
 };
 
-struct RateSample {  // what one receiver report or acknowledgement tells
+struct RateSample {  // from one receiver report or acknowledgement
   Time rtt;          // without the time that the receiver held it; 0: not measured
   std::uint32_t delivered_packets;
   std::uint32_t ce_packets;
@@ -38,15 +38,15 @@ class CongestionControl {
   // ---- read for each packet, and changed by nothing but the calls below
   std::uint32_t window_packets() const { return window_packets_; }
   Time next_send() const { return next_send_; }    // no packet of the flow may leave before
-  bool is_paced() const { return paced_; }         // wants `on_sent`
-  bool measures_rtt() const { return measures_; }  // wants samples of each acknowledgement
+  bool is_paced() const { return paced_; }         // needs `on_sent`
+  bool measures_rtt() const { return measures_; }  // needs samples of each acknowledgement
 
   // ---- what happened
   virtual void on_sent(std::uint32_t /*frame_bytes*/, Time /*now*/) {}
   virtual void on_report(const RateSample& /*sample*/, Time /*now*/) {}
   virtual void on_cnp(Time /*now*/) {}
   virtual void on_loss(Time /*now*/) {}     // found by a gap
-  virtual void on_timeout(Time /*now*/) {}  // nothing was heard
+  virtual void on_timeout(Time /*now*/) {}  // nothing was received
 
   // ---- for those who watch
   struct Figures {
@@ -83,7 +83,7 @@ std::unique_ptr<CongestionControl> make_swift(const CongestionConfig& config);
 // The notification point of one flow (Zhu et al., SIGCOMM 2015, section 3.1).
 class NotificationPoint {
  public:
-  // Whether the mark that just came is to be told: no CNP was sent for so long.
+  // Whether the current mark triggers a CNP: none was sent for so long.
   bool marked(Time now, Time interval) {
     if (now < silent_until_) return false;
     silent_until_ = now + interval;

@@ -4,7 +4,7 @@
 // paper leaves open is marked [D] and listed in docs/congestion.md.
 //
 // All in integers. Nothing here waits for a timer: what timers would have done is done when the
-// flow sends its next packet or hears of congestion again, in the same order.
+// flow sends its next packet or receives a CNP again, in the same order.
 #include <algorithm>
 
 #include "../mutant.hpp"
@@ -32,7 +32,7 @@ class Dcqcn final : public CongestionControl {
         rate_(line_),
         target_(line_) {}
 
-  // Equation 1; the counters of figure 7 begin anew.
+  // Equation 1; the counters of figure 7 restart.
   void on_cnp(Time now) override {
     advance(now);
     target_ = rate_;

@@ -89,8 +89,8 @@ class Swift final : public CongestionControl {
     return window_ < 1 ? static_cast<Time>(static_cast<double>(rtt_) / window_) : 0;
   }
 
-  // Of packets sent again: no delay, but the path is not silent any more. Who has so small a window
-  // sends each packet again, and would never measure one. [D]
+  // Retransmitted packets give no delay, but the path is active again. A sender with so small a
+  // window sends each packet again, and would never measure one. [D]
   void answered(std::uint32_t packets) {
     if (packets == 0) return;
     if (timeouts_ >= kResetAfter) set_window(1);

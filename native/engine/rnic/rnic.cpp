@@ -58,7 +58,7 @@ std::vector<AsyncEvent> Rnic::take_async_events() {
 
 // ---------------------------------------------------------------- queue pairs
 
-// Numbers are not used again, so that what is still on its way to a QP that is gone finds nobody.
+// Numbers are not used again, so that packets in flight to a destroyed QP find none.
 int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
   const QpCapacities& cap = config.cap;
   if (!config.send_cq || !config.receive_cq) return EINVAL;
@@ -210,7 +210,7 @@ void Rnic::handle_packet(Packet& packet, Time now) {
   const bool channel = engine_.has_channel(packet.destination_qp);
   QueuePair* qp = striped ? nullptr : find(packet.destination_qp);
   if (!striped && !channel && qp == nullptr) return counters_.add(Counter::rx_unknown_qp);
-  // The low 15 bits are the partition; the top bit tells full members, who talk to all.
+  // The low 15 bits are the partition; the top bit marks full members, who communicate with all.
   if ((packet.pkey & 0x7FFF) != (kDefaultPkey & 0x7FFF))
     return counters_.add(Counter::rx_wrong_pkey);
   if (qp != nullptr) {

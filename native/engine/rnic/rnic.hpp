@@ -80,10 +80,10 @@ class Rnic {
   }
   std::size_t qps() const { return qps_.size(); }
 
-  // Who is told all that queue pairs do from now on; null: nobody.
+  // Sink of all events of queue pairs from now on; null: none.
   void set_event_sink(std::shared_ptr<QpEventSink> sink);
 
-  // Events that nobody asked for, oldest first; the engine's thread only.
+  // Asynchronous events, oldest first; the engine's thread only.
   std::vector<AsyncEvent> take_async_events();
 
   // Completions and asynchronous events that all queues were given since the beginning; the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How many peers have sent data lately, without looking at those that have not: time goes in
-// epochs, and lately is this epoch or the one before.
+// The number of peers that sent data in this epoch or the one before, without a scan of the others.
+// Time is divided into epochs.
 #pragma once
 
 #include <cstdint>

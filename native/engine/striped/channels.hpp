@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the framing uc_immediate needs to know of a peer beside what either framing does.
+// State of a peer that only the framing uc_immediate needs.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Channels {
   static constexpr std::uint32_t kNoCode = ~0U;
 
   // A packet in flight, and in reports: channel, and of the PSN what tells it from others in
-  // flight. What it was sent to say is not in it.
+  // flight. The packet's content is not in it.
   static constexpr std::uint32_t kCodePsnBits = 22, kCodePsnMask = (1U << kCodePsnBits) - 1;
   static constexpr std::uint32_t code_of(std::uint32_t channel, std::uint32_t psn) {
     return channel << kCodePsnBits | (psn & kCodePsnMask);
@@ -55,8 +55,8 @@ struct Channels {
   std::array<std::uint32_t, kMaxPaths> newest = all_unknown();  // by path, the last to arrive
   std::uint8_t last_path = 0;
 
-  // Data packets carry no stamps: what reports tell of them is the newest of each path. False: it
-  // is not the newest of its own.
+  // Data packets carry no timestamps: reports carry the newest of each path.
+  // False: it is not the newest of its own path.
   bool note(const Packet& packet) {
     const std::uint32_t channel = packet.destination_qp - own.first_qp;
     const std::uint32_t code = code_of(channel, packet.psn);

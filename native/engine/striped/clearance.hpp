@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Clear to send: what a receiver of the framing uc_immediate says when receives are posted, and
-// says again until their messages begin. It is a control message that the engine itself reads
+// Clear to send: a receiver of the framing uc_immediate sends it when receives are posted, and
+// repeats it until their messages begin. It is a control message that the engine itself reads
 // (`message_id` LAB_CONTROL_CLEAR of our header). All of it is this project's definition.
 //
 //   0 type  1 generations  2 paths  4 first_qp  8 root_key  12 slot_bytes u64

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the engine tells a recovery policy.
+// Events from the engine to a recovery policy.
 #pragma once
 
 #include <cstdint>

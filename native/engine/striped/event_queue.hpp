@@ -47,7 +47,7 @@ class EventQueue {
                        Time now);
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
-  void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: nobody reads the log
+  void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log
 
  private:
   static constexpr std::size_t kMostEvents = 1 << 12;

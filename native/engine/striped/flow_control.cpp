@@ -80,7 +80,7 @@ bool FlowControl::read_echo(const Peer& peer, const Report& report, Time now, Ec
 }
 
 // A report names the newest packets that arrived: of those in flight, the one that was sent last
-// tells which are accounted for, the one that arrived last tells the RTT.
+// identifies those accounted for, the one that arrived last gives the RTT.
 bool FlowControl::read_channel_echo(const Peer& peer, const Report& report, Time now,
                                     Echo& echo) const {
   if (report.echo_stamp_ns >= kMaxPaths) return false;
@@ -110,7 +110,7 @@ bool FlowControl::echoed(Peer& peer, std::uint32_t stamp_ns, Time now) {
   return true;
 }
 
-// It tells the flow by its address alone: a CNP has no DETH.
+// Only the address identifies the flow: a CNP has no DETH.
 bool FlowControl::handle_cnp(const Packet& packet, Time now) {
   Peer* peer = state_.peers.find(packet.source);
   if (!notifies_ || peer == nullptr) return false;

@@ -31,12 +31,12 @@ class FlowControl {
   bool persist_fired(Peer& peer, Time armed_for, Time now);
   bool pace_fired(Peer& peer, Time armed_for);
 
-  bool handle_cnp(const Packet& packet, Time now);  // false: it slows nobody
+  bool handle_cnp(const Packet& packet, Time now);  // false: no flow matches
   // A transport's acknowledgement of the packet with that stamp; false: no packet had it.
   bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
 
  private:
-  struct Echo {  // what a report tells of when packets were sent that arrived
+  struct Echo {  // send times of arrived packets, from a report
     std::int64_t newest_ns = -1;
     Time rtt = 0;
     bool overtaken = false;  // by a newer report

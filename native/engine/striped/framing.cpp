@@ -24,7 +24,7 @@ Framing framing_named(std::string_view name) {
 
 std::vector<std::string> framing_names() { return {kNames.begin(), kNames.end()}; }
 
-// Our header is payload to InfiniBand and counts toward the MTU; a WRITE's headers do not.
+// The lab header is payload to InfiniBand and counts toward the MTU; a WRITE's headers do not.
 std::uint32_t chunk_bytes_of(Framing framing, std::uint32_t path_mtu) {
   return framing == Framing::ud ? path_mtu - LAB_HDR_BYTES : path_mtu;
 }

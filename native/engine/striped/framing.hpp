@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How packets say which fragment of which message they carry. The message engine knows fragments
-// (`LabHeader`: message, index, count ...), a framing knows how a packet says them:
+// How packets name the fragment and the message that they carry. The message engine has fragments
+// (`LabHeader`: message, index, count ...), a framing encodes them in packets:
 //
-//   ud            one UD SEND-only packet each, all of it said by our header     ud_framing.hpp
+//   ud            one UD SEND-only packet each, all fields in the lab header     ud_framing.hpp
 //   uc_immediate  one UC WRITE with immediate each, as SDR-RDMA's packets        uc_framing.hpp
 //
-// Control messages and receiver reports are UD packets with our header in either.
+// Control messages and receiver reports are UD packets with the lab header in either.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace softroce {
 
 using PeerIndex = std::uint32_t;
 
-// Bytes of data that a packet carries beside our header under the path MTU.
+// Bytes of data that a packet carries besides the lab header under the path MTU.
 inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std::uint32_t length,
                                   std::uint32_t chunk_bytes) {
   return index + 1 < count ? chunk_bytes : length - (count - 1) * chunk_bytes;
@@ -87,7 +87,7 @@ struct SendMessage {
   std::uint32_t retransmitted = 0;
   std::uint32_t retransmit_cursor = 0;
   std::vector<Sent> sent;  // each packet
-  Bitmap retransmit;       // asked for by the policy, not sent yet
+  Bitmap retransmit;       // requested by the policy, not sent yet
 
   std::mutex lock;
   std::uint32_t memory_key = 0;

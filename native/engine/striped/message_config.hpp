@@ -14,7 +14,7 @@ namespace softroce {
 
 struct MessageConfig {
   Gid gid = Gid::of_ipv4(0);                  // of the port
-  std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; our header counts toward it
+  std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; the lab header counts toward it
   std::uint32_t paths = 8;                    // UDP source ports in use
   std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two;
                                               // the same at both ends

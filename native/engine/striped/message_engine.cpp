@@ -50,7 +50,7 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_header);
   if (lab.length != packet.payload_bytes || lab.count != 1 || lab.index != 0)
     return state_.counters.add(Counter::rx_bad_header);
-  if (peer->channels) {  // whose data packets do not tell them
+  if (peer->channels) {  // whose data packets do not carry them
     relaxed_store(peer->remote_srtt_ns, lab.srtt_ns);
     relaxed_store(peer->remote_rttvar_ns, lab.rttvar_ns);
     if (lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_CLEAR)
@@ -172,7 +172,7 @@ void MessageEngine::set_path_weights(PeerIndex peer,
   state_.peers[peer].schedule.set_weights(weights);
 }
 
-// ---------------------------------------------------------------- what a transport asks
+// ---------------------------------------------------------------- requests of a transport
 
 SendMessage* MessageEngine::find_send(Handle send) {
   return send == kNoHandle ? nullptr : sender_.find(send);

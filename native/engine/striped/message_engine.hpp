@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The message engine: striped messages over one data QP and one recovery QP, whatever the number
-// of peers. It cuts, places, counts and reports. What to retransmit and when to look is not its
-// business: it tells a recovery policy what happened (events) and does what the policy says.
+// of peers. It cuts, places, counts and reports. Retransmissions and loss checks are decided by a
+// recovery policy: it receives events, and the engine executes its actions.
 //
 // Sans-IO: packets and time come in by `handle_*`, packets leave by `poll_packet`, and
-// `next_timeout` says when `handle_timeout` wants to be called.
+// `next_timeout` is the time of the next `handle_timeout` call.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class MessageEngine final : private TransportHost {
   void handle_channel_packet(Packet& packet, Time now) {  // to one of these
     receiver_.handle_channel_packet(packet, now);
   }
-  bool handle_cnp(const Packet& packet, Time now) {  // false: it slows nobody
+  bool handle_cnp(const Packet& packet, Time now) {  // false: no flow matches
     return flow_.handle_cnp(packet, now);
   }
   bool poll_packet(Packet& packet, Time now);
@@ -97,7 +97,7 @@ class MessageEngine final : private TransportHost {
   void fire(const Timer& timer, Time now);
   void fire_timer(Handle message, Time armed_for, Time now);
 
-  // ---- what a packet-reactive transport asks
+  // ---- requests of a packet-reactive transport
   SendMessage* find_send(Handle send) override;
   ReceiveMessage* find_receive(Handle receive) override;
   Time last_received_at(PeerIndex peer) const override {

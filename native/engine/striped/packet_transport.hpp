@@ -21,8 +21,8 @@ struct TransportConfig {
   Time rto_low = 0;                  // 0: derived from base_rtt
   Time rto_high = 0;
   std::uint32_t bdp_packets = 1024;
-  std::uint32_t retry_limit = 40;  // timeouts, or questions, in a row that may bring nothing
-  std::uint32_t rnr_retry = 7;     // receiver-not-ready answers taken; 7: without end
+  std::uint32_t retry_limit = 40;  // consecutive timeouts, or keepalives, without progress
+  std::uint32_t rnr_retry = 7;     // accepted RNR NAKs; 7: unlimited
                                    // (IBA 9.7.5.2.8)
   std::uint32_t message_slots = 1024;
 };
@@ -35,7 +35,7 @@ enum class Refusal : std::uint8_t {
   failed,      // its receive has ended in error
 };
 
-// What a transport may ask of the engine. A message is valid until it is ended.
+// Requests of a transport to the engine. A message is valid until it is ended.
 class TransportHost {
  public:
   // Null: the message is over.
@@ -72,7 +72,7 @@ class TransportHost {
   ~TransportHost() = default;
 };
 
-// What the engine tells a transport, in its turn. None of it may throw or wait.
+// Events from the engine to a transport. None of these may throw or wait.
 class PacketTransport {
  public:
   virtual ~PacketTransport() = default;

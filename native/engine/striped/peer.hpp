@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What one endpoint knows of another: an address handle, both directions' flow state, no QP.
+// State of one endpoint about another: an address handle, both directions' flow state, no QP.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct RttEstimate {
   }
 };
 
-// When each packet in flight was sent, so that an echoed stamp tells how many are accounted for.
+// When each packet in flight was sent, so that an echoed timestamp gives the number accounted for.
 // Times are whole nanoseconds: old ones may be seconds past, where 32-bit stamps are ambiguous.
 class FlightLog {
  public:
@@ -101,12 +101,12 @@ struct ReceiveSlot {
   State state = State::empty;
   std::uint32_t id = 0;
   Handle message = kNoHandle;
-  std::uint32_t reported_id = 0;  // whose packet without effect the policy last heard of, and when
+  std::uint32_t reported_id = 0;  // last packet without effect reported to the policy, and when
   Time reported_at = -1;
 };
 
 // A table by slot whose parts are made when they are first used: most peers use few slots, and
-// there are as many tables as pairs of hosts that talk.
+// there are as many tables as pairs of communicating hosts.
 template <typename T>
 class SlotTable {
  public:
@@ -138,7 +138,7 @@ struct NewestStamp {
 
 // How much earlier than the newest packet that is here others were sent that still come: paths
 // differ, and each has its queues. Mean and mean deviation, as RFC 6298 smooths the RTT, but over
-// several turns of the paths: a packet tells of its own path alone.
+// several turns of the paths: a packet gives evidence of its own path only.
 struct ReorderingExtent {
   Time mean = 0, deviation = 0;
 
@@ -178,8 +178,8 @@ struct Peer {
   std::uint32_t credit_packets = 0;  // free frames it last reported
   std::unique_ptr<CongestionControl> congestion;
   RttEstimate rtt;
-  Time persist_at = kNever;  // when packets in flight count as lost, if nothing is heard
-  Time pace_at = kNever;     // when its rings are looked at again, congestion control willing
+  Time persist_at = kNever;  // when packets in flight count as lost, if nothing arrives
+  Time pace_at = kNever;     // next check of its rings, if congestion control permits
   std::deque<Handle> sends;  // first passes, in the order posted
   PathSchedule schedule;
   FlightLog flight;
@@ -213,7 +213,7 @@ struct Peer {
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;
-  Time timer_at = kNever;              // a policy's time to look at the peer
+  Time timer_at = kNever;              // the policy's timer for the peer
   std::deque<Handle> retransmissions;  // messages with packets to retransmit
   std::vector<bool> send_slots;        // in use
 };

@@ -17,9 +17,9 @@ namespace softroce {
 
 struct PeerState {
   Time srtt, rttvar;                // measured from here; 0 unknown
-  Time remote_srtt, remote_rttvar;  // as the peer's packets tell
+  Time remote_srtt, remote_rttvar;  // from the peer's packets
   Time last_received_at;            // -1: never
-  std::uint32_t reported_packets;   // of data, that it says have arrived
+  std::uint32_t reported_packets;   // of data, reported as arrived
   std::uint32_t newest_stamp_ns;    // of its packets that arrived,
   Time newest_stamp_at;             // and when; -1: none has
   Time reordering_extent;           // usual, of its data packets
@@ -36,7 +36,7 @@ class PeerTable {
   const Peer& operator[](PeerIndex index) const { return peers_[index]; }
   Peer& at(PeerIndex index) { return peers_.at(index); }  // throws std::out_of_range
 
-  // Null: nobody who is known.
+  // Null: unknown peer.
   Peer* find(const Packet& packet) {
     const Source source{packet.source, packet.source_qp};
     Found& cached = found_cache_[SourceHash()(source) >> 61];

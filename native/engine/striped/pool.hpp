@@ -12,10 +12,10 @@ namespace softroce {
 
 using Handle = std::uint64_t;
 inline constexpr Handle kNoHandle = 0;
-inline constexpr Handle kReceiveTag = Handle{1} << 63;  // tells receives' handles from sends'
+inline constexpr Handle kReceiveTag = Handle{1} << 63;  // set in receives' handles
 
 // T has members `Handle handle` and `std::mutex lock`. Objects are never freed before the pool is,
-// so that a stale handle may be looked up from another thread.
+// so that another thread may look up a stale handle.
 template <typename T, Handle Tag>
 class Pool {
  public:

@@ -20,7 +20,7 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   if (peer.channels && packets_of(request.length, state_.chunk_bytes) > uc_framing::kMostPackets)
     return false;
   ReceiveMessage& message = messages_.acquire();
-  // No lock is held meanwhile: nobody knows the new handle before the event.
+  // No lock is held meanwhile: no thread has the new handle before the event.
   message.peer = request.peer;
   message.key = request.key;
   message.open = false;
@@ -71,7 +71,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
                              MessageKey{lab.operation, lab.step, lab.message} != message->key))
     return state_.counters.add(Counter::rx_inconsistent);
   // Before it is known whether the packet has any effect: the sender's window holds those of
-  // messages that are complete or that nobody expects too, until a report accounts for them.
+  // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
   if (message == nullptr) message = open_message(peer, slot, lab, now);
   if (message == nullptr) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The receiver's part of the framing uc_immediate: receives get slots in the order in which they
 // were posted, and are cleared to be sent. A packet names a slot; the receive that was given the
-// slot says which message that is.
+// slot determines the message.
 #include <algorithm>
 
 #include "../../../xdp/lab_hash.h"
@@ -51,7 +51,7 @@ void Receiver::send_clearance(Peer& peer, const std::vector<Cleared>& receives) 
                               .slot_bytes = uc_framing::slot_bytes(state_.chunk_bytes),
                               .receives = {first, first + count}};
     if (!control_.push(peer.index, write_clearance(clearance), LAB_CONTROL_CLEAR))
-      return;  // the timer will say it again
+      return;  // the timer sends it again
   }
 }
 
@@ -59,7 +59,7 @@ void Receiver::arm_clearance(Peer& peer, Time now) {
   Channels& channels = *peer.channels;
   Time wait = std::max(4 * peer.rtt.srtt, state_.config.persist_least)
               << std::min(channels.clearances_without_effect, kMostPatience);
-  // Hosts that say it again in step would lose the same ones to a short queue, each time.
+  // Hosts that repeat it synchronously would lose the same ones to a short queue, each time.
   if (channels.clearances_without_effect != 0)
     wait += wait / 4 * share_of(state_.config.gid, peer.index, channels.clearances_without_effect) /
             256;
@@ -71,7 +71,7 @@ void Receiver::clear_fired(Peer& peer, Time armed_for, Time now) {
   if (peer.channels->clear_at == armed_for) repeat_clearance(peer, now);
 }
 
-// A clearance may be lost: it is said again, as far as a packet goes, until the messages begin.
+// A clearance may be lost: it is repeated, as far as one packet holds, until the messages begin.
 void Receiver::repeat_clearance(Peer& peer, Time now) {
   Channels& channels = *peer.channels;
   channels.clear_at = kNever;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The receiver report: all that congestion control and RTT estimation get to know.
+// The receiver report: the only input of congestion control and RTT estimation.
 //
 //   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets  20 paths
 //   24 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning

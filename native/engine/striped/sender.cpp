@@ -39,7 +39,7 @@ bool Sender::post(const MessageRequest& request, Time now) {
 
 SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Time now) {
   SendMessage& message = messages_.acquire();
-  // No lock is held meanwhile: nobody knows the new handle before the event.
+  // No lock is held meanwhile: no thread has the new handle before the event.
   message.peer = request.peer;
   message.key = request.key;
   message.id = peer.channels ? peer.next_id++ : take_id(peer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The sender's part of the framing uc_immediate: sends match receives by their order, a send waits
-// until its receive clears it, and a slot's uses are told apart by generations.
+// until its receive clears it, and generations distinguish a slot's uses.
 #include "sender.hpp"
 
 namespace softroce {
@@ -47,7 +47,7 @@ void Sender::handle_clearance(Peer& peer, const Packet& packet, Time now) {
   peer.newest.note(packet.lab.stamp_ns, now);
   channels.target = clearance.target;
   for (const Cleared& each : clearance.receives) {
-    // Else the message has begun, or is over: it was said again.
+    // Else the message has begun, or is over: this is a repetition.
     if (each.id - peer.next_id >= state_.config.message_slots &&
         !channels.waiting.contains(each.id))
       continue;

@@ -17,10 +17,10 @@ enum class TimerKind : std::uint8_t {
   message,     // a policy's timer of a message
   peer_timer,  // a policy's timer of a peer
   report,      // a quarter of an RTT after the first unreported packet
-  persist,     // a closed window, and nothing heard
+  persist,     // a closed window, and nothing received
   clear,       // cleared messages of which no packet has come
   transport,   // a packet-reactive transport's
-  pace,        // congestion control lets the next packet go
+  pace,        // congestion control releases the next packet
 };
 struct Timer {
   Time at;

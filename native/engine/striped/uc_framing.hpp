@@ -6,9 +6,9 @@
 //   immediate = 10 bits message slot | 18 bits packet offset | 4 bits of the user's immediate
 //
 // The address is that of the packet's place under a zero-based root key, where slot i covers
-// [i*M, (i+1)*M). Packets go round-robin over queue pairs, the channels; a slot's uses are told
-// apart by generations, each of which has channels of its own. That a generation is told by its
-// channels, M, and what the user's immediate says here are this project's (docs/framing.md).
+// [i*M, (i+1)*M). Packets go round-robin over queue pairs, the channels; generations distinguish
+// a slot's uses, and each has channels of its own. The channels of a generation, M, and the content
+// of the user's immediate are this project's definitions (docs/framing.md).
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kSlotBits = 10, kOffsetBits = 18, kUserBits = 4;
 inline constexpr std::uint32_t kMostSlots = 1U << kSlotBits;
 inline constexpr std::uint32_t kMostPackets = 1U << kOffsetBits;
 inline constexpr std::uint32_t kUserFragments = 32 / kUserBits;
-inline constexpr std::uint32_t kGenerations = 64;  // uses until one looks like another
+inline constexpr std::uint32_t kGenerations = 64;  // uses until the numbers repeat
 inline constexpr std::uint32_t kChannels = kGenerations * kMaxPaths;  // of a peer
 inline constexpr std::uint32_t kFirstQp = 0x800000;  // of the channels, in the order of peers
 inline constexpr std::uint32_t kMostPeers = (0xFFFFFF - kFirstQp) / kChannels;
@@ -44,14 +44,14 @@ constexpr std::uint32_t user_fragment(std::uint32_t user, std::uint32_t index) {
   return user >> index % kUserFragments * kUserBits & ((1U << kUserBits) - 1);
 }
 
-// Where a receiver takes a peer's packets; it says so when it clears a message to be sent.
+// Where a receiver takes a peer's packets; its clearance of a message carries it.
 struct Target {
   std::uint32_t first_qp = 0;
   std::uint32_t root_key = 0;
   bool operator==(const Target&) const = default;
 };
 
-// What a packet says of itself: all but the message's length and name.
+// The fields in a packet: all but the message's length and name.
 struct Place {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;

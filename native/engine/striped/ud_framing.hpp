@@ -6,8 +6,8 @@
 
 namespace softroce::ud_framing {
 
-// Reads our header if the packet does not carry it decoded (the simulated fabric's do). False: the
-// header is not valid, or its path does not agree with the source port.
+// Reads the lab header if the packet does not carry it decoded (the simulated fabric's do). False:
+// the header is not valid, or its path does not agree with the source port.
 inline bool open(Packet& packet) {
   if (!packet.has_lab_header && !decode_lab_header(packet)) return false;
   return packet.source_port == LAB_UDP_SPORT_BASE + packet.lab.path;

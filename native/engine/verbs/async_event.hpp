@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Asynchronous events (IBA 11.6.3): what happened to a resource while nobody asked.
+// Asynchronous events (IBA 11.6.3): events of a resource outside any call.
 #pragma once
 
 #include <cstdint>

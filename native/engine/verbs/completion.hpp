@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Completion queues: how work requests end is told here, and only here.
+// Completion queues: the only place that reports the end of work requests.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ struct WorkCompletion {
   std::uint32_t immediate = 0;  // or the key that was invalidated
   std::uint32_t qp_num = 0;
   std::uint32_t src_qp = 0;  // UD receive
-  bool solicited = false;    // wakes those who asked for solicited completions only
+  bool solicited = false;    // wakes waiters for solicited completions, too
   // Beyond what verbs have; peer, key and duplicates are of striped messages only:
   std::uint32_t peer = 0;
   MessageKey key{};

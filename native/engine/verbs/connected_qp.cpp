@@ -83,7 +83,7 @@ bool ConnectedQp::cut(const Send& send, std::uint32_t index, Service service, Pa
   packet.dma_length = static_cast<std::uint32_t>(send.bytes);
   packet.immediate = request.immediate;
   packet.invalidate_rkey = request.invalidate_rkey;
-  // Of a WRITE only an immediate wakes anybody at the other end (IBA 9.2.3).
+  // Of a WRITE only an immediate completes at the other end (IBA 9.2.3).
   const bool wakes = request.opcode != WrOpcode::rdma_write;
   packet.solicited = ends && wakes && (request.flags & kSolicited);
   return true;
@@ -150,7 +150,7 @@ void ConnectedQp::give_back_receive() {
   inbound_.reset();
 }
 
-// What the QP itself lets its peer do (IBA 11.2.4.2; SEND needs no right).
+// What the QP itself permits its peer (IBA 11.2.4.2; SEND needs no right).
 bool ConnectedQp::qp_grants(Family family) const {
   if (family == Family::write) return attr_.access & kRemoteWrite;
   if (family == Family::read) return attr_.access & kRemoteRead;
@@ -201,7 +201,7 @@ ConnectedQp::Fault ConnectedQp::place(const Packet& packet, const OpcodeTraits& 
     inbound_.offset += bytes;
     return Fault::none;
   }
-  // IBA 9.7.4.1.6: the payloads add up to the length that the RETH promised.
+  // IBA 9.7.4.1.6: the payloads add up to the length in the RETH.
   const std::uint64_t end = inbound_.offset + bytes;
   if (end > inbound_.length || (traits.ends && end != inbound_.length)) return Fault::length;
   if (traits.ends && traits.headers & kImmediate && !has_receive()) return Fault::no_receive;

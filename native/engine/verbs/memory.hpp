@@ -76,7 +76,7 @@ class MemoryTable {
     return region.base + offset;
   }
 
-  // Remote invalidation (IBA 10.6.5): nobody may use the key any more. False: there is no such
+  // Remote invalidation (IBA 10.6.5): the key becomes invalid. False: there is no such
   // region, or it is another protection domain's.
   bool invalidate(std::uint32_t key, std::uint32_t protection_domain) {
     const std::lock_guard lock(mutex_);

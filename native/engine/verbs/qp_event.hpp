@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What queue pairs do, one by one, for those who want to read it: the event log
-// (docs/telemetry.md). Nobody does most of the time, so that all it costs is a branch.
+// Events of queue pairs, one by one, for the event log (docs/telemetry.md). The log is usually off:
+// then an event costs one branch.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ enum class QpEventKind : std::uint8_t {
   response_sent,    // a READ's or an atomic's result, PSNs [psn, last_psn]
   out_of_sequence,  // a request with `psn` came, `last_psn` is expected
   duplicate,        // a request with `psn` came again, `last_psn` is expected
-  dropped,          // `code`: the counter that says why
+  dropped,          // `code`: the counter of the reason
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
-  message,             // `code`: EventKind, what the policy is told
+  message,             // `code`: EventKind, the event for the policy
   message_retransmit,  // a policy's: `packets` of it, indices [psn, last_psn]
   control_sent,        // `bytes` of a policy's message
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The states of a queue pair, and what each transition wants and takes (IBA 10.3.1, table 91; as
-// Linux's ib_modify_qp_is_ok has it, drivers/infiniband/core/verbs.c).
+// The states of a queue pair, and what each transition requires and accepts (IBA 10.3.1, table 91;
+// as Linux's ib_modify_qp_is_ok has it, drivers/infiniband/core/verbs.c).
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ WcOpcode completed_opcode(WrOpcode opcode) {
   }
 }
 
-// Beside those of all that end in error.
+// In addition to those of all that end in error.
 std::optional<Counter> counted_error(WcStatus status, bool receive) {
   if (status == WcStatus::wr_flush_err)
     return receive ? Counter::resp_cqe_flush_error : Counter::req_cqe_flush_error;
@@ -312,7 +312,7 @@ void QueuePair::complete_receive(const ReceiveRequest& receive, WorkCompletion c
   note_end(completion, true, now);
   push(*config_.receive_cq, completion);
   if (!config_.srq || config_.srq->queue.size() >= config_.srq->limit) return;
-  config_.srq->limit = 0;  // told once, IBA 10.2.9.4
+  config_.srq->limit = 0;  // reported once, IBA 10.2.9.4
   home_.tell({AsyncEventType::srq_limit_reached, config_.srq->number});
 }
 
@@ -386,7 +386,7 @@ void QueuePair::flush_sends(Time now) {
   }
 }
 
-// Receives of a shared queue stay there: the last one that this QP took was told before.
+// Receives of a shared queue stay there: the last one that this QP took was reported before.
 void QueuePair::flush_receives(Time now) {
   if (config_.srq) return tell(AsyncEventType::qp_last_wqe_reached);
   while (auto receive = receives_.take()) fail_receive(*receive, WcStatus::wr_flush_err, now);

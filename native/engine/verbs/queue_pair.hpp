@@ -2,8 +2,8 @@
 // What queue pairs of all services have in common: states, attributes, queues, completions.
 //
 // Sans-IO, as the RNIC is: packets and time come in, packets leave by `poll_packet`, and
-// `next_timeout` says when `handle_timeout` wants to be called. A posted request names memory by
-// keys that are looked up when it is used: regions may go at any time, and what used them then
+// `next_timeout` is the time of the next `handle_timeout` call. A posted request names memory by
+// keys that are resolved at use: regions may go at any time, and what used them then
 // ends in error.
 #pragma once
 
@@ -50,10 +50,10 @@ struct QpHome {
   Counters& counters;
   const std::vector<Gid>& gids;  // of the port, by index
   std::uint32_t port_mtu;        // largest path MTU, bytes
-  bool carries_payload;          // false: memory is neither needed nor looked up
+  bool carries_payload;          // false: memory is neither needed nor resolved
   std::function<void(AsyncEvent)> tell;
   CongestionConfig congestion;
-  QpEventSink* events = nullptr;  // who reads the event log; most of the time nobody
+  QpEventSink* events = nullptr;  // sink of the event log; usually none
 };
 
 class QueuePair {

@@ -121,7 +121,7 @@ void RcQp::begin(Send& send, Time now) {
   if (send.request.reads_remote()) ++unanswered_;
 }
 
-// By turns, and a request first: a message that answers another one is waited for, the
+// Alternately, and a request first: a message in response to another one is waited for, the
 // acknowledgement of that one is not.
 bool RcQp::poll_packet(Packet& packet, Time now) {
   if (poll_cnp(packet)) return true;
@@ -165,13 +165,13 @@ bool RcQp::wants_acknowledge(Time now) const {
 bool RcQp::write_request(const Send& send, Packet& packet) {
   const SendRequest& request = send.request;
   if (!request.reads_remote()) return cut(send, cursor_packet_, Service::rc, packet);
-  // Before it is asked for: an atomic whose result has no place would still be done.
+  // Before the request: an atomic whose result has no place would still be executed.
   if (!may_scatter(request.sources)) return false;
   address_peer(packet);
   packet.psn = psn_add(send.first_psn, cursor_packet_);
   packet.rkey = request.rkey;
   if (request.opcode == WrOpcode::rdma_read) {
-    // Behind what is here already, when asked again (IBA 9.7.3.2, C9-71).
+    // After the part received already, when requested again (IBA 9.7.3.2, C9-71).
     const std::uint64_t offset = std::uint64_t{cursor_packet_} * attr_.path_mtu;
     packet.opcode = opcode_of(Service::rc, Operation::read_request);
     packet.remote_address = request.remote_address + offset;
@@ -294,7 +294,7 @@ void RcQp::handle_response(const Packet& packet, const OpcodeTraits& traits, Tim
   check_drained();
 }
 
-// Also of an acknowledgement that tells nothing else (IBA 9.7.7.2.3, unsolicited).
+// Also of an acknowledgement that carries nothing else (IBA 9.7.7.2.3, unsolicited).
 void RcQp::take_credits(const Packet& packet) {
   if (packet.syndrome > kAckUnlimited) return;
   const bool counts = packet.syndrome != kAckUnlimited;
@@ -321,7 +321,7 @@ void RcQp::handle_acknowledge(const Packet& packet, Time now) {
 }
 
 // A NAK acknowledges what was before it (IBA 9.7.5.2.2). If a READ's response is missing there,
-// that is asked for first.
+// that is requested first.
 void RcQp::handle_nak(const Packet& packet, Time now) {
   note_psns(QpEventKind::nak_received, packet.syndrome, packet.psn, packet.psn, now);
   switch (packet.syndrome) {
@@ -354,7 +354,7 @@ void RcQp::handle_rnr(const Packet& packet, Time now) {
   set_timer(now);
 }
 
-// False: something before this PSN is not answered.
+// False: a request before this PSN has no response.
 bool RcQp::acknowledged_before(std::uint32_t psn, Time now) {
   const std::uint32_t before = psn_add(psn, kPsnMask);
   if (is_outstanding(before)) acknowledged(before, now);
@@ -398,7 +398,7 @@ void RcQp::set_window(Time now) {
   set_pace(now);
 }
 
-// Only the first time: of one that was sent again nobody knows which is acknowledged (Karn's
+// Only the first transmission: after a retransmission the acknowledged one is ambiguous (Karn's
 // algorithm, RFC 6298 section 3).
 void RcQp::stamp(const Packet& packet, Time now) {
   const bool first = psn_distance(packet.psn, sent_psn_) >= 0;
@@ -445,7 +445,7 @@ void RcQp::handle_result(const Packet& packet, const OpcodeTraits& traits, Time 
   const std::int32_t ahead = psn_distance(packet.psn, awaited);
   if (ahead < 0) return drop(Counter::rx_ghost, packet, now);  // it was here before
   if (ahead > 0) {                                             // what lies between is lost
-    // While the responder is busy with what it was asked before, it has not come to the new
+    // While the responder works on earlier requests, it has not reached the new
     // request.
     if (went_back_ && psn_distance(packet.psn, ahead_psn_) > 0) {
       ahead_psn_ = packet.psn;
@@ -484,7 +484,7 @@ bool RcQp::store_result(const Send& send, const Packet& packet) {
 
 // ---------------------------------------------------------------- ends
 
-// The request with this PSN, or an older one whose answer is missing, ends in `status`, what was
+// The request with this PSN, or an older one whose response is missing, ends in `status`, what was
 // before it in success, and the QP is in error (IBA 9.9.2.3).
 void RcQp::fail_request(std::uint32_t psn, WcStatus status, Time now) {
   while (!sends_.empty() && sends_.front().begun && sends_.front().is_answered() &&

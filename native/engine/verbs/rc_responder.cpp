@@ -90,7 +90,7 @@ bool RcQp::has_result_behind(std::uint32_t psn) const {
 }
 
 // The oldest, as the peer has no more outstanding than there are (IBA 9.7.4.1.3): so it has got
-// what is being said of that one again, and nobody waits for it.
+// the response in progress, and no requester waits for it.
 RcQp::Resource* RcQp::take_resource(std::size_t& index) {
   if (resources_.empty()) return nullptr;
   index = next_resource_;
@@ -157,7 +157,7 @@ void RcQp::execute_atomic(const Packet& packet, Time now) {
 
 // ---------------------------------------------------------------- duplicates, IBA 9.7.5.1.3
 
-// The newest that says this PSN: they come round again.
+// The newest with this PSN: PSNs wrap around.
 std::optional<std::size_t> RcQp::resource_of(std::uint32_t psn) const {
   for (std::size_t age = 1; age <= resources_.size(); ++age) {
     const std::size_t index = (next_resource_ + resources_.size() - age) % resources_.size();
@@ -172,9 +172,9 @@ std::optional<std::size_t> RcQp::resource_of(std::uint32_t psn) const {
 void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Time now) {
   count(Counter::duplicate_request);
   note_psns(QpEventKind::duplicate, 0, packet.psn, expected_psn_, now);
-  // C9-105, but never by the PSN of a READ or an atomic behind it: those are answered by their
+  // C9-105, but never by the PSN of a READ or an atomic behind it: the response to those is their
   // results alone, and rdma_rxe takes such an acknowledgement for one (rxe_comp.c, check_ack). A
-  // result that is still to be said acknowledges all before it; in the midst of a READ's response
+  // result that is still to be sent acknowledges all before it; in the midst of a READ's response
   // rdma_rxe takes an acknowledgement of what was before for an error (check_psn).
   if (traits.family == Family::send || traits.family == Family::write) {
     if (!has_result_behind(executed_psn_)) acknowledge(executed_psn_);
@@ -192,7 +192,7 @@ void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Ti
                     .resource = *index,
                     .again = true});
   }
-  // A part of what was asked for then, from a packet's beginning.
+  // A part of the earlier request, from a packet's beginning.
   const std::uint64_t offset =
       std::uint64_t{(packet.psn - said->first_psn) & kPsnMask} * attr_.path_mtu;
   if (packet.rkey != said->rkey || packet.remote_address != said->remote_address + offset ||
@@ -201,7 +201,7 @@ void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Ti
   std::erase_if(responses_, [&index](const Response& response) {
     return response.kind == Response::Kind::read && response.resource == *index;
   });
-  // One that goes on in the middle begins with a Middle or Last: so does rxe's, and its requester
+  // One that continues in the middle begins with a Middle or Last: so does rxe's, and its requester
   // takes a First there for an error.
   respond({.kind = Response::Kind::read,
            .psn = packet.psn,
@@ -220,7 +220,7 @@ void RcQp::answer_fault(Fault fault, std::uint32_t psn, Time now) {
     case Fault::none:
       return;
     case Fault::no_receive:  // class B: the requester will come again
-      nak_sent_ = true;      // what follows meanwhile is dropped in silence (IBA 9.7.5.2.8)
+      nak_sent_ = true;      // packets that follow meanwhile are dropped silently (IBA 9.7.5.2.8)
       count(Counter::tx_rnr_nak);
       return nak(static_cast<std::uint8_t>(kRnrNak | attr_.min_rnr_timer), psn);
     case Fault::sequence:  // class C
@@ -257,7 +257,7 @@ void RcQp::nak_and_fail(std::uint8_t syndrome, Counter counter, WcStatus receive
 
 // ---------------------------------------------------------------- responses
 
-// An acknowledgement or a NAK that has not left says nothing that a newer one does not say too (IBA
+// A newer acknowledgement or NAK supersedes one that has not left yet (IBA
 // 9.7.5.1.2, coalescing; a NAK acknowledges all that was before it). So there is one at most, and
 // one result a resource at most.
 void RcQp::respond(const Response& response) {

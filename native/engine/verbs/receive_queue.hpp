@@ -49,7 +49,7 @@ class ReceiveQueue {
   std::deque<ReceiveRequest> requests_;
 };
 
-// With a limit that is told once, when fewer requests than that are left (ibv_modify_srq).
+// With a limit that is reported once, when fewer requests than that are left (ibv_modify_srq).
 struct SharedReceiveQueue {
   std::uint32_t number;
   std::uint32_t protection_domain;

@@ -71,7 +71,7 @@ void UcQp::handle_packet(const Packet& packet, Time now) {
   const bool in_order = packet.psn == expected_;
   expected_ = psn_add(packet.psn, 1);
   if (inbound_.under_way() && (!in_order || !inbound_.expects(traits))) drop_message(packet, now);
-  if (traits.begins) dropping_ = false;  // and goes on with the next one
+  if (traits.begins) dropping_ = false;  // and continues with the next one
   if (dropping_ || !inbound_.expects(traits)) return drop(Counter::rx_uc_dropped, packet, now);
 
   Fault fault = Fault::none;
@@ -80,7 +80,7 @@ void UcQp::handle_packet(const Packet& packet, Time now) {
   if (fault == Fault::none) fault = take(packet, traits, now);
   count_packet(Counter::rx_connected, packet);
   if (fault == Fault::none) return;
-  if (fault == Fault::local) {  // class A: our own doing, IBA 9.9.3
+  if (fault == Fault::local) {  // class A: local error, IBA 9.9.3
     fail_receive(*inbound_.receive, WcStatus::loc_prot_err, now);
     inbound_.reset();
     return fail(AsyncEventType::qp_fatal, now);

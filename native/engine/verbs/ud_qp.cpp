@@ -60,7 +60,7 @@ void UdQp::handle_packet(const Packet& packet, Time now) {
   if (packet.qkey != attr_.qkey) return drop(Counter::rx_wrong_qkey, packet, now);
   if (packet.payload_bytes > home_.port_mtu) return drop(Counter::rx_bad_length, packet, now);
   auto receive = take_receive();
-  if (!receive) return drop(Counter::rx_ud_no_recv, packet, now);  // in silence, IBA 9.8.3.2.2
+  if (!receive) return drop(Counter::rx_ud_no_recv, packet, now);  // silently, IBA 9.8.3.2.2
 
   const std::uint32_t bytes = kGrhBytes + packet.payload_bytes;
   std::uint8_t grh[kGrhBytes];
@@ -107,7 +107,7 @@ bool UdQp::poll_packet(Packet& packet, Time now) {
   packet.psn = psn_;
   psn_ = (psn_ + 1) & kPsnMask;
   // A Q_Key whose top bit is set stands for the QP's own (IBA 10.2.5), so that an ordinary program
-  // cannot say a privileged one.
+  // cannot name a privileged one.
   packet.qkey = request.remote_qkey & 0x80000000 ? attr_.qkey : request.remote_qkey;
   packet.source_qp = number_;
   count_packet(Counter::tx_ud, packet);
