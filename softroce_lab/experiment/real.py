@@ -216,9 +216,9 @@ class _Watch:
                     self._waiting.discard(host)
                     self._moved = time.monotonic()
                 if "progress" in document:
-                    self._hear(host, document)
+                    self._handle_message(host, document)
 
-    def _hear(self, host: HostHandle, document: dict[str, Any]) -> None:
+    def _handle_message(self, host: HostHandle, document: dict[str, Any]) -> None:
         before = self._said.get(host, {}).get("progress", 0)
         self._said[host] = document
         if document["progress"] > before:

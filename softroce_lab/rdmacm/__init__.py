@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""RDMA CM: connections and UD peers found through MADs, as Linux's rdma_cm speaks them.
+"""RDMA CM: connections and UD peers found through MADs, compatible with Linux's rdma_cm.
 
-A `CmAgent` looks after the port of a context; `CMID` and its kin are pyverbs'. Below them is
+A `CmAgent` serves the port of a context; `CMID` and its kin are pyverbs'. Below them is
 `manager.ConnectionManager`, the state machine without I/O.
 """
 

@@ -25,7 +25,7 @@ class rdma_addrinfo_flags(enum.IntFlag):  # noqa: N801
 
 
 class AddrInfo:
-    """Where from and where to; names and services are looked up at once.
+    """Source and destination; names and services are resolved at once.
 
     With RAI_PASSIVE the source is where to listen, else the destination where to connect.
     """
@@ -90,7 +90,7 @@ def _text(name: str | bytes | None) -> str | None:
 
 
 class ConnParam:
-    """`struct rdma_conn_param`: what a side asks of, or grants to, a connection."""
+    """`struct rdma_conn_param`: what a side requests of, or grants to, a connection."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class ConnParam:
         return self.params.private_data
 
     def set_private_data(self, data: bytes) -> None:
-        """Say something to the peer's user: 56 bytes of a connect, 196 of an accept."""
+        """Private data for the peer's user: 56 bytes of a connect, 196 of an accept."""
         expect("data", data, bytes)
         self.params = dataclasses.replace(self.params, private_data=data)
 

@@ -25,10 +25,10 @@ from softroce_lab.rnic.cq import CQ, WC
 from softroce_lab.rnic.device import Context
 from softroce_lab.rnic.errors import PyverbsError, PyverbsRDMAError
 
-_BUSY_S, _IDLE_S = 0.0002, 0.002  # between looks at the port
+_BUSY_S, _IDLE_S = 0.0002, 0.002  # between polls of the port
 _BUSY_FOR_S = 0.05  # after the last MAD
 _TURN_S = 0.0001  # in which other threads get a turn, where those who wait drive the clock
-_LONGEST_NAP_S = 1.0  # of one who waits: so it sees a signal
+_LONGEST_NAP_S = 1.0  # of a waiting thread, which so handles signals
 _MOST_SILENCES = 3  # of the RNIC, one after another, which is busy and not gone
 _FIRST_PORT, _PORTS = 32768, 28232  # ephemeral ones, as Linux has them
 
@@ -79,7 +79,7 @@ def turns(agents: list[CmAgent], timeout_s: float) -> Iterator[None]:
 class CmAgent(Closable):
     """RDMA CM for a context: afterwards `CMID`s with an address of its port can be made.
 
-    A thread of its own looks after the port. Where `drive` is given none is started: whoever waits
+    A thread of its own serves the port. Where `drive` is given none is started: whoever waits
     calls it, again and again, and the clock is `clock_ns`.
     """
 
@@ -127,7 +127,7 @@ class CmAgent(Closable):
         return comm_id
 
     def move(self, comm_id: int, queue: Queue) -> None:
-        """Let the events of an id go to another queue, those too that nobody has fetched yet."""
+        """Move the events of an id to another queue, unread ones included."""
         with _changed:
             old = self._queues.get(comm_id)
             self._queues[comm_id] = queue
@@ -160,7 +160,7 @@ class CmAgent(Closable):
     def source_for(self, destination: Address) -> Address:
         """The port's address to reach another from; one of another IP version if it has no other.
 
-        `ConnectionManager.resolve_addr` says what becomes of that.
+        `ConnectionManager.resolve_addr` describes the result.
         """
         gids = self.manager.port.gids
         return address_of(gids[source_index(gids, gid_of(destination))])
@@ -199,7 +199,7 @@ class CmAgent(Closable):
         return True
 
     def turn(self) -> bool:
-        """Hear what has come, do what is due. False: there was nothing."""
+        """Handle arrivals and due timers. False: there was nothing."""
         with _changed:
             now_ns = self.clock_ns()
             heard = self._mad_port.poll()
@@ -218,7 +218,7 @@ class CmAgent(Closable):
                 if self.turn():
                     busy_until_s = now_s + _BUSY_FOR_S
                 silences = 0
-            except Exception as error:  # those who wait are to hear of any
+            except Exception as error:  # every waiting thread gets any error
                 silences += 1
                 if not _is_silence(error) or silences > _MOST_SILENCES:
                     self._fail(error)
@@ -244,7 +244,7 @@ class CmAgent(Closable):
                 self._tell(output)
 
     def _send(self, output: Send) -> None:
-        """Where the RNIC is silent the MAD is lost, and what else is to be done is not."""
+        """If the RNIC does not respond, the MAD is lost; all other work continues."""
         try:
             self._mad_port.send(output.gid, output.mad)
         except PyverbsRDMAError as error:
@@ -253,7 +253,7 @@ class CmAgent(Closable):
 
     def _tell(self, event: CmEvent) -> None:
         if event.event == rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST:
-            # A new id tells those who listen until somebody takes it.
+            # A new id reports to its listener until it is taken.
             self._queues[event.id] = self._queues[event.listen_id or 0]
         queue = self._queues.get(event.id)
         if queue is not None:
@@ -285,14 +285,14 @@ class CmAgent(Closable):
 
 @atexit.register
 def _close_all() -> None:
-    """Close the agents that nobody closed: their threads would hold their devices for ever."""
+    """Close the agents that are still open: their threads would hold their devices for ever."""
     for agent in set(_agents.values()):
         with contextlib.suppress(PyverbsError):
             agent.close()
 
 
 def _is_silence(error: Exception) -> bool:
-    """Whether the RNIC has not answered in time. MADs that this lost are sent again."""
+    """Whether the RNIC did not respond in time. MADs that this lost are sent again."""
     return isinstance(error, PyverbsRDMAError) and error.error_code == errno.ETIMEDOUT
 
 

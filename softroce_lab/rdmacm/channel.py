@@ -20,7 +20,7 @@ class EventOwner(Protocol):
     """An id whose events come by a channel: a CMID."""
 
     def finish(self, event: CmEvent) -> CmEvent:
-        """The event, with what it tells done to the id."""
+        """The event, applied to the id."""
 
 
 class CMEventChannel:
@@ -61,13 +61,13 @@ class CMEvent:
 
     @property
     def private_data(self) -> bytes:
-        """What the peer's user says, with zeros up to the length that its message has."""
+        """The peer's private data, with zeros up to the length of the field in its message."""
         held = (self.event.conn or self.event.ud) if self.event else None
         return held.private_data if held else b""
 
 
 class UDParam:
-    """How to reach a datagram queue pair that an event told of."""
+    """How to reach a datagram queue pair of an event."""
 
     def __init__(self, cm_event: CMEvent) -> None:
         expect("cm_event", cm_event, CMEvent)

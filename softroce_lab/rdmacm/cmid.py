@@ -2,8 +2,9 @@
 """RDMA CM in pyverbs' names, argument order and defaults: `CMID`, its event channel, its events.
 
 A `CMID` made of an `AddrInfo` is synchronous: a call returns when what it began is done. One made
-of a `CMEventChannel` is not: events tell. As librdmacm does, a CMID with a queue pair of its own
-brings it to RTR and RTS when the peer's REQ or REP is there. Waits end after `timeout_s`.
+of a `CMEventChannel` is not: events report the result. As librdmacm does, a CMID with its own
+queue pair brings that to RTR and RTS when the peer's REQ or REP arrives. Waits end after
+`timeout_s`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class CMID(Closable):
     """A connection, or one who listens for them; with a queue pair of its own if it is given one.
 
     An active side is created of an AddrInfo with `dst`, or of a channel; a passive side of an
-    AddrInfo with RAI_PASSIVE, or of a channel; what its peers asked for of `get_request()`, or of
+    AddrInfo with RAI_PASSIVE, or of a channel; its peers' requests of `get_request()`, or of
     the CMEvent and `listen_id`.
     """
 
@@ -137,7 +138,7 @@ class CMID(Closable):
             self.create_qp(self._qp_init_attr)
 
     def _adopt(self, agent: CmAgent, event: CmEvent, listen_id: CMID) -> None:
-        """Become the connection that a peer asked of a listener for."""
+        """Become the connection that a peer requested of a listener."""
         self.event_channel = listen_id.event_channel
         if listen_id.event_channel is not None:
             self._channel = listen_id.event_channel
@@ -226,7 +227,7 @@ class CMID(Closable):
             raise PyverbsRDMAError("Failed to get request", errno.EINVAL)
         request = CMID(port_space=self.port_space)
         agent, event = self._channel.queue.wait(self.timeout_s)
-        while event.event != _EVENT.RDMA_CM_EVENT_CONNECT_REQUEST:  # of one that nobody took
+        while event.event != _EVENT.RDMA_CM_EVENT_CONNECT_REQUEST:  # of one that was never taken
             agent, event = self._channel.queue.wait(self.timeout_s)
         request._adopt(agent, event, self)
         if self._qp_init_attr is not None:
@@ -234,7 +235,7 @@ class CMID(Closable):
         return request
 
     def connect(self, param: ConnParam | None = None) -> None:
-        """Ask for a connection, or a datagram queue pair."""
+        """Request a connection, or a datagram queue pair."""
         params = self._params(param)
         timing, transport = self._timing(), self._transport()
         self._call(
@@ -260,7 +261,7 @@ class CMID(Closable):
         self._await(_EVENT.RDMA_CM_EVENT_ESTABLISHED, "Accept Connection")
 
     def establish(self) -> None:
-        """Tell the peer that our queue pair is ready; for one that the CMID did not make."""
+        """Send RTU: the local queue pair is ready; for one that the CMID did not create."""
         if self.qp is not None:
             raise PyverbsRDMAError("Failed to Complete an active connection request", errno.EINVAL)
         self._call(lambda manager, _: manager.establish(self._comm_id), "Establish")
@@ -280,7 +281,7 @@ class CMID(Closable):
         self._hang_up()
         self._await(_EVENT.RDMA_CM_EVENT_DISCONNECTED, "Disconnect")
         if self.event_channel is None:
-            self._hang_up()  # where both ended it at once, the peer wants an answer
+            self._hang_up()  # where both ended it at once, the peer waits for a DREP
 
     def _hang_up(self) -> None:
         self._call(lambda manager, now_ns: manager.disconnect(self._comm_id, now_ns), "Disconnect")
@@ -323,7 +324,7 @@ class CMID(Closable):
         return connection_attributes(known, qp_state, agent.source_index(known.remote_gid))
 
     def _to_rts(self, params: ConnParams | None = None) -> None:
-        """INIT again with the access that the peer wants, RTR, RTS: as librdmacm does."""
+        """INIT again with the access that the peer requires, RTR, RTS: as librdmacm does."""
         known = qp_attributes(self._connection())
         if params is not None:
             known = dataclasses.replace(
@@ -426,7 +427,7 @@ class CMID(Closable):
     # How
 
     def finish(self, event: CmEvent) -> CmEvent:
-        """What librdmacm does before a user sees an event: connect the queue pair that we made."""
+        """As librdmacm before it delivers an event: connect the CMID's own queue pair."""
         expect("event", event, CmEvent)
         if event.event != _EVENT.RDMA_CM_EVENT_CONNECT_RESPONSE or self.qp is None:
             return event
@@ -451,7 +452,7 @@ class CMID(Closable):
             return
         responded = event.event == _EVENT.RDMA_CM_EVENT_CONNECT_RESPONSE
         if responded and wanted == _EVENT.RDMA_CM_EVENT_ESTABLISHED:
-            return  # whoever made the queue pair goes on, with establish()
+            return  # the creator of the queue pair continues with establish()
         refused = event.event == _EVENT.RDMA_CM_EVENT_REJECTED or event.status > 0
         code = errno.ECONNREFUSED if refused else -event.status or errno.EINVAL
         hint = f"{event.event.name}, status {event.status}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One connection's state machine (IBA 12.9), without clock, socket or randomness of its own.
 
-States and answers are those of Linux's drivers/infiniband/core/cm.c, events those of cma.c. Each
-method returns what is to be sent and told; the time comes in as `now_ns`.
+States and responses are those of Linux's drivers/infiniband/core/cm.c, events those of cma.c. Each
+method returns the MADs and events to send; `now_ns` is the time.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class CmState(enum.Enum):
 
 _S = CmState
 ASKED = frozenset({_S.REQ_SENT, _S.MRA_REQ_RCVD})
-"""A REQ of ours is open."""
+"""A sent REQ is open."""
 WAITING = frozenset({_S.REQ_RCVD, _S.MRA_REQ_SENT})
-"""A REQ of the peer waits for our user."""
+"""A received REQ waits for the local user."""
 ANSWERED = frozenset({_S.REP_SENT, _S.MRA_REP_RCVD})
-"""A REP of ours is open."""
+"""A sent REP is open."""
 REPLIED = frozenset({_S.REP_RCVD, _S.MRA_REP_SENT})
-"""A REP of the peer waits for our user."""
+"""A received REP waits for the local user."""
 OVER = frozenset({_S.IDLE, _S.TIMEWAIT})
 
 
 @dataclasses.dataclass(slots=True)
 class Repeat:
-    """A MAD that is sent again until it is answered."""
+    """A MAD that is retransmitted until its response arrives."""
 
     mad: bytes
     timeout_ns: int
@@ -79,7 +79,7 @@ class Repeat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What an active side asks for, beside `ConnParams`."""
+    """Requests of an active side, in addition to `ConnParams`."""
 
     service_id: int
     header: IpHeader
@@ -91,7 +91,7 @@ class Request:
 
 @dataclasses.dataclass(slots=True)
 class Connection:
-    """A connection, or what is to become one; `comm_id` tells it from others at this port."""
+    """A connection, or what is to become one; `comm_id` identifies it at this port."""
 
     comm_id: int
     port: PortIdentity
@@ -102,7 +102,7 @@ class Connection:
     state: CmState = CmState.IDLE
     listen_id: int | None = None
     gid: IPv6Address = IPv6Address(0)  # noqa: RUF009 - immutable; of the peer's CM
-    path: Path = dataclasses.field(default_factory=Path)  # from our point of view
+    path: Path = dataclasses.field(default_factory=Path)  # from the local point of view
     remote_id: int = 0
     remote_guid: int = 0
     remote_qpn: int = 0
@@ -137,7 +137,7 @@ class Connection:
         self.retries = self.timing.max_cm_retries
         self.answer_timeout_ns = 2 * time_ns(life) + time_ns(self.timing.response_timeout)
         message = self._request(request, params)
-        return self._ask(message, _S.REQ_SENT, now_ns)
+        return self._send_with_timer(message, _S.REQ_SENT, now_ns)
 
     def accept(self, params: ConnParams, now_ns: int) -> Outputs:
         """Send a REP."""
@@ -157,12 +157,12 @@ class Connection:
             local_ca_guid=self.port.ca_guid,
             private_data=params.private_data,
         )
-        return self._ask(message, _S.REP_SENT, now_ns)
+        return self._send_with_timer(message, _S.REP_SENT, now_ns)
 
     def establish(self, private_data: bytes = b"") -> Outputs:
         """Send an RTU: the queue pair is ready for what the peer sends."""
         self._must_be(REPLIED, "establish")
-        outputs = self._say(Rtu(self.comm_id, self.remote_id, private_data))
+        outputs = self._send(Rtu(self.comm_id, self.remote_id, private_data))
         self.state = _S.ESTABLISHED
         self._repeatable = private_data
         return outputs
@@ -174,9 +174,9 @@ class Connection:
         reason: RejectReason = RejectReason.CONSUMER_DEFINED,
         info: bytes = b"",
     ) -> Outputs:
-        """Send a REJ; in place of an answer, or to take back a REQ or REP."""
+        """Send a REJ: as the response, or to withdraw a REQ or REP."""
         self._must_be(ASKED | WAITING | ANSWERED | REPLIED, "reject")
-        # A peer that has seen no message of ours is told no comm id (IBA 12.6.7.1).
+        # To a peer that has received no message, the comm id is 0 (IBA 12.6.7.1).
         message = Rej(
             local_comm_id=0 if self.state is _S.REQ_RCVD else self.comm_id,
             remote_comm_id=self.remote_id,
@@ -186,12 +186,12 @@ class Connection:
             info=info,
             private_data=private_data,
         )
-        outputs = self._say(message)
+        outputs = self._send(message)
         self._end(now_ns, wait=self.state in ANSWERED)
         return outputs
 
     def disconnect(self, now_ns: int, private_data: bytes = b"") -> Outputs:
-        """Send a DREQ, or the DREP that answers the peer's; nothing where either was sent."""
+        """Send a DREQ, or the DREP for the peer's; nothing if either was sent."""
         if self.state in {_S.DREQ_SENT, _S.TIMEWAIT}:
             return []
         self._must_be({_S.ESTABLISHED, _S.DREQ_RCVD}, "disconnect")
@@ -206,10 +206,10 @@ class Connection:
             private_data=private_data,
         )
         self.tid = self.own_tid
-        return self._ask(message, _S.DREQ_SENT, now_ns)
+        return self._send_with_timer(message, _S.DREQ_SENT, now_ns)
 
     def abandon(self, now_ns: int) -> Outputs:
-        """What a peer must hear when the user forgets the connection, once and unrepeated."""
+        """The final message to a peer when the user destroys the connection, not retransmitted."""
         if self.state in ASKED:
             return self._give_up(now_ns)
         if self.state in WAITING | ANSWERED | REPLIED:
@@ -245,20 +245,20 @@ class Connection:
         return self._event(_EVENT.RDMA_CM_EVENT_CONNECT_REQUEST, conn=_asked(req))
 
     def on_duplicate_req(self) -> Outputs:
-        """The same REQ again: our user still thinks, or the REP that is open will be repeated."""
+        """The same REQ again: the user has not decided, or the open REP will be retransmitted."""
         if self.state in WAITING:
             self.state = _S.MRA_REQ_SENT
             return self._mra(Answered.REQ)
         return []
 
     def on_rep(self, rep: Rep) -> Outputs:
-        """A reply; the same one again is answered again."""
+        """A reply; the response to the same one is sent again."""
         if self.state in ASKED:
             return self._replied(rep)
         if rep.local_comm_id != self.remote_id:
             return []
         if self.state is _S.ESTABLISHED:
-            return self._say(Rtu(self.comm_id, self.remote_id, self._repeatable))
+            return self._send(Rtu(self.comm_id, self.remote_id, self._repeatable))
         if self.state in REPLIED:
             self.state = _S.MRA_REP_SENT
             return self._mra(Answered.REP)
@@ -274,7 +274,7 @@ class Connection:
         return [self._event(_EVENT.RDMA_CM_EVENT_ESTABLISHED, conn=conn)]
 
     def on_mra(self, mra: Mra, now_ns: int) -> Outputs:
-        """The answer to what is open takes longer."""
+        """The response to the open message takes longer."""
         if self.repeat is None:
             return []
         if self.state is _S.REQ_SENT and mra.answered == Answered.REQ:
@@ -289,7 +289,7 @@ class Connection:
         return []
 
     def on_rej(self, rej: Rej, now_ns: int) -> Outputs:
-        """The peer refuses, or has given up."""
+        """The peer rejects, or has given up."""
         if self.state in OVER | {_S.DREQ_RCVD}:
             return []
         early = self.state in ASKED | ANSWERED | WAITING
@@ -298,7 +298,7 @@ class Connection:
         return [self._event(_EVENT.RDMA_CM_EVENT_REJECTED, rej.reason, conn=conn)]
 
     def on_dreq(self, mad: Mad, dreq: Dreq) -> Outputs:
-        """The peer ends the connection; the same request again is answered again."""
+        """The peer ends the connection; the response to the same request is sent again."""
         if dreq.remote_qpn != self.local_qpn:
             return []
         if self.state is _S.TIMEWAIT:
@@ -357,7 +357,7 @@ class Connection:
         self.local_qpn = params.qp_num
         self.responder_resources = params.responder_resources
         self.initiator_depth = params.initiator_depth
-        if not keep_retries:  # those of a passive side are what the REQ says
+        if not keep_retries:  # those of a passive side are in the REQ
             self.retry_count = min(params.retry_count, _MOST_RETRIES)
 
     def _path(self, request: Request) -> Path:
@@ -420,7 +420,7 @@ class Connection:
         return Answered.REP if self.state in REPLIED else Answered.OTHER
 
     def _give_up(self, now_ns: int) -> Outputs:
-        """Take back a REQ or REP; the peer finds it by our GUID (IBA 12.6.7.2)."""
+        """Withdraw a REQ or REP; the peer finds it by the sender's GUID (IBA 12.6.7.2)."""
         guid = self.port.ca_guid.to_bytes(8)
         return self.reject(now_ns, reason=RejectReason.TIMEOUT, info=guid)
 
@@ -430,22 +430,22 @@ class Connection:
         self.state = _S.TIMEWAIT if wait else _S.IDLE
         self.timewait_until_ns = now_ns + peer_time_ns(self.ack_timeout) if wait else None
 
-    def _ask(self, message: Message, state: CmState, now_ns: int) -> Outputs:
+    def _send_with_timer(self, message: Message, state: CmState, now_ns: int) -> Outputs:
         mad = Mad.of(self.tid, message).build()
         self.state = state
         due_ns = now_ns + self.answer_timeout_ns
         self.repeat = Repeat(mad, self.answer_timeout_ns, self.retries, due_ns)
         return [Send(self.gid, mad)]
 
-    def _say(self, message: Message) -> Outputs:
+    def _send(self, message: Message) -> Outputs:
         return [Send(self.gid, Mad.of(self.tid, message).build())]
 
     def _drep(self) -> Outputs:
-        return self._say(Drep(self.comm_id, self.remote_id, self._repeatable))
+        return self._send(Drep(self.comm_id, self.remote_id, self._repeatable))
 
     def _mra(self, answered: Answered) -> Outputs:
         timeout = self.timing.mra_timeout
-        return self._say(Mra(self.comm_id, self.remote_id, answered, timeout))
+        return self._send(Mra(self.comm_id, self.remote_id, answered, timeout))
 
     def _disconnected(self, private_data: bytes, status: int = 0) -> CmEvent:
         conn = ConnParams(private_data=private_data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the connection manager tells its user and the port: events as rdma_cm's, MADs to send."""
+"""Outputs of the connection manager: events for its user as rdma_cm's, MADs for the port."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class rdma_cm_event_type(enum.IntEnum):  # noqa: N801 - the C name, as pyverbs h
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnParams:
-    """`struct rdma_conn_param`: of a call what is asked for, of an event what the peer asks for.
+    """`struct rdma_conn_param`: of a call the request, of an event the peer's request.
 
-    In an event `responder_resources` and `initiator_depth` are from our point of view: how many
-    READs and atomics of the peer we are to serve, and how many of ours it will serve.
+    In an event `responder_resources` and `initiator_depth` are from the local point of view: how
+    many READs and atomics of the peer this side serves, and how many the peer serves.
     """
 
     private_data: bytes = b""

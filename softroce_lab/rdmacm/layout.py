@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Records of bit fields as the specification's tables give them: a byte, a bit in it, a width.
 
-A record is a frozen dataclass whose fields say where they lie. Bytes and bits count from the most
+A record is a frozen dataclass whose fields carry their offsets. Bytes and bits count from the most
 significant, as in the tables of IBA volume 1. What no field covers is reserved: sent as zero,
 ignored on receipt. So `build(parse(octets))` is `octets` with the reserved bits cleared, and
 `parse(build(record))` is `record`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who takes requests, and which requests are none that anybody could take."""
+"""Listeners, and requests that no listener can take."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Listener:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """Why nobody takes a request, and what the peer should have said (IBA table 109)."""
+    """Why no listener takes a request, and the value to use instead (IBA table 109)."""
 
     reason: RejectReason
     info: bytes = b""
@@ -50,7 +50,7 @@ class Listeners:
         self._listeners: dict[tuple[int, Address | None], Listener] = {}
 
     def add(self, listener: Listener) -> None:
-        """EADDRNOTAVAIL, EADDRINUSE: the address is not ours, or another's already."""
+        """EADDRNOTAVAIL, EADDRINUSE: the address is not local, or in use."""
         address = listener.address
         if address is not None and gid_of(address) not in self._port.gids:
             raise PyverbsRDMAError("Failed to listen", errno.EADDRNOTAVAIL)
@@ -63,7 +63,7 @@ class Listeners:
         del self._listeners[listener.service_id, listener.address]
 
     def for_connection(self, req: Req) -> Listener | Refused:
-        """Who takes a REQ, or why nobody does."""
+        """The listener that takes a REQ, or why none does."""
         try:
             listener = self._find(req)
         except LayoutError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The connection manager of a port: ids, listeners, and which MAD is whose (IBA 12.9.8).
 
-Sans-IO: every method returns what is to be sent and told, and `next_timeout_ns` says when to call
-`handle_timeout`. Ids are comm ids, unique among those that are open. It knows no queue pairs; what
+Sans-IO: every method returns the MADs and events to send, and `next_timeout_ns` is the time to call
+`handle_timeout`. Ids are comm ids, unique among those that are open. It has no queue pairs; what
 these are set to is in `qp_attributes`.
 """
 
@@ -78,7 +78,7 @@ class ConnectionManager:
         self.port = port
         self.timing = timing or CmTiming()
         self.dropped: collections.Counter[str] = collections.Counter()
-        """MADs that nobody was to hear, by why."""
+        """Dropped MADs, by reason."""
         self._stream = stream
         self._next_id = stream.getrandbits(32)
         self._agent = stream.getrandbits(32)
@@ -124,7 +124,7 @@ class ConnectionManager:
         timing: CmTiming | None = None,
         transport_service: int = TransportService.RC,
     ) -> Outputs:
-        """Ask for a connection, or of a datagram port space for a queue pair."""
+        """Request a connection, or in a datagram port space a queue pair."""
         target = self._target(comm_id, "connect")
         with _fitting("connect"):
             timing = timing or self.timing
@@ -161,7 +161,7 @@ class ConnectionManager:
         backlog: int = 0,
         transport_service: int = TransportService.RC,
     ) -> None:
-        """Take requests for a port, at one address or at all; EADDRINUSE if somebody does."""
+        """Take requests for a port, at one address or at all; EADDRINUSE if it is in use."""
         self._must_be_new(comm_id, "listen")
         service = service_id(port_space, port)
         kind = None if port_space in _DATAGRAM_SPACES else transport_service
@@ -170,7 +170,7 @@ class ConnectionManager:
         self._open[comm_id] = listener
 
     def accept(self, comm_id: int, params: ConnParams, now_ns: int, qkey: int = 0) -> Outputs:
-        """Agree to a request; a UD queue pair of number `params.qp_num` is told with its Q_Key."""
+        """Agree to a request; a UD queue pair of number `params.qp_num` is sent with its Q_Key."""
         held = self._open.get(comm_id)
         with _fitting("accept"):
             if isinstance(held, Resolution):
@@ -183,13 +183,13 @@ class ConnectionManager:
         return self._settle(held, outputs)
 
     def establish(self, comm_id: int, private_data: bytes = b"") -> Outputs:
-        """Tell a peer that accepted that our queue pair is ready."""
+        """Send RTU to a peer that accepted: the local queue pair is ready."""
         connection = self._connected(comm_id, "establish")
         with _fitting("establish"):
             return self._settle(connection, connection.establish(private_data))
 
     def reject(self, comm_id: int, now_ns: int, private_data: bytes = b"") -> Outputs:
-        """Refuse a request, or an answer to one."""
+        """Reject a request, or a reply to one."""
         held = self._open.get(comm_id)
         with _fitting("reject"):
             if isinstance(held, Resolution):
@@ -206,7 +206,7 @@ class ConnectionManager:
         return self._settle(connection, connection.disconnect(now_ns))
 
     def destroy(self, comm_id: int, now_ns: int) -> Outputs:
-        """Forget an id; what its peer must hear is sent once."""
+        """Destroy an id; the final message to its peer is sent once."""
         held = self._open.get(comm_id)
         outputs: Outputs = []
         if isinstance(held, Listener):
@@ -226,7 +226,7 @@ class ConnectionManager:
         return outputs
 
     def waiting(self, comm_id: int) -> tuple[int, ...]:
-        """The requests at a listener that nobody has answered, which end with it."""
+        """Pending requests at a listener, which end with it."""
         held = self._open.get(comm_id)
         return tuple(held.waiting) if isinstance(held, Listener) else ()
 
@@ -299,7 +299,7 @@ class ConnectionManager:
 
     def _on_sidr_req(self, mad: Mad, req: SidrReq, source: IPv6Address) -> Outputs:
         if (source, req.request_id) in self._asked:
-            return self._drop("duplicate SIDR_REQ")  # its answer is under way
+            return self._drop("duplicate SIDR_REQ")  # its response is in flight
         listener = self._listeners.for_datagrams(req)
         if listener is None:
             status = SidrStatus.UNSUPPORTED
@@ -397,7 +397,7 @@ class ConnectionManager:
             raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL)
 
     def _target(self, comm_id: int, call: str) -> Target:
-        """Where a new id goes, as `resolve_addr` said."""
+        """The destination of a new id, from `resolve_addr`."""
         self._must_be_new(comm_id, call)
         target = self._targets.get(comm_id)
         if target is None:
@@ -407,7 +407,7 @@ class ConnectionManager:
     def _matching(
         self, comm_id: int, remote_id: int | None, source: IPv6Address
     ) -> Connection | None:
-        """The connection that a MAD is about; `remote_id` None: the peer had told none yet."""
+        """The connection that a MAD is about; `remote_id` None: the peer had sent none yet."""
         held = self._open.get(comm_id)
         if not isinstance(held, Connection) or held.gid != source:
             return None
@@ -431,7 +431,7 @@ class ConnectionManager:
             listener.waiting.discard(held.comm_id)
 
     def _stale(self, mad: Mad, comm_id: int, answered: Answered, now_ns: int) -> Outputs:
-        """The peer has a queue pair anew that we think connected: end that (IBA 12.9.8.3.1)."""
+        """The peer reuses a queue pair of an existing connection: end that (IBA 12.9.8.3.1)."""
         connection = self.connection(comm_id)
         outputs = self._refuse(mad, connection.gid, Refused(RejectReason.STALE_CONN), answered)
         if connection.state is CmState.ESTABLISHED:

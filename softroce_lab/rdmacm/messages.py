@@ -199,7 +199,7 @@ class Req(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Mra(Message):
-    """Message receipt acknowledgement: the answer takes longer (IBA 12.6.6)."""
+    """Message receipt acknowledgement: the response takes longer (IBA 12.6.6)."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.MRA
 
@@ -284,7 +284,7 @@ class Drep(Message):
 
 @dataclasses.dataclass(frozen=True)
 class SidrReq(Message):
-    """Asks which QP serves a service id (IBA 12.11.1)."""
+    """Requests the QP of a service id (IBA 12.11.1)."""
 
     ATTRIBUTE: ClassVar[Attribute] = Attribute.SIDR_REQ
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which connections peers know: by their comm ids, and by their queue pairs (IBA 12.9.8.3)."""
+"""Connections by the peers' comm ids, and by their queue pairs (IBA 12.9.8.3)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Peers:
         self._by_qpn: dict[_Key, int] = {}
 
     def with_id(self, gid: IPv6Address, guid: int, remote_id: int) -> int | None:
-        """Our comm id of the connection that a peer knows by this comm id."""
+        """The local comm id of the connection with this comm id of the peer."""
         return self._by_id.get((gid, guid, remote_id))
 
     def with_qpn(self, gid: IPv6Address, guid: int, qpn: int) -> int | None:
-        """Our comm id of the connection of this queue pair of a peer."""
+        """The local comm id of the connection of this queue pair of a peer."""
         return self._by_qpn.get((gid, guid, qpn))
 
     def remember(self, connection: Connection) -> None:
-        """The peer has told its comm id and queue pair."""
+        """Record the peer's comm id and queue pair."""
         gid, guid = connection.gid, connection.remote_guid
         self._by_id[gid, guid, connection.remote_id] = connection.comm_id
         self._by_qpn[gid, guid, connection.remote_qpn] = connection.comm_id

@@ -44,7 +44,7 @@ class _Header(Record):
 
 @dataclasses.dataclass(frozen=True)
 class IpHeader:
-    """Who asks whom: the head of the private data of a REQ or SIDR_REQ."""
+    """Source and destination: the head of the private data of a REQ or SIDR_REQ."""
 
     port: int  # of the source
     source: Address

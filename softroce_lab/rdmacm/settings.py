@@ -10,7 +10,7 @@ from typing import Protocol
 LONGEST_WAIT = 24
 """Longest time, in the specification's code, that a peer may make us wait: 69 s.
 
-The five bits of a MAD can ask for 2.4 hours. Linux asks for no more than this in an MRA.
+The five bits of a MAD can request 2.4 hours. Linux requests no more than this in an MRA.
 """
 
 
@@ -20,7 +20,7 @@ def time_ns(code: int) -> int:
 
 
 def peer_time_ns(code: int) -> int:
-    """A time that a peer asked for, bounded."""
+    """A time that a peer requested, bounded."""
     return time_ns(min(code, LONGEST_WAIT))
 
 
@@ -44,7 +44,7 @@ class CmTiming:
 
     `response_timeout` and `max_cm_retries` are Linux's CMA_CM_RESPONSE_TIMEOUT (4.3 s) and
     CMA_MAX_CM_RETRIES; `packet_life_time` is its CMA_IBOE_PACKET_LIFETIME of kernels since 6.5.
-    Linux's MRAs ask for 69 s, and so long it takes then until the loss of an RTU is noticed.
+    Linux's MRAs request 69 s: the loss of an RTU is then detected after this time.
     """
 
     response_timeout: int = 20
@@ -55,7 +55,7 @@ class CmTiming:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PortIdentity:
-    """What a REQ or REP says of the port: its GIDs, GUID and `active_mtu` (an enum ibv_mtu).
+    """The port's fields in a REQ or REP: its GIDs, GUID and `active_mtu` (an enum ibv_mtu).
 
     `ack_delay` is rxe's: the code of how long an acknowledgement may take here.
     """

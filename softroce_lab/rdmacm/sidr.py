@@ -29,7 +29,7 @@ class SidrState(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class Resolution:
-    """A question of ours, or of a peer's."""
+    """A resolution request, sent or received."""
 
     comm_id: int
     timing: CmTiming
@@ -64,7 +64,7 @@ class Resolution:
     def answer(
         self, status: SidrStatus, qpn: int = 0, qkey: int = 0, private_data: bytes = b""
     ) -> Outputs:
-        """Send a SIDR_REP; one that is lost is asked for again by a new SIDR_REQ."""
+        """Send a SIDR_REP; after a loss the peer sends a new SIDR_REQ."""
         self._must_be(SidrState.REQ_RCVD, "answer")
         message = SidrRep(
             request_id=self.request_id,
@@ -79,13 +79,13 @@ class Resolution:
         return [Send(self.gid, mad)]
 
     def abandon(self) -> Outputs:
-        """What a peer must hear when the user forgets the resolution."""
+        """The final message to a peer when the user destroys the resolution."""
         asked = self.state is SidrState.REQ_RCVD
         self.repeat = None
         return self.answer(SidrStatus.REJECT) if asked else []
 
     def on_rep(self, rep: SidrRep) -> Outputs:
-        """An answer."""
+        """Handle a response."""
         if self.state is not SidrState.REQ_SENT or rep.service_id not in (0, self.service_id):
             return []
         self.repeat = None
@@ -101,7 +101,7 @@ class Resolution:
         return self.repeat.due_ns if self.repeat else None
 
     def on_timeout(self, now_ns: int) -> Outputs:
-        """Ask again, or give up."""
+        """Retransmit, or give up."""
         if self.repeat is None:
             return []
         if self.repeat.left:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""When each id wants to be looked at again; one time an id."""
+"""Timers of ids; one per id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Timers:
         self._heap: list[tuple[int, int]] = []  # what is no more in `_due_ns` is void
 
     def set(self, comm_id: int, due_ns: int | None) -> None:
-        """Look at an id at this time and at no other; None: not at all."""
+        """Set the timer of an id to this time; None: cancel it."""
         if due_ns is None:
             self._due_ns.pop(comm_id, None)
         elif self._due_ns.get(comm_id) != due_ns:

@@ -81,13 +81,13 @@ class _Walker:
         begin = 0
         for answer, end in enumerate(bounds):
             if end > begin:
-                self._hear(begin, end)
+                self._handle_requests(begin, end)
                 begin = end
-            self._say(answer, through[answer], names_expected[answer], is_gap[answer])
-        self._hear(begin, len(self.requests))
+            self._handle_response(answer, through[answer], names_expected[answer], is_gap[answer])
+        self._handle_requests(begin, len(self.requests))
         return self.done
 
-    def _hear(self, begin: int, end: int) -> None:
+    def _handle_requests(self, begin: int, end: int) -> None:
         if begin == end:
             return
         requests, part = self.requests, slice(begin, end)
@@ -120,7 +120,9 @@ class _Walker:
         self.done.place[part] = places
         self.expected = expected
 
-    def _say(self, answer: int, through: int, names_expected: bool, is_gap: bool) -> None:
+    def _handle_response(
+        self, answer: int, through: int, names_expected: bool, is_gap: bool
+    ) -> None:
         if self.expected is None:
             self.done.expected[answer] = through
             return

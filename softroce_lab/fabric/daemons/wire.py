@@ -151,7 +151,7 @@ class WireStage:
         """
         body = wire_layout.ends(*ends)
         try:
-            self._ask(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+            self._request(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
         except RunError:
             if _exists(port, netns_fd):
                 raise
@@ -164,23 +164,23 @@ class WireStage:
         Frames that it holds keep their times. Without any it passes frames on at once. UserError
         if its queue and its delay may hold more frames than there are.
         """
-        self._ask(Operation.SHAPE, directed, shape_layout.shape(faults))
+        self._request(Operation.SHAPE, directed, shape_layout.shape(faults))
 
     def set_epoch(self, moment_ns: int) -> None:
         """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""
-        self._ask(Operation.EPOCH, 0, wire_layout.epoch(moment_ns))
+        self._request(Operation.EPOCH, 0, wire_layout.epoch(moment_ns))
 
     def link(self, directed: int) -> LinkFigures:
         """What became of a directed link's frames."""
-        return LinkFigures.unpack(self._ask(Operation.LINK_FIGURES, directed))
+        return LinkFigures.unpack(self._request(Operation.LINK_FIGURES, directed))
 
     def base(self, directed: int) -> LinkFigures:
         """The same as it was when the link's shape was last set."""
-        return LinkFigures.unpack(self._ask(Operation.LINK_BASE, directed))
+        return LinkFigures.unpack(self._request(Operation.LINK_BASE, directed))
 
     def port(self, ifindex: int) -> PortFigures:
         """What a port took and sent. RunError if it was never opened."""
-        return PortFigures.unpack(self._ask(Operation.PORT_FIGURES, ifindex))
+        return PortFigures.unpack(self._request(Operation.PORT_FIGURES, ifindex))
 
     def ports(self, plan: Plan) -> dict[int, PortFigures]:
         """Of every port of a switch that was opened, by ifindex."""
@@ -194,7 +194,7 @@ class WireStage:
 
     def figures(self) -> StageFigures:
         """Processor time, scheduling class, memory."""
-        return StageFigures.unpack(self._ask(Operation.STAGE_FIGURES))
+        return StageFigures.unpack(self._request(Operation.STAGE_FIGURES))
 
     # --- Requests ----------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class WireStage:
                 return client
         raise self._dead(problem)
 
-    def _ask(
+    def _request(
         self, operation: Operation, number: int = 0, body: bytes = b"", fds: Iterable[int] = ()
     ) -> bytes:
         try:

@@ -70,22 +70,22 @@ class Capture:
         RunError if the monitor died.
         """
         if self._over is None and select.select([self._monitor], [], [], max(timeout_s, 0))[0]:
-            self._hear()
+            self._receive()
         return self._over
 
     def figures(self) -> Figures:
         """How far it is. RunError if the monitor died."""
-        return self._over or self._asked(Word.COUNT)
+        return self._over or self._request(Word.COUNT)
 
     def end(self) -> Figures:
         """End it with all packets so far; return the result. RunError if the monitor died."""
-        return self._over or self._asked(Word.END)
+        return self._over or self._request(Word.END)
 
-    def _asked(self, word: Word) -> Figures:
+    def _request(self, word: Word) -> Figures:
         self._monitor.send(word)
-        return self._hear()
+        return self._receive()
 
-    def _hear(self) -> Figures:
+    def _receive(self) -> Figures:
         answer = self._monitor.hear(_FAREWELL_S)
         found = self._figures(answer)
         if answer.word == Word.END:
