@@ -161,7 +161,8 @@ class Retransmit:
 
     def apply(self, endpoint: Endpoint) -> None:
         """Do it."""
-        endpoint.retransmit(self.handle, self.indices, self.urgent)
+        indices = np.asarray(self.indices, np.uint32)  # a policy may return a list
+        endpoint.retransmit(self.handle, indices, self.urgent)
 
 
 @dataclasses.dataclass(slots=True)

@@ -117,7 +117,7 @@ def guarded(policy: type[AnyPolicy], file: str) -> type[AnyPolicy]:
 
 def _init(policy: type[AnyPolicy], file: str) -> Any:
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
-        self._guard = _Guard(view, _CHECKS[issubclass(policy, Policy)])
+        object.__setattr__(self, "_guard", _Guard(view, _CHECKS[issubclass(policy, Policy)]))
         try:
             _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
@@ -157,7 +157,9 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
             actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
         except watchdog.OverdueError:
             raise overdue.error() from None
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, too: it would end the command, with success
             raise _raised(file, name, error, line) from error
         finally:
             watch.leave()
@@ -176,13 +178,14 @@ def _first_line(inner: Callable[..., Any], file: str) -> int | None:
     return code.co_firstlineno if code is not None and code.co_filename == file else None
 
 
-def _raised(file: str, name: str, error: Exception, line: int | None) -> PolicyError:
+def _raised(file: str, name: str, error: BaseException, line: int | None) -> PolicyError:
     frames = list(traceback.walk_tb(error.__traceback__))
     found = line_in(file, frames)
-    if found is None and isinstance(error, TypeError) and "iter" in str(error):
-        return PolicyError(file, line, f"{name} returned no list of actions: {error}")
+    if found is None and isinstance(error, TypeError) and "iter" in _text(error):
+        return PolicyError(file, line, f"{name} returned no list of actions: {_text(error)}")
     where = "" if found is not None else _elsewhere(frames)
-    return PolicyError(file, found or line, f"{name} raised {type(error).__name__}: {error}{where}")
+    text = _text(error)
+    return PolicyError(file, found or line, f"{name} raised {type(error).__name__}: {text}{where}")
 
 
 def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
@@ -195,11 +198,9 @@ def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
 def _called(file: str, name: str, run: Callable[[], T], line: int | None = None) -> T:
     try:
         return watched(file, name, run)
-    except OptionError:
+    except (OptionError, PolicyError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        if isinstance(error, PolicyError):
-            raise
+    except BaseException as error:
         raise _raised(file, name, error, line) from error
 
 
@@ -257,11 +258,13 @@ class _Guard:
 
     def packets(self, action: Any, packets: object) -> None:
         found = np.asarray(packets)
+        if found.shape == (0,):
+            return  # a list without packets has no type
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise ValueError(f"{_shown(packets)} is no array of packet indices")
         of_message = isinstance(action, hooked.Retransmit)
         count = action.send.count if of_message else self._packets[action.handle]
-        if len(found) and (int(found.min()) < 0 or int(found.max()) >= count):
+        if int(found.min()) < 0 or int(found.max()) >= count:
             wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
             raise ValueError(f"packet {wrong} of a message of {count}")
 
@@ -333,5 +336,12 @@ _CHECKS = {True: _checks_of(api.Action), False: _checks_of(hooked.Action)}
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _text(value, repr)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(value: object, as_text: Callable[[object], str] = str) -> str:
+    try:
+        return as_text(value)
+    except Exception:  # the user's own __str__ or __repr__
+        return f"{type(value).__name__} without a text"

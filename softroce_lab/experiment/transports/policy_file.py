@@ -58,13 +58,21 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         what = f"{name} is {_kind(found)}, not a policy"
         hint = f"class {name}(MessagePolicy), of softroce_lab.recovery.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
-    _check_declarations(found, file, _line_of(source, name))
-    return Entry.of(guard.guarded(found, file))
+    line = _line_of(source, name)
+    _check_declarations(found, file, line)
+    try:
+        return Entry.of(guard.guarded(found, file))
+    except Exception as error:  # its metaclass or __init_subclass__
+        what = f"{name} cannot be used: {type(error).__name__}: {error}"
+        raise UserError(what, file=file, line=line) from None
 
 
 def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: int | None) -> None:
-    if not all(isinstance(each, Option) for each in policy.options):
+    options = policy.options
+    if not isinstance(options, tuple | list) or not all(isinstance(o, Option) for o in options):
         what = f"{policy.__name__}.options holds something else than Option(...)"
+    elif len({option.name for option in options}) < len(options):
+        what = f"{policy.__name__}.options has two options of one name"
     elif policy.framing not in (known := _native.framing_names()):
         what = f"{policy.__name__}.framing is {policy.framing!r}, not {' or '.join(known)}"
     else:
@@ -74,6 +82,8 @@ def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: i
 
 def _read(file: Path) -> bytes:
     try:
+        if file.exists() and not file.is_file() and not file.is_dir():  # a FIFO has no end
+            raise UserError("is not a file", file=str(file))
         return file.read_bytes()
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", file=str(file)) from None
@@ -94,7 +104,9 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
         raise UserError(f"{type(error).__name__}: {error.msg}", file=file, **where) from None
     except guard.PolicyError as error:
         raise UserError(error.why, hint=error.hint, file=file, line=error.line) from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too: it would end the command, with success
         line = guard.line_in(file, traceback.walk_tb(error.__traceback__))
         raise UserError(f"{type(error).__name__}: {error}", file=file, line=line) from None
     return module

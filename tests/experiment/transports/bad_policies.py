@@ -15,6 +15,20 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         "    def on_sent(self, event, now_ns):\n        return [][3]\n",
         9, "on_sent raised IndexError: list index out of range",
     ),
+    "ends the process": (
+        "    def on_sent(self, event, now_ns):\n        raise SystemExit(0)\n",
+        9, "on_sent raised SystemExit: 0",
+    ),
+    "raises without a text": (
+        "    def on_sent(self, event, now_ns):\n        class Odd(Exception):\n"
+        "            def __str__(self):\n                return 3\n        raise Odd\n",
+        12, "on_sent raised Odd: Odd without a text",
+    ),
+    "returns what has no text": (
+        "    def on_sent(self, event, now_ns):\n        class Odd:\n"
+        "            def __repr__(self):\n                return 3\n        return [Odd()]\n",
+        8, "on_sent returned Odd without a text, which is no action",
+    ),
     "raises at the start": (
         "    def __init__(self, view, timing, options=None):\n        self.view.paths = 3\n",
         9, "__init__ raised AttributeError",

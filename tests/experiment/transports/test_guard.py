@@ -49,6 +49,21 @@ def test_a_bad_policy_fails_and_the_other_transport_runs(tmp_path, soon, name):
     assert first <= int(place[1]) <= last
 
 
+@pytest.mark.parametrize("packets", ["[]", "[0]", "np.array([0])"])
+def test_packets_may_be_a_list(tmp_path, packets):
+    body = (
+        "    retransmitted = False\n"
+        "    def on_sent(self, event, now_ns):\n"
+        "        once = [] if self.retransmitted else [Retransmit(event.handle, PACKETS)]\n"
+        "        self.retransmitted = True\n"
+        "        return [*once, *super().on_sent(event, now_ns)]\n"
+    ).replace("PACKETS", packets)
+    (tmp_path / "mine.py").write_text(HEAD + body)
+    (tmp_path / "x.yaml").write_text(EXPERIMENT.replace("loss: 5%", "loss: 0%"))
+    outcome = experiment_run.run(spec.load(tmp_path / "x.yaml"), Silent(), under=tmp_path)
+    assert [run.verdict for run in outcome.runs] == ["passed", "passed"]
+
+
 def test_a_thread_that_is_not_the_main_one_is_interrupted_too(tmp_path, soon):
     """As workers of a Dask cluster are."""
     import threading

@@ -2,6 +2,7 @@
 """A policy in a user's file: where it is looked for, and what is said of a wrong one."""
 
 import hashlib
+import os
 
 import pytest
 
@@ -116,6 +117,13 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
         (MINE.replace("options = (", "framing = 'ip'\n    options = ("), ":5: Mine.framing is"),
         (MINE.replace("Option(\"rto\", 3, \"in SRTT\", least=1, most=100)", "'rto'"),
          ":5: Mine.options holds something else"),
+        (MINE.replace("(Option(\"rto\", 3, \"in SRTT\", least=1, most=100),)", "None"),
+         ":5: Mine.options holds something else"),
+        (MINE.replace("most=100),)", "most=100), Option('rto', 4, 'in SRTT'))"),
+         ":5: Mine.options has two options of one name"),
+        (MINE.replace("(UdRto):", "(UdRto):\n    def __init_subclass__(cls): 1/0", 1),
+         ":5: Mine cannot be used: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)\n", ":2: SystemExit: 0"),
         ("\nwhile True:\n    pass\n", "the file did not return within"),
     ],
 )  # fmt: skip
@@ -126,6 +134,12 @@ def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, 
     assert str(caught.value).startswith(str(tmp_path / "mine.py"))
     assert what in str(caught.value)
     assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_a_pipe_is_refused_and_not_read(tmp_path):
+    os.mkfifo(tmp_path / "mine.py")
+    with pytest.raises(UserError, match=r"mine\.py: is not a file"):
+        experiment(tmp_path, "./mine.py:Mine", None)
 
 
 def test_a_file_that_changes_in_between_is_refused(tmp_path):
