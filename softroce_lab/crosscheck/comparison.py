@@ -244,7 +244,7 @@ def run(
 
 
 class _Titled:
-    """Says on which clock a run is."""
+    """Names the clock of a run."""
 
     def __init__(self, reporter: Reporter, clock: str) -> None:
         self._reporter, self._clock = reporter, clock

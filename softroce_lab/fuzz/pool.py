@@ -27,7 +27,7 @@ SEED_CPU_S = 60
 
 _AT_ONCE = 8  # seeds that a process has before it
 _AHEAD = 1024  # of the oldest that is not done
-_LOOK_S = 1.0  # between two looks at processes that say nothing
+_LOOK_S = 1.0  # between two checks of processes without output
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -56,11 +56,11 @@ class _Worker:
     def give(self, place: int, seed: int) -> None:
         """One more to do."""
         self.given.append((place, seed))
-        with suppress(BrokenPipeError):  # it died; reading will tell
+        with suppress(BrokenPipeError):  # it died; the next read detects it
             self.end.send(seed)
 
     def take(self) -> Seen | None:
-        """What its first seed came to; None: it died of it."""
+        """The result of its first seed; None: the process died."""
         try:
             seen: Seen = self.end.recv()
         except (EOFError, ConnectionResetError):
@@ -134,7 +134,7 @@ class _Pool:
                 self._lost(worker, "loops")
 
     def _lost(self, worker: _Worker, how: str) -> None:
-        """Its first seed is to blame; a new process has the others."""
+        """Its first seed is the cause; a new process has the others."""
         exit_code = worker.end_now()
         what = f"{how}: {_ends(how, exit_code)}"
         place, seed = worker.given.popleft()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Deterministic simulation testing: seeds in, broken promises out, each with a small example.
+"""Deterministic simulation testing: seeds in, failed invariants out, each with a small example.
 
 Every seed is an experiment (fuzz_draw), run over every transport, and looked at (invariants). What
 fails is made smaller as long as it still fails in the same way.
@@ -39,7 +39,7 @@ _MOST_SLOTS = 1024  # of an engine that is told nothing
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that a transport broke."""
+    """An invariant that failed for a transport."""
 
     seed: int
     transport: Transport
@@ -233,7 +233,7 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
 
 
 def shrink(violation: Violation, say: Callable[[str], None] = lambda _: None) -> Violation:
-    """The smallest case found that still breaks the same promise."""
+    """The smallest case found for which the same invariant fails."""
     case = yaml_source.parse(violation.case).data
     best, left = violation, _MOST_SHRINKS
     smaller = True

@@ -47,7 +47,7 @@ DEVICE_S = 10.0
 
 
 class SetupError(Exception):
-    """The guest cannot be what it was told to be."""
+    """The guest cannot apply its settings."""
 
 
 # --- Becoming the host ---------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class Port:
             self.command = None
 
     def obey(self, line: bytes) -> None:
-        """Do what the client says."""
+        """Execute the client's request."""
         request = understood(line)
         if request is None:
             return

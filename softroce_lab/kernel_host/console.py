@@ -52,7 +52,7 @@ class KernelPanic:
 
 
 def panic(text: str) -> KernelPanic | None:
-    """What a console says of a panic, if there was one."""
+    """The panic report on a console, if there is one."""
     lines = [_STAMP.sub("", line.rstrip()) for line in text.splitlines()]
     begin = next((at for at, line in enumerate(lines) if _BEGIN.match(line)), None)
     if begin is None or not any(line.startswith(_PANIC) for line in lines[begin:]):

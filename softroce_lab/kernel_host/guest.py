@@ -220,7 +220,7 @@ class Guest:
 
 
 class GuestDeadError(RunError):
-    """A kernel host has died; `panic` is what its kernel reported, if that is why."""
+    """A kernel host has died; `panic` is its kernel's panic report, if there is one."""
 
     def __init__(self, node: str, console: Path) -> None:
         super().__init__(
@@ -296,7 +296,7 @@ class Command:
 
     @property
     def stdout(self) -> bytes:
-        """What it has said so far."""
+        """Its output so far."""
         with self._news:
             return bytes(self._said["out"])
 

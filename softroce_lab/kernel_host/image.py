@@ -130,7 +130,7 @@ def prepare(kernel: KernelVersion, say: Say) -> Image:
 
 
 def remove(say: Say) -> int:
-    """Delete all images, when nobody builds one. How many bytes that frees.
+    """Delete all images, when no build runs. Returns the number of freed bytes.
 
     The lock stays: another one of the same name would keep nobody out. RunError.
     """

@@ -61,7 +61,7 @@ class PerftestDest:
 
     @classmethod
     def parse(cls, octets: bytes) -> Self:
-        """What a peer tells; OobError if it is not that."""
+        """The peer's message; OobError if it is malformed."""
         text = text_of(octets)
         if not re.fullmatch("([0-9a-f]{1,16}:){6}([0-9a-f]{2}:){16}[0-9a-f]{1,8}:", text, re.I):
             raise OobError(f"not a perftest's address: {octets!r}")
@@ -97,14 +97,14 @@ class Negotiated:
 
 
 class PerftestPeer:
-    """The conversation with a perftest program, or with one of ours."""
+    """The exchange with a perftest program, or with `lab perf`."""
 
     def __init__(self, peer: OobSocket, *, client: bool) -> None:
         self._peer = peer
         self._client = client
 
     def swap(self, own: bytes) -> bytes:
-        """Tell `own`, hear as many octets."""
+        """Send `own`, receive as many octets."""
         if self._client:
             self._peer.write(own)
             return self._peer.read(len(own))
@@ -134,7 +134,7 @@ class PerftestPeer:
         return Negotiated(version, min(mtu, theirs), buffer, line)
 
     def exchange(self, own: PerftestDest) -> PerftestDest:
-        """Tell a queue pair, hear the peer's."""
+        """Send a queue pair, receive the peer's."""
         return PerftestDest.parse(self.swap(own.build()))
 
     def exchange_all(self, own: Sequence[PerftestDest]) -> list[PerftestDest]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `lab perf` is asked to do: perftest's tests, options and defaults."""
+"""Settings of `lab perf`: perftest's tests, options and defaults."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class PerfTest:
         )
 
     def signal_every(self, size: int) -> int:
-        """CQ moderation: how many requests go before one of them tells its end."""
+        """CQ moderation: how many requests share one completion."""
         if self.latency:
             return 1
         if self.moderation is None:

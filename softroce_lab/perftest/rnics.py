@@ -31,7 +31,7 @@ from softroce_lab.rnic import GID, Context
 
 
 def config(lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int = -1) -> Any:
-    """What a native host is told: the node's first port, and its address of one IP version."""
+    """Settings of a native host: the node's first port, and its address of one IP version."""
     need_live()
     port = node.ports[0]
     made = _native.HostConfig()

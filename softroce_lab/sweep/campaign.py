@@ -167,7 +167,7 @@ class Outcome:
 
     sweep: Sweep
     directory: Path
-    tasks: list[Task]  # that were asked for
+    tasks: list[Task]  # that were requested
     rows: list[Row]  # of those that have one, in their order
     kept: int  # rows that were there before
     crew: Crew
@@ -188,7 +188,7 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of the links and the faults of any run."""
+        """Warnings about the links and the faults of any run."""
         return list(dict.fromkeys(note for row in self.rows for note in row.get("notes") or ()))
 
     def document(self) -> dict[str, Any]:
@@ -215,10 +215,10 @@ class Outcome:
 
 
 class Reporter(Protocol):
-    """Hears how a sweep gets on."""
+    """Receives the progress of a sweep."""
 
     def say(self, text: str) -> None:
-        """Something that the user should know."""
+        """A warning for the user."""
 
     def begin(self, runs: int) -> None:
         """So many runs are to be done."""

@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 class Pool(abc.ABC):
-    """An executor that can be made anew."""
+    """An executor that can be restarted."""
 
     executor: Executor
     slots: int  # how many runs it carries out at a time
 
     def check(self) -> None:  # noqa: B027 - most cannot lose their workers unnoticed
-        """RunError if nobody is there any more who could finish what was submitted."""
+        """RunError if no worker is left to finish what was submitted."""
 
     @abc.abstractmethod
     def reopen(self) -> None:
@@ -49,7 +49,7 @@ class InPlace(Executor):
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # the future's owner hears of it
+        except Exception as error:  # the future passes it to its owner
             future.set_exception(error)
         return future
 

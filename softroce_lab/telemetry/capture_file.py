@@ -47,7 +47,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """A file's packets, and all that is to be said of them."""
+    """A file's packets, and notes on them."""
 
     packets: Packets
     interfaces: tuple[Interface, ...]

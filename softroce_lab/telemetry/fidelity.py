@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Can a run be trusted? An emulator that is out of CPU lies; this says when it may have.
+"""Fidelity of a run: an emulator without enough CPU gives wrong times; this detects it.
 
 A run is `faithful` when the emulator itself lost nothing, wrote everything down, and decided in
 time. Thresholds are this project's; all figures they are applied to are in the manifest.
@@ -42,7 +42,7 @@ class Fidelity:
 
     @property
     def faithful(self) -> bool:
-        """Whether nothing speaks against the run."""
+        """Whether the run was faithful."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def _stolen(share: float) -> list[str]:
 
 
 def _disturbed(links: Sequence[LinkFigures], stage: StageFigures) -> list[str]:
-    """What shaped links did that nobody asked for."""
+    """Effects of shaped links that no rule configured."""
     late, disordered = [], []
     how = "" if stage.fifo else ", without real-time priority"
     for link in links:

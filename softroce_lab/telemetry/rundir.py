@@ -38,7 +38,7 @@ Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
 
 
 def check_name(folder: Path) -> None:
-    """UserError for a folder that Parquet's library cannot be told."""
+    """UserError for a folder name that Parquet's library cannot take."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
