@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from softroce_lab.errors import UserError
 from softroce_lab.recovery.api import Policy, View
@@ -63,14 +63,18 @@ class Entry:
         """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
         if self.policy is None:
             return None
-        made = self.policy(view, timing, options)
-        return made if isinstance(made, Policy) else MessageSession(view, timing, made)
+        if issubclass(self.policy, MessagePolicy):
+            return MessageSession(view, timing, self.policy, options)
+        return self.policy(view, timing, options)
 
 
 _entries: dict[str, Entry] = {}
 
 
-def register(policy: type[Policy]) -> type[Policy]:
+_AnyPolicy = TypeVar("_AnyPolicy", bound=type[Policy] | type[MessagePolicy])
+
+
+def register(policy: _AnyPolicy) -> _AnyPolicy:
     """Make a policy known by its `name`; usable as a class decorator.
 
     Raises ValueError when the name is empty or taken.

@@ -155,6 +155,42 @@ def test_actions_on_messages_that_are_over_have_no_effect():
     rig.quiesce()
 
 
+# ---------------------------------------------------------------- the engine goes on meanwhile
+
+
+class Running:
+    """An endpoint whose engine goes on whenever a receive is read, as on the real clock."""
+
+    def __init__(self, rig, side):
+        self._rig, self._endpoint = rig, rig.sides[side].endpoint
+        self.vanished = 0
+
+    def __getattr__(self, name):
+        return getattr(self._endpoint, name)
+
+    def receive_state(self, handle):
+        state = self._endpoint.receive_state(handle)
+        end_ns = self._rig.now_ns + 2_000_000
+        for _ in range(200):
+            self._rig.pair.run(end_ns)
+        self.vanished += state is not None and self._endpoint.receive_state(handle) is None
+        return state
+
+
+def test_a_receive_that_completes_while_a_hook_decides_is_no_error(policy):
+    rig = PairRig(policy, seed=7)
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns, cable.loss = 100_000, 20_000, threshold(0.005)
+    running = Running(rig, 1)
+    made = Entry.of(policy).make(running, rig.sides[1].policy.timing, {})
+    rig.sides[1].runner = PolicyRunner(running, made)
+    for number in range(20):
+        rig.transfer((1, 2, number), 200_000)
+    rig.finish(within_ns=4 * SECOND_NS)
+    rig.check()
+    assert running.vanished
+
+
 # ---------------------------------------------------------------- the same decisions
 
 

@@ -8,26 +8,42 @@ nothing, and a packet that was never sent is not retransmitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import numpy as np
 
 from softroce_lab.recovery import api, control, policy
-from softroce_lab.recovery.api import Action, Actions, Event, View, missing_packets
+from softroce_lab.recovery.api import (
+    Action,
+    Actions,
+    Event,
+    ReceiveState,
+    View,
+    missing_packets,
+)
 from softroce_lab.recovery.control import Sack
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.session.hook_view import HookView
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
 class MessageSession(DatagramPolicy):
     """Runs a policy on an endpoint's events."""
 
-    def __init__(self, view: View, timing: Timing, hosted: MessagePolicy) -> None:
+    def __init__(
+        self,
+        view: View,
+        timing: Timing,
+        hosted: type[MessagePolicy],
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`options`: the policy's; OptionError for a value that an option does not take."""
         super().__init__(view, timing)
-        self.hosted = hosted
+        self._hook_view = HookView(view)
+        self.hosted = hosted(cast("View", self._hook_view), timing, options)
 
     # ---------------------------------------------------------------- events to hooks
 
@@ -48,8 +64,9 @@ class MessageSession(DatagramPolicy):
     def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         begun = list(super().on_receive_posted(event, now_ns))
-        hook = self.hosted.on_receive_posted(work.receives[event.handle], now_ns)
-        return [*begun, *self._acted(work, hook, now_ns)]
+        receive = work.receives[event.handle]
+        state = self.view.receive_state(receive.handle)
+        return [*begun, *self._at(self.hosted.on_receive_posted, work, receive, state, now_ns)]
 
     def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         super().on_first_packet(event, now_ns)
@@ -57,14 +74,30 @@ class MessageSession(DatagramPolicy):
         receive = work.receives.get(event.handle)
         if receive is None:
             return ()
-        return self._acted(work, self.hosted.on_first_packet(receive, now_ns), now_ns)
+        state = self.view.receive_state(receive.handle)
+        return self._at(self.hosted.on_first_packet, work, receive, state, now_ns)
 
     def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is None:
             return ()
-        return self._acted(work, self.hosted.on_last_packet(receive, now_ns), now_ns)
+        state = self.view.receive_state(receive.handle)
+        return self._at(self.hosted.on_last_packet, work, receive, state, now_ns)
+
+    def _at(
+        self,
+        hook: Callable[[Receiving, int], policy.Actions],
+        work: PeerWork,
+        receive: Receiving,
+        state: ReceiveState | None,
+        now_ns: int,
+    ) -> list[Action]:
+        """The actions of a hook about a receive, unless it is complete: its event follows."""
+        if state is None:
+            return []
+        with self._hook_view.holding(receive.handle, state):
+            return self._acted(work, hook(receive, now_ns), now_ns)
 
     # ---------------------------------------------------------------- timers
 
@@ -93,7 +126,7 @@ class MessageSession(DatagramPolicy):
             0 if arrived > receive.received else receive.timeouts_without_progress + 1
         )
         receive.received = arrived
-        return self._acted(work, self.hosted.on_receive_timer(receive, now_ns), now_ns)
+        return self._at(self.hosted.on_receive_timer, work, receive, state, now_ns)
 
     # ---------------------------------------------------------------- feedback
 
