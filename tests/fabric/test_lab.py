@@ -124,7 +124,7 @@ def test_an_interrupt_waits_until_down_is_done(two_hosts, traces):
 
 
 def test_a_lab_comes_up_once(running, two_hosts):
-    with pytest.raises(UserError, match="is up already"):
+    with pytest.raises(UserError, match="is being used by another process"):
         lab.up(two_hosts)
     running.close()
     with pytest.raises(UserError, match="is up already"):
