@@ -230,15 +230,20 @@ def bpf_objects():
             yield f"bpf {kind} {number.value}"
 
 
+OURS = (os.fsencode(sys.prefix), os.fsencode(runtime.DIRECTORY))  # in command lines
+
+
 def processes():
+    """Programs of this checkout and of labs; what another checkout simulates is not left behind."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
             except OSError:
                 continue
-            if any(b"softroce" in word for word in words) and int(entry.name) != os.getpid():
-                yield f"process {entry.name} {b' '.join(words)!r}"
+            is_ours = b"softroce" in line and any(each in line for each in OURS)
+            if is_ours and int(entry.name) != os.getpid():
+                yield f"process {entry.name} {line!r}"
 
 
 def leftovers():
