@@ -246,18 +246,25 @@ def processes():
                 yield f"process {entry.name} {line!r}"
 
 
+def mounts():
+    """By id, without the folder: pytest renames folders of earlier sessions, mounts and all."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if "softroce" in line or "/run/netns/" in line:
+            number, _, _, root, point, *_ = line.split()
+            yield f"mount {number} of {root} at .../{Path(point).name}, {line.split(' - ')[1]}"
+
+
 def leftovers():
     """Whatever of labs is on this machine now."""
     folders = (Path("/run/netns"), Path("/run/softroce_lab"))
     names = {str(path) for folder in folders if folder.is_dir() for path in folder.iterdir()}
     temporary = {str(path) for path in Path(tempfile.gettempdir()).glob("softroce*")}
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    mounts = {line for line in mounts if "softroce" in line or "/run/netns/" in line}
     links = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()}
     sockets = {
         line for line in Path("/proc/net/unix").read_text().splitlines() if "softroce" in line
     }
-    return names | temporary | mounts | links | sockets | set(processes()) | set(bpf_objects())
+    found = names | temporary | links | sockets
+    return found | set(mounts()) | set(processes()) | set(bpf_objects())
 
 
 @pytest.fixture
