@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, LabError
-from softroce_lab.fabric.bpf import bpffs, cache, libbpf
+from softroce_lab.fabric.bpf import bpffs, cache, compiler, libbpf
 from softroce_lab.fabric.bpf.compiler import Module, compile_image
 from softroce_lab.fabric.bpf.image import Image, Program
 
@@ -42,7 +42,7 @@ def test_what_was_compiled_before_needs_no_compiler(monkeypatch):
     compiled = compile_image("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
     with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
         pass
-    monkeypatch.setattr(compile, "compile_image", None)
+    monkeypatch.setattr(compiler, "compile_image", None)
     with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
         pass
     key = cache.key("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
@@ -51,7 +51,7 @@ def test_what_was_compiled_before_needs_no_compiler(monkeypatch):
 
 def test_what_the_kernel_refuses_is_a_lab_error_with_the_verifiers_words(monkeypatch):
     endless = Image((), (Program("endless", bytes.fromhex("0500ffff00000000"), ()),))
-    monkeypatch.setattr(compile, "compile_image", lambda *_: endless)
+    monkeypatch.setattr(compiler, "compile_image", lambda *_: endless)
     with pytest.raises(LabError, match=r"plain_redirect\.c does not load.*insn") as caught:
         Module("plain_redirect.c", ("endless",), {})
     assert "doctor" in caught.value.hint
@@ -64,7 +64,7 @@ def test_a_source_that_does_not_compile_is_a_lab_error(capfd):
 
 
 def test_missing_user_space_headers_are_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(compile, "_UAPI", tmp_path)
+    monkeypatch.setattr(compiler, "_UAPI", tmp_path)
     with pytest.raises(EnvironmentLackError, match="headers") as caught:
         Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
     assert "linux-libc-dev" in caught.value.hint
