@@ -16,6 +16,7 @@ from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
 from softroce_lab.perftest.rnics import opened
 from tests.interop import verbs_peer
+from tests.interop.rxe_errors import QpErrors
 
 SOFT, KERNEL, LINK = "h1", "k1", "k1<->s1"
 PROGRAM = Path(verbs_peer.__file__)
@@ -127,7 +128,9 @@ class Conversation:
 
     def begin(self):
         """With the guest as it is now."""
-        remote = contextlib.closing(Remote(self.lab.guest(KERNEL)))
+        self.guest = self.lab.guest(KERNEL)
+        self.qp_errors = QpErrors(self.guest)
+        remote = contextlib.closing(Remote(self.guest))
         self.kernel = self._stack.enter_context(remote)
         self.places["kernel"] = self.kernel.hello()
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from softroce_lab.experiment import capturing
 from tests.interop import rxe
 
 PAIRWISE_SEED = 20261121
@@ -43,11 +44,19 @@ def test_linux_cannot_tell_the_difference(conversation, cell):
 @pytest.mark.parametrize("size", [64, 3000])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_answered_by_results_among_what_is_acknowledged(
-    conversation, requester, size, seed
+    conversation, requester, size, seed, tmp_path
 ):
     """An acknowledgement said again must not pass for a result that got lost."""
     cell = rxe.Cell(requester, "rc", "read", size, 1024, 5)
-    conversation.mixed(cell, rounds=40, seed=1000 * seed + 1)
+    path = tmp_path / f"try-{len(list(tmp_path.iterdir()))}.pcapng"
+    wanted = capturing.Wanted((capturing.ENDS,), path=path, optional=True)
+    conversation.qp_errors.clear()
+    try:
+        with capturing.capturing(conversation.lab, wanted, (rxe.SOFT, rxe.KERNEL)):
+            conversation.mixed(cell, rounds=40, seed=1000 * seed + 1)
+    except AssertionError as error:
+        error.add_note(f"its packets: {path}\n{conversation.qp_errors.report()}")
+        raise
 
 
 @pytest.mark.full("rxe-matrix")
