@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _CLASS = "Mine"
 _TEMPLATE = '''"""A transport of my own.
 
-Run it: lab run --transport {file}:Mine EXPERIMENT
+Run it: lab run ring-all-reduce --transport {file}:Mine --transport ud_rto
 Test it: lab fuzz --transport {file}:Mine --seeds 100
 """
 
@@ -82,7 +82,7 @@ def transport(
         raise UserError(f"{file} exists", hint="another name") from None
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
-    print(f"lab run --transport {_shown(file)}:{_CLASS} EXPERIMENT")
+    print(f"lab run ring-all-reduce --transport {_shown(file)}:{_CLASS} --transport ud_rto")
 
 
 def _shown(file: Path) -> str:

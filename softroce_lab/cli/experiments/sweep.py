@@ -187,7 +187,8 @@ def _print(outcome: Outcome) -> None:
     if len(lines) <= _MOST_LINES:
         print(text)
     else:
-        print(f"{len(lines):,} lines of a table are not shown: --table FILE writes them")
+        print(f"{len(lines):,} lines of a table are not shown.")
+        print("  hint: the same command with --table FILE writes them, and runs nothing anew")
     for note in (*sweep_table.samples(outcome.rows), *outcome.notes[:_MOST_NOTES]):
         print(f"  {note}")
     bad = [row for row in outcome.rows if row["verdict"] != "passed"]

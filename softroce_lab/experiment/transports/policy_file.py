@@ -25,6 +25,7 @@ from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
 
 EXAMPLE = "policy: ./mine.py:Mine, a file and a class in it"
+_OWN = "softroce_lab_user_"  # what names of modules of users' files begin with
 
 
 def is_reference(text: str) -> bool:
@@ -60,6 +61,7 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
     line = _line_of(source, name)
     _check_declarations(found, file, line)
+    _check_hooks(found, file)
     try:
         return Entry.of(guard.guarded(found, file))
     except Exception as error:  # its metaclass or __init_subclass__
@@ -80,6 +82,20 @@ def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: i
     raise UserError(what, file=file, line=line)
 
 
+def _check_hooks(policy: type[Policy | MessagePolicy], file: str) -> None:
+    """UserError for a method of the file that is named like a hook and is none."""
+    own = [each for each in policy.__mro__ if each.__module__.startswith(_OWN)]
+    hooks = {name for each in policy.__mro__ if each not in own for name in vars(each)}
+    known = sorted(name for name in hooks if name.startswith("on_"))
+    for each in own:
+        for name, value in vars(each).items():
+            if name.startswith("on_") and name not in known:
+                code = getattr(value, "__code__", None)
+                line = code.co_firstlineno if code and code.co_filename == file else None
+                what = f"{each.__name__}.{name} is no hook, so it is never called"
+                raise UserError(what, hint=did_you_mean(name, known), file=file, line=line)
+
+
 def _read(file: Path) -> bytes:
     try:
         if file.exists() and not file.is_file() and not file.is_dir():  # a FIFO has no end
@@ -92,7 +108,7 @@ def _read(file: Path) -> bytes:
 @functools.lru_cache(maxsize=64)
 def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
     """The file, executed once in a process: all of its classes are of one module."""
-    module = types.ModuleType(f"softroce_lab_user_{Path(file).stem}_{sha256[:12]}")
+    module = types.ModuleType(f"{_OWN}{Path(file).stem}_{sha256[:12]}")
     module.__file__ = file
     sys.modules[module.__name__] = module  # dataclasses and pickle use it
     try:

@@ -124,6 +124,8 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
         (MINE.replace("(UdRto):", "(UdRto):\n    def __init_subclass__(cls): 1/0", 1),
          ":5: Mine cannot be used: ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit(0)\n", ":2: SystemExit: 0"),
+        (MINE + "\n\nclass Mine(Mine):\n    def on_sendt(self, send, now_ns):\n        return []\n",
+         "Mine.on_sendt is no hook, so it is never called\n  hint: did you mean 'on_sent'?"),
         ("\nwhile True:\n    pass\n", "the file did not return within"),
     ],
 )  # fmt: skip
