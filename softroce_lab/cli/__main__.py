@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where the `lab` command begins: an interrupt ends it quietly while it is still being loaded."""
 
+import os
 import sys
+import threading
 
 
 def main() -> None:
@@ -10,7 +12,21 @@ def main() -> None:
         from softroce_lab.cli import app  # it takes a while
     except KeyboardInterrupt:
         sys.exit(130)  # ExitCode.INTERRUPTED
-    app.main()
+    try:
+        app.main()
+    except SystemExit as leave:
+        _leave_threads(leave.code)
+        raise
+    _leave_threads(0)
+
+
+def _leave_threads(code: object) -> None:
+    """End now if a policy of the user's left threads: Python would wait for them for ever."""
+    others = [each for each in threading.enumerate() if each is not threading.main_thread()]
+    if any(not each.daemon for each in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else code is not None)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 
 import hashlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.transports import policy_file, watchdog, written
 from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.sweep import spec as sweep_spec
 
 MINE = """
@@ -173,3 +176,22 @@ def test_what_is_no_reference_is_a_built_in_one():
     assert written.of_argument("rc") == Transport.named("rc")
     with pytest.raises(UserError, match="unknown transport 'tcp'"):
         written.of_argument("tcp")
+
+
+def test_a_policy_that_leaves_a_thread_does_not_keep_the_command(tmp_path):
+    hook = (
+        "    def on_sent(self, send, now_ns):\n"
+        "        Thread(target=sleep, args=(600,)).start()\n"
+        "        return []\n"
+    )
+    text = f"from threading import Thread\nfrom time import sleep\n{MINE}"
+    (tmp_path / "mine.py").write_text(text.replace("(UdRto):\n", f"(UdRto):\n{hook}", 1))
+    command = [sys.executable, "-m", "softroce_lab.cli", "run", "point-to-point"]
+    command += ["--clock", "virtual", "--seed", "1", "--set", "deadline=10ms"]
+    result = subprocess.run(
+        [*command, "--transport", "./mine.py:Mine"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}, timeout=120,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Mine" in result.stdout, result.stderr
+    assert result.returncode in (0, 1)
