@@ -240,7 +240,7 @@ class DatagramPolicy(Policy):
         """How often in a row acknowledgements are said: more and more of those that nobody hears.
 
         Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
-        counts once a round trip: of what was retransmitted in vain all packets are acknowledged.
+        counts once a round trip: all packets of a spurious retransmission are acknowledged.
         """
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         counted = [id_ for id_ in work.acks if work.count_acknowledgement(id_, now_ns, srtt)]

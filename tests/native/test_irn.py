@@ -97,4 +97,4 @@ def test_at_most_one_bandwidth_delay_product_is_out_past_the_cumulative_acknowle
     assert [each.told["index"] for each in talk.deliver(talk.sender, *answers[:3])] == [0]
     assert feedback(answers[3]) == ("ack", 4)
     sent = [each.told["index"] for each in talk.deliver(talk.sender, answers[3])]
-    assert sent == [4, 5, 6]  # what was retransmitted in vain is in flight still
+    assert sent == [4, 5, 6]  # what was retransmitted spuriously is in flight still

@@ -103,7 +103,7 @@ def test_without_loss_nothing_is_retransmitted_and_every_packet_is_answered(tran
 
 
 def test_the_network_is_used_well_under_a_little_loss(transport):
-    """Of 1000 packets 1 % are lost; at most that much again is retransmitted in vain."""
+    """Of 1000 packets 1 % are lost; at most that much again is retransmitted spuriously."""
     rig = rig_of(transport, seed=3, window_packets=256)
     rig.cables[0].loss = threshold(0.01)
     rig.transfer(KEY, 1000 * CHUNK)

@@ -52,7 +52,7 @@ def look(rig, round_, *missing):
 def test_a_look_that_comes_twice_is_answered_once(rig):
     look(rig, 1, 3)
     look(rig, 1, 3)
-    assert answers(run(rig, 15)) == [(1, NackStatus.RETRANSMITTED)] * 2  # each answer is said twice
+    assert answers(run(rig, 15)) == [(1, NackStatus.RETRANSMITTED)] * 2  # on two paths
     assert rig.counters(0)["tx_retransmitted"] == 1
 
 

@@ -85,7 +85,7 @@ def test_a_path_that_is_long_one_way_makes_nobody_retransmit(transport, links, e
 @pytest.mark.parametrize("transport", registry.transports())
 @pytest.mark.parametrize("ends", ["h1, to: h2", "h2, to: h1"])
 def test_a_path_that_is_narrow_one_way_ends_no_message(transport, links, ends):
-    """Timers that are made for a short round trip retransmit in vain there, but nobody gives up."""
+    """Timers that are made for a short round trip retransmit spuriously; nobody gives up."""
     narrow = f"faults=[{{name: narrow, links: '{links}', rate: 200Mbit}}]"
     work = f"workload={{kind: point-to-point, bytes: 1MiB, from: {ends}}}"
     run = of_one(PAIR.replace("rate: 10Gbit", "delay: 1us"), transport, narrow, work)
