@@ -13,6 +13,8 @@ which is true when that long form was asked for with `--full name` (`lab test --
 
 from __future__ import annotations
 
+import atexit
+import gc
 import inspect
 import json
 import resource
@@ -23,7 +25,7 @@ import time
 
 import pytest
 
-from tests import slow
+from tests import session, slow
 
 NOBODY = 65534
 
@@ -44,6 +46,10 @@ def pytest_configure(config):
     # that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.add_cleanup(session.enter())
+    # hypothesis leaves one, which reaches its modules, their loader, which is pytest's, and so this
+    # config and session: a process that ends would not free them, nor what tests keep there.
+    atexit.register(gc.callbacks.clear)
 
 
 def line_of(item):
@@ -93,7 +99,7 @@ def pytest_runtest_protocol(item):
     began_s, began_cpu_s = time.monotonic(), cpu_s()
     result = yield
     if (path := item.config.getoption("--durations-to")) is not None:
-        took_s = [round(time.monotonic() - began_s, 3), round(cpu_s() - began_cpu_s, 3)]
+        took_s = [round(time.monotonic() - began_s, 6), round(cpu_s() - began_cpu_s, 6)]
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps([item.nodeid, *took_s]) + "\n")
     return result

@@ -29,6 +29,7 @@ from softroce_lab.fabric.bpf import probe as bpf_probe
 from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.plan.plan import Link, Port
+from tests import session
 
 DEMO_S = 120.0  # a demo that takes longer hangs
 SETTLE_S = 5.0  # the kernel frees BPF objects and namespaces a little after their last user
@@ -220,30 +221,13 @@ def _eventually():
 # ---------------------------------------------------------------- what is left behind
 
 
-def bpf_objects():
-    """Ids of all programs and maps that the kernel holds."""
-    library = ctypes.CDLL("libbpf.so.1")
-    for kind in ("prog", "map"):
-        next_id = getattr(library, f"bpf_{kind}_get_next_id")
-        number = ctypes.c_uint32(0)
-        while next_id(number, ctypes.byref(number)) == 0:
-            yield f"bpf {kind} {number.value}"
-
-
-OURS = (os.fsencode(sys.prefix), os.fsencode(runtime.DIRECTORY))  # in command lines
-
-
 def processes():
-    """Programs of this checkout and of labs; what another checkout simulates is not left behind."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-            except OSError:
-                continue
-            is_ours = b"softroce" in line and any(each in line for each in OURS)
-            if is_ours and int(entry.name) != os.getpid():
-                yield f"process {entry.name} {line!r}"
+    """Programs of the lab that run in this session."""
+    for process in session.members():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+            if b"softroce" in line and int(process.name) != os.getpid():
+                yield f"process {process.name} {line!r}"
 
 
 def mounts():
@@ -254,17 +238,23 @@ def mounts():
             yield f"mount {number} of {root} at .../{Path(point).name}, {line.split(' - ')[1]}"
 
 
+def sockets(held):
+    """Those with a name, whose inode is among what is held."""
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        _, _, _, _, _, _, inode, *name = line.split()
+        if any("softroce" in each for each in name) and f"socket:[{inode}]" in held:
+            yield f"socket {inode} {name}"
+
+
 def leftovers():
-    """Whatever of labs is on this machine now."""
-    folders = (Path("/run/netns"), Path("/run/softroce_lab"))
+    """Whatever of labs this session has on the machine now."""
+    folders = (netns.DIRECTORY, runtime.DIRECTORY)
     names = {str(path) for folder in folders if folder.is_dir() for path in folder.iterdir()}
     temporary = {str(path) for path in Path(tempfile.gettempdir()).glob("softroce*")}
     links = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()}
-    sockets = {
-        line for line in Path("/proc/net/unix").read_text().splitlines() if "softroce" in line
-    }
-    found = names | temporary | links | sockets
-    return found | set(mounts()) | set(processes()) | set(bpf_objects())
+    held = set(session.held())
+    objects = {each for each in held if not each.startswith("socket:")}
+    return names | temporary | links | objects | {*sockets(held), *mounts(), *processes()}
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import injections, workload_record
+from softroce_lab.experiment import injections, virtual, workload_record
+from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
@@ -87,7 +88,7 @@ def run(
     digests = {name: figures.pop("sha256") for name, figures in said.items()}
     wrong = [line for each in lines for line in each or ()] + unequal(digests)
     broken = [why for figures in said.values() if (why := figures.pop("policy_error"))]
-    return WorkloadRun(
+    run = WorkloadRun(
         transport=transport.label,
         congestion_control=_control(transport, lab),
         seed=seed,
@@ -105,6 +106,7 @@ def run(
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, said, lab) | _timing(lab, options) | sha256_fact(digests),
     )
+    return added(workload, run, virtual.alone(experiment, transport, seed))
 
 
 def _tasks(

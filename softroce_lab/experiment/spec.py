@@ -10,29 +10,16 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import files
 from softroce_lab.experiment.forecast import assumed_links, base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
-from softroce_lab.experiment.spec_model import (
-    AllToAllSpec,
-    AnyWorkload,
-    Clock,
-    ExperimentFile,
-    FileSpec,
-    IncastSpec,
-    Payload,
-    PermutationSpec,
-    PointToPointSpec,
-    RingAllGatherSpec,
-    RingAllReduceSpec,
-    RingReduceScatterSpec,
-)
+from softroce_lab.experiment.kinds.base import Setting
+from softroce_lab.experiment.spec_model import Clock, ExperimentFile, Payload
 from softroce_lab.experiment.transports import policy_file, written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults import profile
@@ -41,19 +28,13 @@ from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
-from softroce_lab.inputs.yaml_source import Data, Place, Source
-from softroce_lab.plan.effects import stream_key
+from softroce_lab.inputs.yaml_source import Data, Source
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
-from softroce_lab.topology import limits, resolve, routing
+from softroce_lab.topology import limits, resolve
 from softroce_lab.topology.model import Graph, TopologyFile
-from softroce_lab.workloads.file import FileTransfer
-from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
-from softroce_lab.workloads.operations import Operations, Timeline
-from softroce_lab.workloads.ring import AllGather, ReduceScatter, Ring, RingAllReduce
-from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.work import FLOAT32, INT32, Sized, Workload
+from softroce_lab.workloads.work import Workload
 
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
 MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
@@ -90,15 +71,17 @@ class Experiment:
 
     def workload(self, seed: int) -> Workload:
         """What hosts do; hosts are counted as in `plan(seed).plain_hosts`. UserError."""
-        return _operations(self, seed)
+        return _workload(self, seed)
 
     def stalls(self, seed: int) -> list[tuple[int, int, int]]:
         """(host, when, for how long) timers stand still; nanoseconds. UserError."""
         names = [host.name for host in self.plan(seed).plain_hosts]
-        return [
-            (_index(each.host, names, self.source, ("stalls", n, "host")), each.at, each.for_)
-            for n, each in enumerate(self.raw.stalls)
-        ]
+        for n, each in enumerate(self.raw.stalls):
+            if each.host not in names:
+                what = f"the topology has no host {each.host!r}"
+                hint = did_you_mean(each.host, names)
+                raise self.source.error(("stalls", n, "host"), what, hint=hint)
+        return [(names.index(each.host), each.at, each.for_) for each in self.raw.stalls]
 
     def document(self) -> dict[str, Any]:
         """For the manifest: the experiment as it was run, defaults filled in."""
@@ -106,6 +89,7 @@ class Experiment:
             mode="json", by_alias=True, exclude={"topology", "faults", "transports"}
         )
         return document | {
+            "depth": self.depth,
             "topology": self.topology,
             "faults": [each if isinstance(each, str) else each.name for each in self.raw.faults],
             "transports": [transport.document() for transport in self.transports],
@@ -114,7 +98,7 @@ class Experiment:
 
 def _payload(raw: ExperimentFile) -> Payload:
     """The payload of a file is carried by default."""
-    if isinstance(raw.workload, FileSpec) and "payload" not in raw.model_fields_set:
+    if raw.workload.carries_bytes and "payload" not in raw.model_fields_set:
         return "verify"
     return raw.payload
 
@@ -135,6 +119,8 @@ def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment
     try:
         return of(changed)
     except UserError as error:
+        if error.file not in (None, source.file):
+            raise  # another file's mistake has its place there
         of(source)  # the file's own mistakes come first, with their place
         wrong = [
             each
@@ -178,7 +164,7 @@ def of(source: Source) -> Experiment:
         clock=raw.clock,
         payload=_payload(raw),
         rnic=_rnic(raw.rnic, source),
-        depth=raw.depth,
+        depth=raw.depth or raw.workload.usual_depth,
         deadline_ns=raw.deadline,
         topology=raw.topology if isinstance(raw.topology, str) else "inline",
         raw=raw,
@@ -205,11 +191,8 @@ def _check_round_trip(experiment: Experiment) -> None:
 
 def _check_lengths(experiment: Experiment) -> None:
     """UserError for messages longer than a transport can number the bytes or packets of."""
-    spec = experiment.raw.workload
     seed = experiment.seeds[0]
-    kind = _KINDS.get(type(spec))
-    chunks = experiment.workload(seed).hosts if kind and issubclass(kind, Ring) else 1
-    longest = min(spec.message, -(-spec.bytes // chunks))
+    longest = experiment.workload(seed).longest_message_bytes
     path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
     for transport in experiment.transports:
         most = MAX_RC_MESSAGE_BYTES
@@ -368,98 +351,7 @@ def _faults(faults: Sequence[str | FaultRule], source: Source) -> Iterable[Fault
 
 
 @functools.lru_cache(maxsize=1)
-def _operations(experiment: Experiment, seed: int) -> Workload:
-    spec = experiment.raw.workload
-    if isinstance(spec, FileSpec):
-        return _file(experiment, spec, _ranks(experiment, seed))
-    timeline = Timeline(spec.every or 0, spec.skew or 0, seed)
-    return Operations(_workload(experiment, _ranks(experiment, seed), seed), spec.repeat, timeline)
-
-
-def _ranks(experiment: Experiment, seed: int) -> tuple[int, ...]:
-    """The hosts that take part, in the order of their ranks."""
-    plan, spec, source = experiment.plan(seed), experiment.raw.workload, experiment.source
-    names = [host.name for host in plan.plain_hosts]
-    if len(names) < 2:
-        what = f"the topology has {len(names)} hosts for soft RNICs, a workload needs two"
-        raise source.error(("topology",), what)
-    if isinstance(spec, PointToPointSpec | FileSpec):
-        return _ends(spec, plan, names, source)
-    chosen = _chosen(spec, names, source)
-    if isinstance(spec, IncastSpec) and spec.to is not None:
-        sink = _index(spec.to, names, source, ("workload", "to"))
-        chosen = [sink, *(host for host in chosen if host != sink)]
-    if spec.placement == "random":
-        order = Stream(stream_key(seed, "placement")).permutation(len(chosen))
-        chosen = [chosen[place] for place in order]
-    return tuple(chosen)
-
-
-def _chosen(spec: AnyWorkload, names: Sequence[str], source: Source) -> list[int]:
-    place: Place = ("workload", "hosts")
-    if isinstance(spec.hosts, list):
-        return [_index(each, names, source, (*place, n)) for n, each in enumerate(spec.hosts)]
-    count = spec.hosts or len(names)
-    if count > len(names):
-        raise source.error(place, f"{count} hosts, and the topology has {len(names)}")
-    return list(range(count))
-
-
-def _index(name: str, names: Sequence[str], source: Source, place: Place) -> int:
-    if name not in names:
-        what = f"the topology has no host {name!r}"
-        raise source.error(place, what, hint=did_you_mean(name, names))
-    return names.index(name)
-
-
-def _ends(
-    spec: PointToPointSpec | FileSpec, plan: Plan, names: Sequence[str], source: Source
-) -> tuple[int, int]:
-    """As chosen; else the first host, and the first of those farthest from it."""
-    for key, name in (("from", spec.from_), ("to", spec.to)):
-        if name is not None:
-            _index(name, names, source, ("workload", key))
-    begin = spec.from_ or next(name for name in names if name != spec.to)
-    hops = routing.distances([begin], routing.neighbours((n.name for n in plan.nodes), plan.links))
-    end = spec.to or max((name for name in names if name != begin), key=lambda name: hops[name])
-    if begin == end:
-        raise source.error(("workload", "to"), f"{begin} would send to itself")
-    return names.index(begin), names.index(end)
-
-
-_KINDS: Mapping[type, type[Sized]] = {
-    PointToPointSpec: PointToPoint,
-    PermutationSpec: Permutation,
-    IncastSpec: Incast,
-    AllToAllSpec: AllToAll,
-    RingAllReduceSpec: RingAllReduce,
-    RingReduceScatterSpec: ReduceScatter,
-    RingAllGatherSpec: AllGather,
-}
-_DTYPES = {"float32": FLOAT32, "int32": INT32}
-
-
-def _file(experiment: Experiment, spec: FileSpec, ranks: tuple[int, ...]) -> FileTransfer:
-    """Paths are relative to the experiment's file."""
-    folder = Path(experiment.source.file or "").parent.resolve()
-    path = folder / spec.path
-    try:
-        size = min(files.size_to_send(path), spec.bytes)
-    except UserError as error:
-        hint = "path: a regular file, relative to the experiment's"
-        raise experiment.source.error(("workload", "path"), error.what, hint=hint) from None
-    save = None if spec.save is None else str(folder / spec.save)
-    hashed = experiment.payload == "verify"
-    return FileTransfer(ranks, str(path), size, spec.message, experiment.depth, save, hashed)
-
-
-def _workload(experiment: Experiment, ranks: tuple[int, ...], seed: int) -> Sized:
-    spec, source = experiment.raw.workload, experiment.source
-    kind = _KINDS[type(spec)]
-    more: dict[str, Any] = {"seed": seed} if kind is Permutation else {}
-    if issubclass(kind, Ring):
-        more["dtype"] = _DTYPES[spec.dtype]  # type: ignore[union-attr]
-        if spec.bytes < 4 * len(ranks):
-            what = f"{spec.bytes} bytes hold fewer elements than there are hosts, {len(ranks)}"
-            raise source.error(("workload", "bytes"), what)
-    return kind(ranks, spec.bytes, spec.message, **more)
+def _workload(experiment: Experiment, seed: int) -> Workload:
+    verified = experiment.payload == "verify"
+    setting = Setting(experiment.plan(seed), experiment.source, seed, experiment.depth, verified)
+    return experiment.raw.workload.build(setting)

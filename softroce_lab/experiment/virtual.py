@@ -9,7 +9,8 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import injections, workload_record
+from softroce_lab.experiment import figures, injections, workload_record
+from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
@@ -23,21 +24,25 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports.guard import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
-from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
-from softroce_lab.workloads.progress import HostWork, Posts
-from softroce_lab.workloads.work import Message, Workload, by_host
+from softroce_lab.workloads.message import Message
+from softroce_lab.workloads.progress import Act, HostWork, Posts
+from softroce_lab.workloads.schedule import Schedule
+from softroce_lab.workloads.work import Workload
 
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _TOLD_EVERY = 256  # completions
+_QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
 
 def run(
@@ -59,7 +64,23 @@ def run(
     run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
+    found = figures.added(run.workload, found, alone(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
+
+
+def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
+    """Times of this transport's flows alone on the empty fabric. RunError if one fails there."""
+    plan = experiment.plan(seed)
+
+    def simulate(part: Plan, source: int, size_bytes: int) -> int:
+        flow = OneFlow(source, size_bytes, _QUIET_NS)
+        run = VirtualRun(experiment, transport, seed, lambda _: None, only=(part, flow))
+        found = run.go()
+        if found.reasons:
+            raise RunError(f"a flow of {size_bytes} bytes alone: {found.reasons[0]}")
+        return int(found.messages["received_ns"][0]) - _QUIET_NS
+
+    return Alone(plan, frames(transport, path_mtu_bytes(plan.mtu, 4)), simulate)
 
 
 class _Host:
@@ -69,8 +90,8 @@ class _Host:
         self.index = index
         self.messenger = messenger
         self.work = work
+        self.wakes_ns = NEVER_NS  # when it has something to do, if nothing happens before
         self.buffer: HostMemory | None = None
-        self.receives: dict[tuple[int, Key], Message] = {}
 
 
 class VirtualRun:
@@ -84,23 +105,29 @@ class VirtualRun:
         progress: Progress,
         *,
         with_acts: bool = False,
+        only: tuple[Plan, Workload] | None = None,
     ) -> None:
+        """`only`: another workload on a part of the plan, with all settings as for the whole."""
         self.experiment, self.transport, self.seed = experiment, transport, seed
         self.progress = progress
-        self.plan: Plan = experiment.plan(seed)
-        self.workload: Workload = experiment.workload(seed)
-        self.carries = experiment.payload == "verify"
-        self.path_mtu = path_mtu_bytes(self.plan.mtu, 4)
+        self.deadline_ns = MAX_DEADLINE_NS if only else experiment.deadline_ns
+        whole = experiment.plan(seed)
+        self.plan: Plan
+        self.workload: Workload
+        self.plan, self.workload = only or (whole, experiment.workload(seed))
+        self.carries = experiment.payload == "verify" and only is None
+        self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
-        self.empty = base_rtt.of(self.plan, self.path_mtu, self.rnic.round_trip_ns)
+        self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
         self.timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=experiment.raw.blackout)
         self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
         self.rc = RcSettings.for_rtt(self.empty.rtt_ns)
-        self.control = transport.congestion_control or congestion.for_plan(self.plan)
+        self.control = transport.congestion_control or congestion.for_plan(whole)
         self.fabric = SimFabric(self.plan, self._model())
-        for stall in experiment.stalls(seed):
+        for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
-        self.log = MessageLog(self.workload.messages())
+        self.schedule: Schedule = self.workload.schedule()
+        self.log = MessageLog(self.schedule.messages)
         self.hosts: dict[int, _Host] = {}
         self.journals: dict[int, Journal] = {}  # of those whose acts are written down
         self.unfinished = 0
@@ -138,8 +165,8 @@ class VirtualRun:
     # ---------------------------------------------------------------- before
 
     def _open_hosts(self, *, with_acts: bool) -> None:
-        for index, (sends, receives) in by_host(self.workload).items():
-            buffer = self._buffer(index, receives)
+        for index, vertices in self.schedule.of.items():
+            buffer = self._buffer(index)
             if with_acts:
                 self.journals[index] = Journal()
             messenger = open_messenger(
@@ -152,23 +179,22 @@ class VirtualRun:
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
             )
-            host = _Host(index, messenger, HostWork(sends, receives, self.experiment.depth))
+            host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
             host.buffer = buffer
-            host.receives = {(message.source, message.key): message for message in receives}
             self.hosts[index] = host
             self.unfinished += not host.work.finished
         connect_all(
             {index: host.messenger for index, host in self.hosts.items()},
             {
                 (min(each.source, each.destination), max(each.source, each.destination))
-                for each in self.workload.messages()
+                for each in self.schedule.messages
             },
         )
 
-    def _buffer(self, host: int, receives: list[Message]) -> HostMemory | None:
+    def _buffer(self, host: int) -> HostMemory | None:
         if not self.carries:
             return None
-        return host_memory(self.workload, host, self.seed, receives, self.experiment.depth)
+        return host_memory(self.workload, self.schedule, host, self.seed, self.experiment.depth)
 
     # ---------------------------------------------------------------- the run
 
@@ -183,9 +209,10 @@ class VirtualRun:
     def _go(self) -> None:
         posts = {index: host.work.begin() for index, host in self.hosts.items()}
         for index, each in posts.items():
-            self._post(self.hosts[index], Posts(each.receives, []))
+            for message in each.of(Act.RECEIVE):
+                self._receive(self.hosts[index], message)
         for index, each in posts.items():
-            self._post(self.hosts[index], Posts([], each.sends))
+            self._post(self.hosts[index], Posts(a for a in each if a[0] is not Act.RECEIVE))
         while self.unfinished and not self.problems and not self._stopped():
             self._go_on()
 
@@ -196,7 +223,7 @@ class VirtualRun:
         return all(host.work.quiet for host in self.hosts.values())
 
     def _go_on(self) -> None:
-        deadline_ns = self.experiment.deadline_ns
+        deadline_ns = self.deadline_ns
         until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
         for index in self.fabric.run(until_ns):
             host = self.hosts.get(index)
@@ -208,7 +235,9 @@ class VirtualRun:
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
             host = self.hosts[heapq.heappop(self._times)[1]]
+            was_finished = host.work.finished
             self._post(host, host.work.on_time(now_ns))
+            self.unfinished -= host.work.finished and not was_finished
         if now_ns >= deadline_ns:
             left = sum(host.work.left for host in self.hosts.values())
             self.problems.append(
@@ -216,14 +245,25 @@ class VirtualRun:
             )
 
     def _post(self, host: _Host, posts: Posts) -> None:
-        for message in posts.receives:
-            at = message.destination_offset if host.buffer is None else host.buffer.place(message)
-            host.messenger.post_receive(message.source, message.key, at, message.length_bytes)
-        for message in posts.sends:
-            at = message.source_offset if host.buffer is None else host.buffer.source(message)
-            host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
-        if host.work.next_at_ns != NEVER_NS:
-            heapq.heappush(self._times, (host.work.next_at_ns, host.index))
+        for act, message in posts:
+            if act is Act.SEND:
+                self._send(host, message)
+            elif act is Act.RECEIVE:
+                self._receive(host, message)
+            elif host.buffer is not None:
+                host.buffer.take(act, message)
+        if host.work.next_at_ns != host.wakes_ns:
+            host.wakes_ns = host.work.next_at_ns
+            if host.wakes_ns != NEVER_NS:
+                heapq.heappush(self._times, (host.wakes_ns, host.index))
+
+    def _receive(self, host: _Host, message: Message) -> None:
+        at = message.destination_offset if host.buffer is None else host.buffer.place(message)
+        host.messenger.post_receive(message.source, message.key, at, message.length_bytes)
+
+    def _send(self, host: _Host, message: Message) -> None:
+        at = message.source_offset if host.buffer is None else host.buffer.source(message)
+        host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
 
     def _complete(self, host: _Host, done: Done) -> None:
         was_finished = host.work.finished
@@ -242,7 +282,7 @@ class VirtualRun:
             return
         if host.buffer is not None:
             host.buffer.sent(done.peer, done.key)
-        self._post(host, host.work.on_sent(done.peer, done.key))
+        self._post(host, host.work.on_sent(done.peer, done.key, self.fabric.now_ns))
         self.done += 1
         if self.done % _TOLD_EVERY == 0:
             self.progress(self.done)
@@ -252,9 +292,7 @@ class VirtualRun:
             self.failed = True
             host.work.on_receive_failed(done.peer, done.key)
             return
-        if host.buffer is not None:
-            host.buffer.received(host.receives[done.peer, done.key])
-        self._post(host, host.work.on_received(done.peer, done.key))
+        self._post(host, host.work.on_received(done.peer, done.key, self.fabric.now_ns))
 
     # ---------------------------------------------------------------- afterwards
 

@@ -67,7 +67,10 @@ def _messages(run: WorkloadRun) -> Columns:
     found = run.messages
     names = np.array(run.hosts, dtype=object)
     columns = _of(run, len(found)) | {name: found[name] for name in MESSAGE.names or ()}
-    return columns | {end: names[found[end]] for end in ("source", "destination")}
+    columns |= {end: names[found[end]] for end in ("source", "destination")}
+    if run.flows is not None:
+        columns |= {"arrival_ns": run.flows.arrival_ns, "alone_ns": run.flows.alone_ns}
+    return columns
 
 
 def one_below_the_other(tables: Sequence[Columns]) -> Columns:

@@ -15,7 +15,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery.api import Key
 from softroce_lab.statistics import samples_needed
-from softroce_lab.workloads.work import Message
+from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
     from softroce_lab.experiment.capturing import RunCapture
@@ -58,7 +58,18 @@ _ANSWERS = (  # of RC, which counts them as its packets, too
     "tx_nak_operation",
 )  # fmt: skip
 FCT = {"fct_p50_ns": 500, "fct_p99_ns": 990, "fct_p999_ns": 999}
-"""Percentiles of message completion times, per mille; their samples are the messages delivered."""
+"""Percentiles of message completion times, per mille; their samples are the messages measured."""
+SLOWDOWN = {"slowdown_p50": 500, "slowdown_p99": 990}
+"""The same of slowdowns of open-loop traffic."""
+SIZE_CLASSES = {
+    "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
+}  # fmt: skip
+"""Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
+OF_WORKLOADS = (
+    "algbw_bps", "busbw_bps", "step_p50_ns", "step_p99_ns", "step_waiting", "offered_load",
+    *SLOWDOWN, "slowdown",
+)  # fmt: skip
+"""Figures that only some workloads have (`figures.py`); None for others."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
 CONTROL = ("tx_control", "tx_report", "tx_clear", "tx_cnp", *_ANSWERS)
 
@@ -71,6 +82,15 @@ def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
 def data_packets(counters: Mapping[str, int]) -> int:
     """Packets with data of messages that a host sent, retransmitted ones included."""
     return total(counters, _SENT) - total(counters, _ANSWERS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flows:
+    """What a run of open-loop traffic knows of each message besides, in the order of messages."""
+
+    arrival_ns: npt.NDArray[np.int64]  # when it was to be sent, since the run began
+    measured: npt.NDArray[np.bool_]  # arrived after the warm-up
+    alone_ns: npt.NDArray[np.int64]  # until it was there, alone on the empty fabric
 
 
 class MessageLog:
@@ -130,6 +150,9 @@ class WorkloadRun:
     verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
+    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of OF_WORKLOADS
+    jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
+    flows: Flows | None = None  # of open-loop traffic
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # CPU time and the like
 
@@ -162,10 +185,28 @@ class WorkloadRun:
         delivered: Messages = self.messages[self.messages["status"] == _SUCCESS]
         return delivered
 
+    @property
+    def measured(self) -> npt.NDArray[np.bool_]:
+        """Which messages percentiles are of: those delivered, after the warm-up if there is one."""
+        delivered: npt.NDArray[np.bool_] = self.messages["status"] == _SUCCESS
+        return delivered if self.flows is None else delivered & self.flows.measured
+
     def completion_times_ns(self) -> npt.NDArray[np.int64]:
-        """Per delivered message, from the post of the send to its completion at the sender."""
-        times: npt.NDArray[np.int64] = self.done["completed_ns"] - self.done["posted_ns"]
+        """Per measured message, from the post of the send to its completion at the sender.
+
+        Of open-loop traffic from the arrival of the flow: a post may have waited for others.
+        """
+        begun = self.messages["posted_ns"] if self.flows is None else self.flows.arrival_ns
+        times: npt.NDArray[np.int64] = (self.messages["completed_ns"] - begun)[self.measured]
         return times
+
+    def slowdowns(self) -> npt.NDArray[np.float64]:
+        """Of open-loop traffic, per measured message: until it was there, over the same alone."""
+        if self.flows is None:
+            return np.zeros(0)
+        taken_ns = self.messages["received_ns"] - self.flows.arrival_ns
+        ratios: npt.NDArray[np.float64] = (taken_ns / self.flows.alone_ns)[self.measured]
+        return ratios
 
     def operation_times_ns(self) -> npt.NDArray[np.int64]:
         """Per operation that is whole, from its first post to its last completion."""
@@ -209,7 +250,10 @@ class WorkloadRun:
         return summary | {"few_samples": few_samples(summary)}
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the tables, of the manifest and of `--json`. Absent ones are None."""
+        """The figures of the tables, of the manifest and of `--json`. Absent ones are None.
+
+        Those of jobs are there if the workload has jobs.
+        """
         times, operations = self.completion_times_ns(), self.operation_times_ns()
         return {
             "transport": self.transport,
@@ -221,12 +265,14 @@ class WorkloadRun:
             "verified": self.verified,
             "messages": len(self.messages),
             "delivered": len(self.done),
+            "measured": int(self.measured.sum()),
             "bytes": int(self.done["bytes"].sum()),
             "makespan_ns": self.makespan_ns,
             "goodput_bps": self.goodput_bps,
             "operation_p50_ns": quantile(operations, 500),
             "operation_p99_ns": quantile(operations, 990),
             **{key: quantile(times, per_mille) for key, per_mille in FCT.items()},
+            **{key: self.figures.get(key) for key in OF_WORKLOADS},
             "packets_sent": sum(map(data_packets, self.counters.values())),
             "retransmitted": self.count(RETRANSMITTED),
             "spurious_retransmissions": self.count(SPURIOUS),
@@ -235,20 +281,33 @@ class WorkloadRun:
             CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
+            **({"jobs": dict(self.jobs)} if self.jobs else {}),
         }
 
 
 def few_samples(summary: Mapping[str, Any]) -> list[str]:
     """The percentiles of messages in a summary that have fewer samples than they need."""
-    return [key for key, at in FCT.items() if summary["delivered"] < samples_needed(at)]
+    kinds = FCT if summary["slowdown"] is None else FCT | SLOWDOWN
+    return [key for key, at in kinds.items() if summary["measured"] < samples_needed(at)]
 
 
 def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:
     """The smallest value that so many of a thousand do not exceed: one that was measured."""
-    if not len(times):
+    value = _ranked(times, per_mille)
+    return None if value is None else int(value)
+
+
+def ratio_quantile(ratios: npt.NDArray[np.float64], per_mille: int) -> float | None:
+    """The same of ratios."""
+    value = _ranked(ratios, per_mille)
+    return None if value is None else float(value)
+
+
+def _ranked(values: npt.NDArray[Any], per_mille: int) -> Any:
+    if not len(values):
         return None
-    rank = max(1, -(-len(times) * per_mille // 1000))
-    return int(np.partition(times, rank - 1)[rank - 1])
+    rank = max(1, -(-len(values) * per_mille // 1000))
+    return np.partition(values, rank - 1)[rank - 1]
 
 
 def _statuses(run: WorkloadRun) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab import units
-from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN
 from softroce_lab.statistics import marked
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`
@@ -35,7 +35,16 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[Line]]:
         cells = [show(group) for group in groups]
         if is_news(rows, cells):
             found.append(Line(title, cells))
-    return names, found
+    return names, found + [line for job in rows[0].get("jobs", ()) for line in _of_job(job, groups)]
+
+
+def _of_job(job: str, groups: Sequence[Sequence[Row]]) -> Iterator[Line]:
+    """The lines of a job."""
+    mine = [[row["jobs"][job] for row in group] for group in groups]
+    for title, show in _OF_JOBS:
+        cells = [show(each) for each in mine]
+        if any(cell != "-" for cell in cells):
+            yield Line(f"{job}: {title}", cells)
 
 
 def beside(names: Sequence[str], lines: Sequence[Line], width: int) -> Iterator[range]:
@@ -76,12 +85,12 @@ def _spread(values: Sequence[float], form: Callable[[float], str], *, upper: boo
 
 
 def _of_messages(key: str) -> Callable[[Sequence[Row]], str]:
-    """A time of those that were delivered; marked if a run delivered too few."""
+    """A time of those that were measured; marked if a run has too few."""
 
     def show(rows: Sequence[Row]) -> str:
         known = [row for row in rows if row[key] is not None]
         text = _spread([row[key] for row in known], units.format_duration)
-        fewest = min((row["delivered"] for row in known), default=0)
+        fewest = min((row["measured"] for row in known), default=0)
         return marked(text, FCT[key], fewest) if known else text
 
     return show
@@ -89,12 +98,53 @@ def _of_messages(key: str) -> Callable[[Sequence[Row]], str]:
 
 def _of_all(key: str) -> Callable[[Sequence[Row]], str]:
     """A time of runs that passed."""
-    return lambda rows: _spread([row[key] for row in _passed(rows)], units.format_duration)
+    return lambda rows: _spread(_known(rows, key), units.format_duration)
 
 
-def _goodput(rows: Sequence[Row]) -> str:
+def _rate(key: str) -> Callable[[Sequence[Row]], str]:
     """The median run has the median makespan: of an even number the faster, as there."""
-    return _spread([row["goodput_bps"] for row in _passed(rows)], units.format_rate, upper=True)
+
+    def show(rows: Sequence[Row]) -> str:
+        return _spread(_known(rows, key), units.format_rate, upper=True)
+
+    return show
+
+
+def _slowdown(key: str) -> Callable[[Sequence[Row]], str]:
+    """Of all flows."""
+
+    def show(rows: Sequence[Row]) -> str:
+        known = [(row[key], row["measured"]) for row in rows if row[key] is not None]
+        return _ratios(known, SLOWDOWN[key])
+
+    return show
+
+
+def _slowdown_of(size_class: str) -> Callable[[Sequence[Row]], str]:
+    """The p99 of the flows of a class of sizes."""
+
+    def show(rows: Sequence[Row]) -> str:
+        classes = [one for row in rows for one in row["slowdown"] or ()]
+        known = [(one["p99"], one["n"]) for one in classes if one["size_class"] == size_class]
+        return _ratios([each for each in known if each[1]], SLOWDOWN["slowdown_p99"])
+
+    return show
+
+
+def _ratios(known: Sequence[tuple[float, int]], per_mille: int) -> str:
+    """Of each run a percentile, and how many samples it has."""
+    text = _spread([value for value, _ in known], lambda ratio: f"{ratio:,.2f}")
+    return marked(text, per_mille, min(count for _, count in known)) if known else text
+
+
+def _share(key: str) -> Callable[[Sequence[Row]], str]:
+    """A share of runs that passed."""
+    return lambda rows: _spread(_known(rows, key), lambda share: f"{100 * share:.1f} %")
+
+
+def _known(rows: Sequence[Row], key: str) -> list[float]:
+    """Of runs that passed and have this figure."""
+    return [row[key] for row in _passed(rows) if row[key] is not None]
 
 
 def _passed(rows: Sequence[Row]) -> list[Row]:
@@ -135,10 +185,19 @@ _LINES: list[
     ("verified, every byte", _verified, _if_any),
     ("makespan", _of_all("makespan_ns"), _always),
     ("p50 operation", _of_all("operation_p50_ns"), _unlike_makespan),
-    ("goodput, all hosts", _goodput, _always),
+    ("goodput, all hosts", _rate("goodput_bps"), _always),
+    ("algbw", _rate("algbw_bps"), _if_any),
+    ("busbw", _rate("busbw_bps"), _if_any),
+    ("p50 step", _of_all("step_p50_ns"), _if_any),
+    ("p99 step", _of_all("step_p99_ns"), _if_any),
+    ("waiting, share of a step", _share("step_waiting"), _if_any),
     ("p50 message completion", _of_messages("fct_p50_ns"), _always),
     ("p99 message completion", _of_messages("fct_p99_ns"), _always),
     ("p99.9 message completion", _of_messages("fct_p999_ns"), _always),
+    ("offered load", _share("offered_load"), _if_any),
+    ("p50 slowdown", _slowdown("slowdown_p50"), _if_any),
+    ("p99 slowdown", _slowdown("slowdown_p99"), _if_any),
+    *((f"p99 slowdown, {each}", _slowdown_of(each), _if_any) for each in SIZE_CLASSES),
     ("data packets sent", _sum("packets_sent"), _always),
     ("control packets", _sum("control_packets"), _if_any),
     ("injected drops", _sum("injected_drops"), _always),
@@ -150,4 +209,12 @@ _LINES: list[
     ("spurious", _sum("spurious_retransmissions"), _always),
     ("QP contexts missed", _sum("contexts_missed"), _if_any),
     ("fidelity", _faithful, _if_any),
+]
+
+_OF_JOBS: list[tuple[str, Callable[[Sequence[Row]], str]]] = [
+    ("makespan", _of_all("makespan_ns")),
+    ("goodput", _rate("goodput_bps")),
+    ("p50 step", _of_all("step_p50_ns")),
+    ("p99 completion", _of_messages("fct_p99_ns")),
+    ("p99 slowdown", _slowdown("slowdown_p99")),
 ]

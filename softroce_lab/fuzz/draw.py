@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from softroce_lab.experiment.kinds.collectives import OPERATIONS, algorithms
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.streams import Stream
 
@@ -83,6 +84,9 @@ def draw(seed: int) -> Case:
         _move(case, elsewhere)
     if elsewhere.chance(15):
         case["rnic"] = elsewhere.one(("all-contexts", "lru-512", "lru-4096"))
+    other = Dice(seed, "other work")
+    if other.chance(30):
+        case["workload"] = _collective(other)
     return case
 
 
@@ -251,6 +255,25 @@ def _workload(dice: Dice) -> dict[str, Any]:
         work["repeat"] = dice.between(2, most)
         if dice.chance(50):
             work["every"] = f"{dice.one((1, 20, 200))}us"
+    return work
+
+
+def _collective(dice: Dice) -> dict[str, Any]:
+    """An operation by one of its algorithms, on a vector that four hosts share evenly."""
+    op = dice.one(OPERATIONS)
+    algorithm = dice.one(algorithms(op))
+    work: dict[str, Any] = {"kind": "collective", "op": op, "algorithm": algorithm}
+    size, message = dice.one((8192, 20_000, 60_000)), dice.one(("1KiB", "4KiB", "16KiB"))
+    work |= {"bytes": f"{size}B", "message": message, "dtype": dice.one(("float32", "int32"))}
+    # All fabrics have four hosts; some algorithms take only powers of two, or equal parts.
+    if op == "all-to-all" or algorithm.startswith("recursive"):
+        work["hosts"] = 4
+    else:
+        work["hosts"] = dice.between(2, 4)
+    if algorithm == "bounded":
+        work["peers"] = 2
+    if dice.chance(30):
+        work["repeat"] = 2
     return work
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.kinds.collectives import OPERATIONS
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
@@ -178,6 +179,7 @@ def expected_features() -> tuple[str, ...]:
         *registry.transports(),
         *(f"fault: {name}" for name in (*draw.FAULTS, "jitter", "stall")),
         *(f"fabric: {name}" for name in draw.FABRICS),
+        *(f"collective: {name}" for name in OPERATIONS),
         *(f"queue: {name}" for name in _ON_LINKS),
         *(f"congestion control: {name}" for name in congestion.names()),
         *(
@@ -194,6 +196,8 @@ def expected_features() -> tuple[str, ...]:
 
 def _drawn(case: Case) -> Iterator[str]:
     yield f"fabric: {case['topology'].get('generator', {}).get('kind')}"
+    if case["workload"]["kind"] == "collective":
+        yield f"collective: {case['workload']['op']}"
     if case.get("stalls"):
         yield "fault: stall"
 
@@ -282,6 +286,8 @@ def _less_work(work: Case) -> Iterator[Case]:
     if work["kind"] != "point-to-point":
         kept = ("bytes", "message", "repeat", "every")
         yield {"kind": "point-to-point", **{key: work[key] for key in kept if key in work}}
+    if work["kind"] == "collective" and "algorithm" in work:
+        yield {key: value for key, value in work.items() if key not in ("algorithm", "peers")}
 
 
 _SIZES = ("hosts", "hosts_per_side", "hosts_per_leaf", "paths", "spines", "leaves", "pods")

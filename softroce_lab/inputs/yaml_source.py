@@ -9,8 +9,7 @@ them. Input may be hostile: its size, depth and what its aliases expand to are b
 from __future__ import annotations
 
 import dataclasses
-import os
-import stat
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -21,6 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from softroce_lab.errors import UserError
+from softroce_lab.inputs import text_file
 
 MAX_FILE_BYTES = 1 << 20
 MAX_VALUES = 200_000  # after the expansion of aliases: a topology of 4000 ports has 10,000
@@ -107,9 +107,11 @@ class Source:
 
     def _known(self, place: Place) -> Place:
         known: Place = ()
-        for part in place:
-            if (*known, part) in self.values:
-                known = (*known, part)
+        for part, following in itertools.zip_longest(place, place[1:]):
+            below, beside = (*known, part), (*known, following)
+            is_tag = beside in self.values and (*below, following) not in self.values
+            if below in self.values and not is_tag:  # a tag of a union may be a key's name, too
+                known = below
         return known
 
 
@@ -118,41 +120,12 @@ NOWHERE = Source(None, {}, {}, {})  # for models that were built, not read
 
 def read(path: Path) -> Source:
     """Read and parse a YAML file; UserError if it cannot be read or is broken."""
-    return parse(_read_text(path), str(path))
+    return parse(text_file.read(path, MAX_FILE_BYTES), str(path))
 
 
 def parse(text: str, file: str | None = None) -> Source:
     """Parse YAML whose top is a mapping; UserError with the place of whatever is wrong."""
     return _Builder(file).build(_compose(text, file))
-
-
-def _read_text(path: Path) -> str:
-    file = str(path)
-    try:
-        # O_NONBLOCK: opening a FIFO that nobody writes must not hang.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UserError("is not a regular file", file=file)
-            content = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"cannot be read: {reason}", file=file) from None
-    return _decode(content, file)
-
-
-def _decode(content: bytes, file: str) -> str:
-    if len(content) > MAX_FILE_BYTES:
-        raise UserError(f"is larger than {MAX_FILE_BYTES >> 20} MiB", file=file)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise UserError("is not a text file in UTF-8", file=file)
-    return text
 
 
 def _compose(text: str, file: str | None) -> Node | None:

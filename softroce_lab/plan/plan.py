@@ -12,6 +12,7 @@ captures and counters carry.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
 from typing import Literal, TypeAlias
 
@@ -114,9 +115,12 @@ class Route:
     ports: tuple[Port, ...]  # all shortest next hops, in the order of their ifindex
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything `fabric.up` needs. Ordered; equal input gives equal plans."""
+    """Everything `fabric.up` needs. Ordered; equal input gives equal plans.
+
+    What follows from its fields is found once: a simulation asks for its hosts time and again.
+    """
 
     name: str
     seed: int
@@ -135,27 +139,27 @@ class Plan:
                 return node
         raise KeyError(name)
 
-    @property
+    @functools.cached_property
     def halves(self) -> tuple[Half, ...]:
         """All directed links, in the order of their numbers."""
         return tuple(half for link in self.links for half in link.halves)
 
-    @property
+    @functools.cached_property
     def hosts(self) -> tuple[Node, ...]:
         """The hosts of both kinds, in the order of the plan."""
         return tuple(node for node in self.nodes if node.is_host)
 
-    @property
+    @functools.cached_property
     def plain_hosts(self) -> tuple[Node, ...]:
         """The hosts that soft RNICs can live in, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "host")
 
-    @property
+    @functools.cached_property
     def guests(self) -> tuple[Node, ...]:
         """The nodes that are machines of their own, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind in GUESTS)
 
-    @property
+    @functools.cached_property
     def kernel_hosts(self) -> tuple[Node, ...]:
         """The hosts that are virtual machines, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "kernel")

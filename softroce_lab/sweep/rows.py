@@ -17,7 +17,17 @@ from typing import IO, Any
 
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.inputs.yaml_source import Decimal
-from softroce_lab.sweep.schema import FIGURES, NUMBER, Row, cell, fits_int64, in_unit, is_row
+from softroce_lab.sweep.schema import (
+    CLASS,
+    CLASSES,
+    FIGURES,
+    NUMBER,
+    Row,
+    cell,
+    fits_int64,
+    in_unit,
+    is_row,
+)
 from softroce_lab.sweep.values import Quantity, quantity
 from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
 
@@ -143,7 +153,12 @@ def write_table(directory: RunDirectory, axes: Sequence[str], rows: Sequence[Row
     columns: dict[str, Any] = {NUMBER: pa.array([row[NUMBER] for row in rows], pa.int64())}
     for axis in axes:
         columns |= _axis(axis, [row[axis] for row in rows], pa)
-    types = {"list<string>": pa.list_(pa.string()), "bool": pa.bool_()}
+    classes = pa.struct([(name, getattr(pa, kind)()) for name, kind in CLASS.items()])
+    types = {
+        "list<string>": pa.list_(pa.string()),
+        CLASSES: pa.list_(classes),
+        "bool": pa.bool_(),
+    }
     for name, kind in FIGURES.items():
         if name not in columns:
             values = [cell(row, name) for row in rows]

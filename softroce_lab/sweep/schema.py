@@ -15,6 +15,10 @@ ERROR = "error"
 NUMBER = "run"
 """The first column: a run's number in the sweep."""
 
+CLASSES = "list<class>"
+"""A type: slowdowns by size class, each a row of `CLASS`."""
+CLASS = {"size_class": "string", "n": "int64", "p50": "float64", "p99": "float64"}
+
 # The columns behind those of the axes, and their types as Arrow calls them.
 FIGURES = {
     "transport": "string",
@@ -26,12 +30,17 @@ FIGURES = {
     "notes": "list<string>",
     "verified": "bool",
     **dict.fromkeys(
-        ("messages", "delivered", "bytes", "makespan_ns", "goodput_bps", "operation_p50_ns",
-         "operation_p99_ns", "fct_p50_ns", "fct_p99_ns", "fct_p999_ns", "packets_sent",
-         "retransmitted", "spurious_retransmissions", "control_packets", "contexts_missed",
-         "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops", "end_ns"),
+        ("messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
+         "operation_p50_ns",
+         "operation_p99_ns", "algbw_bps", "busbw_bps", "step_p50_ns", "step_p99_ns",
+         "fct_p50_ns", "fct_p99_ns", "fct_p999_ns",
+         "packets_sent", "retransmitted", "spurious_retransmissions", "control_packets",
+         "contexts_missed", "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",
+         "end_ns"),
         "int64",
     ),
+    **dict.fromkeys(("step_waiting", "offered_load", "slowdown_p50", "slowdown_p99"), "float64"),
+    "slowdown": CLASSES,
     "fidelity": "string",
     "wall_s": "float64",
     "cpu_s": "float64",
@@ -64,11 +73,16 @@ def is_row(data: object) -> TypeGuard[Row]:
         return False
     for name, kind in FIGURES.items():
         value = cell(data, name)
-        if value is not None and not _FITS[kind](value):
+        if value is not None and not fits(kind, value):
             return False
     verdict = data["verdict"]
     whole = verdict == ERROR or data.keys() >= _ALWAYS
     return whole and verdict in _VERDICTS and (verdict == "passed" or bool(data["reasons"]))
+
+
+def fits(kind: str, value: Any) -> bool:
+    """Whether a column of this type holds a value."""
+    return _FITS[kind](value)
 
 
 def fits_int64(value: int) -> bool:
@@ -80,6 +94,19 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and _SURROGATE.search(value) is None
 
 
+def _are_classes(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_class, value))
+
+
+def _is_class(value: Any) -> bool:
+    if not isinstance(value, dict) or value.keys() != CLASS.keys():
+        return False
+    return all(
+        value[name] is None if kind == "float64" and not value["n"] else fits(kind, value[name])
+        for name, kind in CLASS.items()
+    )
+
+
 _FITS: dict[str, Callable[[Any], bool]] = {  # exact types: True is no number
     "string": _is_text,
     "list<string>": lambda value: isinstance(value, list) and all(map(_is_text, value)),
@@ -87,4 +114,5 @@ _FITS: dict[str, Callable[[Any], bool]] = {  # exact types: True is no number
     "int64": lambda value: type(value) is int and fits_int64(value),
     "uint64": lambda value: type(value) is int and 0 <= value < 1 << 64,
     "float64": lambda value: type(value) is float,
+    CLASSES: _are_classes,
 }

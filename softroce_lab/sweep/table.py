@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN
 from softroce_lab.statistics import FOOTNOTE, marked, samples_needed
 from softroce_lab.sweep.spec import Sweep, label
 from softroce_lab.sweep.work import Row
@@ -51,8 +51,9 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
         return (*(label(row[name]) for name in inner), row["transport"])
 
     groups = [(where, list(found)) for where, found in itertools.groupby(rows, place)]
-    heads = [*inner, "transport", *(column.title for column in _COLUMNS)]
-    cells = [[*where, *(column.cell(found) for column in _COLUMNS)] for where, found in groups]
+    columns = [*_COLUMNS[:3], *_slowdowns(rows), *_COLUMNS[3:]]
+    heads = [*inner, "transport", *(column.title for column in columns)]
+    cells = [[*where, *(column.cell(found) for column in columns)] for where, found in groups]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     named = len(inner) + 2  # these are words, and begin where their column begins
     rule = ["-" * w if at < named else "-" * (w - 1) + ":" for at, w in enumerate(widths)]
@@ -87,9 +88,36 @@ def _p99(rows: Sequence[Row]) -> str:
     return text if text == _NOTHING else marked(text, FCT["fct_p99_ns"], min(_samples(rows)))
 
 
+def _slowdowns(rows: Sequence[Row]) -> list[_Column]:
+    """Of open-loop traffic: p99 of all flows, and of each class of sizes that has some."""
+    if not any(row.get("slowdown") for row in rows):
+        return []
+    classes = {one["size_class"] for row in rows for one in row.get("slowdown") or () if one["n"]}
+    return [
+        _Column("p50 slowdown", _median("slowdown_p50", 1, 3)),
+        _Column("p99 slowdown", _median("slowdown_p99", 1, 3)),
+        *(_Column(f"p99 {each}", _class_p99(each)) for each in SIZE_CLASSES if each in classes),
+    ]
+
+
+def _class_p99(size_class: str) -> Callable[[Sequence[Row]], str]:
+    def cell(rows: Sequence[Row]) -> str:
+        found = [
+            one
+            for row in rows
+            for one in row.get("slowdown") or ()
+            if one["size_class"] == size_class and one["n"]
+        ]
+        text = _median("p99", 1, 3)(found)
+        fewest = min((one["n"] for one in found), default=0)
+        return text if text == _NOTHING else marked(text, SLOWDOWN["slowdown_p99"], fewest)
+
+    return cell
+
+
 def _samples(rows: Sequence[Row]) -> list[int]:
-    """Of percentiles, a run each: the messages delivered."""
-    return [row["delivered"] for row in rows if row.get("fct_p99_ns") is not None]
+    """Of percentiles, a run each: the messages measured."""
+    return [row["measured"] for row in rows if row.get("fct_p99_ns") is not None]
 
 
 def samples(rows: Sequence[Row]) -> list[str]:

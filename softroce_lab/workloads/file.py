@@ -11,14 +11,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from softroce_lab.workloads.work import (
+from softroce_lab.workloads.message import (
     MAX_MESSAGE_BYTES,
     MAX_MESSAGES,
     Message,
-    Workload,
     piece_count,
     pieces,
 )
+from softroce_lab.workloads.work import Workload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,10 @@ class FileTransfer(Workload):
     @property
     def message_count(self) -> int:  # noqa: D102
         return piece_count(self.size_bytes, self.message_bytes)
+
+    @property
+    def longest_message_bytes(self) -> int:  # noqa: D102
+        return min(self.message_bytes, self.size_bytes)
 
     @property
     def slot_bytes(self) -> int:

@@ -16,8 +16,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from softroce_lab.plan.effects import stream_key
+from softroce_lab.workloads.message import Buffer, Message, piece_count, pieces
 from softroce_lab.workloads.streams import Stream, random_bytes
-from softroce_lab.workloads.work import Buffer, Message, Sized, piece_count, pieces
+from softroce_lab.workloads.work import Sized
 
 
 class Flow(NamedTuple):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
@@ -11,9 +10,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.recovery.api import Key
+from softroce_lab.workloads.message import MAX_OPERATIONS, Buffer, Message
+from softroce_lab.workloads.schedule import Compute, Receive, Requires, Schedule, Send, Vertex
 from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.work import MAX_OPERATIONS, Awaited, Buffer, Buffered, Message
+from softroce_lab.workloads.work import Buffered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,47 +52,69 @@ class Operations(Buffered):
     def message_count(self) -> int:  # noqa: D102
         return self.times * self.once.message_count
 
+    @property
+    def longest_message_bytes(self) -> int:  # noqa: D102
+        return self.once.longest_message_bytes
+
     def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
         return self.times * self.once.buffer_bytes_of(host)
 
     def messages(self) -> Iterator[Message]:  # noqa: D102
-        return iter(self._messages)
+        for operation in range(self.times):
+            offsets = self._offsets(operation)
+            yield from (_moved(each, operation, offsets) for each in self.once.messages())
+
+    def schedule(self) -> Schedule:
+        """Made once, for several parts of a run ask for it."""
+        return self._schedule
 
     @functools.cached_property
-    def _messages(self) -> tuple[Message, ...]:
-        """Made once: there is one object a message, whoever walks over them, and however often."""
-        return tuple(self._made())
-
-    def _made(self) -> Iterator[Message]:
+    def _schedule(self) -> Schedule:
+        once = self.once.schedule()
         if self.times == 1 and not self.timeline.skew_ns:
-            yield from self.once.messages()
-            return
-        brought: dict[int, list[tuple[int, Key]]] = collections.defaultdict(list)
-        for message in self.once.messages():
-            brought[message.destination].append((message.source, message.key))
+            return once
+        whole = Schedule(self.ranks)
         for operation in range(self.times):
-            # One tuple a host, shared by all messages that wait for it.
-            gates = {
-                host: _of(operation - 1, brought[host]) if operation else () for host in self.ranks
-            }
-            yield from self._operation(operation, gates)
+            self._add(whole, once, operation)
+        return whole
 
-    def _operation(self, operation: int, gates: Mapping[int, Awaited]) -> Iterator[Message]:
-        begins = {host: self.timeline.begins_ns(operation, host) for host in self.ranks}
-        offsets = {host: operation * self.once.buffer_bytes_of(host) for host in self.ranks}
-        for message in self.once.messages():
-            source, destination = message.source, message.destination
-            yield Message(
-                (operation, *message.key[1:]),
-                source,
-                destination,
-                message.length_bytes,
-                message.source_offset + offsets[source],
-                message.destination_offset + offsets[destination],
-                message.combine,
-                _of(operation, message.after) if message.after else gates[source],
-                message.at_ns + begins[source],
-            )
+    def __getstate__(self) -> dict[str, object]:
+        """Without the schedule: who unpickles this makes it again, faster than it is read."""
+        return {key: value for key, value in self.__dict__.items() if key != "_schedule"}
+
+    def _add(self, whole: Schedule, once: Schedule, operation: int) -> None:
+        offsets = self._offsets(operation)
+        moved = {id(each): _moved(each, operation, offsets) for each in once.messages}
+        whole.messages += moved.values()
+        for host, vertices in once.of.items():
+            begins_ns = self.timeline.begins_ns(operation, host)
+            gate = self._gate(whole, host, len(vertices)) if operation else ()
+            first = len(whole.of[host])
+            for each in vertices:
+                requires = tuple(first + index for index in each.requires) or gate
+                irequires = tuple(first + index for index in each.irequires)
+                copy: Vertex
+                match each:
+                    case Send():
+                        at_ns = each.at_ns + begins_ns
+                        copy = Send(moved[id(each.message)], requires, irequires, at_ns)
+                    case Receive():  # posted before the operation begins, as early as there is room
+                        requires = requires if each.requires else ()
+                        copy = Receive(moved[id(each.message)], requires, irequires)
+                    case Compute():
+                        at_ns = each.at_ns + begins_ns
+                        copy = Compute(each.duration_ns, requires, irequires, at_ns, each.cpu)
+                whole.of[host].append(copy)
+
+    def _gate(self, whole: Schedule, host: int, count: int) -> Requires:
+        """What the vertices of an operation require that require nothing of its own."""
+        end = len(whole.of[host])
+        before = range(end - count, end)
+        brought = tuple(index for index in before if isinstance(whole.of[host][index], Receive))
+        return (whole.compute(host, 0, brought),) if brought else ()
+
+    def _offsets(self, operation: int) -> Mapping[int, int]:
+        return {host: operation * self.once.buffer_bytes_of(host) for host in self.ranks}
 
     def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
         return np.concatenate([self.once.initial(host, each) for each in self._seeds(seed)])
@@ -104,5 +126,15 @@ class Operations(Buffered):
         return [stream_key(seed, "operation", number) for number in range(self.times)]
 
 
-def _of(operation: int, awaited: Awaited | list[tuple[int, Key]]) -> Awaited:
-    return tuple((source, (operation, *key[1:])) for source, key in awaited)
+def _moved(message: Message, operation: int, offsets: Mapping[int, int]) -> Message:
+    """The same message of another operation."""
+    return Message(
+        (operation, *message.key[1:]),
+        message.source,
+        message.destination,
+        message.length_bytes,
+        message.source_offset + offsets[message.source],
+        message.destination_offset + offsets[message.destination],
+        message.combine,
+        message.volatile,
+    )

@@ -1,79 +1,102 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One host's progress through its work: what to post now, given what has completed.
+"""One host's progress through its graph: what to post now, given what has completed.
 
-To each peer a host keeps `depth` sends outstanding at most, in the order of the workload, and of
+To each peer a host keeps `depth` sends outstanding at most, in the order of the schedule, and of
 each peer twice as many receives posted: so the receive is there before its message begins, for
 what a sender may post next is among the first `depth` messages that it has not seen completed.
 
 A failure is the end of a pair, not of the run: nothing more is sent to that peer, or awaited of it,
-and what waits for what failed is never sent. Others go on.
+and what requires what failed never starts. Others go on.
 """
 
 from __future__ import annotations
 
 import collections
+import enum
 import heapq
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 from softroce_lab.recovery.api import NEVER_NS, Key
-from softroce_lab.workloads.work import Message, Workload, by_host
+from softroce_lab.workloads.message import Message
+from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
+from softroce_lab.workloads.work import Workload
 
 DEPTH = 4  # sends outstanding to a peer, unless the experiment says otherwise
 
 
-class Posts(NamedTuple):
-    """What to post now: first the receives, then the sends, each in its order."""
+class Act(enum.Enum):
+    """What to do with a message."""
 
-    receives: list[Message]
-    sends: list[Message]
+    KEEP = enum.auto()  # it arrived before what it requires: keep its bytes until then
+    COMBINE = enum.auto()  # it arrived
+    RECEIVE = enum.auto()  # post a receive for it
+    SEND = enum.auto()  # post it
 
 
-class _Gate:
-    """Receives that several messages wait for together."""
+class Posts(list[tuple[Act, Message]]):
+    """What to do now, in this order."""
 
-    __slots__ = ("missing", "waiting")
+    def of(self, act: Act) -> list[Message]:
+        """The messages to do this with."""
+        return [message for each, message in self if each is act]
 
-    def __init__(self, missing: int) -> None:
-        self.missing = missing
-        self.waiting: list[int] = []  # peers whose next send waits
+
+class _Processor:
+    """Computes one vertex after the other, in the order in which they became ready."""
+
+    __slots__ = ("busy", "queue")
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.queue: collections.deque[int] = collections.deque()
 
 
 class HostWork:
-    """What one host has to send and to receive. Driven by calls; each says what to post next."""
+    """What one host has to do. Driven by calls; each returns what to post next."""
 
-    def __init__(
-        self, sends: Iterable[Message], receives: Iterable[Message], depth: int = DEPTH
-    ) -> None:
+    def __init__(self, vertices: Sequence[Vertex], depth: int = DEPTH) -> None:
+        self._vertices = vertices
         self._depth = depth
-        self._sends = _by_peer((message.destination, message) for message in sends)
-        self._receives = _by_peer((message.source, message) for message in receives)
-        self._sending: dict[int, set[Key]] = {peer: set() for peer in self._sends}
-        self._receiving: dict[int, set[Key]] = {peer: set() for peer in self._receives}
-        self._gates: dict[int, _Gate] = {}  # by the identity of the tuple `after`, which is shared
-        self._opens: dict[tuple[int, Key], list[_Gate]] = collections.defaultdict(list)
-        self._due: list[tuple[int, int]] = []  # heap of (at_ns, peer)
-        self._now_ns = 0
+        self._missing = [_requirements(each) for each in vertices]
+        self._on_complete: dict[int, list[int]] = {}  # vertex -> those that require it
+        self._on_start: dict[int, list[int]] = {}
+        self._sends: dict[int, collections.deque[int]] = {}  # by peer: not yet posted
+        self._receives: dict[int, collections.deque[int]] = {}
+        self._sort()
         self._left = sum(map(len, (*self._sends.values(), *self._receives.values())))
+        self._computes_left = len(vertices) - self._left
+        self._sending: dict[int, dict[Key, int]] = {peer: {} for peer in self._sends}
+        self._receiving: dict[int, dict[Key, int]] = {peer: {} for peer in self._receives}
+        self._early: set[int] = set()  # receives that arrived before what they require
+        self._followers: collections.deque[int] = _queue()  # one requirement less each
+        self._freed: set[int] = set()  # peers, a send to whom waits for nothing any more
+        self._due: list[tuple[int, int]] = []  # heap of (at_ns, peer)
+        self._alarms: list[tuple[int, int]] = []  # heap of (at_ns, computation): it begins, or ends
+        self._running: set[int] = set()  # computations
+        self._processors: dict[int, _Processor] = collections.defaultdict(_Processor)
+        self._posts = Posts()  # of the call that is being processed
+        self._now_ns = 0
         self._outstanding_sends = 0
         self.failures: list[tuple[int, Key]] = []  # (peer, key)
-        for queue in self._sends.values():
-            for message in queue:
-                self._watch(message)
 
-    def _watch(self, message: Message) -> None:
-        if not message.after or id(message.after) in self._gates:
-            return
-        gate = self._gates[id(message.after)] = _Gate(len(message.after))
-        for awaited in message.after:
-            self._opens[awaited].append(gate)
+    def _sort(self) -> None:
+        for index, vertex in enumerate(self._vertices):
+            if isinstance(vertex, Send):
+                self._sends.setdefault(vertex.message.destination, _queue()).append(index)
+            elif isinstance(vertex, Receive):
+                self._receives.setdefault(vertex.message.source, _queue()).append(index)
+            for required in vertex.requires:
+                self._on_complete.setdefault(required, []).append(index)
+            for required in vertex.irequires:
+                self._on_start.setdefault(required, []).append(index)
 
     # ---------------------------------------------------------------- how far it is
 
     @property
     def finished(self) -> bool:
         """Whether everything is done: complete, failed, or given up behind a failure."""
-        return self._left == 0
+        return self._left == 0 and self._computes_left == 0
 
     @property
     def quiet(self) -> bool:
@@ -81,7 +104,7 @@ class HostWork:
 
         When all hosts are quiet and nothing is on its way, no receive will complete any more.
         """
-        return self._outstanding_sends == 0 and not self._due
+        return self._outstanding_sends == 0 and not self._due and not self._alarms
 
     @property
     def failed(self) -> bool:
@@ -90,8 +113,9 @@ class HostWork:
 
     @property
     def next_at_ns(self) -> int:
-        """When `on_time` has something to post; NEVER_NS: nothing waits for a time."""
-        return self._due[0][0] if self._due else NEVER_NS
+        """When `on_time` has something to do; NEVER_NS: nothing waits for a time."""
+        due_ns = self._due[0][0] if self._due else NEVER_NS
+        return min(due_ns, self._alarms[0][0]) if self._alarms else due_ns
 
     @property
     def left(self) -> int:
@@ -109,34 +133,47 @@ class HostWork:
     def begin(self, now_ns: int = 0) -> Posts:
         """The run begins."""
         self._now_ns = now_ns
-        receives = [message for peer in self._receives for message in self._next_receives(peer)]
-        return Posts(receives, [message for peer in self._sends for message in self._ready(peer)])
+        for peer in self._receives:
+            self._post_receives(peer)
+        for index, vertex in enumerate(self._vertices):
+            if not isinstance(vertex, Send) and not _requirements(vertex):
+                self._enable(index)
+        for peer in self._sends:
+            self._post_sends(peer)
+        return self._collected()
 
     def on_time(self, now_ns: int) -> Posts:
-        """It is later now."""
+        """It is later now: computations end, and sends that waited for their time are posted."""
         self._now_ns = max(self._now_ns, now_ns)
-        sends: list[Message] = []
         while self._due and self._due[0][0] <= self._now_ns:
-            sends += self._ready(heapq.heappop(self._due)[1])
-        return Posts([], sends)
+            self._freed.add(heapq.heappop(self._due)[1])
+        while self._alarms and self._alarms[0][0] <= self._now_ns:
+            index = heapq.heappop(self._alarms)[1]
+            if index in self._running:
+                self._end_compute(index)
+            else:
+                self._begin_compute(index)
+        return self._collected()
 
-    def on_sent(self, peer: int, key: Key) -> Posts:
+    def on_sent(self, peer: int, key: Key, now_ns: int = 0) -> Posts:
         """A send completed. KeyError if it was not outstanding."""
-        self._end_send(peer, key)
-        return Posts([], self._ready(peer))
+        self._now_ns = max(self._now_ns, now_ns)
+        index = self._end_send(peer, key)
+        self._complete(index)
+        self._post_sends(peer)
+        return self._collected()
 
-    def on_received(self, peer: int, key: Key) -> Posts:
-        """A receive completed, and was combined. KeyError if it was not outstanding."""
-        self._receiving[peer].remove(key)
-        self._left -= 1
-        sends: list[Message] = []
-        for gate in self._opens.pop((peer, key), ()):
-            gate.missing -= 1
-            if gate.missing == 0:
-                waiting, gate.waiting = gate.waiting, []
-                for each in waiting:
-                    sends += self._ready(each)
-        return Posts(self._next_receives(peer), sends)
+    def on_received(self, peer: int, key: Key, now_ns: int = 0) -> Posts:
+        """A message arrived. KeyError if it was not awaited."""
+        self._now_ns = max(self._now_ns, now_ns)
+        index = self._receiving[peer].pop(key)
+        if self._missing[index]:
+            self._early.add(index)
+            self._posts.append((Act.KEEP, self._message(index)))
+        else:
+            self._end_receive(index)
+        self._post_receives(peer)
+        return self._collected()
 
     def on_send_failed(self, peer: int, key: Key) -> None:
         """A send completed in error: nothing more goes to this peer."""
@@ -147,59 +184,138 @@ class HostWork:
 
     def on_receive_failed(self, peer: int, key: Key) -> None:
         """A receive completed in error: nothing more is awaited of this peer."""
-        self._receiving[peer].remove(key)
+        del self._receiving[peer][key]
         self._left -= 1 + len(self._receives[peer])
         self._receives[peer].clear()
         self.failures.append((peer, key))
 
-    def _end_send(self, peer: int, key: Key) -> None:
-        self._sending[peer].remove(key)
+    def _collected(self) -> Posts:
+        """What to do now; first, what follows from all that completed or started."""
+        while self._followers or self._freed:
+            while self._followers:
+                self._satisfy(self._followers.popleft())
+            freed, self._freed = self._freed, set()
+            left = (peer for peer in freed if self._sends[peer])  # in the schedule's order
+            for peer in sorted(left, key=lambda peer: self._sends[peer][0]):
+                self._post_sends(peer)
+        posts, self._posts = self._posts, Posts()
+        return posts
+
+    # ---------------------------------------------------------------- the graph
+
+    def _message(self, index: int) -> Message:
+        return cast("Send | Receive", self._vertices[index]).message
+
+    def _complete(self, index: int) -> None:
+        self._followers.extend(self._on_complete.pop(index, ()))
+
+    def _start(self, index: int) -> None:
+        self._followers.extend(self._on_start.pop(index, ()))
+
+    def _satisfy(self, index: int) -> None:
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            self._enable(index)
+
+    def _enable(self, index: int) -> None:
+        """All that a vertex requires is there."""
+        vertex = self._vertices[index]
+        if isinstance(vertex, Send):
+            self._freed.add(vertex.message.destination)
+            return
+        if isinstance(vertex, Compute):
+            self._begin_compute(index)
+            return
+        self._start(index)
+        if index in self._early:
+            self._early.remove(index)
+            self._end_receive(index)
+
+    def _end_receive(self, index: int) -> None:
+        self._left -= 1
+        self._posts.append((Act.COMBINE, self._message(index)))
+        self._complete(index)
+
+    def _end_send(self, peer: int, key: Key) -> int:
+        index = self._sending[peer].pop(key)
         self._outstanding_sends -= 1
         self._left -= 1
+        return index
+
+    # ---------------------------------------------------------------- computations
+
+    def _begin_compute(self, index: int) -> None:
+        vertex = cast("Compute", self._vertices[index])
+        if vertex.at_ns > self._now_ns:
+            heapq.heappush(self._alarms, (vertex.at_ns, index))
+        elif not vertex.duration_ns:
+            self._computes_left -= 1
+            self._start(index)
+            self._complete(index)
+        else:
+            processor = self._processors[vertex.cpu]
+            processor.queue.append(index)
+            self._next_compute(processor)
+
+    def _next_compute(self, processor: _Processor) -> None:
+        if processor.busy or not processor.queue:
+            return
+        index = processor.queue.popleft()
+        vertex = cast("Compute", self._vertices[index])
+        processor.busy = True
+        self._running.add(index)
+        heapq.heappush(self._alarms, (self._now_ns + vertex.duration_ns, index))
+        self._start(index)
+
+    def _end_compute(self, index: int) -> None:
+        vertex = cast("Compute", self._vertices[index])
+        self._running.remove(index)
+        self._computes_left -= 1
+        processor = self._processors[vertex.cpu]
+        processor.busy = False
+        self._complete(index)
+        self._next_compute(processor)
 
     # ---------------------------------------------------------------- what to post
 
-    def _next_receives(self, peer: int) -> list[Message]:
+    def _post_receives(self, peer: int) -> None:
         queue, posted = self._receives[peer], self._receiving[peer]
-        fresh: list[Message] = []
         while queue and len(posted) < 2 * self._depth:
-            fresh.append(queue.popleft())
-            posted.add(fresh[-1].key)
-        return fresh
+            index = queue.popleft()
+            message = self._message(index)
+            posted[message.key] = index
+            self._posts.append((Act.RECEIVE, message))
 
-    def _ready(self, peer: int) -> list[Message]:
-        """The sends to a peer that may be posted now; a wait is noted down."""
+    def _post_sends(self, peer: int) -> None:
+        """Those that may be posted now, in order; the time that the next one waits for is kept."""
         queue, posted = self._sends[peer], self._sending[peer]
-        fresh: list[Message] = []
         while queue and len(posted) < self._depth and not self._waits(queue[0], peer):
-            fresh.append(queue.popleft())
-            posted.add(fresh[-1].key)
-        self._outstanding_sends += len(fresh)
-        return fresh
+            index = queue.popleft()
+            message = self._message(index)
+            posted[message.key] = index
+            self._posts.append((Act.SEND, message))
+            self._outstanding_sends += 1
+            self._start(index)
 
-    def _waits(self, message: Message, peer: int) -> bool:
-        gate = self._gates[id(message.after)] if message.after else None
-        if gate is not None and gate.missing:
-            if peer not in gate.waiting:
-                gate.waiting.append(peer)
+    def _waits(self, index: int, peer: int) -> bool:
+        if self._missing[index]:
             return True
-        if message.at_ns > self._now_ns:
-            if (message.at_ns, peer) not in self._due:
-                heapq.heappush(self._due, (message.at_ns, peer))
+        vertex = cast("Send", self._vertices[index])
+        if vertex.at_ns > self._now_ns:
+            if (vertex.at_ns, peer) not in self._due:
+                heapq.heappush(self._due, (vertex.at_ns, peer))
             return True
         return False
 
 
-def _by_peer(
-    messages: Iterable[tuple[int, Message]],
-) -> dict[int, collections.deque[Message]]:
-    queues: dict[int, collections.deque[Message]] = {}
-    for peer, message in messages:
-        queues.setdefault(peer, collections.deque()).append(message)
-    return queues
+def _queue() -> collections.deque[int]:
+    return collections.deque()
+
+
+def _requirements(vertex: Vertex) -> int:
+    return len(vertex.requires) + len(vertex.irequires)
 
 
 def host_works(workload: Workload, depth: int = DEPTH) -> dict[int, HostWork]:
     """Every host that takes part, by its index in the plan, with its work."""
-    ends = by_host(workload)
-    return {host: HostWork(sends, receives, depth) for host, (sends, receives) in ends.items()}
+    return {host: HostWork(each, depth) for host, each in workload.schedule().of.items()}

@@ -15,6 +15,9 @@ _GAMMA = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
 
+_HALF_ROOT, _LN_2 = 0.7071067811865476, 0.6931471805599453
+_LAST_TERM = 23  # 0.1716**24 / 25 is less than the last bit
+
 
 class Stream:
     """A stream of 64-bit numbers."""
@@ -68,6 +71,48 @@ def words(key: int, first: int, count: int) -> npt.NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
         return z ^ (z >> np.uint64(31))
+
+
+def exponentials(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """One exponentially distributed number of mean 1 for each 64-bit number: -ln u.
+
+    The logarithm is a series of additions, multiplications and divisions, which IEEE 754 rounds in
+    one way: those of mathematical libraries differ in the last bit. ln m = 2 artanh((m-1)/(m+1)),
+    for m from sqrt(1/2) to sqrt(2).
+    """
+    even = ((numbers >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # between 0 and 1
+    mantissa, exponent = np.frexp(even)
+    low = mantissa < _HALF_ROOT
+    mantissa, exponent = np.where(low, 2 * mantissa, mantissa), exponent - low
+    z = (mantissa - 1) / (mantissa + 1)
+    square = z * z
+    series = np.zeros_like(z)
+    for odd in range(_LAST_TERM, 0, -2):
+        series = series * square + 1 / odd
+    found: npt.NDArray[np.float64] = -(2 * z * series + exponent * _LN_2)
+    return found
+
+
+def jumps(keys: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int64]:
+    """A bucket from 0 on for each key, all equally likely; of N + 1 buckets, the last one takes
+    1/(N + 1) of the keys from the others, and no other key moves.
+
+    Lamping, Veach: A Fast, Minimal Memory, Consistent Hash Algorithm (2014). ValueError for no
+    buckets.
+    """
+    if buckets < 1:
+        raise ValueError(f"{buckets} buckets")
+    found = np.zeros(len(keys), dtype=np.int64)
+    moving, key = np.arange(len(keys)), keys.copy()
+    with np.errstate(over="ignore"):
+        while len(moving):
+            key = key * np.uint64(2862933555777941757) + np.uint64(1)
+            below = ((key >> np.uint64(33)) + np.uint64(1)).astype(np.float64)
+            further = (found[moving] + 1) * (2.0**31 / below)
+            stays = further >= buckets
+            moving, key = moving[~stays], key[~stays]
+            found[moving] = further[~stays].astype(np.int64)
+    return found
 
 
 def random_bytes(key: int, first: int, count: int) -> npt.NDArray[np.uint8]:

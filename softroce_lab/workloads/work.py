@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What hosts do, as data: messages, what each waits for, and the buffers before and after.
+"""What hosts do, as data: a schedule, and the buffers before and after.
 
 A workload knows nothing of clocks, transports or networks. It names who sends which bytes of its
 buffer to where in whose buffer, in which order, and after what; `progress.HostWork` turns that
@@ -10,51 +10,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import enum
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from softroce_lab.recovery.api import Key
-
-Buffer: TypeAlias = npt.NDArray[np.generic]
-Awaited: TypeAlias = tuple[tuple[int, Key], ...]
-
-MAX_OPERATIONS = MAX_STEPS = 1 << 16  # the lab's header has 16 bits for either
-MAX_MESSAGES = 1 << 32  # of a step between two hosts
-MAX_MESSAGE_BYTES = (1 << 32) - 1
-
-
-class Combine(enum.IntEnum):
-    """What becomes of a message that has arrived."""
-
-    STORE = 0
-    ADD = 1  # element by element to what the destination has there
-
-
-STORE, ADD = Combine.STORE, Combine.ADD
-
-UINT8: np.dtype[np.generic] = np.dtype(np.uint8)
-INT32: np.dtype[np.generic] = np.dtype(np.int32)
-FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Message:
-    """Bytes from one host's buffer to another's."""
-
-    key: Key  # (operation, step, number), unique between two hosts
-    source: int  # hosts by their index among the plan's plain hosts
-    destination: int
-    length_bytes: int
-    source_offset: int = 0
-    destination_offset: int = 0
-    combine: Combine = STORE
-    after: Awaited = ()  # receives at `source` that must be complete, combined included
-    at_ns: int = 0  # not before this time since the run began
+from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, UINT8, Buffer, Message
+from softroce_lab.workloads.schedule import Schedule
 
 
 class Workload(abc.ABC):
@@ -86,9 +49,21 @@ class Workload(abc.ABC):
     def message_count(self) -> int:
         """How many messages there are, without making them."""
 
+    @property
+    @abc.abstractmethod
+    def longest_message_bytes(self) -> int:
+        """Of all messages, without making them; a bound is enough."""
+
     @abc.abstractmethod
     def messages(self) -> Iterator[Message]:
         """All messages; those of one source in the order in which it posts them."""
+
+    def schedule(self) -> Schedule:
+        """The graph of every host. By default no message requires another."""
+        schedule = Schedule(self.ranks)
+        for message in self.messages():
+            schedule.transfer(message)
+        return schedule
 
 
 class Buffered(Workload):
@@ -129,43 +104,14 @@ class Sized(Buffered):
     def name(self) -> str:  # noqa: D102
         return self.kind
 
+    @property
+    def longest_message_bytes(self) -> int:  # noqa: D102
+        return min(self.message_bytes, self.size_bytes)
+
     @functools.cached_property
     def rank_of(self) -> Mapping[int, int]:
         """The ranks of the hosts that take part."""
         return {host: rank for rank, host in enumerate(self.ranks)}
-
-
-def pieces(length_bytes: int, most_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """(number, offset, length) of the messages that carry so many bytes; nothing is one, empty."""
-    for number in range(piece_count(length_bytes, most_bytes)):
-        offset = number * most_bytes
-        yield number, offset, min(most_bytes, length_bytes - offset)
-
-
-def piece_count(length_bytes: int, most_bytes: int) -> int:
-    """How many messages carry so many bytes."""
-    return max(1, -(-length_bytes // most_bytes))
-
-
-def combine(message: Message, buffer: Buffer, received: npt.NDArray[np.uint8]) -> None:
-    """Do what `message` says with its bytes that arrived, on the destination's buffer."""
-    at = message.destination_offset
-    target = buffer.view(np.uint8)[at : at + message.length_bytes]
-    if message.combine is ADD:
-        target.view(buffer.dtype)[:] += received.view(buffer.dtype)  # type: ignore[misc]
-    else:
-        target[:] = received
-
-
-def by_host(workload: Workload) -> dict[int, tuple[list[Message], list[Message]]]:
-    """Every rank's host -> the messages that it sends, and those that it receives, in order."""
-    ends: dict[int, tuple[list[Message], list[Message]]] = {
-        host: ([], []) for host in workload.ranks
-    }
-    for message in workload.messages():
-        ends[message.source][0].append(message)
-        ends[message.destination][1].append(message)
-    return ends
 
 
 def mismatches(workload: Buffered, buffers: Sequence[tuple[int, Buffer]], seed: int) -> list[str]:

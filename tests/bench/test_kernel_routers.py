@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from softroce_lab import _native, topology
 from softroce_lab.bench.kernel_routers import KernelRouters
+from tests import session
 
 PACKETS = 20_000
 FIRST_TRIES = 20  # of 0.3 s
@@ -89,16 +91,11 @@ def test_bulk_traffic_arrives(routers):
 
 
 def namespaces():
-    """Network namespaces that any process has an eye on."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            for link in (entry / "ns/net", *(entry / "fd").iterdir()):
-                target = os.readlink(link)
-                if target.startswith("net:["):
-                    found.add(target)
-        except OSError:
-            continue
+    """Network namespaces that a process of this session is in, or holds."""
+    found = {each for each in session.held() if each.startswith("net:[")}
+    for process in session.members():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            found.add(os.readlink(process / "ns/net"))
     return found
 
 

@@ -18,6 +18,7 @@ from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
 from softroce_lab.recovery import registry
 from softroce_lab.workloads.flows import Incast, PointToPoint
+from tests.workloads.goal.texts import ranks
 
 LEAVES = """
 name: {name}
@@ -83,6 +84,62 @@ def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
     assert set(found.counters) == {"h1", "h2", "h3", "h4"}
     assert told == sorted(told)
     assert all(0 < messages <= len(times) for messages in told)
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_a_goal_program_computes_and_sends(lab, tmp_path, transport):
+    """h1 computes for 3 ms, then sends to h3, which passes on to h2 what it has received."""
+    program = ranks(
+        "c: calc 3000000\ns: send 100000b to 2 tag 1\ns requires c",
+        "recv 100000b from 2 tag 2",
+        "r: recv 100000b from 0 tag 1\ns: send 100000b to 1 tag 2\ns requires r",
+    )
+    tmp_path.joinpath("some.goal").write_text(program)
+    wanted = experiment(tmp_path, workload="{kind: goal, file: some.goal}")
+    found = run(wanted, lab, transport)
+    assert (found.verdict, found.verified) == ("passed", True), found.reasons
+    first, second = found.messages
+    assert (first["source"], first["destination"], first["step"]) == (0, 2, 1)
+    assert (second["source"], second["destination"], second["step"]) == (2, 1, 2)
+    assert 3 * 10**6 <= first["posted_ns"] < first["received_ns"] <= second["posted_ns"]
+
+
+TRAINING = (
+    "{kind: training, layers: 2, forward: 2ms, gradient: 16KiB, bucket: 16KiB, steps: 2,"
+    " activation: 4KiB, microbatches: 2, jitter: 10%, parallel: MIX}"
+)
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+@pytest.mark.parametrize(
+    "mix", ["{}", "{tensor: 2}", "{pipeline: 2, tensor: 2}", "{pipeline: 2, expert: 2}"]
+)
+def test_a_training_arrives_whole(lab, tmp_path, transport, mix):
+    wanted = experiment(tmp_path, workload=TRAINING.replace("MIX", mix))
+    found = run(wanted, lab, transport)
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    summary = found.summary()
+    computed_ns = wanted.workload(1).busiest_ns(0) + wanted.workload(1).busiest_ns(1)
+    assert computed_ns < summary["step_p50_ns"] + summary["step_p99_ns"] <= found.end_ns
+    assert 0 < summary["step_waiting"] < 1
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_tokens_go_to_their_experts_and_come_back(lab, tmp_path, transport):
+    workload = "{kind: moe, tokens: 64, hidden: 256, experts: 8, top_k: 2, skew: 1, repeat: 3,"
+    found = run(experiment(tmp_path, workload=workload + " token_time: 10us}"), lab, transport)
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+
+
+def test_jobs_run_at_the_same_time(lab, tmp_path):
+    jobs = "{name: a, workload: {kind: ring-all-reduce, bytes: 64KiB, hosts: [h1, h3]}},"
+    jobs += " {name: b, workload: {kind: point-to-point, bytes: 64KiB, from: h2, to: h4}}"
+    found = run(experiment(tmp_path, workload=f"{{kind: jobs, jobs: [{jobs}]}}"), lab, "csa_ud")
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    assert [each["verdict"] for each in found.summary()["jobs"].values()] == ["passed", "passed"]
 
 
 def test_the_deadline_ends_a_run(lab, tmp_path):

@@ -97,16 +97,16 @@ def test_every_workload_arrives_to_the_byte(tmp_path, kind):
 
 
 def test_what_was_expected_is_looked_for(tmp_path, monkeypatch):
-    from softroce_lab.workloads.ring import RingAllReduce
+    from softroce_lab.workloads.collectives.collective import Collective
 
-    right = RingAllReduce.expected
+    right = Collective.expected
 
     def wrong(self, host, seed):
         buffer = right(self, host, seed)
         buffer[7] += 1
         return buffer
 
-    monkeypatch.setattr(RingAllReduce, "expected", wrong)
+    monkeypatch.setattr(Collective, "expected", wrong)
     found = outcome(tmp_path, "transports=[csa_ud]")
     assert not found.passed
     assert "bytes are wrong" in found.runs[0].reasons[0]

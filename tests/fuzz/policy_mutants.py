@@ -60,7 +60,7 @@ def an_acknowledgement_too_many(original):
     return flush
 
 
-@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 21)
+@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 36)
 def acknowledgement_of_any_generation(original):
     """An acknowledgement ends whatever uses the slot now."""
 
@@ -72,7 +72,7 @@ def acknowledgement_of_any_generation(original):
     return acknowledged
 
 
-@mutant(PeerWork, "outcome", "csa_ud", 6)
+@mutant(PeerWork, "outcome", "csa_ud", 21)
 def outcome_of_any_generation(original):
     """What became of a message is what became of its slot's newest."""
 
@@ -105,7 +105,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "retransmit", "csa_ud", 15)
+@mutant(DatagramPolicy, "retransmit", "csa_ud", 21)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -116,7 +116,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 2)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 3)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -150,7 +150,7 @@ def nothing_is_lost(original):
     return is_lost
 
 
-@mutant(CsaUd, "check_send", "csa_ud", 2)
+@mutant(CsaUd, "check_send", "csa_ud", 7)
 def asks_once(original):
     """A sender without a word asks once."""
 

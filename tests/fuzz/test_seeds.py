@@ -55,7 +55,7 @@ def test_no_seed_breaks_a_promise_over_a_tutorial_policy(policy, full):
     found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
     assert [(v.replay, v.what) for v in found.violations] == []
     assert found.runs == len(seeds)
-    assert found.features["retransmissions"] >= len(seeds) / 4
+    assert found.features["retransmissions"] >= len(seeds) / 5
 
 
 @pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda case: case.stem)
@@ -83,7 +83,7 @@ def test_whatever_can_be_drawn_is_drawn_often():
 def test_what_is_drawn_is_met():
     """By one transport of each kind, which is enough for all of them."""
     three = fuzz.transports_of(THREE)
-    found = fuzz.campaign(fuzz.in_process(range(1136, 1136 + 30), three), three)
+    found = fuzz.campaign(fuzz.in_process(range(1131, 1131 + 40), three), three)
     others = set(registry.transports()) - set(THREE)
     missing = set(fuzz.expected_features()) - found.features.keys() - others
     assert not missing

@@ -41,6 +41,13 @@ def living_guests(request):
     revive(users)
 
 
+@pytest.fixture(autouse=True)
+def clean_link(living_guests, request):
+    """What a test before this one set on the link that all share is gone."""
+    if "conversation" in request.fixturenames:
+        request.getfixturevalue("conversation").clear_link()
+
+
 def revive(users):
     for user, lab in zip(users, labs(users), strict=True):
         dead = [guest.node for guest in guests(lab) if not guest.is_alive()]

@@ -139,6 +139,13 @@ class Conversation:
         words = ["loss", f"{cell.loss_percent}%"] if cell.loss_percent else []
         if cell.service != "rc":
             words += PACE
+        self._set_words(words)
+
+    def clear_link(self):
+        """No loss, and no pace."""
+        self._set_words([])
+
+    def _set_words(self, words):
         if words == self._words:
             return
         links = links_of(self.lab.plan, LINK)

@@ -43,8 +43,7 @@ def ends(conversation):
 @pytest.fixture(params=[0, 1, 5], ids=lambda percent: f"loss{percent}")
 def loss(conversation, request):
     set_loss(conversation, request.param)
-    yield request.param
-    set_loss(conversation, 0)
+    return request.param
 
 
 def set_loss(conversation, percent):

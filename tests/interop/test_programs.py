@@ -35,8 +35,7 @@ _psns = itertools.count(0x1000, 0x1000)
 @pytest.fixture(params=[0, 1], ids=lambda percent: f"loss{percent}")
 def loss(conversation, request):
     set_loss(conversation, request.param)
-    yield request.param
-    set_loss(conversation, 0)
+    return request.param
 
 
 class Here:

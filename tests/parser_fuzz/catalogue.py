@@ -51,6 +51,7 @@ PYTHON = {
         Target("topology", True, (_LAB + "topology", _LAB + "faults", _LAB + "units", "ruamel")),
         Target("faults", True, (_LAB + "topology", _LAB + "faults", _LAB + "units")),
         Target("live", True, (_LAB + "topology", _LAB + "faults", _LAB + "units")),
+        Target("goal", True, (_LAB + "workloads.goal", _LAB + "workloads.graph")),
         Target("control", False, (_LAB + "recovery",)),
         Target("cm", False, (_LAB + "rnic.cm",)),
         Target("oob", False, (_LAB + "rnic.oob", _LAB + "rnic.oob_perftest")),

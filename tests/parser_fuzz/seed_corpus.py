@@ -29,6 +29,7 @@ from softroce_lab.topology import loader
 from tests.parser_fuzz.catalogue import CORPUS
 from tests.rdmacm.test_messages import captured
 from tests.recovery.pair_rig import PairRig, threshold
+from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
 
 _CAPTURES = Path(__file__).parents[1] / "captures"
 _MOST_FRAME_BYTES = 400
@@ -62,6 +63,13 @@ def live_words() -> dict[str, bytes]:
         "leaf1->h1 delay 10ms jitter 2ms reorder allow rate 1Gbit limit 64KiB",
     ]
     return {f"line-{n}": line.replace("'", "").encode() for n, line in enumerate(lines)}
+
+
+def goal_files() -> dict[str, bytes]:
+    """The ready ones, a program with all of the grammar, and one whose order must be changed."""
+    written = {path.stem: path.read_bytes() for path in sorted(paths.WORKLOADS.glob("*.goal"))}
+    texts = {"all": GRAMMAR, "crossed": CROSSED, "tree": binomial_tree(8)}
+    return written | {name: text.encode() for name, text in texts.items()}
 
 
 def control_bodies() -> dict[str, bytes]:
@@ -349,6 +357,7 @@ def main() -> None:
     write("topology", yaml_files(paths.TOPOLOGIES))
     write("faults", yaml_files(paths.FAULTS))
     write("live", live_words())
+    write("goal", goal_files())
     write("control", control_bodies())
     write("cm", mads())
     write("oob", out_of_band())

@@ -469,13 +469,13 @@ def test_as_many_at_a_time_as_there_are_runs(tmp_path, monkeypatch):
 
 def test_runs_side_by_side_fit_into_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 300 << 20)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 340 << 20)
     found = crew(jobs=4)
     assert found.jobs == 2
     values = "workload.bytes=64KiB, loss=all"
-    assert found.reason == f"a run with {values} needs 120 MiB of memory: 2 at a time, not 4"
+    assert found.reason == f"a run with {values} needs 136 MiB of memory: 2 at a time, not 4"
     large = SWEEP.replace("64KiB]", "1TiB]") + "set: {workload.message: 1MiB}\n"
-    complaint = r"the run would need .* 300 MiB are free with workload.bytes=1TiB, loss=all"
+    complaint = r"the run would need .* 340 MiB are free with workload.bytes=1TiB, loss=all"
     with pytest.raises(UserError, match=complaint):
         crew(large, jobs=1)
 

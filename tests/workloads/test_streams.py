@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softroce_lab.workloads.streams import Stream, elements, random_bytes, words
-from softroce_lab.workloads.work import FLOAT32, INT32
+from softroce_lab.workloads.message import FLOAT32, INT32
+from softroce_lab.workloads.streams import (
+    Stream,
+    elements,
+    exponentials,
+    jumps,
+    random_bytes,
+    words,
+)
+from tests.workloads.distances import assert_exponential
 
 
 def test_it_is_splitmix64():
@@ -61,3 +69,23 @@ def test_elements():
     integers = elements(1, 1000, INT32)
     assert integers.dtype == np.int32
     assert integers.min() < -(2**30) < 2**30 < integers.max()
+
+
+def test_exponentials_are_logarithms():
+    numbers = np.concatenate([words(5, 0, 100_000), np.array([0, (1 << 64) - 1], dtype=np.uint64)])
+    even = ((numbers >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
+    np.testing.assert_allclose(exponentials(numbers), -np.log(even), rtol=4e-16, atol=1e-17)
+    assert_exponential(exponentials(numbers), 1)
+
+
+def test_a_further_bucket_takes_its_part_of_each_and_moves_nothing_else():
+    keys = words(6, 0, 30_000)
+    for buckets in (1, 2, 9):
+        before, after = jumps(keys, buckets), jumps(keys, buckets + 1)
+        moved = before != after
+        assert (after[moved] == buckets).all()
+        counts = np.bincount(after, minlength=buckets + 1)
+        expected = len(keys) / (buckets + 1)
+        assert abs(counts - expected).max() < 4 * expected**0.5
+    with pytest.raises(ValueError, match="0 buckets"):
+        jumps(keys, 0)

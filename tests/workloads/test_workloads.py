@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All generators: what they move, whatever order the network chooses."""
 
-import collections
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
 from softroce_lab.workloads.operations import Operations, Timeline
-from softroce_lab.workloads.ring import AllGather, ReduceScatter, RingAllReduce
-from softroce_lab.workloads.work import ADD, FLOAT32, INT32, mismatches
+from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import carry_out
 
 FLOWS = (PointToPoint, Permutation, Incast, AllToAll)
-RINGS = (AllGather, ReduceScatter, RingAllReduce)
+KINDS = (*FLOWS, Collective)
 
 
 @pytest.mark.parametrize("kind", FLOWS)
@@ -27,41 +24,7 @@ def test_flows_arrive_where_they_belong(kind, hosts, size, message, order):
     assert mismatches(workload, list(buffers.items()), 3) == []
 
 
-@pytest.mark.parametrize("kind", RINGS)
-@pytest.mark.parametrize("dtype", [INT32, FLOAT32])
-@settings(max_examples=10, deadline=None)
-@given(st.integers(2, 6), st.integers(0, 50), st.integers(4, 90), st.integers(0, 1 << 64))
-def test_rings_are_right_to_the_bit(kind, dtype, hosts, more, message, order):
-    workload = kind(tuple(reversed(range(hosts))), 4 * (hosts + more), message, dtype)
-    buffers = carry_out(workload, seed=4, order=order)
-    assert mismatches(workload, list(buffers.items()), 4) == []
-
-
-def test_an_all_reduce_adds():
-    workload = RingAllReduce((0, 1, 2, 3), 400, 64, INT32)
-    with np.errstate(over="ignore"):
-        total = sum(workload.initial(host, 1) for host in range(4))
-    assert all((workload.expected(host, 1) == total).all() for host in range(4))
-
-
-def test_the_order_of_a_ring_shows_in_floats():
-    workload = RingAllReduce((0, 1, 2, 3, 4, 5, 6, 7), 4000, 64)
-    plain = sum(workload.initial(host, 1) for host in range(8))
-    found = workload.expected(0, 1)
-    assert np.allclose(found, plain, atol=1e-5)
-    assert (found != plain).any()
-
-
-def test_the_shape_of_an_all_reduce():
-    messages = list(RingAllReduce((0, 1, 2), 24, 4, INT32).messages())
-    steps = collections.Counter(message.key[1] for message in messages)
-    assert steps == dict.fromkeys(range(4), 3 * 2)
-    assert {m.key[1] for m in messages if m.combine is ADD} == {0, 1}
-    assert all((m.destination - m.source) % 3 == 1 for m in messages)
-    assert all(bool(m.after) == (m.key[1] > 0) for m in messages)
-
-
-@pytest.mark.parametrize("kind", [*FLOWS, *RINGS])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [1, 3])
 def test_messages_are_counted_and_named_apart(kind, times):
     workload = Operations(kind((0, 1, 2, 3, 4), 1000, 96), times)
@@ -74,7 +37,7 @@ def test_messages_are_counted_and_named_apart(kind, times):
         assert end <= workload.buffer_bytes_of(message.source) <= workload.buffer_bytes
 
 
-@pytest.mark.parametrize("kind", [*FLOWS, *RINGS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_several_operations_do_not_disturb_each_other(kind):
     workload = Operations(kind((0, 1, 2, 3), 200, 48), 3, Timeline(1000, skew_ns=300, seed=1))
     buffers = carry_out(workload, seed=5, order=6)
@@ -119,9 +82,8 @@ def test_hosts_begin_within_the_skew():
         (lambda: Incast((0, 0), 1, 1), "each once"),
         (lambda: Incast((0, 1), 1, 0), "messages 1 to"),
         (lambda: Incast((0, 1), -1, 1), "0 bytes or more"),
-        (lambda: RingAllReduce((0, 1), 10, 4), "whole elements"),
-        (lambda: RingAllReduce((0, 1), 16, 3), "whole elements"),
-        (lambda: RingAllReduce((0, 1, 2), 8, 4), "an element a host"),
+        (lambda: Collective((0, 1), 10, 4), "whole elements"),
+        (lambda: Collective((0, 1), 16, 3), "whole elements"),
         (lambda: Operations(Incast((0, 1), 1, 1), 0), "1 to 65536 times"),
     ],
 )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Verbs that run experiments: demo, run, sweep, crosscheck, fuzz."""
+"""Verbs about experiments: demo, run, workload, sweep, crosscheck, fuzz, new."""

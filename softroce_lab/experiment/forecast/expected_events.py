@@ -61,9 +61,10 @@ def _by_message(fault: Fault) -> bool:
 
 def packets_of_a_message(experiment: Experiment) -> int:
     """Of the longest ones."""
-    spec = experiment.raw.workload
-    path_mtu = path_mtu_bytes(experiment.plan(experiment.seeds[0]).mtu, 4)
-    return max(1, -(-min(spec.message, spec.bytes) // (path_mtu - _HEADER_BYTES)))
+    seed = experiment.seeds[0]
+    longest = experiment.workload(seed).longest_message_bytes
+    path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
+    return max(1, -(-longest // (path_mtu - _HEADER_BYTES)))
 
 
 def longest_path(plan: Plan) -> int:

@@ -11,7 +11,7 @@ from softroce_lab.experiment.forecast import base_rtt, expected_events
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 
-_BASE_BYTES = 120 << 20  # the interpreter with all that is imported
+_BASE_BYTES = 136 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
 _NODE_BYTES = 64 << 10  # of a simulated host or switch, with its ports and routes
 _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host per peer; True: striped

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -15,15 +15,10 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import Memory
 from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.file import FileTransfer
-from softroce_lab.workloads.work import (
-    ADD,
-    Buffer,
-    Buffered,
-    Message,
-    Workload,
-    combine,
-    mismatches,
-)
+from softroce_lab.workloads.message import ADD, Buffer, Message, combine
+from softroce_lab.workloads.progress import Act
+from softroce_lab.workloads.schedule import Schedule
+from softroce_lab.workloads.work import Buffered, Workload, mismatches
 
 
 class HostMemory(Protocol):
@@ -40,8 +35,8 @@ class HostMemory(Protocol):
     def place(self, message: Message) -> int:
         """Where a message that is to be received goes."""
 
-    def received(self, message: Message) -> None:
-        """Process a complete message as the workload requires."""
+    def take(self, act: Act, message: Message) -> None:
+        """Process a message that arrived: `Act.KEEP` or `Act.COMBINE`."""
 
     def wrong(self) -> list[str] | None:
         """What is wrong with the bytes in the end; None: not examined."""
@@ -54,16 +49,14 @@ class HostMemory(Protocol):
 
 
 def host_memory(
-    workload: Workload, host: int, seed: int, receives: Sequence[Message], depth: int
+    workload: Workload, schedule: Schedule, host: int, seed: int, depth: int
 ) -> HostMemory:
-    """The memory of a host; `receives`: all that it will receive."""
+    """The memory of a host that has at most `depth` sends outstanding to a peer."""
     if isinstance(workload, FileTransfer):
         return FileBuffer(workload, host)
     if not isinstance(workload, Buffered):
         raise TypeError(f"no memory for a {workload.name}")
-    buffer = HostBuffer(workload, host, seed, receives)
-    buffer.reserve(2 * depth * len({message.source for message in receives}))
-    return buffer
+    return HostBuffer(workload, schedule, host, seed, depth)
 
 
 def unequal(digests: Mapping[str, str | None]) -> list[str]:
@@ -77,38 +70,46 @@ def sha256_fact(digests: Mapping[str, str | None]) -> dict[str, dict[str, str | 
 
 
 class HostBuffer:
-    """The workload's buffer, and room for what is added.
+    """The workload's buffer, and room beside it.
 
-    A message that is to be added to the buffer arrives in separate memory; a complete one is added.
+    A message that is to be added to the buffer arrives in room beside it; a complete one is added.
+    A message whose bytes may change while it is sent is sent from a copy.
     """
 
     def __init__(
-        self, workload: Buffered, host: int, seed: int, messages: Sequence[Message]
+        self, workload: Buffered, schedule: Schedule, host: int, seed: int, depth: int
     ) -> None:
-        """`messages`: all that it will receive."""
+        """Room for `depth` messages to each peer, and for twice as many from each."""
         self._workload, self._host, self._seed = workload, host, seed
         initial = workload.initial(host, seed)
-        added = [message for message in messages if message.combine is ADD]
-        self._slot_bytes = max((message.length_bytes for message in added), default=0)
-        self._buffer_bytes = initial.nbytes
-        self.memory: Memory = np.zeros(max(1, initial.nbytes), dtype=np.uint8)
-        self.memory[: initial.nbytes] = initial.view(np.uint8)
         self._dtype = initial.dtype
-        self._free: list[int] = []
-        self._beside: dict[tuple[int, Key], int] = {}
-
-    def reserve(self, slots: int) -> None:
-        """Make room for so many messages at once; before the memory is registered."""
-        room = np.zeros(slots * self._slot_bytes, dtype=np.uint8)
-        self._free = [self._buffer_bytes + at * self._slot_bytes for at in range(slots)][::-1]
-        self.memory = np.concatenate([self.memory, room])
+        self._buffer_bytes = initial.nbytes
+        added = [each for each in schedule.receives(host) if each.combine is ADD]
+        copied = [each for each in schedule.sends(host) if each.volatile]
+        slots = depth * (2 * len({m.source for m in added}) + len({m.destination for m in copied}))
+        slot_bytes = max((each.length_bytes for each in (*added, *copied)), default=0)
+        self.memory: Memory = np.zeros(max(1, initial.nbytes) + slots * slot_bytes, dtype=np.uint8)
+        self.memory[: initial.nbytes] = initial.view(np.uint8)
+        self._free = [len(self.memory) - (at + 1) * slot_bytes for at in range(slots)]
+        self._beside: dict[tuple[int, Key], int] = {}  # of receives
+        self._early: dict[tuple[int, Key], Memory] = {}
+        self._copies: dict[tuple[int, Key], int] = {}  # of sends
 
     def source(self, message: Message) -> int:
-        """At the place that the workload names."""
-        return message.source_offset
+        """At the place that the workload names, or in a copy of it."""
+        if not message.volatile:
+            return message.source_offset
+        at = self._copies[message.destination, message.key] = self._free.pop()
+        begin = message.source_offset
+        self.memory[at : at + message.length_bytes] = self.memory[
+            begin : begin + message.length_bytes
+        ]
+        return at
 
     def sent(self, peer: int, key: Key) -> None:
-        """Nothing: the bytes stay."""
+        """A copy is not needed any more."""
+        if (at := self._copies.pop((peer, key), None)) is not None:
+            self._free.append(at)
 
     def place(self, message: Message) -> int:
         """Where a message that is to be received goes."""
@@ -117,13 +118,22 @@ class HostBuffer:
         at = self._beside[message.source, message.key] = self._free.pop()
         return at
 
-    def received(self, message: Message) -> None:
-        """Process a complete message as the workload requires."""
-        at = self._beside.pop((message.source, message.key), None)
-        if at is None:
+    def take(self, act: Act, message: Message) -> None:
+        """Keep a copy of what came early, and add what is to be added."""
+        if message.combine is not ADD:
             return  # it arrived where it belongs
-        combine(message, self.buffer, self.memory[at : at + message.length_bytes])
+        name = message.source, message.key
+        if act is Act.KEEP:
+            self._early[name] = self._taken(message).copy()
+            return
+        early = self._early.pop(name, None)
+        combine(message, self.buffer, self._taken(message) if early is None else early)
+
+    def _taken(self, message: Message) -> Memory:
+        """A message beside the buffer, whose room is free from the next one on."""
+        at = self._beside.pop((message.source, message.key))
         self._free.append(at)
+        return self.memory[at : at + message.length_bytes]
 
     @property
     def buffer(self) -> Buffer:
@@ -188,7 +198,7 @@ class FileBuffer:
         at = self._places[message.source, message.key] = self._free.pop()
         return at
 
-    def received(self, message: Message) -> None:
+    def take(self, act: Act, message: Message) -> None:
         """Hash the message, and write it to the file if there is one; its buffer is free."""
         at = self._places.pop((message.source, message.key))
         data = self.memory[at : at + message.length_bytes].data

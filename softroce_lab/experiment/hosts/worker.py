@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from softroce_lab.errors import RunError, ibv_wc_status
@@ -11,8 +10,8 @@ from softroce_lab.experiment.hosts.buffers import host_memory
 from softroce_lab.experiment.hosts.messenger import Done, Messenger
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, unpacked
 from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.workloads.progress import HostWork, Posts
-from softroce_lab.workloads.work import Message, by_host
+from softroce_lab.workloads.message import Message
+from softroce_lab.workloads.progress import Act, HostWork, Posts
 
 
 class Worker:
@@ -20,11 +19,12 @@ class Worker:
 
     def __init__(self, settings: WorkloadSettings) -> None:
         workload = unpacked(settings.workload)
-        sends, receives = by_host(workload)[settings.host]
-        self._work = HostWork(sends, receives, settings.depth)
-        self._receives = {(each.source, each.key): each for each in receives}
-        self.peers = peers_of(sends, receives)
-        self._buffer = host_memory(workload, settings.host, settings.seed, receives, settings.depth)
+        schedule = workload.schedule()
+        self._work = HostWork(schedule.of[settings.host], settings.depth)
+        receives = schedule.receives(settings.host)
+        self._lengths = {(each.source, each.key): each.length_bytes for each in receives}
+        self.peers = schedule.peers(settings.host)
+        self._buffer = host_memory(workload, schedule, settings.host, settings.seed, settings.depth)
         self.memory = self._buffer.memory
         self.done_bytes = 0  # of messages that were sent or received
         self.done_messages = 0  # that were received
@@ -58,13 +58,14 @@ class Worker:
     def prepare(self, messenger: Messenger) -> None:
         """Post the first receives."""
         self._messenger = messenger
-        receives, self._first_sends = self._work.begin()
-        self._post(Posts(receives, []))
+        self._first = self._work.begin()
+        for message in self._first.of(Act.RECEIVE):
+            self._receive(message)
 
     def begin(self, now_ns: int) -> None:
         """Post the first sends; the workload's times count from now."""
         self._began_ns = now_ns
-        self._post(Posts([], self._first_sends))
+        self._post(Posts(each for each in self._first if each[0] is not Act.RECEIVE))
 
     def on_time(self, now_ns: int) -> None:
         """Post what waited for its time."""
@@ -72,15 +73,16 @@ class Worker:
 
     def complete(self, done: Done) -> None:
         """A post is over, well or not."""
+        now_ns = done.completed_ns - self._began_ns
         if done.status != ibv_wc_status.IBV_WC_SUCCESS:
             self._fail(done)
         elif done.kind == "send":
             self.done_bytes += done.bytes
             self._buffer.sent(done.peer, done.key)
-            self._post(self._work.on_sent(done.peer, done.key))
+            self._post(self._work.on_sent(done.peer, done.key, now_ns))
         else:
             self._take(done)
-            self._post(self._work.on_received(done.peer, done.key))
+            self._post(self._work.on_received(done.peer, done.key, now_ns))
 
     def _fail(self, done: Done) -> None:
         if done.kind == "send":
@@ -89,20 +91,26 @@ class Worker:
             self._work.on_receive_failed(done.peer, done.key)
 
     def _take(self, done: Done) -> None:
-        message = self._receives[done.peer, done.key]
-        if done.bytes != message.length_bytes:
+        if done.bytes != self._lengths[done.peer, done.key]:
             raise RunError(f"message {done.key} of host {done.peer} is {done.bytes} bytes long")
-        self._buffer.received(message)
         self.done_bytes += done.bytes
         self.done_messages += 1
 
     def _post(self, posts: Posts) -> None:
-        for each in posts.receives:
-            offset = self._buffer.place(each)
-            self._messenger.post_receive(each.source, each.key, offset, each.length_bytes)
-        for each in posts.sends:
-            offset = self._buffer.source(each)
-            self._messenger.post_send(each.destination, each.key, offset, each.length_bytes)
+        for act, message in posts:
+            if act is Act.SEND:
+                at = self._buffer.source(message)
+                self._messenger.post_send(
+                    message.destination, message.key, at, message.length_bytes
+                )
+            elif act is Act.RECEIVE:
+                self._receive(message)
+            else:
+                self._buffer.take(act, message)
+
+    def _receive(self, message: Message) -> None:
+        at = self._buffer.place(message)
+        self._messenger.post_receive(message.source, message.key, at, message.length_bytes)
 
     def result(self) -> dict[str, Any]:
         """What is open, and what of the bytes is wrong: "wrong" is None if not all arrived."""
@@ -117,8 +125,3 @@ class Worker:
     def close(self) -> None:
         """Let go of files; the memory is the engine's until the process ends."""
         self._buffer.close()
-
-
-def peers_of(sends: Iterable[Message], receives: Iterable[Message]) -> tuple[int, ...]:
-    """The peers of a host, ascending."""
-    return tuple(sorted({m.destination for m in sends} | {m.source for m in receives}))

@@ -4,14 +4,18 @@
 import hashlib
 import os
 
+import numpy as np
 import pytest
 
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment.hosts.buffers import FileBuffer, unequal
+from softroce_lab.experiment.hosts.buffers import FileBuffer, HostBuffer, unequal
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, packed
 from softroce_lab.experiment.hosts.worker import Worker
+from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.file import FileTransfer
+from softroce_lab.workloads.message import FLOAT32
+from softroce_lab.workloads.progress import Act
 from tests.experiment.hosts.cable import Cable
 from tests.recovery.pair_rig import SECOND_NS, threshold
 
@@ -94,7 +98,7 @@ def test_a_file_that_cannot_be_written_ends_the_run(tmp_path):
     [message] = transfer.messages()
     buffer.place(message)
     with pytest.raises(RunError, match="cannot write the received file: No space left"):
-        buffer.received(message)
+        buffer.take(Act.COMBINE, message)
 
 
 def test_messages_that_arrive_early_are_hashed_in_their_order(tmp_path):
@@ -111,10 +115,10 @@ def test_messages_that_arrive_early_are_hashed_in_their_order(tmp_path):
             continue  # the first arrives last
         begin = message.destination_offset
         buffer.memory[at : at + MESSAGE] = bytearray(data[begin : begin + MESSAGE])
-        buffer.received(message)
+        buffer.take(Act.COMBINE, message)
         assert buffer.sha256() is None
     buffer.memory[places[0] : places[0] + MESSAGE] = bytearray(data[:MESSAGE])
-    buffer.received(messages[0])
+    buffer.take(Act.COMBINE, messages[0])
     assert buffer.sha256() == hashlib.sha256(data).hexdigest()
 
 
@@ -142,3 +146,25 @@ def test_a_message_of_another_length_ends_the_run(tmp_path):
     sides = Sides(tmp_path, bytes(3 * MESSAGE))
     with pytest.raises(RunError, match="is 9999 bytes long"):
         sides.both[1].complete(done(1, length=MESSAGE - 1))
+
+
+def test_an_addition_that_comes_early_waits_for_its_turn():
+    """And its room is free at once: another message takes it before the addition."""
+    workload = Collective((0, 1, 2, 3), 4, 4, FLOAT32, "all-reduce", "binomial-tree")
+    schedule = workload.schedule()
+    buffer = HostBuffer(workload, schedule, 0, 1, 1)
+    first, second = schedule.receives(0)
+    before = buffer.buffer.copy()
+    data = {first.key: np.float32([1e-8]), second.key: np.float32([1e8])}
+
+    def arrive(message, act):
+        at = buffer.place(message)
+        buffer.memory[at : at + 4] = data[message.key].view(np.uint8)
+        buffer.take(act, message)
+        buffer.memory[at : at + 4] = 255  # what comes next
+
+    arrive(second, Act.KEEP)
+    assert (buffer.buffer == before).all()
+    arrive(first, Act.COMBINE)
+    buffer.take(Act.COMBINE, second)
+    assert buffer.buffer == before + data[first.key] + data[second.key]

@@ -8,10 +8,10 @@ from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, packed
 from softroce_lab.experiment.hosts.worker import Worker
 from softroce_lab.recovery import registry
+from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.flows import AllToAll, Incast, PointToPoint
+from softroce_lab.workloads.message import FLOAT32, INT32
 from softroce_lab.workloads.operations import Operations, Timeline
-from softroce_lab.workloads.ring import RingAllReduce
-from softroce_lab.workloads.work import FLOAT32, INT32
 from tests.experiment.hosts.cable import Cable
 from tests.recovery.pair_rig import SECOND_NS, threshold
 
@@ -43,10 +43,10 @@ WORKLOADS = {
     "point-to-point": PointToPoint(HOSTS, 100_001, 30_000),
     "incast": Incast(HOSTS, 50_000, 7_000),
     "all-to-all": AllToAll(HOSTS, 70_000, 70_000),
-    "all-reduce": RingAllReduce(HOSTS, 100_000, 16_384, FLOAT32),
-    "all-reduce of odd elements": RingAllReduce(HOSTS, 4 * 999, 400, INT32),
+    "all-reduce": Collective(HOSTS, 100_000, 16_384, FLOAT32),
+    "all-reduce of odd elements": Collective(HOSTS, 4 * 999, 400, INT32),
     "nothing": PointToPoint(HOSTS, 0, 1000),
-    "again and again": Operations(RingAllReduce(HOSTS, 40_000, 8_192, FLOAT32), 3),
+    "again and again": Operations(Collective(HOSTS, 40_000, 8_192, FLOAT32), 3),
     "in its time": Operations(PointToPoint(HOSTS, 9_000, 4_000), 3, Timeline(20_000_000)),
 }
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab workload`: who sends how much to whom, before anything runs; and as a GOAL file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from softroce_lab import units
+from softroce_lab.cli import completion
+from softroce_lab.cli.experiments.experiment_options import Changes
+from softroce_lab.cli.options import Json
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.telemetry.rundir import give_to_user
+from softroce_lab.workloads import traffic
+from softroce_lab.workloads.goal import writer
+from softroce_lab.workloads.traffic import Flow
+
+app = typer.Typer(add_completion=False)
+
+_MOST_FLOWS = 40
+_WIDTH = 120
+
+
+@app.command()
+def workload(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="A file, or a built-in one by name.",
+            autocompletion=completion.experiments,
+        ),
+    ],
+    goal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the workload as a GOAL file."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed; default: the experiment's first.")
+    ] = None,
+    changes: Changes = None,
+    as_json: Json = False,
+) -> None:
+    """Print who sends how much to whom, and when, without running anything."""
+    overrides = [spec.parse_override(text) for text in changes or ()]
+    overrides += [] if seed is None else [("seeds", [seed])]
+    loaded = spec.load(experiment, overrides)
+    if goal is not None:
+        _write(loaded, goal)
+    flows = traffic.flows(loaded.workload(loaded.seeds[0]))
+    if as_json:
+        print(json.dumps(_document(loaded, flows), indent=1))
+    else:
+        _print(loaded, flows)
+
+
+def _names(experiment: Experiment) -> list[str]:
+    return [host.name for host in experiment.plan(experiment.seeds[0]).plain_hosts]
+
+
+def _write(experiment: Experiment, path: Path) -> None:
+    seed, names = experiment.seeds[0], _names(experiment)
+    work = experiment.workload(seed)
+    about = [f"{experiment.name}: {work.name}, seed {seed}"]
+    about += [f"rank {rank} is {names[host]}" for rank, host in enumerate(work.ranks)]
+    try:
+        with path.open("w", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in writer.lines(work, about))
+        give_to_user(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="--goal FILE") from error
+
+
+def _document(experiment: Experiment, flows: list[Flow]) -> dict[str, Any]:
+    seed, names = experiment.seeds[0], _names(experiment)
+    work = experiment.workload(seed)
+    ends = ("source", "destination")
+    return {
+        "name": experiment.name,
+        "workload": work.name,
+        "seed": seed,
+        "hosts": [names[host] for host in work.ranks],
+        "messages": sum(flow.messages for flow in flows),
+        "bytes": sum(flow.bytes for flow in flows),
+        "rounds": max(flow.last_round for flow in flows),
+        "flows": [
+            dataclasses.asdict(flow) | {end: names[getattr(flow, end)] for end in ends}
+            for flow in flows
+        ],
+    }
+
+
+def _print(experiment: Experiment, flows: list[Flow]) -> None:
+    about = _document(experiment, flows)
+    print(f"{about['name']}: {about['workload']}, seed {about['seed']}")
+    print(
+        f"  {units.format_count(about['messages'], 'message')}, "
+        f"{units.format_bytes(about['bytes'])}, among {len(about['hosts'])} hosts, "
+        f"in {units.format_count(about['rounds'], 'round')}"
+    )
+    table = Table(box=None, pad_edge=False)
+    for heading in ("from", "to", "messages", "bytes", "rounds", "not before"):
+        table.add_column(heading, justify="left" if heading in ("from", "to") else "right")
+    for each in about["flows"][:_MOST_FLOWS]:
+        first, last = each["first_round"], each["last_round"]
+        table.add_row(
+            each["source"], each["destination"], f"{each['messages']:,}",
+            units.format_bytes(each["bytes"]), f"{first}" if first == last else f"{first}-{last}",
+            units.format_duration(each["not_before_ns"]),
+        )  # fmt: skip
+    Console(width=_WIDTH).print(table)
+    if len(flows) > _MOST_FLOWS:
+        print(f"  and {len(flows) - _MOST_FLOWS:,} more, all in --json")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Figures that only some kinds of workloads have, of one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.experiment import slowdown
+from softroce_lab.experiment.alone import Alone
+from softroce_lab.experiment.workload_run import FCT, OF_WORKLOADS, WorkloadRun, quantile
+from softroce_lab.workloads.collectives.collective import Collective
+from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.workloads.jobs import Jobs
+from softroce_lab.workloads.open_loop import OpenLoop
+from softroce_lab.workloads.operations import Operations
+from softroce_lab.workloads.training import Traffic, Training
+from softroce_lab.workloads.work import Workload
+
+_OF_JOBS = (
+    "verdict", "messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
+    "operation_p50_ns", "operation_p99_ns", *FCT, *OF_WORKLOADS,
+)  # fmt: skip
+
+
+def added(workload: Workload, run: WorkloadRun, alone: Alone) -> WorkloadRun:
+    """The run, with the figures that this workload has: `workload_run.OF_WORKLOADS`.
+
+    RunError if a flow cannot be measured alone.
+    """
+    if isinstance(workload, Jobs):
+        jobs = {name: _of_job(job, run, alone) for name, job in workload.jobs.items()}
+        return dataclasses.replace(run, jobs=jobs)
+    if isinstance(workload, OpenLoop):
+        return slowdown.added(workload, run, alone)
+    return dataclasses.replace(run, figures=_figures(workload, run))
+
+
+def _of_job(job: Workload, run: WorkloadRun, alone: Alone) -> dict[str, Any]:
+    """The figures of a job's messages: all that a run has of messages."""
+    mine = run.messages[np.isin(run.messages["source"], job.ranks)]
+    by_itself = dataclasses.replace(run, messages=mine, problems=())
+    summary = added(job, by_itself, alone).summary()
+    return {key: summary[key] for key in _OF_JOBS}
+
+
+def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:
+    once = workload.once if isinstance(workload, Operations) else workload
+    if isinstance(once, Collective | Exchange):
+        return _of_collective(once, run)
+    if isinstance(workload, Training):
+        return _of_training(workload, run)
+    return {}
+
+
+def _of_collective(once: Collective | Exchange, run: WorkloadRun) -> dict[str, Any]:
+    """As nccl-tests define them (doc/PERFORMANCE.md), for the median operation."""
+    time_ns = quantile(run.operation_times_ns(), 500)
+    if not time_ns or run.verdict == "failed":
+        return {}
+    algbw_bps = 8 * 10**9 * once.vector_bytes // time_ns
+    return {"algbw_bps": algbw_bps, "busbw_bps": int(algbw_bps * once.bus_factor)}
+
+
+def _of_training(training: Training, run: WorkloadRun) -> dict[str, Any]:
+    """Steps: each from the end of the one before to its own, which is when its barrier is over."""
+    if run.verdict == "failed":
+        return {}
+    barriers = run.messages[run.messages["step"] == Traffic.BARRIER]
+    ends_ns = [
+        int(barriers[barriers["operation"] == step]["received_ns"].max())
+        for step in range(training.steps)
+    ]
+    times_ns = np.diff(ends_ns, prepend=0)
+    busiest_ns = sum(map(training.busiest_ns, range(training.steps)))
+    return {
+        "step_p50_ns": quantile(times_ns, 500),
+        "step_p99_ns": quantile(times_ns, 990),
+        "step_waiting": 1 - busiest_ns / ends_ns[-1],
+    }

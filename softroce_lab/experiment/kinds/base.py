@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What all kinds of workloads share: sizes, hosts, and what they are built from."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.faults.words import Filled, Length, Time
+from softroce_lab.inputs.validation import KeyedError, did_you_mean
+from softroce_lab.inputs.yaml_source import Place, Source
+from softroce_lab.plan.effects import stream_key
+from softroce_lab.plan.plan import Plan
+from softroce_lab.topology.model import NodeName
+from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, MAX_OPERATIONS
+from softroce_lab.workloads.operations import Operations, Timeline
+from softroce_lab.workloads.progress import DEPTH
+from softroce_lab.workloads.streams import Stream
+from softroce_lab.workloads.work import Sized, Workload
+
+MAX_BYTES = 1 << 44
+DEFAULT_MESSAGE_BYTES = 1 << 20
+
+# --- Quantities ------------------------------------------------------------------------------
+
+
+def _sized(low: int, high: int) -> PlainValidator:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise UserError("expected a size", hint="such as 1MiB")
+        size = units.parse_bytes(str(value))
+        if not low <= size <= high:
+            bounds = f"between {units.format_bytes(low)} and {units.format_bytes(high)}"
+            raise UserError(f"size {value!r} is not {bounds}")
+        return size
+
+    return PlainValidator(parse)
+
+
+_SIZE_SCHEMA = WithJsonSchema({"type": "string", "pattern": "^[0-9.]+ *[kKMGT]?i?B$"})
+Bytes = Annotated[int, _sized(0, MAX_BYTES), _SIZE_SCHEMA]
+MessageBytes = Annotated[int, _sized(1, MAX_MESSAGE_BYTES), _SIZE_SCHEMA]
+
+
+def _hosts(value: object) -> object:
+    """A number of hosts, the first ones, or their names."""
+    if not isinstance(value, int | list) or isinstance(value, bool):
+        raise UserError("expected how many hosts, or a list of them", hint="hosts: [h1, h3]")
+    if (value if isinstance(value, int) else len(value)) < 2:
+        raise UserError("a workload has two hosts at least")
+    return value
+
+
+Hosts = Annotated[
+    Annotated[int, Tag("counted")] | Annotated[list[NodeName], Tag("named")],
+    Discriminator(lambda value: "counted" if isinstance(value, int) else "named"),
+    BeforeValidator(_hosts, json_schema_input_type=int | list[str]),
+]
+
+# --- What a workload is built from -----------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The experiment around a workload, for one seed."""
+
+    plan: Plan
+    source: Source
+    seed: int
+    depth: int  # sends outstanding to a peer
+    verified: bool  # whether every byte is checked in the end
+    place: Place = ("workload",)  # of the workload in the file
+
+    @property
+    def names(self) -> list[str]:
+        """Of the hosts for soft RNICs, which a workload counts from 0."""
+        return [host.name for host in self.plan.plain_hosts]
+
+    @property
+    def folder(self) -> Path:
+        """What paths of files are relative to."""
+        return Path(self.source.file or "").parent.resolve()
+
+    def error(self, key: str, what: str, hint: str | None = None) -> UserError:
+        """An error at a key of the workload, with line and column."""
+        return self.source.error((*self.place, key), what, hint=hint)
+
+    def index(self, name: str, *place: str | int) -> int:
+        """A host's index by its name. UserError, at this place in the workload."""
+        if name not in self.names:
+            where: Place = (*self.place, *place)
+            hint = did_you_mean(name, self.names)
+            raise self.source.error(where, f"the topology has no host {name!r}", hint=hint)
+        return self.names.index(name)
+
+
+class WorkloadSpec(Filled, abc.ABC):
+    """A workload as it is written."""
+
+    usual_depth: ClassVar[int] = DEPTH
+    carries_bytes: ClassVar[bool] = False  # whether `payload: verify` is the default
+
+    hosts: Hosts | None = None
+    placement: Literal["in-order", "random"] = "in-order"
+
+    @model_validator(mode="after")
+    def _hosts_once(self) -> WorkloadSpec:
+        if isinstance(self.hosts, list) and len(set(self.hosts)) < len(self.hosts):
+            raise KeyedError("hosts", "a host stands twice")
+        return self
+
+    @abc.abstractmethod
+    def build(self, setting: Setting) -> Workload:
+        """The workload. UserError with line and column for what does not fit the topology."""
+
+    def ranks(self, setting: Setting) -> tuple[int, ...]:
+        """The hosts that take part, in the order of their ranks. UserError."""
+        chosen = self.chosen(setting)
+        if self.placement == "random":
+            order = Stream(stream_key(setting.seed, "placement")).permutation(len(chosen))
+            chosen = [chosen[place] for place in order]
+        return tuple(chosen)
+
+    def chosen(self, setting: Setting) -> list[int]:
+        """The hosts that take part, as written. UserError."""
+        names = setting.names
+        if len(names) < 2:
+            what = f"the topology has {len(names)} hosts for soft RNICs, a workload needs two"
+            raise setting.source.error(("topology",), what)
+        if isinstance(self.hosts, list):
+            return [setting.index(each, "hosts", n) for n, each in enumerate(self.hosts)]
+        count = self.hosts or len(names)
+        if count > len(names):
+            raise setting.error("hosts", f"{count} hosts, and the topology has {len(names)}")
+        return list(range(count))
+
+
+class RepeatedSpec(WorkloadSpec):
+    """A workload of so many bytes, once or several times over."""
+
+    bytes: Bytes
+    message: MessageBytes = DEFAULT_MESSAGE_BYTES
+    repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+    every: Length | None = None
+    skew: Time | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RepeatedSpec:
+        if self.every is not None and self.repeat == 1:
+            raise KeyedError("every", "'every' without a repeat", "repeat: 10 beside it")
+        return self
+
+    def build(self, setting: Setting) -> Workload:  # noqa: D102
+        timeline = Timeline(self.every or 0, self.skew or 0, setting.seed)
+        return Operations(self.once(setting, self.ranks(setting)), self.repeat, timeline)
+
+    @abc.abstractmethod
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
+        """One operation. UserError."""

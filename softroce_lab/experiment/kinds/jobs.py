@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Several workloads at the same time, each on hosts of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from softroce_lab.experiment.kinds.base import Setting, WorkloadSpec
+from softroce_lab.faults.words import Filled
+from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.plan.effects import stream_key
+from softroce_lab.workloads.jobs import Jobs
+from softroce_lab.workloads.work import Buffered
+
+Single = TypeVar("Single", bound=WorkloadSpec)
+_BY_JOB = dict.fromkeys(("hosts", "placement"), "in the workload of each job")
+
+
+class JobSpec(Filled, Generic[Single]):
+    """A workload with a name."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=40)]
+    workload: Single
+
+
+class JobsSpec(WorkloadSpec, Generic[Single]):
+    """Workloads of the other kinds."""
+
+    elsewhere: ClassVar = _BY_JOB
+
+    kind: Literal["jobs"]
+    jobs: Annotated[list[JobSpec[Single]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _named_once(self) -> JobsSpec[Single]:
+        names = [job.name for job in self.jobs]
+        for name in names:
+            if names.count(name) > 1:
+                raise KeyedError("jobs", f"two jobs are called {name!r}")
+        return self
+
+    def build(self, setting: Setting) -> Jobs:  # noqa: D102
+        found: dict[str, Buffered] = {}
+        taken: dict[int, str] = {}
+        for number, job in enumerate(self.jobs):
+            place = (*setting.place, "jobs", number, "workload")
+            seed = stream_key(setting.seed, "job", job.name)
+            inner = dataclasses.replace(setting, place=place, seed=seed)
+            work = job.workload.build(inner)
+            if not isinstance(work, Buffered):
+                raise inner.error("kind", f"a {work.name} workload is no job")
+            for host in work.ranks:
+                if host in taken:
+                    what = f"{setting.names[host]} takes part in {taken[host]}, too"
+                    raise inner.error("hosts", what, hint="hosts of its own for each job")
+                taken[host] = job.name
+            found[job.name] = work
+        return Jobs(found)

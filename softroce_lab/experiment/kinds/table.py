@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All kinds of workloads, by the word in `kind`."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from softroce_lab.experiment.kinds.collectives import (
+    CollectiveSpec,
+    RingAllGatherSpec,
+    RingAllReduceSpec,
+    RingReduceScatterSpec,
+)
+from softroce_lab.experiment.kinds.ends import FileSpec, PointToPointSpec
+from softroce_lab.experiment.kinds.flows import AllToAllSpec, IncastSpec, PermutationSpec
+from softroce_lab.experiment.kinds.goal import GoalSpec
+from softroce_lab.experiment.kinds.jobs import JobsSpec
+from softroce_lab.experiment.kinds.open_loop import OpenLoopSpec
+from softroce_lab.experiment.kinds.training import MoeSpec, TrainingSpec
+
+Single: TypeAlias = (
+    PointToPointSpec
+    | FileSpec
+    | PermutationSpec
+    | IncastSpec
+    | AllToAllSpec
+    | RingAllReduceSpec
+    | RingReduceScatterSpec
+    | RingAllGatherSpec
+    | CollectiveSpec
+    | GoalSpec
+    | MoeSpec
+    | TrainingSpec
+    | OpenLoopSpec
+)
+_Job: TypeAlias = Annotated[Single, Field(discriminator="kind")]
+AnyWorkload: TypeAlias = Annotated[Single | JobsSpec[_Job], Field(discriminator="kind")]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Training of models: a mixture of experts' exchanges, and whole steps with their computations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.kinds.base import (
+    DEFAULT_MESSAGE_BYTES,
+    Bytes,
+    MessageBytes,
+    Setting,
+    WorkloadSpec,
+)
+from softroce_lab.experiment.kinds.collectives import algorithms
+from softroce_lab.faults.words import Filled, Time
+from softroce_lab.inputs.validation import KeyedError, did_you_mean
+from softroce_lab.workloads.collectives.collective import ALGORITHMS
+from softroce_lab.workloads.message import FLOAT32, MAX_OPERATIONS
+from softroce_lab.workloads.moe import Gate, MixtureOfExperts
+from softroce_lab.workloads.training import Model, Parallel, Training
+
+
+def _parse_share(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UserError("expected a percentage", hint="such as 5%")
+    return int(units.parse_percent(str(value)) * 10**6)
+
+
+_Ppm = Annotated[
+    int,
+    PlainValidator(_parse_share),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9.]+ *%$"}),
+]
+_AtLeastOne = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class MoeSpec(WorkloadSpec):
+    """Tokens go to their experts, and come back."""
+
+    kind: Literal["moe"]
+    tokens: _AtLeastOne
+    hidden: _AtLeastOne
+    bytes_per_element: Annotated[int, Field(ge=1, le=8)] = 2
+    experts: _AtLeastOne
+    top_k: _AtLeastOne = 1
+    skew: Annotated[float, Field(ge=0, le=16)] = 0.0
+    token_time: Time = 0
+    message: MessageBytes = DEFAULT_MESSAGE_BYTES
+    repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+
+    @model_validator(mode="after")
+    def _enough_experts(self) -> MoeSpec:
+        if self.top_k > self.experts:
+            what = f"a token goes to {self.top_k} experts, and there are {self.experts}"
+            raise KeyedError("top_k", what)
+        return self
+
+    def build(self, setting: Setting) -> MixtureOfExperts:  # noqa: D102
+        ranks = self.ranks(setting)
+        if self.experts % len(ranks):
+            what = f"{self.experts} experts are not spread evenly over {len(ranks)} hosts"
+            raise setting.error("experts", what, hint="a multiple of the number of hosts")
+        return MixtureOfExperts(
+            ranks,
+            Gate(self.tokens, self.experts, self.top_k, self.skew),
+            self.hidden * self.bytes_per_element,
+            self.message,
+            self.token_time,
+            self.repeat,
+            setting.seed,
+        )
+
+
+class ParallelSpec(Filled):
+    """How a model is spread over hosts."""
+
+    data: _AtLeastOne | None = None  # by default what the others leave
+    tensor: _AtLeastOne = 1
+    pipeline: _AtLeastOne = 1
+    expert: _AtLeastOne = 1
+
+
+class TrainingSpec(WorkloadSpec):
+    """Steps of a training."""
+
+    kind: Literal["training"]
+    layers: _AtLeastOne
+    forward: Time
+    backward: Time | None = None  # twice as long as forward
+    jitter: _Ppm = 0
+    gradient: Bytes
+    bucket: Bytes = 25 << 20
+    activation: Bytes = 0
+    microbatches: _AtLeastOne = 1
+    parallel: ParallelSpec = ParallelSpec()
+    algorithm: str = "ring"
+    message: MessageBytes = DEFAULT_MESSAGE_BYTES
+    steps: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainingSpec:
+        width = FLOAT32.itemsize
+        for key in ("gradient", "activation"):
+            if getattr(self, key) % width:
+                what = f"{getattr(self, key)} bytes are no whole elements of float32"
+                raise KeyedError(key, what, f"a multiple of {width} bytes")
+        for key in ("bucket", "message"):
+            if getattr(self, key) < width:
+                raise KeyedError(key, f"'{key}' holds an element of float32 at least")
+        known = algorithms("all-reduce")
+        if self.algorithm not in known:
+            what = f"all-reduce has no algorithm {self.algorithm!r}"
+            raise KeyedError("algorithm", what, did_you_mean(self.algorithm, known))
+        shared = self.parallel
+        if not self.activation and max(shared.tensor, shared.pipeline, shared.expert) > 1:
+            what = "tensor, pipeline and expert parallelism exchange activations"
+            raise KeyedError("parallel", what, "activation: 4MiB, for example")
+        return self
+
+    def build(self, setting: Setting) -> Training:  # noqa: D102
+        ranks = self.ranks(setting)
+        model = Model(
+            self.layers,
+            self.forward,
+            2 * self.forward if self.backward is None else self.backward,
+            self.gradient,
+            self.activation,
+            self.bucket,
+            self.microbatches,
+            self.jitter,
+        )
+        parallel = self._spread(setting, len(ranks))
+        training = Training(
+            ranks, parallel, model, self.message, self.algorithm, self.steps, setting.seed
+        )
+        self._check_elements(setting, training)
+        return training
+
+    def _spread(self, setting: Setting, hosts: int) -> Parallel:
+        """UserError for a product that is not the number of hosts, and for uneven parts."""
+        shared = self.parallel
+        data = shared.data or hosts // (shared.tensor * shared.pipeline)
+        product = data * shared.tensor * shared.pipeline
+        if product != hosts:
+            what = f"data {data} x tensor {shared.tensor} x pipeline {shared.pipeline} is {product}"
+            hint = "without 'data' it is what the others leave"
+            raise setting.error("parallel", f"{what}, and there are {hosts} hosts", hint)
+        uneven = None
+        if data % shared.expert:
+            uneven = "expert", f"experts on {shared.expert} hosts do not divide data: {data}"
+        elif self.layers % shared.pipeline:
+            uneven = "pipeline", f"{self.layers} layers are not cut into {shared.pipeline} stages"
+        if uneven is not None:
+            key, what = uneven
+            raise setting.source.error((*setting.place, "parallel", key), what)
+        return Parallel(data, shared.tensor, shared.pipeline, shared.expert)
+
+    def _check_elements(self, setting: Setting, training: Training) -> None:
+        """UserError for vectors with fewer elements than an all-reduce has chunks."""
+        parallel, whole = training.parallel, training.stage_layers * self.gradient
+        smallest = min((size for size, _ in training.buckets), default=0)
+        shared = "gradient" if whole <= self.bucket else "bucket"
+        wanted = (
+            (shared, smallest, parallel.data),
+            ("activation", self.activation, parallel.tensor),
+        )
+        for key, size_bytes, hosts in wanted:
+            chunks = ALGORITHMS["all-reduce"][self.algorithm].chunks(hosts)
+            if hosts > 1 and 0 < size_bytes < FLOAT32.itemsize * chunks:
+                what = f"{self.algorithm} among {hosts} hosts sums up"
+                least = f"{FLOAT32.itemsize * chunks} bytes at least, not {size_bytes}"
+                raise setting.error(key, f"{what} {least}")

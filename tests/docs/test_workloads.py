@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The pictures of docs/workloads.md are what the algorithms do."""
+
+import collections
+import re
+
+import pytest
+
+from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.workloads.collectives.collective import ALGORITHMS
+from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation
+from softroce_lab.workloads.message import ADD
+
+PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
+RANKS = 4
+
+
+def grid(cells):
+    """Rows of ranks, columns of steps; cells: (rank, step) -> text."""
+    steps = 1 + max(step for _, step in cells)
+    rows = [["step", *map(str, range(steps))]]
+    for rank in range(RANKS):
+        rows.append([f"rank {rank}", *(cells.get((rank, step), "-") for step in range(steps))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("   ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def of_algorithm(op, algorithm):
+    """`>1 c0+`: to rank 1, chunk 0, which it adds to its own."""
+    found = collections.defaultdict(list)
+    for each in ALGORITHMS[op][algorithm].transfers(RANKS):
+        last = each.first + each.chunks - 1
+        chunks = f"c{each.first}" if each.chunks == 1 else f"c{each.first}-{last}"
+        added = "+" if each.combine is ADD else ""
+        found[each.source, each.step].append(f">{each.destination} {chunks}{added}")
+    return grid({place: ", ".join(texts) for place, texts in found.items()})
+
+
+def of_flows(workload):
+    """`>1`: to rank 1; all in one step."""
+    found = collections.defaultdict(list)
+    for flow in workload.flows():
+        found[flow.source, 0].append(f">{flow.destination}")
+    return grid({place: " ".join(texts) for place, texts in found.items()})
+
+
+def of_exchange():
+    """Step i of a rank is its i-th peer."""
+    flows = collections.defaultdict(list)
+    for flow in Exchange(tuple(range(RANKS)), 1, 1).flows():
+        flows[flow.source].append(f">{flow.destination}")
+    return grid({(rank, step): to for rank, each in flows.items() for step, to in enumerate(each)})
+
+
+PICTURES = {
+    **{
+        f"{op}, {algorithm}": of_algorithm(op, algorithm)
+        for op, each in ALGORITHMS.items()
+        for algorithm in each
+    },
+    "all-to-all, pairwise": of_exchange(),
+    "permutation": of_flows(Permutation(tuple(range(RANKS)), 1, 1, seed=1)),
+    "incast": of_flows(Incast(tuple(range(RANKS)), 1, 1)),
+    "all-to-all": of_flows(AllToAll(tuple(range(RANKS)), 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_what_is_done(name):
+    shown = re.search(rf"^{re.escape(name)}:\n\n((?:    .*\n)+)", PAGE, re.MULTILINE)
+    assert shown, f"{name}:\n\n{PICTURES[name]}"
+    assert shown[1] == PICTURES[name]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Times of flows alone on the empty fabric: computed ones are the simulated ones."""
+
+import numpy as np
+import pytest
+
+from softroce_lab.experiment import virtual
+from softroce_lab.recovery import registry
+from tests.experiment.kinds.examples import of
+
+STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
+ODD = "{generator: {kind: star, hosts: 4, access: {rate: 3Gbit, delay: 1us}}}"
+TREE = (
+    "{generator: {kind: fat-tree, k: 4, access: {rate: 100Gbit, delay: 1us}, "
+    "core: {rate: 40Gbit, delay: 700ns}}}"
+)
+SIZES = np.array([1, 3, 4, 1000, 2008, 2009, 2048, 2049, 9999, 65_536, 1_234_567])
+
+
+class Counted:
+    """Times of a transport alone, and how many simulations they took."""
+
+    def __init__(self, topology, transport, more=""):
+        experiment = of(
+            f"name: alone\ntopology: {topology}\ntransports: [{transport}]\nlb: flow\n"
+            f"workload: {{kind: point-to-point, bytes: 1B}}\n{more}"
+        )
+        self.count = 0
+        self.alone = virtual.alone(experiment, experiment.transports[0], 1)
+        self._simulate = self.alone._simulate
+        self.alone._simulate = self.counting
+
+    def counting(self, *arguments):
+        self.count += 1
+        return self._simulate(*arguments)
+
+    def times_ns(self, source, destination, sizes=SIZES):
+        ends = (np.full(len(sizes), end) for end in (source, destination))
+        return self.alone.times_ns(*ends, sizes)
+
+    def simulated_ns(self, source, destination):
+        cut = self.alone._cut(source, destination)
+        return [self._simulate(cut.plan, cut.source, size) for size in SIZES.tolist()]
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_on_a_star_few_simulations_yield_all_times(transport):
+    found = Counted(STAR, transport)
+    times = found.times_ns(0, 3)
+    assert found.count == 3
+    assert times.tolist() == found.simulated_ns(0, 3)
+    assert (np.diff(times) >= 0).all()
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_where_a_byte_takes_no_whole_picoseconds_each_size_is_simulated(transport):
+    found = Counted(ODD, transport)
+    times = found.times_ns(1, 0)
+    assert found.count == len(SIZES)
+    assert times.tolist() == found.simulated_ns(1, 0)
+
+
+def test_where_the_link_is_not_kept_busy_each_size_is_simulated():
+    """Four links of 40 Gbit/s in the core carry more than one, but not at once from the start."""
+    found = Counted(TREE, "csa_ud")
+    times = found.times_ns(0, 15)
+    assert found.count > len(SIZES)
+    assert times.tolist() == found.simulated_ns(0, 15)
+
+
+def test_a_queue_pair_keeps_to_one_path():
+    found = Counted(TREE, "rc")
+    assert found.times_ns(15, 2).tolist() == found.simulated_ns(15, 2)
+    assert found.count == 3
+
+
+def test_pairs_at_the_same_distance_take_the_same_time():
+    found = Counted(TREE, "rc")
+    sources, destinations = np.array([0, 2, 9, 0, 4]), np.array([1, 3, 8, 15, 11])
+    near = found.alone.times_ns(sources, destinations, np.full(5, 5000))
+    assert near[0] == near[1] == near[2] < near[3] == near[4]
+    assert found.count == 2 * 3
+
+
+def test_the_fabric_is_empty_and_loses_nothing():
+    clean = Counted(STAR, "csa_ud").times_ns(0, 1)
+    faults = 'faults: [{name: loss, links: "*<->*", loss: 20%, duplicate: 10%}]\n'
+    assert Counted(STAR, "csa_ud", faults).times_ns(0, 1).tolist() == clean.tolist()
+
+
+def test_a_slower_link_counts_where_it_is():
+    links = ", ".join(
+        f"{{endpoints: ['h{n}:a', 's:p{n}'], rate: {rate}, delay: 1us}}"
+        for n, rate in enumerate(("100Gbit", "100Gbit", "10Gbit"))
+    )
+    hosts = ", ".join(f"h{n}: {{kind: host}}" for n in range(3))
+    found = Counted(f"{{nodes: {{{hosts}, s: {{kind: switch}}}}, links: [{links}]}}", "rc")
+    assert found.times_ns(0, 2).tolist() == found.simulated_ns(0, 2)
+    assert found.times_ns(2, 0).tolist() == found.simulated_ns(2, 0)
+    assert found.times_ns(0, 2)[-1] > 5 * found.times_ns(0, 1)[-1]

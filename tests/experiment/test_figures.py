@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Figures that only some kinds of workloads have."""
+
+import pytest
+
+from softroce_lab.experiment import spec, virtual, workload_table
+from softroce_lab.workloads.training import Traffic
+from tests.experiment.kinds.examples import of
+
+STAR = """\
+name: star
+topology: {generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}
+transports: [rc]
+"""
+
+
+def run(workload, seed=1):
+    experiment = of(STAR + f"workload: {workload}\n")
+    [transport] = experiment.transports
+    return virtual.run(experiment, transport, seed, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("op", "factor"),
+    [
+        ("all-reduce", 2 * 3 / 4),
+        ("reduce-scatter", 3 / 4),
+        ("all-gather", 3 / 4),
+        ("broadcast", 1),
+        ("all-to-all", 3 / 4),
+    ],
+)
+def test_bandwidths_are_those_of_nccl_tests(op, factor):
+    summary = run(f"{{kind: collective, op: {op}, bytes: 1MiB}}").summary()
+    assert summary["algbw_bps"] == 8 * 10**9 * 2**20 // summary["operation_p50_ns"]
+    assert summary["busbw_bps"] == int(summary["algbw_bps"] * factor)
+
+
+def test_other_workloads_have_none():
+    summary = run("{kind: incast, bytes: 1MiB}").summary()
+    assert summary["algbw_bps"] is summary["busbw_bps"] is None
+
+
+def test_of_several_operations_the_median_counts():
+    once = run("{kind: ring-all-reduce, bytes: 1MiB}").summary()
+    often = run("{kind: ring-all-reduce, bytes: 1MiB, repeat: 3}").summary()
+    assert often["algbw_bps"] == pytest.approx(once["algbw_bps"], rel=0.05)
+
+
+def test_a_run_that_failed_has_no_bandwidth():
+    workload = "{kind: ring-all-reduce, bytes: 1MiB}\ndeadline: 1us"
+    assert run(workload).summary()["algbw_bps"] is None
+
+
+TRAINING = "{kind: training, layers: 2, forward: 50us, gradient: 64KiB, steps: 3}"
+
+
+def test_steps_of_a_training_follow_each_other():
+    found = run(TRAINING)
+    barriers = found.messages[found.messages["step"] == Traffic.BARRIER]
+    ends = [barriers[barriers["operation"] == step]["received_ns"].max() for step in range(3)]
+    times = sorted([ends[0], ends[1] - ends[0], ends[2] - ends[1]])
+    summary = found.summary()
+    assert (summary["step_p50_ns"], summary["step_p99_ns"]) == (times[1], times[2])
+    assert summary["step_p50_ns"] > 2 * 150_000
+    assert summary["step_waiting"] == pytest.approx(1 - 3 * 300_000 / ends[2])
+    assert 0 < summary["step_waiting"] < 0.2
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        TRAINING.replace("}", ", jitter: 5%, activation: 1KiB, parallel: {tensor: 2}}"),
+        "{kind: moe, tokens: 30, hidden: 64, experts: 8, top_k: 2, skew: 1, token_time: 1us}",
+    ],
+)
+def test_a_seed_has_one_result(workload):
+    one, again, other = (run(workload, seed).messages.tobytes() for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_a_pipeline_waits_for_its_bubble_at_least():
+    more = "activation: 4B, microbatches: 2, parallel: {pipeline: 4}}"
+    workload = f"{{kind: training, layers: 4, forward: 1ms, gradient: 0B, {more}"
+    waiting = run(workload).summary()["step_waiting"]
+    assert 3 / 5 < waiting < 3 / 5 + 0.01  # of M + P - 1 passes P - 1 are waiting
+
+
+def test_a_training_that_failed_has_no_steps():
+    assert run(TRAINING + "\ndeadline: 400us").summary()["step_p50_ns"] is None
+
+
+def test_the_table_has_steps_of_trainings_alone():
+    titles = {"p50 step", "p99 step", "waiting, share of a step"}
+    for workload, shown in ((TRAINING, titles), ("{kind: incast, bytes: 1MiB}", set())):
+        _, lines = workload_table.lines([run(workload).summary()])
+        assert {line.title for line in lines} & titles == shown
+
+
+TWO_HOSTS = TRAINING.replace("}", ", hosts: [h3, h4]}")
+JOBS = (
+    "{kind: jobs, jobs: [{name: alone, workload: {kind: point-to-point, from: h1, to: h2,"
+    f" bytes: 1MiB}}}}, {{name: steps, workload: {TWO_HOSTS}}}]}}"
+)
+
+
+def test_each_job_has_figures_of_its_own():
+    summary = run(JOBS).summary()
+    alone = run("{kind: point-to-point, from: h1, to: h2, bytes: 1MiB}").summary()
+    steps = run(TWO_HOSTS).summary()
+    assert [*summary["jobs"]] == ["alone", "steps"]
+    for name, expected in (("alone", alone), ("steps", steps)):  # on a star they do not meet
+        found = summary["jobs"][name]
+        assert found.items() <= expected.items()
+        assert {"verdict", "makespan_ns", "fct_p99_ns", "step_p50_ns", "busbw_bps"} <= found.keys()
+    assert summary["messages"] == alone["messages"] + steps["messages"]
+    assert "jobs" not in alone
+
+
+def test_the_table_has_lines_for_each_job():
+    _, lines = workload_table.lines([run(JOBS).summary()])
+    titles = [line.title for line in lines]
+    assert "alone: makespan" in titles
+    assert "steps: p50 step" in titles
+    assert "alone: p50 step" not in titles
+
+
+def test_a_job_that_failed_leaves_the_others_their_verdict():
+    summary = run(JOBS + "\ndeadline: 400us").summary()
+    verdicts = {name: each["verdict"] for name, each in summary["jobs"].items()}
+    assert summary["verdict"] == "failed"
+    assert verdicts == {"alone": "passed", "steps": "failed"}
+
+
+def test_a_sweep_has_the_columns():
+    from softroce_lab.experiment.workload_run import OF_WORKLOADS
+    from softroce_lab.sweep.schema import FIGURES
+
+    assert set(OF_WORKLOADS) <= FIGURES.keys()
+    assert spec.shipped()

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Slowdown of open-loop traffic, and what its runs say."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import virtual, workload_table
+from softroce_lab.experiment.reporter import Silent
+from softroce_lab.experiment.workload_run import SIZE_CLASSES
+from softroce_lab.recovery import registry
+from softroce_lab.sweep.schema import FIGURES, fits
+from tests.experiment.kinds.examples import of
+
+STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
+SPARSE = "load: 0.5%, sizes: [1B, 100B, 4kB, 10kB, 300kB], duration: 100ms"
+SEED = 3
+APART_NS = 50_000  # control packets of a flow have passed so long after it
+BUSY = "load: 60%, sizes: hadoop, duration: 1ms"
+
+
+def experiment(workload, transport="csa_ud", more=""):
+    return of(
+        f"name: slow\ntopology: {STAR}\ntransports: [{transport}]\nlb: flow\n"
+        f"workload: {{kind: open-loop, {workload}}}\n{more}"
+    )
+
+
+def run(*written):
+    made = experiment(*written)
+    return virtual.run(made, made.transports[0], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("size", [1, 100, 2009, 4000, 10_000, 300_000, 3_000_000])
+def test_a_single_flow_has_a_slowdown_of_1(transport, size):
+    """All of the load is this one flow, and with this seed it arrives after the warm-up."""
+    time_ns = max(4 * size, 100_000)
+    load = f"load: {4 * size / time_ns:.8f}%, duration: {time_ns}ns"
+    made = experiment(f"{load}, sizes: [{size}B], hosts: 2", transport)
+    found = virtual.run(made, made.transports[0], SEED, lambda _: None)
+    assert found.verdict == "passed", found.reasons
+    assert len(found.messages) == found.summary()["measured"] == 1
+    assert found.slowdowns().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+def test_flows_that_meet_no_other_are_as_fast_as_alone(transport):
+    """But for control packets that they meet, and what a sender remembers of its peer."""
+    found = run(SPARSE, transport)
+    assert found.verdict == "passed", found.reasons
+    begun, ended = found.flows.arrival_ns, found.messages["received_ns"]
+    apart = [
+        row
+        for row in range(len(begun))
+        if ((begun[row] - APART_NS < ended) & (begun < ended[row] + APART_NS)).sum() == 1
+    ]
+    assert len(apart) > 100
+    ratios = ((ended - begun) / found.flows.alone_ns)[apart]
+    assert ratios.min() == 1.0
+    assert ratios.max() < (1.02 if transport != "rc" else 1.0000001)
+    assert (ratios == 1.0).mean() > 0.85
+
+
+def test_classes_have_all_flows_after_the_warm_up():
+    found = run(BUSY)
+    summary = found.summary()
+    late = found.flows.arrival_ns >= 200_000
+    assert summary["measured"] == late.sum() < summary["delivered"] == len(found.messages)
+    assert [each["size_class"] for each in summary["slowdown"]] == list(SIZE_CLASSES)
+    assert sum(each["n"] for each in summary["slowdown"]) == late.sum()
+    sizes = found.messages["bytes"][late]
+    counts = [(sizes <= 10**at).sum() for at in range(4, 8)]
+    assert np.cumsum([each["n"] for each in summary["slowdown"]])[:4].tolist() == counts
+    times = found.messages["received_ns"] - found.flows.arrival_ns
+    ratios = (times / found.flows.alone_ns)[late]
+    small = np.sort(ratios[sizes <= 10**4])
+    assert summary["slowdown"][0]["p50"] == small[-(-len(small) // 2) - 1]
+    assert summary["slowdown"][0]["p99"] == small[-(-len(small) * 99 // 100) - 1]
+    assert summary["slowdown_p50"] == np.sort(ratios)[-(-len(ratios) // 2) - 1]
+    assert summary["offered_load"] == pytest.approx(0.6, rel=0.01)
+
+
+def test_the_wait_for_a_post_counts():
+    """With one send outstanding to a peer, flows wait for those before them."""
+    found = run(BUSY, "rc", "depth: 1\n")
+    waited = found.messages["posted_ns"] - found.flows.arrival_ns
+    assert waited.max() > 1000
+    times = found.messages["completed_ns"] - found.flows.arrival_ns
+    assert found.summary()["fct_p99_ns"] in times
+    assert (times / found.flows.alone_ns >= 1).all()
+
+
+def test_a_run_that_failed_has_figures_of_what_was_delivered():
+    summary = run(BUSY, "rc", "deadline: 700us\n").summary()
+    assert summary["verdict"] == "failed"
+    assert 0 < summary["measured"] < summary["delivered"] < summary["messages"]
+    assert summary["slowdown_p99"] >= 1
+    nothing = run(BUSY, "rc", "deadline: 1us\n").summary()
+    assert nothing["slowdown"] is nothing["slowdown_p50"] is None
+    assert nothing["offered_load"] > 0.59
+
+
+def test_a_job_has_the_figures_that_it_has_without_the_other():
+    """On a star other hosts' flows do not meet its own."""
+    job = f"{{kind: open-loop, {BUSY}, hosts: [h1, h2]}}"
+    other = "{kind: incast, bytes: 1MiB, hosts: [h3, h4]}"
+    alone = f"{{name: a, workload: {job}}}"
+    found = []
+    for jobs in (f"[{alone}]", f"[{{name: b, workload: {other}}}, {alone}]"):
+        made = of(
+            f"name: x\ntopology: {STAR}\ntransports: [rc]\nworkload: {{kind: jobs, jobs: {jobs}}}\n"
+        )
+        summary = virtual.run(made, made.transports[0], 1, lambda _: None).summary()
+        found.append(summary["jobs"]["a"])
+        _, lines = workload_table.lines([summary])
+        assert "a: p99 slowdown" in [line.title for line in lines]
+    assert found[0] == found[1]
+    assert found[0]["slowdown_p99"] > 1
+
+
+def test_percentiles_of_few_samples_are_marked():
+    found = run(SPARSE.replace("100ms", "16ms"))
+    row = found.summary()
+    assert row["measured"] < 100
+    assert {"slowdown_p99", "fct_p99_ns"} <= set(found.document()["few_samples"])
+    _, lines = workload_table.lines([row])
+    cells = {line.title: line.cells[0] for line in lines}
+    assert cells["p99 slowdown"].endswith("*")
+    assert not cells["p50 slowdown"].endswith("*")
+    assert cells["p99 slowdown, <=10kB"].endswith("*")
+    assert "p99 slowdown, <=10MB" not in cells
+
+
+def test_other_workloads_have_none():
+    made = of(
+        f"name: x\ntopology: {STAR}\ntransports: [rc]\nworkload: {{kind: incast, bytes: 1MiB}}\n"
+    )
+    found = virtual.run(made, made.transports[0], 1, lambda _: None)
+    assert found.summary()["slowdown"] is found.summary()["offered_load"] is None
+    assert found.document()["few_samples"] == ["fct_p99_ns", "fct_p999_ns"]
+    _, lines = workload_table.lines([found.summary()])
+    assert not [line.title for line in lines if "slowdown" in line.title]
+
+
+def test_a_sweep_s_columns_take_the_figures():
+    summary = run(BUSY).summary()
+    for name in ("measured", "offered_load", "slowdown_p50", "slowdown_p99", "slowdown"):
+        assert fits(FIGURES[name], summary[name])
+    empty = [{"size_class": "<=10kB", "n": 0, "p50": None, "p99": None}]
+    assert fits(FIGURES["slowdown"], empty)
+    for wrong in ([{**empty[0], "n": 1}], [{"n": 0}], {}, [{**empty[0], "p50": "1"}]):
+        assert not fits(FIGURES["slowdown"], wrong)
+
+
+def test_the_same_seed_twice_writes_the_same_bytes(tmp_path):
+    tables = []
+    for folder in ("one", "two"):
+        made = experiment(BUSY, "csa_ud")
+        found = experiment_run.run(made, Silent(), under=tmp_path / folder)
+        tables.append((found.directory / "messages.parquet").read_bytes())
+        columns = pq.read_table(found.directory / "messages.parquet")
+        [one] = found.runs
+        assert columns["arrival_ns"].to_pylist() == one.flows.arrival_ns.tolist()
+        assert columns["alone_ns"].to_pylist() == one.flows.alone_ns.tolist()
+    assert tables[0] == tables[1]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All-to-all with a bounded number of peers at a time."""
+
+import pytest
+
+from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.workloads.progress import Act, host_works
+from softroce_lab.workloads.work import mismatches
+from tests.workloads.legal_order import carry_out
+
+
+@pytest.mark.parametrize("peers", [1, 2, 5])
+@pytest.mark.parametrize("order", range(5))
+def test_all_bytes_arrive(peers, order):
+    workload = Exchange((5, 3, 1, 0), 100, 30, peers=peers)
+    buffers = carry_out(workload, seed=2, order=order)
+    assert mismatches(workload, list(buffers.items()), 2) == []
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+def test_a_rank_begins_with_so_many_peers(peers):
+    works = host_works(Exchange(tuple(range(8)), 10, 10, peers=peers))
+    for host, work in works.items():
+        begun = {message.destination for message in work.begin().of(Act.SEND)}
+        assert begun == {(host + distance) % 8 for distance in range(1, peers + 1)}
+
+
+def test_a_step_is_over_when_it_is_sent_and_received():
+    work = host_works(Exchange((0, 1, 2), 10, 10))[0]
+    assert [each.destination for each in work.begin().of(Act.SEND)] == [1]
+    assert work.on_sent(1, (0, 0, 0)).of(Act.SEND) == []
+    assert [each.destination for each in work.on_received(2, (0, 0, 0)).of(Act.SEND)] == [2]
+
+
+def test_names():
+    assert Exchange((0, 1), 1, 1).name == "pairwise-all-to-all"
+    assert Exchange((0, 1), 1, 1, peers=2).name == "bounded-all-to-all"
+    with pytest.raises(ValueError, match="one peer"):
+        Exchange((0, 1), 1, 1, peers=0)

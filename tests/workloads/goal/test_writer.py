@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Workloads written as GOAL and read again."""
+
+import pytest
+
+from softroce_lab.workloads.collectives.collective import ALGORITHMS, Collective
+from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
+from softroce_lab.workloads.goal import writer
+from softroce_lab.workloads.message import FLOAT32
+from softroce_lab.workloads.operations import Operations, Timeline
+from softroce_lab.workloads.schedule import Compute
+from tests.workloads.goal.texts import of, said
+
+HOSTS = tuple(range(4))
+ONCE = [
+    *(kind(HOSTS, 1000, 300) for kind in (PointToPoint, Permutation, Incast, AllToAll)),
+    Exchange(HOSTS, 1000, 300, peers=2),
+    *(
+        Collective(HOSTS, 1600, 200, FLOAT32, operation, algorithm)
+        for operation, algorithms in ALGORITHMS.items()
+        for algorithm in algorithms
+    ),
+]
+
+
+def again(workload):
+    return of("\n".join(writer.lines(workload, ["about", "it"])))
+
+
+@pytest.mark.parametrize("once", ONCE, ids=lambda once: once.name)
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_is_read_is_what_was_written(once, times):
+    workload = Operations(once, times)
+    assert said(again(workload)) == said(workload)
+
+
+def test_hosts_become_ranks():
+    workload = Permutation((7, 3, 5), 10, 10, seed=2)
+    rank_of = {7: 0, 3: 1, 5: 2}
+    sent = [(rank_of[m.source], rank_of[m.destination]) for m in workload.messages()]
+    assert [(m.source, m.destination) for m in again(workload).messages()] == sent
+
+
+def test_what_waits_for_a_time_requires_a_clock():
+    """Two operations of an incast: the second one not before 1 us, and both with a skew."""
+    workload = Operations(Incast(HOSTS, 10, 10), 2, Timeline(1000, skew_ns=300, seed=1))
+    for host in (1, 2, 3):
+        first, second = (each.at_ns for each in workload.schedule().of[host])
+        vertices = again(workload).schedule().of[host]
+        assert vertices[2:] == [
+            Compute(first, cpu=1), Compute(second - first, requires=(2,), cpu=1)
+        ]  # fmt: skip
+        assert [each.requires for each in vertices[:2]] == [(2,), (3,)]
+
+
+def test_a_clock_has_a_processor_of_its_own():
+    workload = Operations(PointToPoint(HOSTS[:2], 10, 10), 1, Timeline(skew_ns=300, seed=1))
+    schedule = workload.schedule()
+    schedule.compute(0, 50, cpu=4)
+    schedule.compute(0, 60)
+    lines = list(writer.lines(workload))
+    at_ns = schedule.of[0][0].at_ns
+    assert lines[lines.index("rank 0 {") :][:6] == [
+        "rank 0 {", "l1: send 10b to 1 tag 0", "l2: calc 50 cpu 4", "l3: calc 60",
+        f"t1: calc {at_ns} cpu 5", "l1 requires t1",
+    ]  # fmt: skip
