@@ -18,6 +18,7 @@ from softroce_lab.recovery.policy import (
 from softroce_lab.recovery.registry import Entry
 from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import SECOND_NS, PairRig, noise, threshold
+from tests.recovery.replaying import Decisions, Recording, Replaying
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = {"sack_timer": "SackTimer", "nack": "Nack"}
@@ -194,52 +195,10 @@ def test_a_receive_that_completes_while_a_hook_decides_is_no_error(policy):
 # ---------------------------------------------------------------- the same decisions
 
 
-class Recording:
-    """An endpoint that keeps all that a policy got from it, in the order it was asked."""
-
-    def __init__(self, endpoint):
-        self._endpoint, self.answers = endpoint, []
-
-    def __getattr__(self, name):
-        value = getattr(self._endpoint, name)
-        if not callable(value):
-            return self._kept(value)
-        return lambda *args: self._kept(value(*args))
-
-    def _kept(self, value):
-        self.answers.append(value)
-        return value
-
-
-class Replaying:
-    """An endpoint that gives the same again, to whoever runs the policy."""
-
-    def __init__(self, answers):
-        self._answers = iter(answers)
-
-    def __getattr__(self, name):
-        value = next(self._answers)
-        callables = ("take_events", "send_state", "receive_state", "peer_state", "sent_on_paths")
-        asks = name in callables or name in _APPLIED
-        return (lambda *args: value) if asks else value
-
-
-_APPLIED = (
-    "retransmit", "pause", "control", "set_timer", "set_peer_timer", "complete_send",
-    "fail_receive", "set_path_weights", "count",
-)  # fmt: skip
-
-
-def run(endpoint, policy, timing, steps=None):
+def run(endpoint, policy, timing):
     """A runner and the actions it takes."""
-    taken = []
-
-    def record(now_ns, event, action):
-        fields = [getattr(action, name) for name in action.__slots__]
-        shown = [each.tolist() if isinstance(each, np.ndarray) else each for each in fields]
-        taken.append((now_ns, type(action).__name__, shown))
-
-    return PolicyRunner(endpoint, Entry.of(policy).make(endpoint, timing, {}), record), taken
+    taken = Decisions()
+    return PolicyRunner(endpoint, Entry.of(policy).make(endpoint, timing, {}), taken.record), taken
 
 
 def test_the_same_events_make_the_same_actions_in_another_runner(policy):
@@ -256,10 +215,11 @@ def test_the_same_events_make_the_same_actions_in_another_runner(policy):
         rig.transfer((1, 2, number), 100_000)
         rig.transfer((1, 3, number), 100_000, sender=1)
     rig.finish(within_ns=2 * SECOND_NS)
-    replay, again = run(Replaying(recording.answers), policy, side.policy.timing)
+    replaying = Replaying(recording.calls)
+    replay, again = run(replaying, policy, side.policy.timing)
 
     def drain():
-        while len(again) < len(taken):
+        while replaying.left:
             replay.step()
 
     thread = threading.Thread(target=drain)
@@ -267,4 +227,4 @@ def test_the_same_events_make_the_same_actions_in_another_runner(policy):
     thread.join(60)
     assert not thread.is_alive()
     assert again == taken
-    assert len({kind for _, kind, _ in taken}) >= 4
+    assert len(taken.kinds()) >= 4

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host process of a lab that writes down what its policy got and did, for a replay.
+
+`RECORDED_TO` names the folder, which gets a file for each host.
+"""
+
+import os
+import pickle
+from pathlib import Path
+
+from softroce_lab.experiment.hosts import process
+from softroce_lab.experiment.hosts.messenger import open_messenger
+from softroce_lab.recovery.defaults import Timing
+from tests.recovery.replaying import Decisions, Recording
+
+
+class RecordedHost(process.HostProcess):
+    """The same process, with a recording of its endpoint between the engine and the policy."""
+
+    def messenger(self, memory):
+        self._timing = Timing.on_machine(self.settings.fabric_rtt_ns)
+        self._recording, self._decisions = Recording(self.host), Decisions()
+        return open_messenger(
+            self.transport,
+            self._recording,
+            memory=memory,
+            timing=self._timing,
+            next_hop_mac=self.settings.gateway_mac,
+            qkey=self.settings.qkey,
+            recorder=self._decisions.record,
+        )
+
+    def figures(self):
+        kept = (self._timing, self._recording.calls, self._decisions)
+        Path(os.environ["RECORDED_TO"], self.settings.node).write_bytes(pickle.dumps(kept))
+        return super().figures()
+
+
+if __name__ == "__main__":
+    process.HostProcess = RecordedHost
+    process.main()
