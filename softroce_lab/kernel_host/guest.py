@@ -41,6 +41,8 @@ _SEND_BYTES = 12288  # of input in a line
 _POLL_S = 0.02
 _LOOK_S = 0.5  # how often those who wait look whether the guest is still there
 _KILL_S = 5.0
+_END_S = 5.0  # in which a program whose peer noticed its end has ended
+_OUTPUT_BYTES = 1000  # of each output that an error shows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +61,18 @@ class Completed:
             line = " ".join(self.argv)
             raise RunError(f"{line} ended with {self.exit_code} in the guest; it said: {said}")
         return self
+
+    @property
+    def verdict(self) -> str:
+        """Its exit code and the ends of its outputs, for an error message."""
+        outputs = {"stderr": self.stderr, "stdout": self.stdout}
+        shown = [
+            f"{name}: {octets[-_OUTPUT_BYTES:].decode('utf-8', 'replace').strip()}"
+            for name, octets in outputs.items()
+            if octets.strip()
+        ]
+        ended = f"{' '.join(self.argv)} ended with {self.exit_code} in the guest"
+        return "\n  ".join([ended, *(shown or ["without output"])])
 
     @property
     def text(self) -> str:
@@ -310,6 +324,11 @@ class Command:
         """Its exit code, or None while it runs."""
         return self._exit_code
 
+    def check_running(self) -> None:
+        """RunError if it has ended."""
+        if self._exit_code is not None:
+            raise RunError(self.wait(0).verdict)
+
     def write(self, data: bytes) -> None:
         """To its standard input."""
         for first in range(0, len(data), _SEND_BYTES):
@@ -358,6 +377,19 @@ class Command:
             done.check()
             raise RunError(f"{' '.join(self.argv)} ended without saying {text!r} in the guest")
         return self.stdout
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """A failure in this `with` block also names how the command ended, if it has ended.
+
+        Its peer notices only that a connection was closed or that packets are not acknowledged.
+        """
+        try:
+            yield
+        except LabError as error:
+            if self.ends(_END_S) and (verdict := self.wait(0).verdict) not in error.what:
+                error.what += f"; {verdict}"
+            raise
 
     def stream(self, take: Callable[[str, bytes], None]) -> int:
         """Hand over output (`out` or `err`, and data) as it comes, until the end; the exit code.

@@ -14,7 +14,7 @@ from typing import Any
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.kernel_host.guest import Guest
+from softroce_lab.kernel_host.guest import Command, Guest
 from softroce_lab.perftest import rnics
 from softroce_lab.perftest.end import Address, PerfEnd
 from softroce_lab.perftest.figures import Bandwidth, Latency
@@ -158,7 +158,7 @@ class _Mixed:
         self, guest: Guest, argv: list[str], test: PerfTest, size: int, hear: Hear | None
     ) -> Bandwidth | Latency:
         with guest.start(argv) as server:
-            with self._connected(guest, test) as socket:
+            with server.blamed(), self._connected(guest, server, test) as socket:
                 found = self._run(test, size, socket, hear)
             server.wait(_limit_s(test)).check()
         assert found is not None  # noqa: S101 - a client posts
@@ -169,15 +169,20 @@ class _Mixed:
     ) -> Bandwidth | Latency:
         there = [*argv, str(self._plain.address)]
         with self._listening() as listener, guest.start(there) as client:
-            with listener.accept(_MEET_S, _limit_s(test), guest.check_alive) as socket:
+            with (
+                client.blamed(),
+                listener.accept(_MEET_S, _limit_s(test), guest.check_alive) as socket,
+            ):
                 self._run(test, size, socket, hear)
             done = client.wait(_limit_s(test)).check()
         return figures(done.text, test, size)
 
-    def _connected(self, guest: Guest, test: PerfTest) -> OobSocket:
+    def _connected(self, guest: Guest, server: Command, test: PerfTest) -> OobSocket:
         address, limit_s = str(self._kernel.address), _limit_s(test)
         with self._lab.enter(self._plain.name):
-            return OobSocket.connect(address, self._port, limit_s, guest.check_alive)
+            return OobSocket.connect(
+                address, self._port, limit_s, guest.check_alive, check_server=server.check_running
+            )
 
     def _listening(self) -> OobServer:
         with self._lab.enter(self._plain.name):

@@ -62,8 +62,13 @@ class OobSocket:
         port: int = DEFAULT_PORT,
         timeout_s: float = 10.0,
         check: Callable[[], None] = _nothing_to_check,
+        *,
+        check_server: Callable[[], None] = _nothing_to_check,
     ) -> Self:
-        """Connect to a server, which may start to listen within `timeout_s`."""
+        """Connect to a server, which may start to listen within `timeout_s`.
+
+        `check_server` is called until it does, and may raise.
+        """
         until = time.monotonic() + timeout_s
         while True:
             left_s = until - time.monotonic()
@@ -77,6 +82,7 @@ class OobSocket:
                         hint="is the server started, and the address its own?",
                     ) from error
             check()
+            check_server()
             time.sleep(_RETRY_S)
 
     def write(self, octets: bytes) -> None:

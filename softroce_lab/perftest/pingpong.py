@@ -14,6 +14,7 @@ from typing import Any, Literal
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.kernel_host.guest import Command
 from softroce_lab.perftest import rnics, tests
 from softroce_lab.perftest.end import Address, PerfEnd
 from softroce_lab.perftest.lab import check_kernel_gid
@@ -194,10 +195,10 @@ class _Program:
             rnics.opened(self._lab, self._plain.name) as context,
             PerfEnd(self._plain.name, context, self._test, self._test.sizes[0]) as end,
             self._guest.start(_command(self._options, self._test)) as there,
-            self._connected() as socket,
         ):
-            remote = _address(pingpong_client(socket, _dest(end)))
-            self._play(end, remote, client=True)
+            with there.blamed(), self._connected(there) as socket:
+                remote = _address(pingpong_client(socket, _dest(end)))
+                self._play(end, remote, client=True)
             there.wait(_PROGRAM_S).check()
             return _outcome(self._test, _seconds(end.result()), end.addresses, [remote])
 
@@ -210,12 +211,12 @@ class _Program:
             PerfEnd(self._plain.name, context, self._test, self._test.sizes[0]) as end,
             self._listening() as listener,
             self._guest.start(argv) as there,
-            listener.accept(_MEET_S, _MEET_S, self._guest.check_alive) as socket,
         ):
-            remote = _address(pingpong_server_hears(socket))
-            self._ready(end, remote, client=False)
-            pingpong_server_tells(socket, _dest(end))
-            self._wait(end)
+            with there.blamed(), self._accepted(listener) as socket:
+                remote = _address(pingpong_server_hears(socket))
+                self._ready(end, remote, client=False)
+                pingpong_server_tells(socket, _dest(end))
+                self._wait(end)
             done = there.wait(_PROGRAM_S).check()
             seconds = _told_seconds(done.text, self._test)
             return _outcome(self._test, seconds, [remote], end.addresses)
@@ -233,11 +234,15 @@ class _Program:
         end.wait(_PROGRAM_S)
         end.result()
 
-    def _connected(self) -> OobSocket:
+    def _connected(self, server: Command) -> OobSocket:
+        address, check_alive = str(self._kernel.address), self._guest.check_alive
         with self._lab.enter(self._plain.name):
             return OobSocket.connect(
-                str(self._kernel.address), self._options.port, _MEET_S, self._guest.check_alive
+                address, self._options.port, _MEET_S, check_alive, check_server=server.check_running
             )
+
+    def _accepted(self, listener: OobServer) -> OobSocket:
+        return listener.accept(_MEET_S, _MEET_S, self._guest.check_alive)
 
     def _listening(self) -> OobServer:
         with self._lab.enter(self._plain.name):

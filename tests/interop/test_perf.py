@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from softroce_lab import topology
 from softroce_lab.cli.app import app
-from softroce_lab.errors import UserError
+from softroce_lab.errors import LabError, UserError
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.kernel_host.guest import GuestDeadError
@@ -122,6 +122,29 @@ def test_a_kernel_that_panics_meanwhile_is_blamed(lab, ends):
     with guest.start(panics), pytest.raises(GuestDeadError) as raised:
         run(lab, *ends, "send_lat", iterations=None, duration_s=60.0)
     assert raised.value.panic.verdict == "sysrq triggered crash"
+
+
+def ends_early(lab, program):
+    """A shell in the guest that ends the program's process as soon as there is one."""
+    wait = f"until pid=$(pidof {program}); do sleep 0.1; done; kill $pid"
+    return lab.guest("k1").start(["sh", "-c", wait])
+
+
+@pytest.mark.parametrize("ends", BOTH)
+@pytest.mark.parametrize("test", ["send_bw", "send_lat"])
+def test_an_error_names_how_the_program_ended(lab, ends, test):
+    ended = rf"ib_{test} .* ended with -15 in the guest"
+    with ends_early(lab, f"ib_{test}"), pytest.raises(LabError, match=ended):
+        run(lab, *ends, test, iterations=None, duration_s=60.0)
+
+
+@pytest.mark.parametrize("ends", BOTH)
+def test_an_error_of_pingpong_names_how_the_program_ended(lab, ends):
+    client, server = (lab.plan.node(name) for name in ends)
+    options = pingpong.Options("rc", 1000, iterations=1_000_000)
+    ended = r"ibv_rc_pingpong .* ended with -15 in the guest"
+    with ends_early(lab, "ibv_rc_pingpong"), pytest.raises(LabError, match=ended):
+        pingpong.run(lab, client, server, options)
 
 
 def test_between_two_programs():
