@@ -46,14 +46,14 @@ def exchange(plan, routers, source, destination, count):
         arrived = 0
         for number in range(count):
             sender.send(number.to_bytes(4, "big"))
-            if number % 100 == 99:
-                arrived += drained(receiver)
+            if number % 100 == 99:  # before the socket's buffer is full
+                arrived += drained(receiver, wait_s=0.01)
         return arrived + drained(receiver)
 
 
-def drained(receiver):
-    """How many datagrams come until none does for a while."""
-    receiver.settimeout(0.3)
+def drained(receiver, wait_s=0.3):
+    """How many datagrams come until none does for `wait_s`."""
+    receiver.settimeout(wait_s)
     arrived = 0
     while True:
         try:
