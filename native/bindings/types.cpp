@@ -31,6 +31,9 @@ void bind_config(nb::module_& m) {
       .def_prop_rw(
           "rto_high_ns", [](const MessageConfig& c) { return to_ns(c.rto_high); },
           [](MessageConfig& c, std::int64_t ns) { c.rto_high = from_ns(ns); })
+      .def_prop_rw(
+          "timeout_ns", [](const MessageConfig& c) { return to_ns(c.timeout); },
+          [](MessageConfig& c, std::int64_t ns) { c.timeout = from_ns(ns); })
       .def_rw("carries_payload", &MessageConfig::carries_payload,
               "False: packets have lengths and no bytes; requests need no memory")
       .def_rw("framing", &MessageConfig::framing, "how data packets name their fragment")

@@ -12,6 +12,7 @@ SelectiveRepeat::SelectiveRepeat(const TransportConfig& config, TransportHost& h
     : config_(config), host_(host) {
   // Mittal et al., SIGCOMM 2018, section 4.1: 100 and 320 us where the base RTT is 24 us.
   const Time base = std::max<Time>(config_.base_rtt, kNanosecond);
+  if (config_.timeout != 0) config_.rto_low = config_.rto_high = config_.timeout;
   if (config_.rto_low == 0) config_.rto_low = base / 24 * 100;
   if (config_.rto_high == 0) config_.rto_high = base / 24 * 320;
   config_.rto_high = std::max(config_.rto_high, config_.rto_low);

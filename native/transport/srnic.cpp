@@ -29,7 +29,7 @@ class Srnic final : public SelectiveRepeat {
   std::uint32_t most_out() const override { return UINT32_MAX; }
 
   Time timeout(const SendMessage&, const SendFlow&) const override {
-    return kTimeoutRtts * config().base_rtt;
+    return config().timeout != 0 ? config().timeout : kTimeoutRtts * config().base_rtt;
   }
 
   Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const override {

@@ -104,7 +104,7 @@ def run(
         verified=None if None in lines else not wrong,
         problems=problems or broken[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=_facts(observed, said, lab) | _timing(lab, options) | sha256_fact(digests),
+        facts=_facts(observed, said, lab) | _timing(transport, lab, options) | sha256_fact(digests),
     )
     return added(workload, run, virtual.alone(experiment, transport, seed))
 
@@ -135,7 +135,8 @@ class _Handles:
         plan = self.lab.plan
         path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
         product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
-        window = min(product, _most_window_packets(workload))
+        most = min(product, _most_window_packets(workload))
+        window = self.transport.knobs.window_packets(most)
         cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
         return {
             index: stack.enter_context(self._handle(plan.plain_hosts[index], window, cpu))
@@ -288,13 +289,15 @@ def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
 
 
-def _timing(lab: Lab, options: HostOptions) -> dict[str, Any]:
+def _timing(transport: Transport, lab: Lab, options: HostOptions) -> dict[str, Any]:
     """As the hosts' processes derive it."""
     rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, options.ip_version)).rtt_ns
+    knobs = transport.knobs
+    timing = knobs.timing(Timing.on_machine(rtt_ns))
     return {
         "ip_version": options.ip_version,
-        "timing": defaults.document(Timing.on_machine(rtt_ns), EngineTiming.on_machine(rtt_ns)),
-        "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns)),
+        "timing": defaults.document(timing, EngineTiming.on_machine(rtt_ns)),
+        "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
     }
 
 

@@ -20,7 +20,14 @@ from typing import Any, Literal, TypeAlias
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
-from softroce_lab.experiment.forecast import assumed_links, blind_rules, idle_rules, memory, pace
+from softroce_lab.experiment.forecast import (
+    assumed_links,
+    blind_rules,
+    idle_rules,
+    memory,
+    pace,
+    wide_windows,
+)
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
@@ -161,6 +168,7 @@ def notes(experiment: Experiment) -> list[str]:
     return [
         *assumed_links.note(experiment.plan(experiment.seeds[0])),
         *blind_rules.notes(experiment),
+        *wide_windows.notes(experiment),
         *pace.notes(experiment),
     ]
 
@@ -239,7 +247,10 @@ def _told(
     progress(total)
     if capture := found.facts.get("capture"):
         reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
-    facts = {"protocol": transport.protocol, "framing": transport.frames, **found.facts}
+    own = {"protocol": transport.protocol, "framing": transport.frames}
+    if transport.set_knobs:
+        own["knobs"] = dict(transport.set_knobs)
+    facts = {**own, **found.facts}
     return dataclasses.replace(found, cost=cost, facts=facts)
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -84,6 +85,9 @@ Seeds = Annotated[
 # --- Transports ------------------------------------------------------------------------------
 
 
+_Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
+
+
 class TransportSpec(Filled):
     """A transport, with what it is to do differently from its defaults."""
 
@@ -95,6 +99,11 @@ class TransportSpec(Filled):
     congestion_control: str | None = None
     framing: str | None = None
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    # Knobs; each transport has bounds of its own for them.
+    window: _Number = None
+    paths: _Number = None
+    retry_count: _Number = None
+    timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -119,9 +119,11 @@ class VirtualRun:
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
-        self.timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=experiment.raw.blackout)
+        self.knobs = transport.knobs
+        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=experiment.raw.blackout)
+        self.timing = self.knobs.timing(timing)
         self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
-        self.rc = RcSettings.for_rtt(self.empty.rtt_ns)
+        self.rc = RcSettings.for_rtt(self.empty.rtt_ns).with_knobs(self.knobs)
         self.control = transport.congestion_control or congestion.for_plan(whole)
         self.fabric = SimFabric(self.plan, self._model())
         for stall in () if only else experiment.stalls(seed):
@@ -147,7 +149,7 @@ class VirtualRun:
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
         return HostModel(
             path_mtu=self.path_mtu,
-            window_packets=self.empty.window_packets(self.path_mtu),
+            window_packets=self.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
             congestion_control=self.control,
             framing=self.transport.frames,
             transport=self.transport.entry.engine_transport,
@@ -156,6 +158,7 @@ class VirtualRun:
             rnic=self.rnic,
             **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
+            **self.knobs.engine(),
         )
 
     def host_names(self) -> list[str]:

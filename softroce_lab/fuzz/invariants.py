@@ -12,7 +12,6 @@ import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.forecast.expected_events import longest_path
-from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
 from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
@@ -74,14 +73,15 @@ def _ends(run: WorkloadRun, *, may_fail: bool) -> Iterator[str]:
 def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
     """Whether a transport with few retries may have run out of them.
 
-    Only where loss is heavy or comes in outages, and between each two hosts whose messages failed
+    A policy has enough of them, unless a knob says otherwise. The others: only where loss is
+    heavy or comes in outages, and between each two hosts whose messages failed
     so much was lost that every retry in a row can have met a loss.
     """
     kind = made.transport.entry.kind
     if kind == Kind.QUEUE_PAIR:
         return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
     if kind != Kind.NATIVE:
-        return False
+        return made.knobs.retry_count is not None
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
     if sum(map(_lost, run.links)) <= _HEAVY * sent:
         return False
@@ -102,7 +102,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     Unless pacing or a peer that was not ready put timers off, all of these lie within sixteen
     timeouts: what is late, or tells of progress, makes the timer begin anew.
     """
-    settings = RcSettings.for_rtt(made.empty.rtt_ns)
+    settings = made.rc
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
@@ -130,7 +130,7 @@ def _rc_heavy(run: WorkloadRun, made: VirtualRun) -> bool:
     lost = sum(map(_lost, lossy))
     came = lost + sum(int(link["sent"]) for link in lossy)
     arriving = (1 - lost / max(came, 1)) ** (2 * longest_path(made.plan))
-    return lost > RcSettings().retry_count and 1 - arriving > _HEAVY_ROUND_TRIP
+    return lost > made.rc.retry_count and 1 - arriving > _HEAVY_ROUND_TRIP
 
 
 def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:

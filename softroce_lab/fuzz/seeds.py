@@ -110,12 +110,15 @@ def _like(drawn: Transport, chosen: Transport) -> Transport:
     """The chosen transport, with as much of what was drawn as it knows."""
     entry = chosen.entry
     known = {option.name for option in entry.options}
+    known_knobs = {knob.name for knob in entry.knobs}
+    drawn_knobs = {name: value for name, value in drawn.set_knobs if name in known_knobs}
     drawn_options = {name: value for name, value in drawn.set_options if name in known}
     return dataclasses.replace(
         chosen,
         congestion_control=chosen.congestion_control or drawn.congestion_control,
         framing=chosen.framing or (drawn.framing if entry.policy is not None else None),
         set_options=tuple((drawn_options | chosen.options).items()),
+        set_knobs=tuple((drawn_knobs | dict(chosen.set_knobs)).items()),
     )
 
 
@@ -126,8 +129,9 @@ def _written(transport: Transport) -> dict[str, Any]:
         "congestion_control": transport.congestion_control,
         "framing": transport.framing,
         "options": transport.options,
+        **dict(transport.set_knobs),
     }
-    return {key: value for key, value in fields.items() if value}
+    return {key: value for key, value in fields.items() if value not in (None, {})}
 
 
 def text(case: Case, transport: Transport | None = None) -> str:

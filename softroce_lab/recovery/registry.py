@@ -9,11 +9,15 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from softroce_lab.errors import UserError
+from softroce_lab.recovery import knobs
 from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.csa_ud import CsaUd
+from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.sack_policy import SackPolicy
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.ud_rto import UdRto
@@ -36,11 +40,14 @@ class Entry:
     framing: str = Policy.framing
     options: tuple[Option, ...] = ()
     policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
+    knobs: tuple[Knob, ...] = ()
 
     @classmethod
     def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
-        return cls(policy.name, Kind.POLICY, policy.framing, policy.options, policy)
+        return cls(
+            policy.name, Kind.POLICY, policy.framing, policy.options, policy, _knobs_of(policy)
+        )
 
     @property
     def striped(self) -> bool:
@@ -66,6 +73,14 @@ class Entry:
         if issubclass(self.policy, MessagePolicy):
             return MessageSession(view, timing, self.policy, options)
         return self.policy(view, timing, options)
+
+
+def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
+    """What the engine and the session do for any policy, and the timer that some have."""
+    found = knobs.STRIPED
+    if issubclass(policy, MessagePolicy | DatagramPolicy):
+        found += knobs.OF_PACKETS
+    return found + knobs.OF_SENDERS_TIMER if issubclass(policy, SackPolicy) else found
 
 
 _entries: dict[str, Entry] = {}
@@ -103,9 +118,11 @@ def find(name: str) -> Entry:
         raise UserError(f"unknown transport '{name}'", hint=f"known transports: {known}") from None
 
 
-_add(Entry("rc", Kind.QUEUE_PAIR))
-_add(Entry("irn", Kind.NATIVE))
-_add(Entry("srnic", Kind.NATIVE))
+_SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
+
+_add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
+_add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
+_add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 register(CsaUd)
 register(SdrSr)
 register(SdrSrNack)

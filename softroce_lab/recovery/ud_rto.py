@@ -46,7 +46,7 @@ class UdRto(SackPolicy):
     def rto_ns(self, work: PeerWork, send: Sending) -> int:
         """max(3 SRTT, T_min); doubling, to T_max, when timeouts in a row bring nothing."""
         srtt, _ = self.rtt_ns(work.index)
-        rto_ns = max(self.timing.rto_srtt * srtt, self.timing.t_min_ns)
+        rto_ns = self.timing.fixed_rto or max(self.timing.rto_srtt * srtt, self.timing.t_min_ns)
         return self.backed_off(rto_ns, send.timeouts_without_progress)
 
     def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102

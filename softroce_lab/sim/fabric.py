@@ -50,6 +50,8 @@ class HostModel:
     base_rtt_ns: int | None = None
     line_rate_bps: int | None = None
     cnp_interval_ns: int | None = None
+    retry_limit: int | None = None
+    timeout_ns: int | None = None
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""

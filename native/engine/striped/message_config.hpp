@@ -28,6 +28,7 @@ struct MessageConfig {
   Time persist_least = 20 * kMillisecond;
   Time rto_low = 0;  // of a packet-reactive transport; 0: derived from `initial_rtt`
   Time rto_high = 0;
+  Time timeout = 0;  // of such a transport, in place of all it has; 0: its own
   std::uint32_t retry_limit = 40;
   std::uint32_t rnr_retry = 7;
   bool spray = false;  // such a transport's packets take all paths, not one a message

@@ -20,6 +20,7 @@ struct TransportConfig {
   Time base_rtt = 2 * kMillisecond;  // of an unloaded path; scales every timer that is not set
   Time rto_low = 0;                  // 0: derived from base_rtt
   Time rto_high = 0;
+  Time timeout = 0;  // in place of each of a transport's timeouts; 0: those
   std::uint32_t bdp_packets = 1024;
   std::uint32_t retry_limit = 40;  // consecutive timeouts, or keepalives, without progress
   std::uint32_t rnr_retry = 7;     // accepted RNR NAKs; 7: unlimited

@@ -22,6 +22,7 @@ from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery.api import Key, Policy
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -232,8 +233,7 @@ class RcSettings:
         peer that is not ready gets a retransmission after 10 us.
         """
         least_ns = max(320_000, 4 * base_rtt_ns)
-        timeout = next((code for code in range(1, 31) if 4096 << code >= least_ns), 31)
-        return cls(timeout=timeout, min_rnr_timer=1)
+        return cls(timeout=rc_timeout_code(least_ns), min_rnr_timer=1)
 
     @classmethod
     def on_machine(cls, fabric_rtt_ns: int) -> RcSettings:
@@ -241,6 +241,15 @@ class RcSettings:
         own = cls()
         timeout = max(own.timeout, cls.for_rtt(fabric_rtt_ns).timeout)
         return dataclasses.replace(own, timeout=timeout)
+
+    def with_knobs(self, knobs: Knobs) -> RcSettings:
+        """With the timeout and the retry count that a user chose."""
+        timeout, retries = self.timeout, self.retry_count
+        if knobs.timeout_ns is not None:
+            timeout = rc_timeout_code(knobs.timeout_ns)
+        if knobs.retry_count is not None:
+            retries = knobs.retry_count
+        return dataclasses.replace(self, timeout=timeout, retry_count=retries)
 
 
 class _Posted(NamedTuple):

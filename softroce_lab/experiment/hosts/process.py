@@ -83,6 +83,8 @@ def _configure(settings: HostSettings) -> Any:
         if value is not None:
             setattr(messages, name, value)
     transport = Transport.of(settings.transport)
+    for name, value in transport.knobs.engine().items():
+        setattr(messages, name, value)
     messages.framing = transport.frames
     messages.transport = transport.entry.engine_transport
     port = config.port
@@ -165,12 +167,13 @@ class HostProcess:
 
     def messenger(self, memory: Memory) -> Messenger:
         """Its end of the transport."""
+        knobs = self.transport.knobs
         return open_messenger(
             self.transport,
             self.host,
             memory=memory,
-            timing=Timing.on_machine(self.settings.fabric_rtt_ns),
-            rc=RcSettings.on_machine(self.settings.fabric_rtt_ns),
+            timing=knobs.timing(Timing.on_machine(self.settings.fabric_rtt_ns)),
+            rc=RcSettings.on_machine(self.settings.fabric_rtt_ns).with_knobs(knobs),
             next_hop_mac=self.settings.gateway_mac,
             qkey=self.settings.qkey,
             recorder=self.journal.record,

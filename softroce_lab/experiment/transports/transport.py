@@ -13,6 +13,7 @@ from typing import Any
 
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.knobs import Knobs
 from softroce_lab.recovery.options import Value
 
 
@@ -27,6 +28,7 @@ class Transport:
     set_options: tuple[tuple[str, Value], ...] = ()  # as they were written
     file: str | None = None  # absolute path of a user's policy
     sha256: str | None = None  # of the file
+    set_knobs: tuple[tuple[str, Value], ...] = ()  # as they were written
 
     @classmethod
     def named(cls, name: str) -> Transport:
@@ -52,6 +54,11 @@ class Transport:
         return dict(self.set_options)
 
     @property
+    def knobs(self) -> Knobs:
+        """Knobs that are set. OptionError for a value that a knob does not take."""
+        return Knobs.read(self.entry.knobs, dict(self.set_knobs))
+
+    @property
     def frames(self) -> str:
         """The framing of its striped messages: the chosen one, or its own."""
         return self.framing or self.entry.framing
@@ -75,15 +82,16 @@ class Transport:
             "congestion_control": self.congestion_control,
             "framing": self.framing,
             "options": self.options,
+            "knobs": dict(self.set_knobs),
             **own,
         }
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Transport:
         """The transport that `document` described."""
-        rest = {**document, "set_options": tuple(document["options"].items())}
-        del rest["options"]
-        return cls(**rest)
+        rest = dict(document)
+        options, set_knobs = rest.pop("options"), rest.pop("knobs", {})
+        return cls(**rest, set_options=tuple(options.items()), set_knobs=tuple(set_knobs.items()))
 
 
 USERS = "user's policy"

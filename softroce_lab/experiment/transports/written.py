@@ -14,7 +14,7 @@ from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
-from softroce_lab.recovery import registry
+from softroce_lab.recovery import knobs, registry
 from softroce_lab.recovery.options import OptionError, Value, validated
 
 
@@ -69,13 +69,16 @@ def _one(spec: TransportSpec, source: Source, place: Place) -> Transport:
     _check_congestion_control(spec, source, place)
     _check_framing(spec, entry, source, place)
     _check_options(spec, entry, source, place)
-    parts = (name, spec.congestion_control, spec.framing, *_shown(spec.options))
+    set_knobs = _knobs(spec, name, entry, source, place)
+    named = (f"{knob}={value}" for knob, value in set_knobs)
+    parts = (name, spec.congestion_control, spec.framing, *_shown(spec.options), *named)
     return Transport(
         name,
         spec.label or "+".join(part for part in parts if part is not None),
         spec.congestion_control,
         spec.framing,
         tuple(spec.options.items()),
+        set_knobs=set_knobs,
         **own,
     )
 
@@ -124,6 +127,20 @@ def _check_options(
         where = (*place, "options", error.option)
         at_key = error.option not in {option.name for option in entry.options}
         raise source.error(where, error.what, hint=error.hint, at_key=at_key) from None
+
+
+def _knobs(
+    spec: TransportSpec, name: str, entry: registry.Entry, source: Source, place: Place
+) -> tuple[tuple[str, Value], ...]:
+    """Those that are set; UserError for one that this transport has not, or a wrong value."""
+    given = {each: value for each in knobs.NAMES if (value := getattr(spec, each)) is not None}
+    try:
+        knobs.Knobs.read(entry.knobs, given)
+    except OptionError as error:
+        what = error.what.replace("this transport", name)
+        at_key = error.option not in {knob.name for knob in entry.knobs}
+        raise source.error((*place, error.option), what, hint=error.hint, at_key=at_key) from None
+    return tuple(given.items())
 
 
 def _shown(options: Mapping[str, Value]) -> Iterable[str]:
