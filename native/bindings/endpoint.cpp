@@ -282,14 +282,15 @@ void bind_policy_face(EndpointClass& cls) {
           "data packets ever sent to the peer on each path, modulo 2**32")
       .def(
           "retransmit",
-          [](Endpoint& e, Handle handle, const Indices& indices, bool urgent) {
-            e.submit([handle, urgent,
+          [](Endpoint& e, Handle handle, const Indices& indices, bool urgent,
+             std::uint32_t copies) {
+            e.submit([handle, urgent, copies,
                       list = std::vector(indices.data(), indices.data() + indices.size())](
                          Rnic& rnic, Time now) {
-              rnic.messages().retransmit(handle, list, urgent, now);
+              rnic.messages().retransmit(handle, list, urgent, copies, now);
             });
           },
-          nb::arg("handle"), nb::arg("indices"), nb::arg("urgent") = false)
+          nb::arg("handle"), nb::arg("indices"), nb::arg("urgent") = false, nb::arg("copies") = 1)
       .def("pause",
            [](Endpoint& e, Handle handle, bool paused) {
              e.submit([=](Rnic& rnic, Time) { rnic.messages().pause(handle, paused); });
@@ -320,6 +321,12 @@ void bind_policy_face(EndpointClass& cls) {
            [](Endpoint& e, Handle handle, int status) {
              e.submit([=](Rnic& rnic, Time now) {
                rnic.messages().fail_receive(handle, static_cast<WcStatus>(status), now);
+             });
+           })
+      .def("detect_gaps",
+           [](Endpoint& e, Handle handle, std::int64_t window_ns) {
+             e.submit([=](Rnic& rnic, Time now) {
+               rnic.messages().detect_gaps(handle, from_ns(window_ns), now);
              });
            })
       .def("set_path_weights",

@@ -83,7 +83,8 @@ void bind_event(nb::module_& m) {
       .value("CONTROL", EventKind::control)
       .value("NO_RECEIVE", EventKind::no_receive)
       .value("TOO_LONG", EventKind::too_long)
-      .value("LATE_PACKET", EventKind::late_packet);
+      .value("LATE_PACKET", EventKind::late_packet)
+      .value("GAP", EventKind::gap);
 
   nb::class_<Event>(m, "Event")
       .def_ro("kind", &Event::kind)

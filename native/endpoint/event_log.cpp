@@ -70,10 +70,10 @@ const char* name_of(RetransmitReason reason) {
 }
 
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[] = {"post_send",    "sent",       "post_recv",
-                                    "first_packet", "tail_seen",  "receive_complete",
-                                    "timer",        "peer_timer", "control_received",
-                                    "no_receive",   "too_long",   "late_packet"};
+  constexpr const char* kNames[] = {
+      "post_send",        "sent",        "post_recv",  "first_packet",     "tail_seen",
+      "receive_complete", "timer",       "peer_timer", "control_received", "no_receive",
+      "too_long",         "late_packet", "gap"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

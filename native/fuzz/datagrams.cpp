@@ -113,7 +113,7 @@ class Endpoint {
     std::vector<Handle> sends;
     rnic_.messages().sends().for_each([&](SendMessage& each) { sends.push_back(each.handle); });
     for (const Handle send : sends)
-      rnic_.messages().retransmit(send, indices, (send & 1) != 0, now_);
+      rnic_.messages().retransmit(send, indices, (send & 1) != 0, (send >> 1 & 3) + 1, now_);
   }
   std::uint32_t data_qp() const { return rnic_.data_qp(); }
 

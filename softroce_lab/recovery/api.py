@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NEVER_NS = (1 << 63) - 1
 """A time that does not come."""
 
+MOST_COPIES = 16
+"""Of one retransmission."""
+
 _GOLDEN_RATIO_32 = 0x9E3779B9  # 2**32 / 1.618
 
 Key: TypeAlias = tuple[int, int, int]
@@ -139,6 +142,7 @@ EVENTS = (
     "no_receive",
     "too_long",
     "late_packet",
+    "gap",
 )
 """What events are called; "on_" before it is the handler's name."""
 
@@ -152,17 +156,19 @@ class Retransmit:
     """Send these packets of a send again, before any first transmission.
 
     In order of index, round from the one named first, unless others still wait to be sent again.
-    Urgent ones go before all other retransmissions, too.
+    Urgent ones go before all other retransmissions, too. `copies`: how often each is sent, every
+    time as an attempt of its own on another path than the time before.
     """
 
     handle: int
     indices: npt.NDArray[np.uint32]
     urgent: bool = False
+    copies: int = 1
 
     def apply(self, endpoint: Endpoint) -> None:
         """Do it."""
         indices = np.asarray(self.indices, np.uint32)  # a policy may return a list
-        endpoint.retransmit(self.handle, indices, self.urgent)
+        endpoint.retransmit(self.handle, indices, self.urgent, self.copies)
 
 
 @dataclasses.dataclass(slots=True)
@@ -238,6 +244,22 @@ class FailReceive:
 
 
 @dataclasses.dataclass(slots=True)
+class DetectGaps:
+    """Let the engine detect gaps of a receive, and call `on_gap` for them, from now on.
+
+    A packet is in a gap when one of a higher index has arrived before it. `window_ns`: how long it
+    may still come, the reordering window; another action replaces it.
+    """
+
+    handle: int
+    window_ns: int
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.detect_gaps(self.handle, self.window_ns)
+
+
+@dataclasses.dataclass(slots=True)
 class UsePaths:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
@@ -268,6 +290,7 @@ Action: TypeAlias = (
     | SetPeerTimer
     | CompleteSend
     | FailReceive
+    | DetectGaps
     | UsePaths
     | Refuse
 )
@@ -342,6 +365,13 @@ class Policy:
 
     def on_late_packet(self, event: Event, now_ns: int) -> Actions:
         """A packet came of a message that is over, complete or failed: the sender may not know."""
+        return ()
+
+    def on_gap(self, event: Event, now_ns: int) -> Actions:
+        """Packets of a receive were overtaken a reordering window ago; `body`: their indices.
+
+        Only of receives of a `DetectGaps`, and of each packet once: uint32 in native byte order.
+        """
         return ()
 
     def summary(self) -> dict[str, Any]:

@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.recovery import jitter
-from softroce_lab.recovery.api import View
+from softroce_lab.recovery.api import MOST_COPIES, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import Option, validated
 from softroce_lab.recovery.work import Receiving, Sending
 
 __all__ = [
+    "MOST_COPIES",
+    "DetectGaps",
     "Feedback",
     "MessagePolicy",
     "Option",
@@ -43,12 +45,15 @@ __all__ = [
 class Retransmit:
     """Send these packets of a message again, before any first transmission.
 
-    Packets that were never sent are left out. Urgent ones go before other retransmissions.
+    Packets that were never sent are left out. Urgent ones go before other retransmissions. Each
+    packet is sent `copies` times, at most `MOST_COPIES`: each copy is an attempt of its own, on
+    another path than the one before, and the receiver keeps the first that arrives.
     """
 
     send: Sending
     packets: npt.NDArray[np.uint32]
     urgent: bool = False
+    copies: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +86,19 @@ class PathWeights:
     weights: Sequence[int]
 
 
-Action: TypeAlias = Retransmit | Feedback | SetTimer | RequestStatus | PathWeights
+@dataclasses.dataclass(frozen=True, slots=True)
+class DetectGaps:
+    """Let the engine detect gaps of a receive; `on_gap` gets the packets.
+
+    `window_ns`: how long an overtaken packet may still come, the reordering window. Another action
+    replaces it.
+    """
+
+    receive: Receiving
+    window_ns: int
+
+
+Action: TypeAlias = Retransmit | Feedback | SetTimer | RequestStatus | PathWeights | DetectGaps
 Actions: TypeAlias = Iterable[Action]
 
 
@@ -131,6 +148,13 @@ class MessagePolicy:
 
     def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:
         """The packet with the highest index arrived, and others are missing."""
+        return ()
+
+    def on_gap(self, receive: Receiving, packets: npt.NDArray[np.uint32], now_ns: int) -> Actions:
+        """These packets were overtaken a reordering window ago and are missing (`DetectGaps`).
+
+        Each packet is named once: a lost retransmission leaves no gap.
+        """
         return ()
 
     def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:

@@ -28,11 +28,12 @@ topology:
 transports:
   - {{policy: {examples}/nack.py:Nack, label: nack}}
   - {{policy: {examples}/sack_timer.py:SackTimer, label: sack_timer}}
+  - {{policy: {examples}/gap_nack.py:GapNack, label: gap_nack}}
 workload: {{kind: ring-all-reduce, bytes: 512KiB, message: 64KiB}}
 faults: [{{name: loss, links: "leaf*<->spine*", loss: 3%}}]
 clock: {clock}
 """
-LABELS = ("nack", "sack_timer")
+LABELS = ("nack", "sack_timer", "gap_nack")
 MOST_S = 60  # until a replay has failed
 
 

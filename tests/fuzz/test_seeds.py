@@ -23,6 +23,7 @@ from softroce_lab.recovery.csa_ud import CsaUd
 CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
 TUTORIAL_SEEDS = 2_000
+TUTORIAL = ("nack.py:Nack", "sack_timer.py:SackTimer", "gap_nack.py:GapNack")
 SHORT_SEEDS = 20  # the same ones every time
 COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
 RARELY = 0.05
@@ -46,9 +47,9 @@ def test_no_seed_breaks_a_promise(full):
 
 
 @pytest.mark.full("fuzz-tutorial")
-@pytest.mark.parametrize("policy", ["nack.py:Nack", "sack_timer.py:SackTimer"])
+@pytest.mark.parametrize("policy", TUTORIAL)
 def test_no_seed_breaks_a_promise_over_a_tutorial_policy(policy, full):
-    """Run 2,000 seeds over each policy of the tutorial; 8 minutes."""
+    """Run 2,000 seeds over each policy of the tutorial; 10 minutes."""
     transports = fuzz.transports_of([f"{PROJECT_ROOT}/examples/transports/{policy}"])
     seeds = range(TUTORIAL_SEEDS if full else SHORT_SEEDS)
     seen = pool.run(seeds, transports, os.cpu_count() or 1) if full else None

@@ -21,7 +21,7 @@ from tests.recovery.pair_rig import SECOND_NS, PairRig, noise, threshold
 from tests.recovery.replaying import Decisions, Recording, Replaying
 
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = {"sack_timer": "SackTimer", "nack": "Nack"}
+TUTORIAL = {"sack_timer": "SackTimer", "nack": "Nack", "gap_nack": "GapNack"}
 
 
 def tutorial(name):

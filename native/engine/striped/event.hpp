@@ -2,6 +2,7 @@
 // Events from the engine to a recovery policy.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,7 +23,11 @@ enum class EventKind : std::uint8_t {
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
   late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
+  gap,  // packets of a receive were overtaken, and have not come: `body`, their indices
 };
+
+// Indices of packets in an event's body, in this machine's byte order.
+inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);
 
 struct Event {
   EventKind kind{};

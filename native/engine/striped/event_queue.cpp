@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace softroce {
+namespace {
+
+std::uint32_t packets_in(const Event& event) {
+  return static_cast<std::uint32_t>(event.body.size() / kIndexBytes);
+}
+
+}  // namespace
 
 void EventQueue::emit(Event event) {
   if (event_sink_ != nullptr) [[unlikely]]
@@ -12,9 +19,9 @@ void EventQueue::emit(Event event) {
                        .code = static_cast<std::uint8_t>(event.kind),
                        .qp = event.kind == EventKind::control ? recovery_qp_ : data_qp_,
                        .at = event.at,
-                       .bytes = event.body.empty() ? event.length : event.body.size(),
+                       .bytes = event.kind == EventKind::control ? event.body.size() : event.length,
                        .peer = event.peer,
-                       .packets = event.count,
+                       .packets = event.kind == EventKind::gap ? packets_in(event) : event.count,
                        .key = event.key});
   if (to_policy_) events_.push_back(std::move(event));
 }

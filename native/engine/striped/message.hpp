@@ -11,6 +11,7 @@
 #include "../units.hpp"
 #include "../verbs/completion.hpp"
 #include "bitmap.hpp"
+#include "gaps.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
 
@@ -86,8 +87,9 @@ struct SendMessage {
   bool in_retransmit_queue = false;
   std::uint32_t retransmitted = 0;
   std::uint32_t retransmit_cursor = 0;
-  std::vector<Sent> sent;  // each packet
-  Bitmap retransmit;       // requested by the policy, not sent yet
+  std::vector<Sent> sent;            // each packet
+  Bitmap retransmit;                 // requested by the policy, not sent yet
+  std::vector<std::uint8_t> copies;  // of these, that follow the first one; empty: none
 
   std::mutex lock;
   std::uint32_t memory_key = 0;
@@ -111,8 +113,10 @@ struct ReceiveMessage {
   bool open = false;  // a packet has arrived: id, length and count are known
   Time last_at = 0;
   Bitmap bitmap;
+  Gaps gaps;
 
   std::mutex lock;
+  Time gap_check_at = kNever;  // the timer that is armed for it
   std::uint32_t capacity = 0;  // bytes posted
   std::uint32_t memory_key = 0;
   std::uint64_t wr_id = 0;

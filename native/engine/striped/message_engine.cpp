@@ -91,6 +91,7 @@ void MessageEngine::handle_timeout(Time now) {
 
 void MessageEngine::fire(const Timer& timer, Time now) {
   if (timer.kind == TimerKind::message) return fire_timer(timer.subject, timer.at, now);
+  if (timer.kind == TimerKind::gap) return receiver_.gap_fired(timer.subject, timer.at, now);
   if (timer.kind == TimerKind::transport)
     return state_.transport->woken(timer.subject, timer.at, now);
   Peer& peer = state_.peers[static_cast<PeerIndex>(timer.subject)];
@@ -113,6 +114,7 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       if (flow_.pace_fired(peer, timer.at)) sender_.make_ready(peer);
       break;
     case TimerKind::message:
+    case TimerKind::gap:
     case TimerKind::transport:
       break;  // of no peer: above
   }
@@ -130,8 +132,8 @@ void MessageEngine::fire_timer(Handle handle, Time armed_for, Time now) {
 // ---------------------------------------------------------------- a policy's actions
 
 void MessageEngine::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                               Time now) {
-  sender_.retransmit(send, indices, urgent, now);
+                               std::uint32_t copies, Time now) {
+  sender_.retransmit(send, indices, urgent, copies, now);
 }
 
 void MessageEngine::pause(Handle send, bool paused) { sender_.pause(send, paused); }
@@ -165,6 +167,10 @@ void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {
 
 void MessageEngine::fail_receive(Handle receive, WcStatus status, Time now) {
   receiver_.fail(receive, status, now);
+}
+
+void MessageEngine::detect_gaps(Handle receive, Time window, Time now) {
+  receiver_.detect_gaps(receive, window, now);
 }
 
 void MessageEngine::set_path_weights(PeerIndex peer,

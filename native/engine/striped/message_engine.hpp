@@ -64,13 +64,15 @@ class MessageEngine final : private TransportHost {
   // ---- events, and the actions of a policy; an action that names a stale handle is refused
   std::deque<Event>& events() { return state_.events.events(); }
   bool has_news() const { return state_.events.has_news(); }
-  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
+  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
+                  std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
   void control(PeerIndex peer, std::vector<std::uint8_t> body);
   void set_timer(Handle message, Time at);
   void set_peer_timer(PeerIndex peer, Time at);
   void complete_send(Handle send, WcStatus status, Time now);
   void fail_receive(Handle receive, WcStatus status, Time now);
+  void detect_gaps(Handle receive, Time window, Time now);
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
   // ---- snapshots, from any thread

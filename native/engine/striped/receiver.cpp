@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "../mutant.hpp"
 
@@ -36,6 +37,8 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.highest = 0;
   message.duplicates = 0;
   message.timer_at = kNever;
+  message.gaps.reset();
+  message.gap_check_at = kNever;
   message.posted_at = now;
   message.first_at = 0;
   message.last_at = 0;
@@ -105,9 +108,58 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     slot.state = ReceiveSlot::State::complete;
     complete(message, WcStatus::success, now);
     if (peer.channels) give_slots(peer, now);
-  } else if (lab.index + 1 == lab.count) {
-    state_.events.emit_about(EventKind::tail_seen, message, now);
+    return;
   }
+  if (lab.index + 1 == lab.count) state_.events.emit_about(EventKind::tail_seen, message, now);
+  if (message.gaps.watched()) {
+    message.gaps.arrived(lab.index, now);
+    arm_gap_check(message, now);
+  }
+}
+
+void Receiver::detect_gaps(Handle receive, Time window, Time now) {
+  ReceiveMessage* message = messages_.find(receive);
+  if (message == nullptr) return state_.counters.add(Counter::stale_action);
+  message->gaps.watch(window, message->received == 0 ? 0 : message->highest + 1, now);
+  arm_gap_check(*message, now);
+}
+
+void Receiver::arm_gap_check(ReceiveMessage& message, Time not_before) {
+  const Time due = message.gaps.due();
+  if (due == kNever || due >= message.gap_check_at) return;
+  message.gap_check_at = std::max(due, not_before);
+  state_.timers.arm(message.gap_check_at, TimerKind::gap, message.handle);
+}
+
+void Receiver::gap_fired(Handle receive, Time armed_for, Time now) {
+  ReceiveMessage* message = messages_.find(receive);
+  if (message == nullptr || message->gap_check_at != armed_for) return;
+  message->gap_check_at = kNever;
+  if (!state_.events.full()) {
+    report_gaps(*message, now);
+    return arm_gap_check(*message, now);
+  }
+  state_.counters.add(Counter::rx_event_overflow);
+  arm_gap_check(*message, now + kReportInterval);  // the gaps are kept until then
+}
+
+void Receiver::report_gaps(ReceiveMessage& message, Time now) {
+  std::vector<std::uint32_t> missing;
+  message.gaps.take_due(now, [&](std::uint32_t index) {
+    if (!message.bitmap.test(index)) missing.push_back(index);
+  });
+  if (missing.empty()) return;
+  Event event{.kind = EventKind::gap,
+              .peer = message.peer,
+              .message = message.handle,
+              .at = now,
+              .key = message.key,
+              .id = message.id,
+              .length = message.length,
+              .count = message.count};
+  event.body.resize(missing.size() * kIndexBytes);
+  std::memcpy(event.body.data(), missing.data(), event.body.size());
+  state_.events.emit(std::move(event));
 }
 
 ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,

@@ -28,6 +28,10 @@ class Receiver {
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
   Pool<ReceiveMessage, kReceiveTag>& messages() { return messages_; }
 
+  // Packets of this receive that are overtaken and do not come within the window are reported.
+  void detect_gaps(Handle receive, Time window, Time now);
+  void gap_fired(Handle receive, Time armed_for, Time now);
+
   void handle_data(Peer& peer, const Packet& packet, Time now);
   void handle_channel_packet(Packet& packet, Time now);
   void clear_fired(Peer& peer, Time armed_for, Time now);
@@ -43,6 +47,8 @@ class Receiver {
   void report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event,
                            Time now);
   void complete(ReceiveMessage& message, WcStatus status, Time now);
+  void arm_gap_check(ReceiveMessage& message, Time not_before);
+  void report_gaps(ReceiveMessage& message, Time now);
 
   // Of the framing uc_immediate, receiver_channels.cpp.
   void give_slots(Peer& peer, Time now);

@@ -51,6 +51,7 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.wr_id = request.wr_id;
   message.next = 0;
   message.retransmit.reset(message.count);
+  message.copies.clear();
   message.retransmit_pending = 0;
   message.retransmit_cursor = 0;
   message.in_send_queue = !peer.channels;
@@ -111,7 +112,8 @@ bool Sender::poll_retransmit(Packet& packet, Time now) {
     std::uint32_t index = message->retransmit.take_next(message->retransmit_cursor);
     if (index == message->retransmit.bits()) index = message->retransmit.take_next(0);
     message->retransmit_cursor = index + 1 < message->count ? index + 1 : 0;
-    relaxed_store(message->retransmit_pending, message->retransmit_pending - 1);
+    if (!takes_copy(*message, index))
+      relaxed_store(message->retransmit_pending, message->retransmit_pending - 1);
     build_data(peer, *message, index, true, now, packet);
     finish_if_drained(*message, now);
     return true;
@@ -210,17 +212,34 @@ void Sender::make_ready(Peer& peer) {
 }
 
 void Sender::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                        Time now) {
+                        std::uint32_t copies, Time now) {
   SendMessage* message = messages_.find(send);
   if (message == nullptr) return state_.counters.add(Counter::stale_action);
   state_.events.note_retransmit(*message, indices, now);
   if (message->retransmit_pending == 0 && !indices.empty()) message->retransmit_cursor = indices[0];
-  for (const std::uint32_t index : indices)
-    if (index < message->next && message->retransmit.set(index))
+  for (const std::uint32_t index : indices) {
+    if (index >= message->next) continue;
+    if (message->retransmit.set(index))
       relaxed_store(message->retransmit_pending, message->retransmit_pending + 1);
+    if (copies > 1) ask_for_copies(*message, index, copies);
+  }
   if (message->retransmit_pending == 0) return;
   state_.peers[message->peer].congestion->on_loss(now);
   queue_retransmit(*message, urgent);
+}
+
+void Sender::ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies) {
+  if (message.copies.empty()) message.copies.assign(message.count, 0);
+  const auto more = static_cast<std::uint8_t>(std::min(copies, kMostCopies) - 1);
+  message.copies[index] = std::max(message.copies[index], more);
+}
+
+// A copy of the packet is to follow. It waits as the packet did: behind those after it, so that a
+// burst of losses does not take all copies.
+bool Sender::takes_copy(SendMessage& message, std::uint32_t index) {
+  if (message.copies.empty() || message.copies[index] == 0) return false;
+  --message.copies[index];
+  return message.retransmit.set(index);
 }
 
 void Sender::retransmit(SendMessage& message, std::uint32_t packet, Time now) {

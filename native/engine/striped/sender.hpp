@@ -34,8 +34,10 @@ class Sender {
     if (!data_ring_.empty()) prefetch_peer(state_.peers[data_ring_.front()]);
   }
 
+  static constexpr std::uint32_t kMostCopies = 16;  // of one retransmission
   // An action that names a stale handle is counted.
-  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent, Time now);
+  void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
+                  std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
 
   void retransmit(SendMessage& message, std::uint32_t packet, Time now);
@@ -54,6 +56,8 @@ class Sender {
                   Packet& packet);
   void finish_if_drained(SendMessage& message, Time now);
   void queue_retransmit(SendMessage& message, bool urgent = false);
+  static void ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies);
+  static bool takes_copy(SendMessage& message, std::uint32_t index);
   void queue_first_pass(SendMessage& message);
 
   // Of the framing uc_immediate, sender_channels.cpp.

@@ -21,6 +21,7 @@ enum class TimerKind : std::uint8_t {
   clear,       // cleared messages of which no packet has come
   transport,   // a packet-reactive transport's
   pace,        // congestion control releases the next packet
+  gap,         // the reordering window of a message's oldest gap
 };
 struct Timer {
   Time at;

@@ -143,17 +143,17 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
     overdue = _Overdue(file, name)
     line = _first_line(inner, file)
 
-    def hook(self: Any, event: Event, now_ns: int) -> Actions:
+    def hook(self: Any, event: Event, *more: Any) -> Actions:  # the time is last
         guard: _Guard = self._guard
         if guard.busy:  # called by another hook
-            return cast("Actions", inner(self, event, now_ns))
+            return cast("Actions", inner(self, event, *more))
         if guard.broken is not None:
             raise guard.broken
         guard.busy = True
         watch = watchdog.of_this_thread()
         watch.enter(overdue)
         try:
-            returned = inner(self, event, now_ns)
+            returned = inner(self, event, *more)
             actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
         except watchdog.OverdueError:
             raise overdue.error() from None
@@ -165,7 +165,7 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
             watch.leave()
             guard.busy = False
         try:
-            guard.check(name, event, actions, now_ns)
+            guard.check(name, event, actions, more[-1])
         except _Nonsense as error:
             raise PolicyError(file, line, f"{name} {error}") from None
         return actions
@@ -284,6 +284,14 @@ class _Guard:
         if not isinstance(at_ns, int | np.integer) or not 0 <= at_ns < _NEWEST_NS:
             raise ValueError(f"{at_ns!r} is no time in ns")
 
+    def copies(self, _: object, copies: object) -> None:
+        if not isinstance(copies, int | np.integer) or not 1 <= copies <= api.MOST_COPIES:
+            raise ValueError(f"{_shown(copies)} is no number from 1 to {api.MOST_COPIES}")
+
+    def window(self, _: object, window_ns: object) -> None:
+        if not isinstance(window_ns, int | np.integer) or not 0 <= window_ns < _NEWEST_NS:
+            raise ValueError(f"{_shown(window_ns)} is no reordering window in ns")
+
     def peer(self, _: object, peer: object) -> None:
         try:
             self._view.peer_state(operator.index(peer))  # type: ignore[arg-type]
@@ -313,10 +321,12 @@ _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
     "send": _Guard.sending,
     "receive": _Guard.receiving,
     "at_ns": _Guard.moment,
+    "copies": _Guard.copies,
     "peer": _Guard.peer,
     "body": _Guard.body,
     "status": _Guard.status,
     "weights": _Guard.weights,
+    "window_ns": _Guard.window,
 }
 
 

@@ -85,6 +85,19 @@ class MessageSession(DatagramPolicy):
         state = self.view.receive_state(receive.handle)
         return self._at(self.hosted.on_last_packet, work, receive, state, now_ns)
 
+    def on_gap(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        state = None if receive is None else self.view.receive_state(receive.handle)
+        if receive is None or state is None:
+            return ()
+        packets = np.frombuffer(event.body, np.uint32)
+        packets = packets[missing_packets(state)[packets]]  # some may have come meanwhile
+        if not packets.size:
+            return ()
+        with self._hook_view.holding(receive.handle, state):
+            return self._acted(work, self.hosted.on_gap(receive, packets, now_ns), now_ns)
+
     def _at(
         self,
         hook: Callable[[Receiving, int], policy.Actions],
@@ -168,27 +181,31 @@ class MessageSession(DatagramPolicy):
         match action:
             case policy.SetTimer(message, at_ns):
                 yield api.SetTimer(message.handle, at_ns)
-            case policy.Retransmit(send, packets, urgent):
-                yield from self._retransmit(work, send, packets, urgent, now_ns)
+            case policy.Retransmit():
+                yield from self._retransmit(work, action, now_ns)
             case policy.Feedback(receive):
                 if receive.id is not None:
                     yield from self._feedback(work, receive, receive.id)
+            case policy.DetectGaps(receive, window_ns):
+                yield api.DetectGaps(receive.handle, int(window_ns))
             case policy.RequestStatus(send):
                 yield self.probe_receiver(send)
             case policy.PathWeights(peer, weights):
                 yield api.UsePaths(peer, weights)
 
     def _retransmit(
-        self, work: PeerWork, send: Sending, packets: Any, urgent: bool, now_ns: int
+        self, work: PeerWork, wanted: policy.Retransmit, now_ns: int
     ) -> Iterator[Action]:
+        send = wanted.send
         state = self.view.send_state(send.handle)
         if state is None or work.sends.get(send.id) is not send:
             return
-        packets = np.asarray(packets, dtype=np.uint32)
+        packets = np.asarray(wanted.packets, dtype=np.uint32)
         packets = packets[packets < state.sent]
         if packets.size:
-            action = api.Retransmit(send.handle, packets, urgent)
             attempts = int(state.attempts[packets].max())
+            copies = min(int(wanted.copies), max(self.timing.most_attempts - attempts, 1))
+            action = api.Retransmit(send.handle, packets, wanted.urgent, copies)
             yield from self.retransmit(work, send, action, attempts, now_ns)
 
     def summary(self) -> dict[str, Any]:  # noqa: D102

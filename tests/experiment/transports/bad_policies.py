@@ -101,7 +101,7 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
 }  # fmt: skip
 
 MESSAGE_HEAD = """import numpy as np
-from softroce_lab.recovery import api
+from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.policy import Feedback, MessagePolicy, PathWeights
 from softroce_lab.recovery.policy import RequestStatus, Retransmit, SetTimer
 
@@ -162,6 +162,26 @@ BAD_MESSAGE = {  # the same of a MessagePolicy
     ),
     "a handle for a message": (
         _on_sent("[SetTimer(send.handle, now_ns)]"), 8, "is no message that a hook was given",
+    ),
+    "no copy": (
+        _on_sent("[Retransmit(send, [0], copies=0)]"), 8, "copies: 0 is no number from 1 to 16",
+    ),
+    "too many copies": (
+        _on_sent("[Retransmit(send, [0], copies=17)]"), 8, "copies: 17 is no number from 1 to 16",
+    ),
+    "gaps of a send": (
+        _on_sent("[policy.DetectGaps(send, 0)]"), 8, "is no message that is received here",
+    ),
+    "a window in seconds": (
+        "    def on_first_packet(self, receive, now_ns):\n"
+        "        return [policy.DetectGaps(receive, 0.1)]\n",
+        8, "window_ns: 0.1 is no reordering window in ns",
+    ),
+    "gaps without actions": (
+        "    def on_first_packet(self, receive, now_ns):\n"
+        "        return [policy.DetectGaps(receive, 0)]\n\n"
+        "    def on_gap(self, receive, packets, now_ns):\n        return packets\n",
+        11, "on_gap returned",
     ),
     "feedback for a send": (
         _on_sent("[Feedback(send)]"), 8, "is no message that is received here",
