@@ -23,11 +23,16 @@ import subprocess
 import sys
 import time
 
+import hypothesis
 import pytest
 
 from tests import session, slow
 
 NOBODY = 65534
+
+# No test fails for a slow machine: by default hypothesis fails an example that takes 200 ms.
+hypothesis.settings.register_profile("softroce_lab", deadline=None)
+hypothesis.settings.load_profile("softroce_lab")
 
 
 def pytest_addoption(parser):
