@@ -77,7 +77,7 @@ class Entry:
 
 def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
     """What the engine and the session do for any policy, and the timer that some have."""
-    found = knobs.STRIPED
+    found: tuple[Knob, ...] = knobs.STRIPED
     if issubclass(policy, MessagePolicy | DatagramPolicy):
         found += knobs.OF_PACKETS
     return found + knobs.OF_SENDERS_TIMER if issubclass(policy, SackPolicy) else found
