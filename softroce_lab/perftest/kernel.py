@@ -169,10 +169,7 @@ class _Mixed:
     ) -> Bandwidth | Latency:
         there = [*argv, str(self._plain.address)]
         with self._listening() as listener, guest.start(there) as client:
-            with (
-                client.blamed(),
-                listener.accept(_MEET_S, _limit_s(test), guest.check_alive) as socket,
-            ):
+            with client.blamed(), self._accepted(listener, guest, client, test) as socket:
                 self._run(test, size, socket, hear)
             done = client.wait(_limit_s(test)).check()
         return figures(done.text, test, size)
@@ -183,6 +180,12 @@ class _Mixed:
             return OobSocket.connect(
                 address, self._port, limit_s, guest.check_alive, check_server=server.check_running
             )
+
+    def _accepted(
+        self, listener: OobServer, guest: Guest, client: Command, test: PerfTest
+    ) -> OobSocket:
+        limit_s, check_client = _limit_s(test), client.check_running
+        return listener.accept(limit_s, limit_s, guest.check_alive, check_client=check_client)
 
     def _listening(self) -> OobServer:
         with self._lab.enter(self._plain.name):

@@ -162,16 +162,26 @@ class OobServer:
         wait_s: float = 60.0,
         timeout_s: float = 10.0,
         check: Callable[[], None] = _nothing_to_check,
+        *,
+        check_client: Callable[[], None] = _nothing_to_check,
     ) -> OobSocket:
-        """The next peer, if one comes within `wait_s`."""
-        self._socket.settimeout(wait_s)
-        try:
-            connected, _ = self._socket.accept()
-        except TimeoutError as error:
-            raise OobError(f"nobody came to port {self.port} within {wait_s:g} s") from error
-        except OSError as error:
-            raise OobError(f"port {self.port}: {error.strerror or error}") from error
-        return OobSocket(connected, timeout_s, check)
+        """The next peer, if one comes within `wait_s`.
+
+        `check_client` is called until then, and may raise.
+        """
+        until = time.monotonic() + wait_s
+        while (left_s := until - time.monotonic()) > 0:
+            self._socket.settimeout(max(min(left_s, _LOOK_S), _SHORTEST_S))
+            try:
+                connected, _ = self._socket.accept()
+            except TimeoutError:
+                check()
+                check_client()
+                continue
+            except OSError as error:
+                raise OobError(f"port {self.port}: {error.strerror or error}") from error
+            return OobSocket(connected, timeout_s, check)
+        raise OobError(f"nobody came to port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
         """Listen no more."""

@@ -212,7 +212,7 @@ class _Program:
             self._listening() as listener,
             self._guest.start(argv) as there,
         ):
-            with there.blamed(), self._accepted(listener) as socket:
+            with there.blamed(), self._accepted(listener, there) as socket:
                 remote = _address(pingpong_server_hears(socket))
                 self._ready(end, remote, client=False)
                 pingpong_server_tells(socket, _dest(end))
@@ -238,11 +238,16 @@ class _Program:
         address, check_alive = str(self._kernel.address), self._guest.check_alive
         with self._lab.enter(self._plain.name):
             return OobSocket.connect(
-                address, self._options.port, _MEET_S, check_alive, check_server=server.check_running
+                address,
+                self._options.port,
+                _PROGRAM_S,
+                check_alive,
+                check_server=server.check_running,
             )
 
-    def _accepted(self, listener: OobServer) -> OobSocket:
-        return listener.accept(_MEET_S, _MEET_S, self._guest.check_alive)
+    def _accepted(self, listener: OobServer, client: Command) -> OobSocket:
+        check_alive, check_client = self._guest.check_alive, client.check_running
+        return listener.accept(_PROGRAM_S, _PROGRAM_S, check_alive, check_client=check_client)
 
     def _listening(self) -> OobServer:
         with self._lab.enter(self._plain.name):

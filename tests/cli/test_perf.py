@@ -81,7 +81,7 @@ def test_for_a_while(lab):
     ):
         found = lab.json("perf", test, "--lab", lab.name, "-D", "0.2")["results"]
         took_s = found["n_iterations"] / (found[rate] * unit)
-        assert 0.19 < took_s < 10, (test, found)
+        assert took_s > 0.19, (test, found)  # a machine that halts it makes it longer
 
 
 def test_the_file_has_perftests_name_by_default(lab, tmp_path):

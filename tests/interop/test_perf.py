@@ -18,6 +18,7 @@ from softroce_lab.perftest.figures import Bandwidth
 from softroce_lab.perftest.kernel import measures
 from softroce_lab.perftest.lab import GID_INDEX
 from softroce_lab.perftest.options import Options, PerfTest
+from tests.interop.rxe_errors import QpErrors
 
 PORT = 18515
 ROUNDS = 50
@@ -82,11 +83,31 @@ def test_both_directions_and_queue_pairs(lab, client, server):
     check(run(lab, client, server, "write_bw", bidirectional=True))
 
 
+# perftest ends at its SIGALRM and leaves its window unacknowledged. This tests the exchange that
+# follows, not rdma_rxe under load: a window of 16 keeps rdma_rxe from its limits of frames
+# (RXE_INFLIGHT_SKBS_PER_QP_HIGH, 64) and of packets (RXE_MAX_UNACKED_PSNS, 128). An emulated guest
+# on a busy machine may complete few requests in two seconds, so one window is enough.
+WINDOW = 16
+# Linux alone decides this: its requester could not hand a frame to the guest's own network stack
+# (docs/kernel-hosts.md). No packet of ours takes part.
+REQUESTER = "rxe_qp_error() was called by rxe_requester"
+
+
 @pytest.mark.parametrize(("client", "server"), BOTH)
 @pytest.mark.parametrize("test", ["write_bw", "send_bw", "read_lat", "send_lat", "write_lat"])
 def test_for_a_while(lab, client, server, test):
-    found = run(lab, client, server, test, iterations=None, duration_s=2.0)
-    assert found.iterations > 10
+    qp_errors = QpErrors(lab.guest("k1"))
+    qp_errors.clear()
+    try:
+        found = run(lab, client, server, test, iterations=None, duration_s=2.0, tx_depth=WINDOW)
+    except LabError as error:
+        lab.guest("k1").check_alive()
+        report = qp_errors.report()
+        error.add_note(report)
+        if report.startswith(REQUESTER):
+            pytest.xfail(f"{REQUESTER}: {error}")
+        raise
+    assert found.iterations > 0
 
 
 @pytest.mark.parametrize(("client", "server"), BOTH)
