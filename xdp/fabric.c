@@ -46,6 +46,8 @@ BPF_ARRAY(fault_states, struct lab_fault_state, 2 * LAB_LINKS);
 BPF_HASH(names, struct lab_name_key, struct lab_named, LAB_NAMES);
 BPF_ARRAY(timeline, struct lab_timeline, 1);
 BPF_TABLE("lru_hash", struct lab_flow_key, struct lab_flow_state, flows, LAB_FLOWS);
+/* Tails of RC messages that were sent again: whatever the value. */
+BPF_TABLE("lru_hash", struct lab_tail_key, u32, tails_again, LAB_FLOWS);
 BPF_ARRAY(flow_counts, u64, LAB_PORTS); /* connections of the host at a port */
 /* Bytes that wait in a directed link's queue; the wire stage writes them through a mapping. */
 BPF_F_TABLE("array", u32, u64, queues, LAB_LINKS, BPF_F_MMAPABLE);
@@ -66,6 +68,7 @@ struct decision {
   struct lab_verdict verdict;
   struct lab_wire_meta wire;
   struct lab_flow_state flow; /* of the packet, if it was learnt here; number 0: it was not */
+  u32 tail_is_new;            /* if it was learnt here: LAB_KIND_BIT_TAIL, or 0 */
   u64 corrupt_draw[2];        /* on the uplink, on the link; 0: none */
   u64 least_bytes;
 };
@@ -177,6 +180,22 @@ static inline int lab_moment(u64 *now_ns) {
   return 1;
 }
 
+/* Notes whether this is a tail that its connection sends for the first time. */
+static inline void learn_tail(struct decision *on, struct lab_flow_state *flow,
+                              const struct lab_flow_key *from, u32 psn) {
+  struct lab_tail_key key = {.src = from->src, .dst = from->dst, .qpn = from->qpn, .psn = psn};
+  u32 again = 1;
+
+  on->tail_is_new = 0;
+  if (!lab_ends_rc_message(on->frame.headers.bth.opcode)) return;
+  if (lab_tail_is_new(&flow->newest_tail, psn)) {
+    on->tail_is_new = LAB_KIND_BIT_TAIL;
+    tails_again.delete(&key);
+  } else {
+    tails_again.update(&key, &again);
+  }
+}
+
 /* At a host's port, where all its packets pass: numbers a connection on its first packet. */
 static inline void learn_flow(struct xdp_md *ctx, struct decision *on, u32 ingress) {
   int first = 0;
@@ -185,11 +204,14 @@ static inline void learn_flow(struct xdp_md *ctx, struct decision *on, u32 ingre
   struct lab_flow_key key = {.src = frame->flow.src, .dst = frame->flow.dst};
   struct lab_flow_state fresh = {}, *known;
   u64 *total;
+  u32 psn;
 
   if (!shared || !*(volatile u32 *)&shared->learn || !lab_take_roce(ctx, frame)) return;
   key.qpn = bpf_ntohl(frame->headers.bth.qpn) & LAB_24_BITS;
+  psn = bpf_ntohl(frame->headers.bth.psn) & LAB_24_BITS;
   known = flows.lookup(&key);
   if (known && known->round == shared->round) {
+    learn_tail(on, known, &key, psn);
     on->flow = *known;
     return;
   }
@@ -197,7 +219,8 @@ static inline void learn_flow(struct xdp_md *ctx, struct decision *on, u32 ingre
   if (!total) return;
   fresh.round = shared->round;
   fresh.number = __sync_fetch_and_add(total, 1) + 1;
-  fresh.first_psn = bpf_ntohl(frame->headers.bth.psn) & LAB_24_BITS;
+  fresh.first_psn = psn;
+  learn_tail(on, &fresh, &key, psn);
   flows.update(&key, &fresh);
   on->flow = fresh;
 }
@@ -210,6 +233,18 @@ static inline void number_relatively(struct decision *on) {
   if (!known) return;
   packet->relative_qpn = known->number;
   packet->relative_psn = ((packet->psn - known->first_psn) & LAB_24_BITS) + 1;
+}
+
+/* A tail that its host's switch did not see again yet is on its first transmission. */
+static inline void know_tail(struct decision *on) {
+  struct lab_packet *packet = &on->packet;
+  struct lab_tail_key key = {.src = packet->id.src, .dst = packet->id.dst, .qpn = packet->qpn};
+
+  key.psn = packet->psn;
+  if (on->flow.number)
+    packet->kind_bit |= on->tail_is_new;
+  else if (lab_ends_rc_message(packet->opcode) && !tails_again.lookup(&key))
+    packet->kind_bit |= LAB_KIND_BIT_TAIL;
 }
 
 /* Whether a packet that goes by one of the link's names is to be dropped, if the link is up. */
@@ -250,6 +285,7 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
   lab_parse_roce(ctx, &on->frame, &on->packet);
   if (set->needs & LAB_NEED_TIME && !lab_moment(&now_ns)) return;
   if (set->needs & LAB_NEED_RELATIVE) number_relatively(on);
+  if (set->needs & LAB_NEED_TAIL) know_tail(on);
   if (!hits_name(set, slot, on, now_ns))
     lab_fault_decide(set, state, &on->packet, now_ns, &on->verdict);
   /* A frame that has no bit to flip is not corrupted, whatever its rule drew. */

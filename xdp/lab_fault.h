@@ -16,6 +16,7 @@
 #define SOFTROCE_LAB_FAULT_H
 
 #include "lab_hash.h"
+#include "lab_tail.h"
 #include "lab_wire.h"
 
 #define LAB_FAULT_RULES 8                 /* rules on one directed link, tried in order */
@@ -65,7 +66,7 @@ struct lab_identity {
 /* What a filter may match of a packet beyond its identity. */
 struct lab_packet {
   struct lab_identity id;
-  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER */
+  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER, with LAB_KIND_BIT_TAIL or not */
   lab_u32 tail;     /* packets of its message from this one on; 0: no lab header */
   lab_u32 opcode;   /* of the BTH; LAB_NO_OPCODE: none */
   lab_u32 qpn;      /* destination QP on the wire */
@@ -77,6 +78,7 @@ struct lab_packet {
 
 #define LAB_NO_OPCODE 0x100
 #define LAB_KIND_BIT_OTHER 8
+#define LAB_KIND_BIT_TAIL 16 /* the last packet of an RC message, sent for the first time */
 
 /* The packets that a rule matches. Masks are all ones where the number beside them counts. */
 struct lab_filter {
@@ -114,6 +116,7 @@ enum lab_fault_need {
   LAB_NEED_RELATIVE = 2, /* a rule uses relative numbers */
   LAB_NEED_FILTER = 4,   /* a rule does not match every packet */
   LAB_NEED_DOWN = 8,     /* the link has names, and goes down at times of the first rules */
+  LAB_NEED_TAIL = 16,    /* a rule matches the last packets of RC messages */
 };
 
 #define LAB_NAME_TUPLES 4

@@ -92,6 +92,7 @@ struct lab_flow_state {
   lab_u32 round;
   lab_u32 number; /* the sender's n-th, from 1 */
   lab_u32 first_psn;
+  lab_u32 newest_tail; /* of lab_tail_is_new() */
 };
 
 /* Per port and CPU. "roce" counts are of UDP datagrams to port 4791. */

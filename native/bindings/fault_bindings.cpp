@@ -76,10 +76,11 @@ lab_packet make_packet(std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
                        std::uint16_t operation, std::uint16_t step, std::uint32_t message,
                        std::uint32_t index, std::uint8_t attempt, std::uint32_t tail,
                        std::uint32_t opcode, std::uint32_t qpn, std::uint32_t psn,
-                       std::uint32_t relative_qpn, std::uint32_t relative_psn) {
+                       std::uint32_t relative_qpn, std::uint32_t relative_psn, bool new_tail) {
   lab_packet packet{};
   packet.id = {src, dst, message, index, operation, step, kind, attempt, 0};
   packet.kind_bit = kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : 1U << (kind & 3);
+  if (new_tail) packet.kind_bit |= LAB_KIND_BIT_TAIL;
   packet.tail = tail;
   packet.opcode = opcode;
   packet.qpn = qpn;
@@ -157,14 +158,15 @@ void bind_packet(nb::module_& module) {
              std::uint16_t operation, std::uint16_t step, std::uint32_t message,
              std::uint32_t index, std::uint8_t attempt, std::uint32_t tail, std::uint32_t opcode,
              std::uint32_t qpn, std::uint32_t psn, std::uint32_t relative_qpn,
-             std::uint32_t relative_psn) {
-            new (self)
-                lab_packet(make_packet(src, dst, kind, operation, step, message, index, attempt,
-                                       tail, opcode, qpn, psn, relative_qpn, relative_psn));
+             std::uint32_t relative_psn, bool new_tail) {
+            new (self) lab_packet(make_packet(src, dst, kind, operation, step, message, index,
+                                              attempt, tail, opcode, qpn, psn, relative_qpn,
+                                              relative_psn, new_tail));
           },
           nb::kw_only(), "src"_a, "dst"_a, "kind"_a, "operation"_a = 0, "step"_a = 0,
           "message"_a = 0, "index"_a = 0, "attempt"_a = 0, "tail"_a = 0, "opcode"_a = LAB_NO_OPCODE,
-          "qpn"_a = 0, "psn"_a = 0, "relative_qpn"_a = 0, "relative_psn"_a = 0);
+          "qpn"_a = 0, "psn"_a = 0, "relative_qpn"_a = 0, "relative_psn"_a = 0,
+          "new_tail"_a = false);
 }
 
 }  // namespace
@@ -175,6 +177,15 @@ void bind_faults(nb::module_& module) {
   module.def(
       "mix64", [](std::uint64_t word) -> std::uint64_t { return lab_mix64(word); }, "word"_a,
       "The mixer under every decision.");
+  module.def(
+      "tail_is_new",
+      [](std::uint32_t newest, std::uint32_t opcode, std::uint32_t psn) {
+        const bool fresh = lab_ends_rc_message(opcode) != 0 && lab_tail_is_new(&newest, psn) != 0;
+        return std::make_tuple(fresh, newest);
+      },
+      "newest"_a, "opcode"_a, "psn"_a,
+      "Whether a packet is the last one of an RC message, sent for the first time on a connection\n"
+      "whose newest tail is `newest` (0: none); and what is the newest one afterwards.");
   module.def(
       "identity_digest",
       [](const lab_packet& packet) -> std::uint64_t { return lab_identity_digest(&packet.id); },

@@ -327,6 +327,7 @@ lab_packet Fabric::describe(const Load& load) const {
     told.tail = lab.count - lab.index;
   }
   if (!learns_) return told;
+  if (load.new_tail) told.kind_bit |= LAB_KIND_BIT_TAIL;
   if (const auto known = flows_.find(flow_key(load)); known != flows_.end()) {
     told.relative_qpn = known->second.number;
     told.relative_psn = ((told.psn - known->second.first_psn) & kPsnMask) + 1;
@@ -335,9 +336,12 @@ lab_packet Fabric::describe(const Load& load) const {
 }
 
 // As the host port's program does it: a connection has its number from its first packet on.
-void Fabric::learn(const Load& load) {
+void Fabric::learn(Load& load) {
+  const std::uint32_t psn = load.packet.psn & kPsnMask;
   const auto [flow, fresh] = flows_.try_emplace(flow_key(load));
-  if (fresh) flow->second = {++spoken_to_[load.flow.src], load.packet.psn & kPsnMask};
+  if (fresh) flow->second = {++spoken_to_[load.flow.src], psn, 0};
+  load.new_tail = lab_ends_rc_message(load.packet.opcode) != 0 &&
+                  lab_tail_is_new(&flow->second.newest_tail, psn) != 0;
 }
 
 void Fabric::log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect) {

@@ -191,6 +191,7 @@ class Fabric {
   struct RelativeFlow {
     std::uint32_t number;
     std::uint32_t first_psn;
+    std::uint32_t newest_tail;  // of lab_tail_is_new()
   };
 
   void touch(Port& port);
@@ -229,7 +230,7 @@ class Fabric {
   LinkIndex add_link(End far, std::uint64_t near_mac, std::uint64_t far_mac);
   void discard(FlightIndex index) { flights_.release(index); }
   lab_packet describe(const Load& load) const;
-  void learn(const Load& load);
+  void learn(Load& load);
   void log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect);
   bool hits_name(Rules& rules, const lab_packet& packet, std::uint64_t now_ns,
                  lab_verdict& verdict);
@@ -255,7 +256,7 @@ class Fabric {
   std::vector<lab_drop> drops_;
   std::unique_ptr<Tap> tap_;
 
-  bool learns_ = false;                                         // a rule uses relative numbers
+  bool learns_ = false;                                         // a rule looks at connections
   std::unordered_map<std::uint64_t, RelativeFlow> flows_;       // by destination QP and addresses
   std::unordered_map<std::uint32_t, std::uint32_t> spoken_to_;  // flows by source address
 };

@@ -98,7 +98,7 @@ void Fabric::set_rules(LinkIndex link, const lab_fault_set& set,
   }
   const bool relative =
       std::find(set.tuple, set.tuple + set.tuples, LAB_NAME_RELATIVE) != set.tuple + set.tuples;
-  learns_ = learns_ || relative || (set.needs & LAB_NEED_RELATIVE) != 0;
+  learns_ = learns_ || relative || (set.needs & (LAB_NEED_RELATIVE | LAB_NEED_TAIL)) != 0;
   links_.at(link).set_rules(std::move(rules));
 }
 

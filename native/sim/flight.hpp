@@ -47,6 +47,7 @@ static_assert(sizeof(Flight) == 64);
 struct Load {
   lab_flow flow{};                   // of its IP and UDP headers
   std::uint32_t trimmed_length = 0;  // what trimming would leave; 0: it cannot be trimmed
+  bool new_tail = false;             // the last packet of an RC message, and its first transmission
   Packet packet;
   std::vector<std::uint8_t> bytes;  // its payload, if it carries any
 };

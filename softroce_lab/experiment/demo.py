@@ -154,6 +154,7 @@ class Outcome:
             "run_dir": str(self.directory),
             "same_first_attempt_drops": self.same_fates,
             "idle_rules": self.idle_rules,
+            "left_out": [each.document() for each in self.found.left_out],
             "captures": self.captures,
             "runs": self.rows(),
         }

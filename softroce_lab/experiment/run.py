@@ -28,6 +28,7 @@ from softroce_lab.experiment.forecast import (
     pace,
     wide_windows,
 )
+from softroce_lab.experiment.forecast.blind_rules import LeftOut
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
@@ -48,6 +49,7 @@ class Outcome:
     experiment: Experiment
     directory: Path
     runs: list[WorkloadRun]  # their events are in the directory alone
+    left_out: list[LeftOut] = dataclasses.field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -70,7 +72,8 @@ class Outcome:
         """Warnings about the links and the faults."""
         plan = self.experiment.plan(self.experiment.seeds[0])
         links = (run.links for run in self.runs)
-        return [*notes(self.experiment), *idle_rules.notes(self.idle_rules, plan, links)]
+        left_out = [each.note for each in self.left_out]
+        return [*left_out, *notes(self.experiment), *idle_rules.notes(self.idle_rules, plan, links)]
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -82,6 +85,7 @@ class Outcome:
             "verdict": "passed" if self.passed else "failed",
             "notes": self.notes,
             "idle_rules": self.idle_rules,
+            "left_out": [each.document() for each in self.left_out],
             "runs": [run.document() for run in self.runs],
         }
 
@@ -105,6 +109,7 @@ def run(
 ) -> Outcome:
     """Do all runs and write them down. UserError, EnvironmentLackError, RunError.
 
+    A transport that rules cannot hit does not run if others do, and is told in the outcome.
     What is captured lies in the run directory, a file a run. `mode` and `hosts` are of the real
     clock. A run that ends badly is a verdict, not an exception.
     """
@@ -113,9 +118,11 @@ def run(
         hint = "run it as root, or with sudo; --clock virtual needs neither"
         raise EnvironmentLackError("the rights of root", hint=hint)
     directory = RunDirectory.create(experiment.name, under=under)
+    experiment, left_out = blind_rules.compared(experiment)
+    told: dict[str, Any] = {"left_out": [each.document() for each in left_out]}
     about = environment() | {"file": experiment.file}
-    directory.manifest(state="running", **_facts(experiment), environment=about)
-    for note in pace.notes(experiment):
+    directory.manifest(state="running", **_facts(experiment) | told, environment=about)
+    for note in (*(each.note for each in left_out), *pace.notes(experiment)):
         reporter.say(note)
     runs: list[WorkloadRun] = []
     try:
@@ -123,13 +130,14 @@ def run(
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
             runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
         _write(directory, runs, about)
-        outcome = Outcome(experiment, directory.path, runs)
+        outcome = Outcome(experiment, directory.path, runs, left_out)
         verdict = "passed" if outcome.passed else "failed"
         directory.manifest(state="done", verdict=verdict, notes=outcome.notes)
     except BaseException as error:
         _end_early(directory, runs, about, error, reporter, experiment)
         if runs and isinstance(error, RunError):
-            raise BrokenOffError(error, Outcome(experiment, directory.path, runs)) from error
+            outcome = Outcome(experiment, directory.path, runs, left_out)
+            raise BrokenOffError(error, outcome) from error
         raise
     return outcome
 

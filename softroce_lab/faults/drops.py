@@ -20,7 +20,7 @@ from softroce_lab.faults.words import (
     parts_of,
 )
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
-from softroce_lab.plan.effects import PacketKind
+from softroce_lab.plan.effects import RC_TAILS, Filter, PacketKind
 
 MAX_ITER = 64
 QPN_MAX = PSN_MAX = 2**24 - 1
@@ -130,15 +130,25 @@ class DropEvent(Compact):
             raise KeyedError("psn", "psn 0 can match nothing", hint)
 
     def _check_carriers(self) -> None:
-        """Striped messages alone have messages, tails and attempts; all packets of them are UD."""
+        """Packets that have all that is asked of them: data of striped messages, or RC's tails.
+
+        Striped messages alone have numbers and attempts; all packets of them are UD.
+        """
         if self.named:
             return
         striped = [key for key in ("message", "tail", "iter") if key in self.model_fields_set]
-        if striped and self.only is not None and "data" not in self.only:
-            what = f"{striped[0]!r} can match nothing: only {', '.join(self.only)} packets count"
+        only = self.only or _KINDS
+        asked = Filter((), message=self.message, tail=self.tail, iters=self.iter or ())
+        tails = RC_TAILS if asked.takes_rc_tails and "other" in only else frozenset[int]()
+        if striped and "data" not in only and not tails:
+            what = f"{striped[0]!r} can match nothing: only {', '.join(only)} packets count"
             raise KeyedError(striped[0], what, "striped messages travel in data packets")
-        ours = striped or (self.only is not None and "other" not in self.only)
-        if ours and self.opcode not in {None, UD_SEND_ONLY}:
+        ours = striped or "other" not in only
+        lab = frozenset({UD_SEND_ONLY}) if not striped or "data" in only else frozenset[int]()
+        if ours and self.opcode is not None and self.opcode not in lab | tails:
             beside = striped[0] if striped else "only"
             what = f"'opcode' can match nothing beside {beside!r}"
-            raise KeyedError("opcode", what, "the lab's own packets are all UD_SEND_ONLY")
+            hint = "the lab's own packets are all UD_SEND_ONLY"
+            if tails:
+                hint += "; the last packets of RC messages are ONLY and LAST of SEND and WRITE"
+            raise KeyedError("opcode", what, hint)

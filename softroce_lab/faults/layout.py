@@ -32,8 +32,9 @@ _GOLDEN = 0x9E3779B97F4A7C15  # LAB_GOLDEN
 
 _KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
 _KINDS = {"data": 1, "control": 2, "report": 4, "other": 8}  # 1 << enum lab_kind
+_KIND_TAIL = 16  # LAB_KIND_BIT_TAIL
 _ALL_KINDS = 15
-_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER, _NEED_DOWN = 1, 2, 4, 8  # enum lab_fault_need
+_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER, _NEED_DOWN, _NEED_TAIL = 1, 2, 4, 8, 16  # lab_fault_need
 _NAME_MESSAGE, _NAME_RELATIVE, _NAME_ABSOLUTE = 1, 2, 3  # enum lab_name_tuple
 _DROP, _CORRUPT, _DUPLICATE, _REORDER, _DOWN = 1, 2, 4, 8, 16  # enum lab_effect
 _ONES = 2**32 - 1
@@ -65,13 +66,18 @@ def _masked(number: int | None) -> tuple[int, int]:
     return (0, 0) if number is None else (number, _ONES)
 
 
+def _kinds(wanted: Filter) -> int:
+    """The kinds of packets that have all that is asked of them."""
+    kinds = sum(_KINDS[kind] for kind in wanted.kinds) or _ALL_KINDS
+    ours = wanted.message is not None or wanted.tail is not None or wanted.iters
+    return kinds & _KINDS["data"] | _KIND_TAIL * wanted.takes_rc_tails if ours else kinds
+
+
 def _filter(wanted: Filter) -> bytes:
     """struct lab_filter."""
-    ours = wanted.message is not None or wanted.tail is not None or wanted.iters
-    kinds = sum(_KINDS[kind] for kind in wanted.kinds) or _ALL_KINDS
     return _FILTER.pack(
         _iters(wanted.iters),
-        kinds & _KINDS["data"] if ours else kinds,
+        _kinds(wanted),
         _ONES if wanted.tail is None else wanted.tail,
         *_masked(wanted.opcode),
         *_masked(wanted.qpn if wanted.absolute else None),
@@ -158,7 +164,7 @@ class LinkRules:
     value: bytes  # struct lab_fault_set
     names: dict[NameKey, bytes]  # struct lab_named
     rule_ids: tuple[int, ...]  # of the rules in `value`, by position
-    relative: bool  # whether connections have to be numbered
+    learns: bool  # whether switches have to know connections
     shaped: bool  # whether frames go through the wire stage
 
     @property
@@ -183,8 +189,10 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
             )
             names.setdefault(_name(fault.effect), value)
     relative = any(_is_relative(fault) for fault in faults)
+    tails = any(fault.filter.takes_rc_tails for fault in faults)
     needs = _NEED_TIME * any(not fault.window.always for fault in faults)
     needs += _NEED_RELATIVE * relative
+    needs += _NEED_TAIL * tails
     needs += _NEED_FILTER * any(not fault.filter.everything for fault in faults)
     needs += _NEED_DOWN * bool(names and any(isinstance(f.effect, Down) for f in faults))
     jitter = next((f for f in faults if isinstance(f.effect, Delay) and f.effect.jitter_ns), None)
@@ -198,7 +206,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
         b"".join(rule for _, rule in laid),
     )
     shaped = any(fault.shapes for fault in faults)
-    return LinkRules(value, names, tuple(rule_id for rule_id, _ in laid), relative, shaped)
+    return LinkRules(value, names, tuple(rule_id for rule_id, _ in laid), relative or tails, shaped)
 
 
 def _is_relative(fault: Fault) -> bool:

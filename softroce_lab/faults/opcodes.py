@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 UD_SEND_ONLY = 0x64  # what carries the packets of striped messages
+CNP = 0x81  # congestion notification, annex A17
 
 _OPERATIONS = (
     "SEND_FIRST",
@@ -53,7 +54,7 @@ OPCODES: Mapping[str, int] = MappingProxyType(
         for transport, (first, numbers) in _TRANSPORTS.items()
         for number in numbers
     }
-    | {"CNP": 0x81}
+    | {"CNP": CNP}
 )
 _NAMES = {number: name for name, number in OPCODES.items()}
 

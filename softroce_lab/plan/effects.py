@@ -83,6 +83,10 @@ class Window:
 ALWAYS = Window()
 
 
+RC_TAILS = frozenset({2, 3, 4, 5, 8, 9, 10, 11, 22, 23})
+"""LAB_RC_TAILS: opcodes of RC that end a SEND or a WRITE (IBA 9.2.1)."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filter:
     """Which packets a fault looks at; all that is None or empty matches every packet."""
@@ -92,13 +96,25 @@ class Filter:
     qpn: int | None = None  # destination QP: the n-th that its sender spoke to, from 1
     absolute: bool = False  # `qpn` is the number on the wire instead
     message: int | None = None  # the workload's number of a striped message
-    tail: int | None = None  # the last so many packets of each striped message
+    tail: int | None = None  # the last so many packets of each message
     iters: tuple[int, ...] = ()  # transmissions from 1 to 64; striped messages alone carry it
 
     @property
     def everything(self) -> bool:
         """Whether it lets every packet through."""
         return self == Filter()
+
+    @property
+    def takes_rc_tails(self) -> bool:
+        """Whether it matches the last packet of an RC message on its first transmission.
+
+        Opcode and PSN show that packet, and neither the one before it nor the message's number.
+        """
+        if self.tail != 1 or self.message is not None:
+            return False
+        if self.opcode is not None and self.opcode not in RC_TAILS:
+            return False
+        return (not self.kinds or "other" in self.kinds) and (not self.iters or 1 in self.iters)
 
 
 # --- Lost packets. `kind` tells them apart in JSON. ------------------------------------------

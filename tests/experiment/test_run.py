@@ -293,9 +293,11 @@ def test_a_rule_on_a_link_that_no_flow_takes_is_told(tmp_path):
 
 
 def test_a_rule_that_acted_in_one_run_is_not_told(tmp_path):
-    found = outcome(tmp_path, "faults=[{name: tails, links: '*->s1', drop: {tail: 1, iter: 1}}]")
+    found = outcome(
+        tmp_path, "faults=[{name: hundredth, links: '*->s1', drop: {qpn: 1, psn: 100-110}}]"
+    )
     idle = {run.transport: run.facts["idle_rules"] for run in found.runs}
-    assert idle == {"csa_ud": [], "rc": ["tails"]}
+    assert idle == {"csa_ud": [], "rc": ["hundredth"]}
     assert found.idle_rules == []
     assert all("did nothing" not in note for note in found.notes)
 

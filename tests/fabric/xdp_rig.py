@@ -82,10 +82,11 @@ def roce(
     size: int = 200,
     ttl: int = 64,
     dport: int = ROCE_PORT,
+    opcode: int = 0x64,
 ) -> bytes:
-    """An Ethernet frame with a UD SEND; its ICRC is zeros, which no switch looks at."""
+    """An Ethernet frame as of a UD SEND; its ICRC is zeros, which no switch looks at."""
     payload = lab.ljust(size, b"\x00")
-    bth = struct.pack("!BBHII", 0x64, 0, 0xFFFF, qpn, psn)
+    bth = struct.pack("!BBHII", opcode, 0, 0xFFFF, qpn, psn)
     deth = struct.pack("!II", 0x11111111, 1)
     udp_bytes = 8 + len(bth) + len(deth) + len(payload) + 4
     udp = struct.pack("!HHHH", sport, dport, udp_bytes, 0)

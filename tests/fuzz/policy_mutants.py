@@ -116,7 +116,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 3)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 2)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -150,7 +150,7 @@ def nothing_is_lost(original):
     return is_lost
 
 
-@mutant(CsaUd, "check_send", "csa_ud", 7)
+@mutant(CsaUd, "check_send", "csa_ud", 2)
 def asks_once(original):
     """A sender without a word asks once."""
 

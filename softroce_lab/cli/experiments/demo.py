@@ -170,6 +170,8 @@ def _print(outcome: experiment.Outcome) -> None:
             print(f"  {row['transport']} not faithful: {reason}")
         for reason in row["reasons"]:
             print(f"  {row['transport']} failed: {reason}")
+    for each in outcome.found.left_out:
+        print(f"  {each.note}")
     _print_losses(outcome)
     for each in outcome.captures:
         print(f"\n{summary(each)}")

@@ -35,6 +35,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.forecast.blind_rules import compared
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
@@ -172,7 +173,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         "nodes": len(plan.nodes),
         "hosts": work.hosts,
         "messages": work.message_count,
-        "runs": len(experiment.seeds) * len(experiment.transports),
+        "runs": len(experiment.seeds) * len(compared(experiment)[0].transports),
         "memory_bytes": memory.needed_bytes(experiment),
         "notes": experiment_run.notes(experiment),
     }

@@ -1,39 +1,107 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules that cannot act on a transport's data: its packets lack the fields that the rules match.
+"""Rules that cannot hit a transport's packets: these lack the fields that the rules match.
 
 Message, packet index and transmission are in the lab's own header (docs/faults.md). Queue pairs
-of RC have none, nor has the framing of one UC WRITE a packet; a rule that matches them drops
-nothing there, and a transport that was not hit has not recovered.
+of RC have none, nor has the framing of one UC WRITE a packet. A transport that was not hit has not
+recovered: beside transports that were hit it would look better than it is, so it is left out.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.faults.opcodes import CNP, UD_SEND_ONLY
+from softroce_lab.inputs.validation import listed
+from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault, NamedDrop
+from softroce_lab.recovery import congestion
+
+_RC, _UC = range(0x20), range(0x20, 0x40)  # opcodes (IBA 9.2.1)
+_MOST_LINKS = 4  # that a note names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A transport that does not run, because rules that hit others cannot hit it."""
+
+    transport: str  # its label
+    rules: dict[str, list[str]]  # the links that each of them is on
+
+    @property
+    def note(self) -> str:
+        """For the user."""
+        found = []
+        for rule, links in self.rules.items():
+            where = "link" if len(links) == 1 else "links"
+            found.append(f"rule {rule!r} of {where} {listed(links, _MOST_LINKS)}")
+        return f"{self.transport} left out: {', '.join(found)} cannot hit its packets"
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return dataclasses.asdict(self)
+
+
+def compared(experiment: Experiment) -> tuple[Experiment, list[LeftOut]]:
+    """The experiment without transports that rules cannot hit; and these.
+
+    All stay if there is none that every rule can hit: none of them is ahead of another by that.
+    """
+    blind = {each.label: _blind(experiment, each) for each in experiment.transports}
+    kept = tuple(each for each in experiment.transports if not blind[each.label])
+    if not kept or len(kept) == len(experiment.transports):
+        return experiment, []
+    out = [LeftOut(label, rules) for label, rules in blind.items() if rules]
+    return dataclasses.replace(experiment, transports=kept), out
 
 
 def notes(experiment: Experiment) -> list[str]:
     """A sentence for each transport with such rules; [] as it should be."""
-    found = []
-    faults = experiment.plan(experiment.seeds[0]).faults
-    for transport in experiment.transports:
-        names = dict.fromkeys(each.rule for each in faults if not _sees(each, transport))
-        if names:
-            found.append(
-                f"{transport.label}: cannot be hit by {', '.join(names)}: "
-                "its data packets do not show messages"
-            )
-    return found
+    left_out = compared(experiment)[1]
+    if left_out:
+        return [each.note for each in left_out]
+    return [
+        f"{transport.label}: cannot be hit by {', '.join(rules)}: "
+        "its data packets do not show messages"
+        for transport in experiment.transports
+        if (rules := _blind(experiment, transport))
+    ]
 
 
-def _sees(fault: Fault, transport: Transport) -> bool:
-    """Whether any packet of this transport can match the rule."""
-    if transport.shows_messages:
-        return True
+def _blind(experiment: Experiment, transport: Transport) -> dict[str, list[str]]:
+    """The rules that cannot hit any packet of this transport, and their links."""
+    plan = experiment.plan(experiment.seeds[0])
+    cnps = (transport.congestion_control or congestion.for_plan(plan)) == "dcqcn"
+    found: dict[str, dict[int, None]] = {}
+    for fault in plan.faults:
+        if not _sees(fault, transport, cnps=cnps):
+            found.setdefault(fault.rule, {})[fault.directed_link] = None
+    if not found:
+        return {}
+    names = locate.arrows(plan)
+    return {rule: [names[link] for link in sorted(links)] for rule, links in found.items()}
+
+
+def _has_opcode(transport: Transport, opcode: int) -> bool:
+    """Whether it sends such packets."""
+    if not transport.entry.striped:
+        return opcode in _RC
+    return opcode == UD_SEND_ONLY or (not transport.shows_messages and opcode in _UC)
+
+
+def _sees(fault: Fault, transport: Transport, *, cnps: bool) -> bool:
+    """Whether any packet of this transport can match the rule. `cnps`: it sends CNPs, too."""
     asks = fault.filter
+    if asks.opcode not in (None, *[CNP] * cnps) and not _has_opcode(transport, asks.opcode):
+        return False
+    if transport.shows_messages:
+        return set(asks.kinds) != {"other"} or cnps
     if isinstance(fault.effect, NamedDrop):
         return fault.effect.message is None
+    if asks.tail is not None and not transport.entry.striped:
+        return asks.takes_rc_tails
     if asks.message is not None or asks.tail is not None or asks.iters:
         return False
     kinds = set(asks.kinds)

@@ -299,7 +299,7 @@ class XdpFabric:
             changed = {link: new for link, new in rules.items() if self._differs(link, new)}
             if not changed:
                 return
-            self._learn(any(new.relative for new in rules.values()))
+            self._learn(any(new.learns for new in rules.values()))
             self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
             for link, new in changed.items():
                 self._write_idle(link, new)

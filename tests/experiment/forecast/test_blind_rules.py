@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rules that a transport's packets cannot be hit by are told, not passed over in silence."""
 
+import json
+
 import pytest
 
+from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
 
@@ -16,12 +20,21 @@ workload: {kind: point-to-point, bytes: 256KiB, message: 16KiB}
 faults: [{name: rule, links: "*->*"}]
 """
 STRIPED_UC = {"sdr_sr", "csa_ud+uc_immediate"}
+EVERYONE = {"rc", "csa_ud", *STRIPED_UC}
 
 
 @pytest.mark.parametrize(
     ("effect", "blind"),
     [
-        ("drop: {tail: 1}", {"rc", *STRIPED_UC}),
+        ("drop: {tail: 1}", STRIPED_UC),
+        ("drop: {tail: 1, iter: [1, 3]}", STRIPED_UC),
+        ("drop: [{tail: 1, iter: 1}, {tail: 1, iter: 2}]", {"rc", *STRIPED_UC}),
+        ("drop: {tail: 2, iter: 1}", {"rc", *STRIPED_UC}),
+        ("drop: {tail: 1, only: data}", {"rc", *STRIPED_UC}),
+        ("drop: {tail: 1, only: other}", {"csa_ud", *STRIPED_UC}),
+        ("drop: {tail: 1, opcode: RC_SEND_LAST_WITH_IMMEDIATE}", {"csa_ud", *STRIPED_UC}),
+        ("drop: {opcode: UD_SEND_ONLY, only: data}", {"rc", *STRIPED_UC}),
+        ("loss: random 50%, only: other", {"csa_ud"}),
         ("drop: {message: 1, packet: 1}", {"rc", *STRIPED_UC}),
         ("drop: {only: data, iter: 1}", {"rc", *STRIPED_UC}),
         ("loss: random 50%, only: data", {"rc", *STRIPED_UC}),
@@ -34,12 +47,37 @@ STRIPED_UC = {"sdr_sr", "csa_ud+uc_immediate"}
 def test_what_is_said_is_what_happens(effect, blind):
     text = FILE.replace('"*->*"', f'"*->*", {effect}')
     experiment = spec.of(yaml_source.parse(text, "file.yaml"))
-    notes = blind_rules.notes(experiment)
+    whole, left_out = blind_rules.compared(experiment)
+    notes = [note.replace(" left out", "") for note in blind_rules.notes(experiment)]
     assert {note.partition(":")[0] for note in notes} == blind
-    assert all("cannot be hit by rule" in note for note in notes)
+    assert {each.transport for each in left_out} == (set() if blind == EVERYONE else blind)
+    assert {each.label for each in whole.transports} == (EVERYONE - blind or EVERYONE)
     unhurt = set()
     for transport in experiment.transports:
         run = VirtualRun(experiment, transport, 1, lambda _: None).go()
         if not sum(link["injected_drops"] for link in run.links):
             unhurt.add(transport.label)
-    assert unhurt == blind
+    assert unhurt == (blind if effect.count("{tail") < 2 else STRIPED_UC)  # one entry hits rc
+
+
+def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
+    text = FILE.replace('"*->*"', '"h1->*", drop: {message: 1, packet: 1, iter: 1}')
+    experiment = spec.of(yaml_source.parse(text, "file.yaml"))
+    found = experiment_run.run(experiment, Silent(), under=tmp_path)
+    assert [run.transport for run in found.runs] == ["csa_ud"]
+    assert found.passed
+    document = found.document()
+    assert [each["transport"] for each in document["left_out"]] == ["rc", *sorted(STRIPED_UC)[::-1]]
+    assert document["left_out"][0]["rules"] == {"rule": ["h1->s1"]}
+    assert "rc left out: rule 'rule' of link h1->s1 cannot hit its packets" in found.notes
+    manifest = json.loads((found.directory / "manifest.json").read_text())
+    assert manifest["left_out"] == document["left_out"]
+
+
+def test_where_all_are_alike_none_is_left_out():
+    text = FILE.replace('"*->*"', '"*->*", drop: {message: 1, packet: 1}')
+    experiment = spec.with_transports(spec.of(yaml_source.parse(text, "file.yaml")), ["rc"])
+    assert blind_rules.compared(experiment) == (experiment, [])
+    assert blind_rules.notes(experiment) == [
+        "rc: cannot be hit by rule: its data packets do not show messages"
+    ]

@@ -274,6 +274,107 @@ def test_a_link_that_is_down_takes_named_packets_too(rig):
     assert {each.rule_id: each.hits for each in rig.xdp.hits()[downlink(rig)]} == {1: 0, 2: 1}
 
 
+# --- Tails of RC messages --------------------------------------------------------------------
+
+FIRST, MIDDLE, LAST, WRITE_ONLY, READ_LAST, ACK = 0x00, 0x01, 0x02, 0x0A, 0x0F, 0x11
+UC_LAST = 0x22
+TOP = 2**24 - 1
+CONVERSATION = [  # opcode, PSN, queue pair, whether the tail rule takes it
+    (FIRST, TOP - 2, 17, False),
+    (MIDDLE, TOP - 1, 17, False),
+    (LAST, TOP, 17, True),
+    (WRITE_ONLY, 0, 17, True),
+    (LAST, 5, 18, True),
+    (ACK, 900, 17, False),  # in the other direction's numbers
+    (READ_LAST, 901, 17, False),
+    (UC_LAST, 5, 19, False),
+    (MIDDLE, TOP - 1, 17, False),  # goes back
+    (LAST, TOP, 17, False),
+    (WRITE_ONLY, 0, 17, False),
+    (WRITE_ONLY, 1, 17, True),
+    (WRITE_ONLY, 1, 17, False),
+    (LAST, 4, 18, False),
+    (LAST, 6 + 2**23, 18, False),  # more than half of the numbers ahead is behind
+    (LAST, 5 + 2**23, 18, True),
+]
+
+
+def rc_frames(rig: Rig) -> list[bytes]:
+    ends = rig.address("h1"), rig.address("h2")
+    return [
+        roce(*ends, opcode=opcode, psn=psn, qpn=qpn, size=200 + n)
+        for n, (opcode, psn, qpn, _) in enumerate(CONVERSATION)
+    ]
+
+
+def which(frames: list[bytes]) -> set[int]:
+    """Positions in the conversation, by the packets' lengths."""
+    return {
+        struct.unpack_from("!H", frame, 16)[0] - (20 + 8 + 12 + 8 + 4) - 200 for frame in frames
+    }
+
+
+def tails_by_user_space() -> set[int]:
+    newest: dict[int, int] = {}
+    found = set()
+    for n, (opcode, psn, qpn, _) in enumerate(CONVERSATION):
+        taken, newest[qpn] = _native.tail_is_new(newest.get(qpn, 0), opcode, psn)
+        if taken:
+            found.add(n)
+    return found
+
+
+@pytest.mark.parametrize("iters", [(), (1,), (1, 3)])
+def test_both_builds_find_the_tails_of_rc_messages_on_their_first_transmission(rig, iters):
+    rig.xdp.set_faults([fault(rig, Drop(), wanted=Filter(tail=1, iters=iters))])
+    taken = {n for n, row in enumerate(CONVERSATION) if row[3]}
+    assert tails_by_user_space() == taken
+    assert which(send(rig, rc_frames(rig))) == set(range(len(CONVERSATION))) - taken
+    rig.xdp.restart(time.monotonic_ns())  # a run of its own: no number was sent before
+    assert which(send(rig, rc_frames(rig))) == set(range(len(CONVERSATION))) - taken
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Filter(tail=2),
+        Filter(tail=1, iters=(2,)),
+        Filter(tail=1, message=0),
+        Filter(tail=1, kinds=("data",)),
+        Filter(tail=1, opcode=0x64),
+    ],
+)
+def test_no_other_filter_takes_tails_of_rc(rig, wanted):
+    rig.xdp.set_faults([fault(rig, Drop(), wanted=wanted)])
+    assert len(send(rig, rc_frames(rig))) == len(CONVERSATION)
+    rule = link_rules([fault(rig, Drop(), wanted=wanted)]).value
+    one = _native.FaultPacket(src=1, dst=2, kind=_native.KIND_NONE, opcode=LAST, new_tail=True)
+    assert not _native.LinkFaults(rule).decide(one).effects
+
+
+def test_a_tail_has_one_fate_on_all_links_of_its_path(tmp_path):
+    """Whatever link the rule is on: it takes the first transmission, and no other."""
+    plan = loader.load(TOPOLOGIES / "leaf-spine.yaml")
+    rig = Rig(plan, "generic", tmp_path)
+    try:
+        far = plan.node(plan.hosts[-1].name)
+        ends = rig.address("h1"), rig.address(far.name)
+        last_link = next(n for n, _, to in directed_links(plan.links) if to.node == far.name)
+        rule = Fault("r", 3, last_link, "identity", STREAM, Drop(), Filter(tail=1), ALWAYS)
+        rig.xdp.set_faults([rule])
+        first = [roce(*ends, opcode=LAST, psn=psn, size=200) for psn in (5, 6)]
+        again = [roce(*ends, opcode=LAST, psn=psn, size=300) for psn in (5, 6)]
+        rest = [roce(*ends, opcode=LAST, psn=psn, size=400) for psn in (7, 6)]
+        with listening(rig, far.name):
+            assert [len(rig.carry("h1", far.name, each)) for each in (first, again, rest)] == [
+                0,
+                2,
+                1,
+            ]
+    finally:
+        rig.close()
+
+
 # --- Time ------------------------------------------------------------------------------------
 
 

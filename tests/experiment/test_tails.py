@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`drop: {tail: 1}` with rc and with striped messages: each message's last packet, once."""
+
+import secrets
+
+import pytest
+
+from softroce_lab.experiment import real, spec
+from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.fabric import lab as fabric
+
+FILE = """\
+name: {name}
+topology: {{generator: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2}}}}
+transports: [rc, csa_ud, irn]
+workload: {{kind: point-to-point, from: h1, to: h3, bytes: 96KiB, message: {message}}}
+faults: [{{name: tails, links: "{links}", drop: {{tail: 1, iter: 1}}}}]
+clock: {clock}
+deadline: 20s
+"""
+
+
+def experiment(folder, *, links="h1->*", message="16KiB", clock="virtual"):
+    path = folder / "experiment.yaml"
+    name = f"t{secrets.token_hex(3)}"
+    path.write_text(FILE.format(name=name, links=links, message=message, clock=clock))
+    return spec.load(path)
+
+
+def drops(run):
+    return sum(link["injected_drops"] for link in run.links)
+
+
+@pytest.mark.parametrize("message", ["16KiB", "512B"])  # of several packets, of one
+@pytest.mark.parametrize("links", ["h1->*", "leaf1->spine*", "*->h3", "*->*"])
+def test_each_message_loses_its_last_packet_once(tmp_path, links, message):
+    wanted = experiment(tmp_path, links=links, message=message)
+    for transport in wanted.transports:
+        run = VirtualRun(wanted, transport, 1, lambda _: None).go()
+        assert run.verdict == "passed", run.reasons
+        assert drops(run) == len(run.messages)
+
+
+@pytest.mark.parametrize("links", ["h1->*", "*->h3"])
+def test_a_lab_drops_the_same_ones(tmp_path, links):
+    wanted = experiment(tmp_path, links=links, clock="real")
+    made = fabric.up(wanted.plan(1), ephemeral=True)
+    try:
+        for transport in wanted.transports:
+            run = real.run(wanted, transport, 1, lambda _: None, made)
+            assert run.verdict == "passed", run.reasons
+            assert drops(run) == len(run.messages), transport.label
+    finally:
+        made.down()
