@@ -37,7 +37,7 @@ _MOST_COPIES = 16  # times in a row: more than any link is likely to take at onc
 
 
 class DatagramPolicy(Policy):
-    """Base of `csa_ud`, `ud_rto` and `sdr_sr`."""
+    """Base of `csa_ud`, `sdr_sr` and the session of `MessagePolicy`, so of `ud_rto`, too."""
 
     handlers: ClassVar[dict[type, str]] = {
         control.Ack: "_acknowledged",

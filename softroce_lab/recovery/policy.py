@@ -40,8 +40,10 @@ __all__ = [
 
 # ---------------------------------------------------------------- actions
 
+# The cheapest of classes, as those of api.py: one or more are made for every event.
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(slots=True)
 class Retransmit:
     """Send these packets of a message again, before any first transmission.
 
@@ -56,14 +58,14 @@ class Retransmit:
     copies: int = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Feedback:
     """Send the bitmap of missing packets to the sender, whose policy gets `on_feedback`."""
 
     receive: Receiving
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class SetTimer:
     """Call `on_send_timer` or `on_receive_timer` at this time; replaces the time set before."""
 
@@ -71,14 +73,14 @@ class SetTimer:
     at_ns: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class RequestStatus:
     """Ask the receiver for the state of a message: its session acknowledges or sends feedback."""
 
     send: Sending
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PathWeights:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
@@ -86,7 +88,7 @@ class PathWeights:
     weights: Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class DetectGaps:
     """Let the engine detect gaps of a receive; `on_gap` gets the packets.
 

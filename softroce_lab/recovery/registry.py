@@ -80,7 +80,7 @@ def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
     found: tuple[Knob, ...] = knobs.STRIPED
     if issubclass(policy, MessagePolicy | DatagramPolicy):
         found += knobs.OF_PACKETS
-    return found + knobs.OF_SENDERS_TIMER if issubclass(policy, SackPolicy) else found
+    return found + knobs.OF_SENDERS_TIMER if issubclass(policy, SackPolicy | UdRto) else found
 
 
 _entries: dict[str, Entry] = {}

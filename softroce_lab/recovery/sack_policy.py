@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What policies share whose receiver sends SACKs and whose sender retransmits by timers.
+"""What the policies of chunks share: the receiver sends SACKs, the sender retransmits by timers.
 
 The receiver sends SACKs while packets arrive, a quarter of an RTT apart, then ever more rarely. All
 of it is this project's definition (docs/protocols.md).
@@ -27,7 +27,7 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
 class SackPolicy(DatagramPolicy):
-    """Base of `ud_rto` and `sdr_sr`."""
+    """Base of `sdr_sr` and `sdr_sr_nack`."""
 
     sack_type: ClassVar[type[Sack] | type[Chunks]]
     """The control message that names what is missing."""

@@ -9,87 +9,62 @@ it does not know to have arrived when max(3 SRTT, T_min) have passed since the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
-from softroce_lab.recovery import control
-from softroce_lab.recovery.api import (
-    Action,
+from softroce_lab.recovery.policy import (
     Actions,
-    Event,
-    ReceiveState,
+    Feedback,
+    MessagePolicy,
+    Receiving,
     Retransmit,
-    SendState,
+    Sending,
     SetTimer,
-    missing_packets,
 )
-from softroce_lab.recovery.control import Chunks, Sack
-from softroce_lab.recovery.sack_policy import SackPolicy
-from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
-class UdRto(SackPolicy):
+class UdRto(MessagePolicy):
     """Sender's timer per message, retransmissions by bitmap."""
 
     name = "ud_rto"
-    sack_type = Sack
 
-    def sack(  # noqa: D102
-        self, receive: Receiving, id_: int, state: ReceiveState | None
-    ) -> control.Message:
-        missing = None if state is None else control.packet_set(missing_packets(state))
-        return Sack(id_, receive.key, missing)
+    # ---------------------------------------------------------------- receiver: SACKs
+
+    def sack_interval_ns(self, receive: Receiving) -> int:
+        """A quarter of an RTT, while packets arrive."""
+        srtt_ns, _ = self.rtt_ns(receive)
+        interval_ns = max(srtt_ns // 4, self.timing.sack_interval_least_ns)
+        return min(interval_ns, self.timing.t_max_ns)
+
+    def on_first_packet(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+        receive.memory = self.sack_interval_ns(receive)
+        return [SetTimer(receive, now_ns + receive.memory)]
+
+    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+        return [Feedback(receive)]
+
+    def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:
+        """Send a SACK when packets came, known ones too; else at doubling intervals."""
+        state = self.view.receive_state(receive.handle)
+        came = state is not None and state.received + state.duplicates > receive.fed_back
+        later_ns = min(2 * receive.memory, self.timing.t_max_ns)
+        receive.memory = self.sack_interval_ns(receive) if came else later_ns
+        timer = SetTimer(receive, now_ns + receive.memory)
+        due = came or receive.memory == self.timing.t_max_ns
+        return [Feedback(receive), timer] if due else [timer]
 
     # ---------------------------------------------------------------- sender: times out
 
-    def rto_ns(self, work: PeerWork, send: Sending) -> int:
+    def timer(self, send: Sending, now_ns: int) -> SetTimer:
         """max(3 SRTT, T_min); doubling, to T_max, when timeouts in a row bring nothing."""
-        srtt, _ = self.rtt_ns(work.index)
-        rto_ns = self.timing.fixed_rto or max(self.timing.rto_srtt * srtt, self.timing.t_min_ns)
-        return self.backed_off(rto_ns, send.timeouts_without_progress)
+        srtt_ns, _ = self.rtt_ns(send)
+        timing = self.timing
+        rto_ns = timing.fixed_rto or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
+        return SetTimer(send, now_ns + self.backed_off_ns(send, rto_ns))
 
-    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        work = self.work_with(event.peer)
-        send = work.sends.get(event.id)
-        if send is not None and send.handle == event.handle:
-            send.out = True
-            yield SetTimer(send.handle, now_ns + self.rto_ns(work, send))
+    def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        return [self.timer(send, now_ns)]
 
-    def on_timeout(  # noqa: D102
-        self, work: PeerWork, send: Sending, state: SendState, now_ns: int
-    ) -> Iterator[Action]:
-        yield SetTimer(send.handle, now_ns + self.rto_ns(work, send))
-        if state.paused:
-            send.timeouts_without_progress += 1
-            yield self.probe_receiver(send)
-            return
-        if state.sent < state.count or state.retransmit_pending:
-            return
-        send.timeouts_without_progress += 1
-        missing = self._believed_missing(send)
-        action = Retransmit(send.handle, missing)
-        yield from self.retransmit(work, send, action, int(state.attempts[missing].max()), now_ns)
-
-    @staticmethod
-    def _believed_missing(send: Sending) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """What the newest bitmap lacks; all without one; the last packet if it lacks nothing.
-
-        The last packet is sent to a receiver that has all of them to have it acknowledge again.
-        """
-        if send.known_missing is None:
-            return np.arange(send.count, dtype=np.uint32)
-        missing = send.known_missing.indices()
-        return missing if missing.size else np.array([send.count - 1], dtype=np.uint32)
-
-    def learn(self, send: Sending, message: Sack | Chunks) -> bool:  # noqa: D102
-        missing = message.missing
-        if missing is None:
-            return True
-        if missing.base + len(missing.bits) > send.count:
-            return False
-        known = send.known_missing
-        if known is None or missing.bits.sum() < known.bits.sum():
-            send.timeouts_without_progress = 0
-        send.known_missing = missing
-        return True
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        state = self.view.send_state(send.handle)
+        timer = self.timer(send, now_ns)
+        if state is None or state.sent < state.count or state.retransmit_pending:
+            return [timer]
+        return [timer, Retransmit(send, self.missing(send))]

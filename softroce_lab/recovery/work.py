@@ -45,7 +45,7 @@ class Sending:
     out: bool = False  # every packet has been sent,
     out_ns: int = 0  # since then nothing of it waits to be sent
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
-    known_missing: control.PacketSet | None = None  # as the receiver last told (`ud_rto`)
+    known_missing: control.PacketSet | None = None  # as the receiver last told
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
     timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row,
     timeout_without_progress_at_ns: int = 0  # and when the newest was
@@ -78,6 +78,7 @@ class Receiving:
     duplicates: int = 0  # and those that came again
     timeouts_without_progress: int = 0  # loss checks in a row
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
+    fed_back: int = 0  # packets that had arrived, known ones too, when feedback was sent last
     interval_ns: int = 0
     timer_at_ns: int = NEVER_NS  # when it ends
     memory: Any = None  # of the policy

@@ -177,29 +177,23 @@ def never_settled(original):
 def timer_not_armed(original):
     """A sender whose packets are out sets no timer."""
 
-    def on_sent(self, event, now_ns):
-        return without_looks(original(self, event, now_ns))
-
-    return on_sent
+    return lambda self, send, now_ns: []
 
 
-@mutant(UdRto, "_believed_missing", "ud_rto", 2)
+@mutant(UdRto, "missing", "ud_rto", 2)
 def always_the_first_packet(original):
     """Whatever is missing, packet 0 is sent again."""
-    return staticmethod(lambda send: np.array([0], dtype=np.uint32))
+    return lambda self, send: np.array([0], dtype=np.uint32)
 
 
-@mutant(UdRto, "learn", "ud_rto", 2)
+@mutant(UdRto, "missing", "ud_rto", 2)
 def bitmap_upside_down(original):
     """What is here is taken for missing, and what is missing for here."""
 
-    def learn(self, send, message):
-        missing = message.missing
-        if missing is not None:
-            missing = PacketSet(missing.base, ~missing.bits)
-        return original(self, send, dataclasses.replace(message, missing=missing))
+    def missing(self, send):
+        return np.setdiff1d(np.arange(send.count, dtype=np.uint32), original(self, send))
 
-    return learn
+    return missing
 
 
 # --- sdr_sr ----------------------------------------------------------------------------------

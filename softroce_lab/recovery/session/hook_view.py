@@ -6,36 +6,35 @@ On the real clock the engine runs in another thread: a receive may complete whil
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-from softroce_lab.recovery.api import ReceiveState, View
+from softroce_lab.recovery.api import PeerState, ReceiveState, SendState, View
 
 
 class HookView:
     """A `View` that keeps the state of one receive while a hook about it runs."""
 
-    __slots__ = ("_held", "_view")
+    __slots__ = ("_view", "held")
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._held: tuple[int, ReceiveState] | None = None
+        self.held: tuple[int, ReceiveState] | None = None  # handle and state, while a hook runs
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._view, name)
 
     def receive_state(self, handle: int) -> ReceiveState | None:
         """As it was when the hook began, of the receive that the hook is about."""
-        if self._held is not None and self._held[0] == handle:
-            return self._held[1]
+        if self.held is not None and self.held[0] == handle:
+            return self.held[1]
         return self._view.receive_state(handle)
 
-    @contextlib.contextmanager
-    def holding(self, handle: int, state: ReceiveState) -> Iterator[None]:
-        """Keep this state until the end of the context."""
-        self._held = handle, state
-        try:
-            yield
-        finally:
-            self._held = None
+    # Those that hooks read most, without the way through __getattr__.
+
+    def send_state(self, handle: int) -> SendState | None:
+        """A send's state."""
+        return self._view.send_state(handle)
+
+    def peer_state(self, peer: int) -> PeerState:
+        """What is known of a peer."""
+        return self._view.peer_state(peer)

@@ -95,8 +95,11 @@ class MessageSession(DatagramPolicy):
         packets = packets[missing_packets(state)[packets]]  # some may have come meanwhile
         if not packets.size:
             return ()
-        with self._hook_view.holding(receive.handle, state):
+        self._hook_view.held = receive.handle, state
+        try:
             return self._acted(work, self.hosted.on_gap(receive, packets, now_ns), now_ns)
+        finally:
+            self._hook_view.held = None
 
     def _at(
         self,
@@ -109,8 +112,11 @@ class MessageSession(DatagramPolicy):
         """The actions of a hook about a receive, unless it is complete: its event follows."""
         if state is None:
             return []
-        with self._hook_view.holding(receive.handle, state):
+        self._hook_view.held = receive.handle, state
+        try:
             return self._acted(work, hook(receive, now_ns), now_ns)
+        finally:
+            self._hook_view.held = None
 
     # ---------------------------------------------------------------- timers
 
@@ -120,13 +126,22 @@ class MessageSession(DatagramPolicy):
         state = self.view.send_state(send.handle)
         if state is None:
             return ()
-        send.timeouts_without_progress += 1
         if state.paused:  # the receiver had no receive posted
-            wait_ns = self.backed_off(
-                self.clamp(3 * self.rtt_ns(work.index)[0]), send.timeouts_without_progress
-            )
-            return [api.SetTimer(send.handle, now_ns + wait_ns), self.probe_receiver(send)]
-        return self._acted(work, self.hosted.on_send_timer(send, now_ns), now_ns)
+            again = api.SetTimer(send.handle, now_ns + self._paused_ns(work, send))
+            actions: list[Action] = [again, self.probe_receiver(send)]
+        else:
+            actions = self._acted(work, self.hosted.on_send_timer(send, now_ns), now_ns)
+        # A timer that ends while packets wait to leave says nothing of what was sent.
+        if state.paused or (state.sent == state.count and not state.retransmit_pending):
+            send.timeouts_without_progress += 1
+        return actions
+
+    def _paused_ns(self, work: PeerWork, send: Sending) -> int:
+        """Until the receiver is asked again."""
+        timing = self.timing
+        srtt_ns, _ = self.rtt_ns(work.index)
+        wait_ns = timing.fixed_rto or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
+        return self.backed_off(wait_ns, send.timeouts_without_progress)
 
     def check_receive(  # noqa: D102
         self, work: PeerWork, receive: Receiving, now_ns: int
@@ -153,6 +168,8 @@ class MessageSession(DatagramPolicy):
         if state is None:
             return []
         missing = control.packet_set(missing_packets(state)) if state.open else None
+        if state.open:
+            receive.fed_back = state.received + state.duplicates
         return [self.send_control(work.index, Sack(id_, receive.key, missing))]
 
     def on_message(  # noqa: D102
@@ -175,23 +192,24 @@ class MessageSession(DatagramPolicy):
     # ---------------------------------------------------------------- actions
 
     def _acted(self, work: PeerWork, actions: policy.Actions, now_ns: int) -> list[Action]:
-        return [each for action in actions for each in self._applied(work, action, now_ns)]
-
-    def _applied(self, work: PeerWork, action: policy.Action, now_ns: int) -> Iterator[Action]:
-        match action:
-            case policy.SetTimer(message, at_ns):
-                yield api.SetTimer(message.handle, at_ns)
-            case policy.Retransmit():
-                yield from self._retransmit(work, action, now_ns)
-            case policy.Feedback(receive):
+        """What the policy's actions are to the engine. On the path of every event."""
+        made: list[Action] = []
+        for action in actions:
+            if isinstance(action, policy.SetTimer):
+                made.append(api.SetTimer(action.message.handle, action.at_ns))
+            elif isinstance(action, policy.Feedback):
+                receive = action.receive
                 if receive.id is not None:
-                    yield from self._feedback(work, receive, receive.id)
-            case policy.DetectGaps(receive, window_ns):
-                yield api.DetectGaps(receive.handle, int(window_ns))
-            case policy.RequestStatus(send):
-                yield self.probe_receiver(send)
-            case policy.PathWeights(peer, weights):
-                yield api.UsePaths(peer, weights)
+                    made += self._feedback(work, receive, receive.id)
+            elif isinstance(action, policy.Retransmit):
+                made += self._retransmit(work, action, now_ns)
+            elif isinstance(action, policy.RequestStatus):
+                made.append(self.probe_receiver(action.send))
+            elif isinstance(action, policy.DetectGaps):
+                made.append(api.DetectGaps(action.receive.handle, int(action.window_ns)))
+            else:
+                made.append(api.UsePaths(action.peer, action.weights))
+        return made
 
     def _retransmit(
         self, work: PeerWork, wanted: policy.Retransmit, now_ns: int

@@ -4,10 +4,10 @@
 HEAD = """import time
 import numpy as np
 from softroce_lab.recovery.api import SetTimer, Retransmit, Control
-from softroce_lab.recovery.ud_rto import UdRto
+from softroce_lab.recovery.sdr_sr import SdrSr
 
 
-class Mine(UdRto):
+class Mine(SdrSr):
 """
 
 BAD = {  # name: (the body of the class, the line that is named, what is said)
