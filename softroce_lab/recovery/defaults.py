@@ -71,8 +71,8 @@ class Timing:
     rto_srtt: int = 3
     """Multiple of SRTT that `ud_rto` waits (the "SR RTO" of arXiv 2505.05366, section 5)."""
 
-    fixed_rto: int | None = None
-    """RTO of `ud_rto` and `sdr_sr` before any back-off, nanoseconds. None: by SRTT and T_min."""
+    fixed_rto_ns: int | None = None
+    """RTO of `ud_rto` and `sdr_sr` before any back-off. None: by SRTT and T_min."""
 
     reordering_window_least_ns: int = 50_000
     """A packet may take longer than one sent after it on another path: by RTTVAR / 2, and never
@@ -185,9 +185,10 @@ class EngineTiming:
             setattr(config, field.name, getattr(self, field.name))
 
 
-def document(timing: Timing, engine: EngineTiming) -> dict[str, int | None]:
-    """Both for a manifest; what stands in both is the policies'."""
-    return {**dataclasses.asdict(engine), **dataclasses.asdict(timing)}
+def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:
+    """Both for a manifest, without what is not set; what stands in both is the policies'."""
+    values = {**dataclasses.asdict(engine), **dataclasses.asdict(timing)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 _AnyTiming = TypeVar("_AnyTiming", Timing, EngineTiming)

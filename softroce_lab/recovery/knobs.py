@@ -87,7 +87,7 @@ class Knobs:
         if self.retry_count is not None:
             changes["most_attempts"] = self.retry_count + 1
         if self.timeout_ns is not None:
-            changes["fixed_rto"] = self.timeout_ns
+            changes["fixed_rto_ns"] = self.timeout_ns
         return dataclasses.replace(timing, **changes)
 
     def engine(self) -> dict[str, int]:

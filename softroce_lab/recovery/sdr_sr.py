@@ -69,7 +69,7 @@ class SdrSr(SackPolicy):
     def rto_ns(self, work: PeerWork, send: Sending) -> int:
         """RTT + alpha*RTT, at least T_min; doubling, to T_max, when it brings nothing."""
         srtt, _ = self.rtt_ns(work.index)
-        rto_ns = self.timing.fixed_rto or max(srtt + self.alpha * srtt, self.timing.t_min_ns)
+        rto_ns = self.timing.fixed_rto_ns or max(srtt + self.alpha * srtt, self.timing.t_min_ns)
         return self.backed_off(rto_ns, send.timeouts_without_progress)
 
     def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102

@@ -56,7 +56,7 @@ class UdRto(MessagePolicy):
         """max(3 SRTT, T_min); doubling, to T_max, when timeouts in a row bring nothing."""
         srtt_ns, _ = self.rtt_ns(send)
         timing = self.timing
-        rto_ns = timing.fixed_rto or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
+        rto_ns = timing.fixed_rto_ns or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
         return SetTimer(send, now_ns + self.backed_off_ns(send, rto_ns))
 
     def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102

@@ -140,7 +140,7 @@ class MessageSession(DatagramPolicy):
         """Until the receiver is asked again."""
         timing = self.timing
         srtt_ns, _ = self.rtt_ns(work.index)
-        wait_ns = timing.fixed_rto or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
+        wait_ns = timing.fixed_rto_ns or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
         return self.backed_off(wait_ns, send.timeouts_without_progress)
 
     def check_receive(  # noqa: D102

@@ -170,7 +170,7 @@ def test_a_host_of_the_real_clock_gets_them():
 
 def test_timers_of_policies():
     timing = knobs.Knobs(retry_count=9, timeout_ns=5).timing(Timing())
-    assert (timing.most_attempts, timing.fixed_rto) == (10, 5)
+    assert (timing.most_attempts, timing.fixed_rto_ns) == (10, 5)
     assert knobs.Knobs().timing(Timing()) == Timing()
 
 
