@@ -10,7 +10,14 @@ import numpy as np
 
 from softroce_lab.experiment import slowdown
 from softroce_lab.experiment.alone import Alone
-from softroce_lab.experiment.workload_run import FCT, OF_WORKLOADS, WorkloadRun, quantile
+from softroce_lab.experiment.workload_run import (
+    FCT,
+    OF_WORKLOADS,
+    STEPS,
+    WorkloadRun,
+    few_samples,
+    quantile,
+)
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.collectives.exchange import Exchange
 from softroce_lab.workloads.jobs import Jobs
@@ -43,7 +50,7 @@ def _of_job(job: Workload, run: WorkloadRun, alone: Alone) -> dict[str, Any]:
     mine = run.messages[np.isin(run.messages["source"], job.ranks)]
     by_itself = dataclasses.replace(run, messages=mine, problems=())
     summary = added(job, by_itself, alone).summary()
-    return {key: summary[key] for key in _OF_JOBS}
+    return {key: summary[key] for key in _OF_JOBS} | {"few_samples": few_samples(summary)}
 
 
 def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:
@@ -76,7 +83,7 @@ def _of_training(training: Training, run: WorkloadRun) -> dict[str, Any]:
     times_ns = np.diff(ends_ns, prepend=0)
     busiest_ns = sum(map(training.busiest_ns, range(training.steps)))
     return {
-        "step_p50_ns": quantile(times_ns, 500),
-        "step_p99_ns": quantile(times_ns, 990),
+        "steps": len(times_ns),
+        **{key: quantile(times_ns, per_mille) for key, per_mille in STEPS.items()},
         "step_waiting": 1 - busiest_ns / ends_ns[-1],
     }

@@ -185,7 +185,6 @@ class VirtualRun:
             host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
             host.buffer = buffer
             self.hosts[index] = host
-            self.unfinished += not host.work.finished
         connect_all(
             {index: host.messenger for index, host in self.hosts.items()},
             {
@@ -216,6 +215,8 @@ class VirtualRun:
                 self._receive(self.hosts[index], message)
         for index, each in posts.items():
             self._post(self.hosts[index], Posts(a for a in each if a[0] is not Act.RECEIVE))
+        # Some are at their end already: a host may have nothing to do but computations of no time.
+        self.unfinished = sum(not host.work.finished for host in self.hosts.values())
         while self.unfinished and not self.problems and not self._stopped():
             self._go_on()
 

@@ -61,12 +61,14 @@ FCT = {"fct_p50_ns": 500, "fct_p99_ns": 990, "fct_p999_ns": 999}
 """Percentiles of message completion times, per mille; their samples are the messages measured."""
 SLOWDOWN = {"slowdown_p50": 500, "slowdown_p99": 990}
 """The same of slowdowns of open-loop traffic."""
+STEPS = {"step_p50_ns": 500, "step_p99_ns": 990}
+"""The same of steps of a training; their samples are `steps`."""
 SIZE_CLASSES = {
     "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
 }  # fmt: skip
 """Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
 OF_WORKLOADS = (
-    "algbw_bps", "busbw_bps", "step_p50_ns", "step_p99_ns", "step_waiting", "offered_load",
+    "algbw_bps", "busbw_bps", "steps", *STEPS, "step_waiting", "offered_load",
     *SLOWDOWN, "slowdown",
 )  # fmt: skip
 """Figures that only some workloads have (`figures.py`); None for others."""
@@ -286,9 +288,15 @@ class WorkloadRun:
 
 
 def few_samples(summary: Mapping[str, Any]) -> list[str]:
-    """The percentiles of messages in a summary that have fewer samples than they need."""
+    """The percentiles in a summary that have fewer samples than they need.
+
+    Those of classes of sizes are left out: each class has its number of samples.
+    """
     kinds = FCT if summary["slowdown"] is None else FCT | SLOWDOWN
-    return [key for key, at in kinds.items() if summary["measured"] < samples_needed(at)]
+    samples = dict.fromkeys(kinds, summary["measured"])
+    if summary["steps"] is not None:
+        kinds, samples = kinds | STEPS, samples | dict.fromkeys(STEPS, summary["steps"])
+    return [key for key, at in kinds.items() if samples[key] < samples_needed(at)]
 
 
 def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab import units
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN, STEPS
 from softroce_lab.statistics import marked
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`
@@ -101,6 +101,24 @@ def _of_all(key: str) -> Callable[[Sequence[Row]], str]:
     return lambda rows: _spread(_known(rows, key), units.format_duration)
 
 
+def _of_steps(key: str) -> Callable[[Sequence[Row]], str]:
+    """A time of steps, of runs that passed; marked if a run has too few."""
+
+    def show(rows: Sequence[Row]) -> str:
+        known = [row for row in _passed(rows) if row[key] is not None]
+        text = _spread([row[key] for row in known], units.format_duration)
+        return _counted(text, STEPS[key], [row["steps"] for row in known])
+
+    return show
+
+
+def _counted(text: str, per_mille: int, samples: Sequence[int]) -> str:
+    """A percentile; where it is marked, with the number of samples, of the run that has fewest."""
+    fewest = min(samples, default=0)
+    shown = marked(text, per_mille, fewest) if samples else text
+    return text if shown == text else f"{shown} (n {fewest})"
+
+
 def _rate(key: str) -> Callable[[Sequence[Row]], str]:
     """The median run has the median makespan: of an even number the faster, as there."""
 
@@ -134,7 +152,7 @@ def _slowdown_of(size_class: str) -> Callable[[Sequence[Row]], str]:
 def _ratios(known: Sequence[tuple[float, int]], per_mille: int) -> str:
     """Of each run a percentile, and how many samples it has."""
     text = _spread([value for value, _ in known], lambda ratio: f"{ratio:,.2f}")
-    return marked(text, per_mille, min(count for _, count in known)) if known else text
+    return _counted(text, per_mille, [count for _, count in known]) if known else text
 
 
 def _share(key: str) -> Callable[[Sequence[Row]], str]:
@@ -188,8 +206,8 @@ _LINES: list[
     ("goodput, all hosts", _rate("goodput_bps"), _always),
     ("algbw", _rate("algbw_bps"), _if_any),
     ("busbw", _rate("busbw_bps"), _if_any),
-    ("p50 step", _of_all("step_p50_ns"), _if_any),
-    ("p99 step", _of_all("step_p99_ns"), _if_any),
+    ("p50 step", _of_steps("step_p50_ns"), _if_any),
+    ("p99 step", _of_steps("step_p99_ns"), _if_any),
     ("waiting, share of a step", _share("step_waiting"), _if_any),
     ("p50 message completion", _of_messages("fct_p50_ns"), _always),
     ("p99 message completion", _of_messages("fct_p99_ns"), _always),
@@ -214,7 +232,7 @@ _LINES: list[
 _OF_JOBS: list[tuple[str, Callable[[Sequence[Row]], str]]] = [
     ("makespan", _of_all("makespan_ns")),
     ("goodput", _rate("goodput_bps")),
-    ("p50 step", _of_all("step_p50_ns")),
+    ("p50 step", _of_steps("step_p50_ns")),
     ("p99 completion", _of_messages("fct_p99_ns")),
     ("p99 slowdown", _slowdown("slowdown_p99")),
 ]

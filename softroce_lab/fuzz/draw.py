@@ -8,44 +8,20 @@ run by `lab run`. It is said for `csa_ud`, and every other transport is to survi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from softroce_lab.experiment.kinds.collectives import OPERATIONS, algorithms
-from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.streams import Stream
+from softroce_lab.fuzz import workloads
+from softroce_lab.fuzz.dice import Dice
 
 Case = dict[str, Any]
-T = TypeVar("T")
 
 DEADLINE = "20s"  # the slowest seed known takes 5.7 s
 FAR_DEADLINE = "1000s"  # swift may let a packet go every hundred round trips, of 11 ms here
 _EVERYWHERE = ("*<->*", "*->*", "leaf*->*")
 _LINKS = (*_EVERYWHERE, "leaf1<->spine1", "leaf*->spine*", "h1->*", "*->h2", "h2<->*")
 _FLAPPING = ("leaf1<->spine1", "leaf2->spine*", "h1->*", "*->h2", "h3<->*")
-
-
-class Dice:
-    """What the drawing draws from."""
-
-    def __init__(self, seed: int, what: str = "fuzz") -> None:
-        self._stream = Stream(stream_key(seed, what))
-
-    def below(self, bound: int) -> int:
-        """0 to bound - 1."""
-        return self._stream.below(bound)
-
-    def between(self, low: int, high: int) -> int:
-        """Low to high, both included."""
-        return low + self.below(high - low + 1)
-
-    def one(self, choices: Sequence[T]) -> T:
-        """One of them."""
-        return choices[self.below(len(choices))]
-
-    def chance(self, percent: int) -> bool:
-        """True so often."""
-        return self.below(100) < percent
 
 
 def draw(seed: int) -> Case:
@@ -87,7 +63,25 @@ def draw(seed: int) -> Case:
     other = Dice(seed, "other work")
     if other.chance(30):
         case["workload"] = _collective(other)
+    elif work := workloads.drawn(Dice(seed, "timed work"), _access_rate(case)):
+        case["workload"] = work
+        _shorten_queues(case)
     return case
+
+
+def _shorten_queues(case: Case) -> None:
+    """These workloads send little at a time: where queues trim, they are to be full."""
+    generator = case["topology"]["generator"]
+    for links in generator.values():
+        if isinstance(links, dict) and " trim" in links.get("rate", ""):
+            rate = links["rate"].partition(" ")[0]
+            links["rate"] = f"{rate} limit 2 trim"
+
+
+def _access_rate(case: Case) -> str:
+    """Of hosts' links."""
+    rate: str = case["topology"]["generator"]["access"]["rate"].partition(" ")[0]
+    return rate
 
 
 def _use_slots_again(case: Case, dice: Dice) -> None:
@@ -286,7 +280,7 @@ def _faults(dice: Dice, rtt_us: int, final: bool) -> list[dict[str, Any]]:
     """Faults, each named for its kind. `final`: somebody is not to be reached for good."""
     if not final and dice.chance(8):
         return []
-    drawn = [dice.one((_death, _nothing_passes))] if final else []
+    drawn: list[_Kind] = [dice.one((_death, _nothing_passes))] if final else []
     if drawn != [_nothing_passes] and dice.chance(70):  # a link has one loss
         drawn.append(dice.one(_LOSSES))
     drawn += [dice.one(group) for group in _OTHERS if dice.chance(25)]

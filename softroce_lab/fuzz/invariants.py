@@ -14,6 +14,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.forecast.expected_events import longest_path
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
+from softroce_lab.fuzz import workload_invariants
 from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
 from softroce_lab.recovery.registry import Kind
 from softroce_lab.sim.fabric import SimFabric
@@ -47,6 +48,7 @@ def violations(made: VirtualRun, run: WorkloadRun, *, may_fail: bool) -> list[st
     return [
         *_ends(run, may_fail=may_fail or _gives_up(run, made)),
         *_order(run),
+        *workload_invariants.violations(made, run),
         *_bytes(run),
         *_counters(run),
         *_links(made.fabric),

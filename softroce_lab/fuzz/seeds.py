@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab.errors import ibv_wc_status
+from softroce_lab.errors import LabError, ibv_wc_status
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.kinds.collectives import OPERATIONS
 from softroce_lab.experiment.spec import Experiment
@@ -25,7 +25,7 @@ from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
-from softroce_lab.fuzz import draw, invariants
+from softroce_lab.fuzz import draw, invariants, smaller_work, workloads
 from softroce_lab.fuzz.draw import Case
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
@@ -56,7 +56,7 @@ class Violation:
     @property
     def shrinks(self) -> bool:
         """Whether it can be tried in this process."""
-        return self.manner not in ("dies", "loops")
+        return self.manner not in ("dies", "loops", "refused")
 
     @property
     def replay(self) -> str:
@@ -85,9 +85,13 @@ def run_seed(seed: int, transports: Sequence[Transport]) -> Seen:
 
 def run_case(case: Case, seed: int, transports: Sequence[Transport]) -> Seen:
     """One case over these transports; its faults' streams come from `seed`."""
-    experiment = _experiment(case)
     features: set[str] = set()
     found: list[Violation] = []
+    try:
+        experiment = _experiment(case)
+    except LabError as error:  # what is drawn is an experiment
+        found.append(Violation(seed, transports[0], f"refused: {error}", text(case)))
+        return Seen(seed, 0, frozenset(), tuple(found), 0)
     for chosen in transports:
         transport = _like(experiment.transports[0], chosen)
         made, run, broken = _try(experiment, transport, seed, draw.may_fail(case))
@@ -184,6 +188,7 @@ def expected_features() -> tuple[str, ...]:
         *(f"fault: {name}" for name in (*draw.FAULTS, "jitter", "stall")),
         *(f"fabric: {name}" for name in draw.FABRICS),
         *(f"collective: {name}" for name in OPERATIONS),
+        *(f"workload: {name}" for name in workloads.KINDS),
         *(f"queue: {name}" for name in _ON_LINKS),
         *(f"congestion control: {name}" for name in congestion.names()),
         *(
@@ -202,6 +207,8 @@ def _drawn(case: Case) -> Iterator[str]:
     yield f"fabric: {case['topology'].get('generator', {}).get('kind')}"
     if case["workload"]["kind"] == "collective":
         yield f"collective: {case['workload']['op']}"
+    elif case["workload"]["kind"] in workloads.KINDS:
+        yield f"workload: {case['workload']['kind']}"
     if case.get("stalls"):
         yield "fault: stall"
 
@@ -274,24 +281,12 @@ def _simpler(case: Case) -> Iterator[Case]:
     for key in ("stalls", "message_slots", "rnic"):
         if key in case:
             yield {name: value for name, value in case.items() if name != key}
-    yield from (_with(case, workload=work) for work in _less_work(case["workload"]))
+    yield from (_with(case, workload=work) for work in smaller_work.less(case["workload"]))
     shapes = _plainer(case["topology"]["generator"])
     yield from (_with(case, topology={"generator": shape}) for shape in shapes)
     for key, plain in (("depth", 1), ("lb", "flow")):
         if case[key] != plain:
             yield _with(case, **{key: plain})
-
-
-def _less_work(work: Case) -> Iterator[Case]:
-    if "repeat" in work:
-        yield {key: value for key, value in work.items() if key not in ("repeat", "every")}
-    if "every" in work:
-        yield {key: value for key, value in work.items() if key != "every"}
-    if work["kind"] != "point-to-point":
-        kept = ("bytes", "message", "repeat", "every")
-        yield {"kind": "point-to-point", **{key: work[key] for key in kept if key in work}}
-    if work["kind"] == "collective" and "algorithm" in work:
-        yield {key: value for key, value in work.items() if key not in ("algorithm", "peers")}
 
 
 _SIZES = ("hosts", "hosts_per_side", "hosts_per_leaf", "paths", "spines", "leaves", "pods")

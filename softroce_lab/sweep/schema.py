@@ -32,7 +32,7 @@ FIGURES = {
     **dict.fromkeys(
         ("messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
          "operation_p50_ns",
-         "operation_p99_ns", "algbw_bps", "busbw_bps", "step_p50_ns", "step_p99_ns",
+         "operation_p99_ns", "algbw_bps", "busbw_bps", "steps", "step_p50_ns", "step_p99_ns",
          "fct_p50_ns", "fct_p99_ns", "fct_p999_ns",
          "packets_sent", "retransmitted", "spurious_retransmissions", "control_packets",
          "contexts_missed", "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",

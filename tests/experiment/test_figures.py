@@ -4,6 +4,7 @@
 import pytest
 
 from softroce_lab.experiment import spec, virtual, workload_table
+from softroce_lab.experiment.workload_run import few_samples
 from softroce_lab.workloads.training import Traffic
 from tests.experiment.kinds.examples import of
 
@@ -67,6 +68,26 @@ def test_steps_of_a_training_follow_each_other():
     assert 0 < summary["step_waiting"] < 0.2
 
 
+def test_percentiles_of_few_steps_are_marked_with_their_number():
+    found = run(TRAINING)
+    assert found.summary()["steps"] == 3
+    assert {"step_p99_ns"} == {key for key in found.document()["few_samples"] if "step" in key}
+    _, lines = workload_table.lines([found.summary()])
+    cells = {line.title: line.cells[0] for line in lines}
+    assert cells["p99 step"].endswith("* (n 3)")
+    assert "*" not in cells["p50 step"]
+    enough = found.summary() | {"steps": 100}
+    assert not [key for key in few_samples(enough) if "step" in key]
+    [cell] = [each.cells[0] for each in workload_table.lines([enough])[1] if each[0] == "p99 step"]
+    assert "*" not in cell
+
+
+def test_a_job_names_its_percentiles_of_few_samples():
+    job = f"{{name: a, workload: {TRAINING}}}"
+    summary = run(f"{{kind: jobs, jobs: [{job}]}}").summary()
+    assert "step_p99_ns" in summary["jobs"]["a"]["few_samples"]
+
+
 @pytest.mark.parametrize(
     "workload",
     [
@@ -110,7 +131,8 @@ def test_each_job_has_figures_of_its_own():
     steps = run(TWO_HOSTS).summary()
     assert [*summary["jobs"]] == ["alone", "steps"]
     for name, expected in (("alone", alone), ("steps", steps)):  # on a star they do not meet
-        found = summary["jobs"][name]
+        found = dict(summary["jobs"][name])
+        assert found.pop("few_samples") == few_samples(expected)
         assert found.items() <= expected.items()
         assert {"verdict", "makespan_ns", "fct_p99_ns", "step_p50_ns", "busbw_bps"} <= found.keys()
     assert summary["messages"] == alone["messages"] + steps["messages"]

@@ -127,9 +127,10 @@ def test_percentiles_of_few_samples_are_marked():
     assert {"slowdown_p99", "fct_p99_ns"} <= set(found.document()["few_samples"])
     _, lines = workload_table.lines([row])
     cells = {line.title: line.cells[0] for line in lines}
-    assert cells["p99 slowdown"].endswith("*")
+    assert cells["p99 slowdown"].endswith(f"* (n {row['measured']})")
     assert not cells["p50 slowdown"].endswith("*")
-    assert cells["p99 slowdown, <=10kB"].endswith("*")
+    [few] = [each["n"] for each in row["slowdown"] if each["size_class"] == "<=10kB"]
+    assert cells["p99 slowdown, <=10kB"].endswith(f"* (n {few})")
     assert "p99 slowdown, <=10MB" not in cells
 
 

@@ -94,7 +94,7 @@ def the_dead_are_never_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "_check_keepalive", "ud_rto", 37)
+@mutant(DatagramPolicy, "_check_keepalive", "ud_rto", 72)
 def the_living_are_given_up(original):
     """The first unanswered question ends everything."""
 
@@ -140,7 +140,7 @@ def look_skips_a_bit(original):
     return request
 
 
-@mutant(CsaUd, "_is_lost", "csa_ud", 2)
+@mutant(CsaUd, "_is_lost", "csa_ud", 1)
 def nothing_is_lost(original):
     """A sender takes everything that is missed for late."""
 
@@ -160,7 +160,7 @@ def asks_once(original):
     return ask
 
 
-@mutant(CsaUd, "_settled", "csa_ud", 2)
+@mutant(CsaUd, "_settled", "csa_ud", 1)
 def never_settled(original):
     """No hole is ever old enough to be asked for."""
 
@@ -173,20 +173,20 @@ def never_settled(original):
 # --- ud_rto ----------------------------------------------------------------------------------
 
 
-@mutant(UdRto, "on_sent", "ud_rto", 2)
+@mutant(UdRto, "on_sent", "ud_rto", 1)
 def timer_not_armed(original):
     """A sender whose packets are out sets no timer."""
 
     return lambda self, send, now_ns: []
 
 
-@mutant(UdRto, "missing", "ud_rto", 2)
+@mutant(UdRto, "missing", "ud_rto", 1)
 def always_the_first_packet(original):
     """Whatever is missing, packet 0 is sent again."""
     return lambda self, send: np.array([0], dtype=np.uint32)
 
 
-@mutant(UdRto, "missing", "ud_rto", 2)
+@mutant(UdRto, "missing", "ud_rto", 1)
 def bitmap_upside_down(original):
     """What is here is taken for missing, and what is missing for here."""
 

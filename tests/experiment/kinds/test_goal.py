@@ -140,7 +140,15 @@ def test_ranks_are_the_first_of_the_hosts_that_are_named(tmp_path):
         ("{kind: goal, file: large.goal}", "large", "has 9 ranks, and there are 8 hosts"),
         ("{kind: goal, file: some.goal, hosts: 2}", "2", "has 3 ranks, and there are 2 hosts"),
         ("{kind: goal, file: some.goal, bytes: 5kB}", "bytes", "the GOAL file has sizes"),
-        ("{kind: goal}", "{", "file"),
+        ("{kind: goal}", "{", "without a program"),
+        ("{kind: goal, file: some.goal, program: x}", "program", "'program' beside 'file'"),
+        ("{kind: goal, program: ''}", "''", "line 1, column 1: expected 'num_ranks'"),
+        ("{kind: goal, program: num_ranks 2}", "num_r", "no rank sends anything"),
+        (
+            '{kind: goal, program: "num_ranks 2\\nrank 2 {}"}',
+            '"num',
+            "column 6: there is no",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_at_its_place(workload, at, what, tmp_path):
@@ -167,3 +175,22 @@ def test_a_mistake_in_a_goal_file_has_its_place_there(tmp_path):
     with pytest.raises(UserError, match="expected 'b', found 'to'") as refused:
         spec.load(mine, [("workload.file", "bad.goal")])
     assert (refused.value.file, refused.value.line, refused.value.column) == place
+
+
+@pytest.mark.parametrize("calc", ["", "calc 0", "calc 0\ncalc 0 cpu 1", "calc 50"])
+def test_a_rank_that_sends_nothing_does_not_keep_the_others(calc, tmp_path):
+    text = ranks("send 10b to 1", "recv 10b from 0", calc)
+    tmp_path.joinpath("some.goal").write_text(text)
+    found = run(experiment(tmp_path, GOAL, deadline="1ms"))
+    assert found.verdict == "passed"
+    assert found.end_ns < 100_000
+
+
+def test_a_program_may_stand_in_the_experiment(tmp_path):
+    """And does what it does in a file of its own."""
+    tmp_path.joinpath("some.goal").write_text(TWO)
+    mine = tmp_path / "mine.yaml"
+    block = "".join(f"    {line}\n" for line in TWO.splitlines())
+    mine.write_text(f"{FABRIC}transports: [rc]\nworkload:\n  kind: goal\n  program: |\n{block}")
+    inline, apart = spec.load(mine), experiment(tmp_path, GOAL, transports="[rc]")
+    assert run(inline).messages.tolist() == run(apart).messages.tolist()
