@@ -485,6 +485,24 @@ def test_a_duplicate_that_is_not_acknowledged_again(tmp_path):
     assert shown(verdicts["rc.duplicate-acknowledged"]) == {first}
 
 
+@pytest.mark.parametrize("returns", [1, 2])
+def test_a_duplicate_before_a_read_is_left_to_its_result_once(returns, tmp_path):
+    """The READ behind it is retransmitted, too; a requester that returns without it is not."""
+    talk = behind_a_read(99, 4, times=0)
+    for _ in range(returns):
+        talk.wait(200 * MS)
+        last_left = talk.ask(99)
+    talk.wait(200 * MS)
+    talk.ask(99)
+    talk.ack(99, 4)
+    verdicts = talk.check(tmp_path, at=AT_RESPONDER)
+    if returns == 1:
+        assert failed(verdicts) == set()
+    else:
+        assert failed(verdicts) == {"rc.duplicate-acknowledged"}
+        assert shown(verdicts["rc.duplicate-acknowledged"]) == {last_left}
+
+
 @pytest.mark.parametrize(("named", "rules"), [(3, {"rc.nak-names-gap"}), (2, set())])
 def test_a_nak_that_names_another_gap_than_the_first(named, rules, tmp_path):
     """PSNs 2 and 3 are missing, and all that leaves and reaches the responder is there."""

@@ -40,11 +40,6 @@ def test_linux_cannot_tell_the_difference(conversation, cell):
     conversation.run(cell, seed=SOME.index(cell) + 1)
 
 
-# Linux's requester flushed its queue by itself: it took a response to be out of turn. Which side
-# is wrong is open (docs/limits.md); any other failure fails.
-COMPLETER = "rxe_qp_error() was called by rxe_completer"
-
-
 @pytest.mark.parametrize("requester", ["soft", "kernel"])
 @pytest.mark.parametrize("size", [64, 3000])
 @pytest.mark.parametrize("seed", range(3))
@@ -60,10 +55,7 @@ def test_what_is_answered_by_results_among_what_is_acknowledged(
         with capturing.capturing(conversation.lab, wanted, (rxe.SOFT, rxe.KERNEL)):
             conversation.mixed(cell, rounds=40, seed=1000 * seed + 1)
     except AssertionError as error:
-        report = conversation.qp_errors.report()
-        error.add_note(f"its packets: {path}\n{report}")
-        if requester == "kernel" and report.startswith(COMPLETER):
-            pytest.xfail(f"open, docs/limits.md: {COMPLETER}; its packets: {path}")
+        error.add_note(f"its packets: {path}\n{conversation.qp_errors.report()}")
         raise
 
 

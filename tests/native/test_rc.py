@@ -230,11 +230,31 @@ def test_no_duplicate_is_acknowledged_by_the_psn_of_a_result(result):
         request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
         a.post_send(one, request, bytes(8))
         frames += a.frames()
-    said = [_native.decode_frame(b.answers(frame)[0]) for frame in (*frames, frames[0])]
+    answers = [b.answers(frame) for frame in (*frames, frames[0], frames[0])]
+    assert [len(each) for each in answers] == [1, 1, 0, 1]  # at first it is left to the result
+    said = [_native.decode_frame(each[0]) for each in answers if each]
     written, answered, again = (each["infiniband.bth.psn"] for each in said)
     assert answered == written + 1
     assert again == written
     assert said[2]["infiniband.aeth.msn"] == said[1]["infiniband.aeth.msn"]  # C9-148
+
+
+@pytest.mark.parametrize("result", [READ, FETCH_ADD])
+def test_a_duplicate_before_a_result_is_left_to_it_while_the_requester_reaches_it(result):
+    """rdma_rxe forgets a response in progress when an acknowledgement follows its First."""
+    (a, b), (one, _) = connected()
+    memory, key = b.register(64, ALL_ACCESS)
+    frames = []
+    for opcode in (WRITE, WRITE, result):
+        request = _native.SendRequest()
+        request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        a.post_send(one, request, bytes(8))
+        frames += a.frames()
+    assert [len(b.answers(frame)) for frame in frames] == [1, 1, 1]
+    for _ in range(3):  # each round ends with the result again
+        assert [len(b.answers(frame)) for frame in frames] == [0, 0, 1]
+    # The second WRITE is lost, then the result: the requester returned without having reached it.
+    assert [len(b.answers(frames[0])) for _ in range(2)] == [0, 1]
 
 
 def test_a_duplicate_before_a_result_that_is_to_be_said_is_acknowledged_by_it():

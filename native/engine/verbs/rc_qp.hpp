@@ -98,6 +98,7 @@ class RcQp final : public ConnectedQp {
   void reset_responder(Time now);
   void handle_request(const Packet& packet, const OpcodeTraits& traits, Time now);
   void handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Time now);
+  void acknowledge_duplicate(std::uint32_t psn);
   void execute(const Packet& packet, const OpcodeTraits& traits, Time now);
   void execute_read(const Packet& packet, Time now);
   void execute_atomic(const Packet& packet, Time now);
@@ -149,9 +150,11 @@ class RcQp final : public ConnectedQp {
   // Responder.
   std::uint32_t expected_psn_ = 0, msn_ = 0;
   std::uint32_t executed_psn_ = 0;  // of the last SEND or WRITE
-  bool nak_sent_ = false;           // and what was missed has not come yet
-  bool heard_ = false;              // anything in RTR
-  bool parting_ = false;            // the last NAK is to leave, though the QP is in error
+  // The last duplicate of a SEND or WRITE whose acknowledgement is left to a result behind it.
+  std::optional<std::uint32_t> left_to_result_;
+  bool nak_sent_ = false;  // and what was missed has not come yet
+  bool heard_ = false;     // anything in RTR
+  bool parting_ = false;   // the last NAK is to leave, though the QP is in error
   std::vector<Resource> resources_;
   std::size_t next_resource_ = 0;
   std::deque<Response> responses_;

@@ -19,6 +19,7 @@ void RcQp::reset_responder(Time now) {
     fail_receive(*std::exchange(inbound_.receive, std::nullopt), WcStatus::wr_flush_err, now);
   give_back_receive();
   nak_sent_ = heard_ = false;
+  left_to_result_.reset();
   if (state_ == QpState::reset) msn_ = 0;
   if (parting_) return;
   responses_.clear();
@@ -99,6 +100,7 @@ RcQp::Resource* RcQp::take_resource(std::size_t& index) {
   });
   if (is_answering(index)) return nullptr;
   next_resource_ = (next_resource_ + 1) % resources_.size();
+  left_to_result_.reset();
   return &resources_[index];
 }
 
@@ -169,19 +171,28 @@ std::optional<std::size_t> RcQp::resource_of(std::uint32_t psn) const {
   return std::nullopt;
 }
 
+// C9-105, but never by the PSN of a READ or an atomic: the response to those is their results
+// alone, and rdma_rxe takes such an acknowledgement for one (rxe_comp.c, check_ack). If the last
+// executed request is a READ or an atomic, its result acknowledges the duplicate (IBA 9.7.5.1.2,
+// coalescing), because the requester retransmits it, too. An acknowledgement behind the First of
+// that result makes rdma_rxe forget the response in progress: it takes the Middle or Last for an
+// error, and flushes. A requester that returns without having reached the READ cannot, for example
+// because its window is smaller now; it gets an acknowledgement.
+void RcQp::acknowledge_duplicate(std::uint32_t psn) {
+  if (psn_add(executed_psn_, 1) == expected_psn_) return acknowledge(executed_psn_);
+  const bool returned = left_to_result_ && psn_distance(psn, *left_to_result_) <= 0;
+  left_to_result_ = psn;
+  if (returned && !has_result_behind(executed_psn_)) acknowledge(executed_psn_);
+}
+
 void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Time now) {
   count(Counter::duplicate_request);
   note_psns(QpEventKind::duplicate, 0, packet.psn, expected_psn_, now);
-  // C9-105, but never by the PSN of a READ or an atomic behind it: the response to those is their
-  // results alone, and rdma_rxe takes such an acknowledgement for one (rxe_comp.c, check_ack). A
-  // result that is still to be sent acknowledges all before it; in the midst of a READ's response
-  // rdma_rxe takes an acknowledgement of what was before for an error (check_psn).
-  if (traits.family == Family::send || traits.family == Family::write) {
-    if (!has_result_behind(executed_psn_)) acknowledge(executed_psn_);
-    return;
-  }
+  if (traits.family == Family::send || traits.family == Family::write)
+    return acknowledge_duplicate(packet.psn);
   const auto index = resource_of(packet.psn);
   if (!index) return;
+  left_to_result_.reset();
   const Resource* said = &resources_[*index];
   if (said->atomic != (traits.family == Family::atomic)) return;
   if (said->atomic) {  // never executed again (C9-106)

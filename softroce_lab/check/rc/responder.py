@@ -202,7 +202,9 @@ def _said(answers: Answers, at: int) -> str:
 def check_duplicates(case: Case) -> None:
     """Each duplicate, till it comes once more or the capture ends.
 
-    A duplicate that arrives before a response can be expected is not checked.
+    A duplicate that arrives before a response can be expected is not checked. A duplicate SEND or
+    WRITE before an executed READ or atomic may be left to that result once (IBA 9.7.5.1.2): the
+    requester retransmits the READ or atomic, too.
     """
     requests, answers = case.near_responder.requests, case.near_responder.answers
     if not len(answers):
@@ -212,6 +214,9 @@ def check_duplicates(case: Case) -> None:
     results = np.flatnonzero(answers.is_result)
     said_when = Moments(answers.psn[results], answers.place[results])
     fatal = answers.place[answers.is_fatal]
+    new = np.flatnonzero(case.walk.place == Place.EXPECTED)
+    is_result = np.isin(requests.family[new], (Family.READ, Family.ATOMIC))
+    left: set[int] = set()  # PSNs whose duplicate was left to a result
     for at, until in zip(duplicates.tolist(), again.tolist(), strict=True):
         place, psn = int(requests.place[at]), int(requests.psn[at])
         soon = until >= 0 and _time_ns(case, until) - requests.time_ns[at] < _SOON_NS
@@ -223,6 +228,11 @@ def check_duplicates(case: Case) -> None:
         else:
             answer = int(np.searchsorted(answers.place, place))
         said = answer < len(answers) and (until < 0 or answers.place[answer] < until)
+        last = int(np.searchsorted(requests.place[new], place)) - 1
+        plain = requests.family[at] not in (Family.READ, Family.ATOMIC)
+        if not said and plain and psn not in left and last >= 0 and is_result[last]:
+            left.add(psn)
+            continue
         _judge(case, at, said=bool(said), ended=until < 0)
 
 
