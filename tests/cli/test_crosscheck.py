@@ -13,6 +13,12 @@ from softroce_lab.cli.app import app
         (("nine",), "no experiment called 'nine'"),
         (("--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
         (("--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),
+        (("--set", "clock=real"), "--set clock: no effect with the run on both clocks"),
+        (("--set", "seeds=3", "--seed", "1"), "--set seeds: no effect with --seed"),
+        (
+            ("--set", "transports.0=rc", "--transport", "csa_ud"),
+            "--set transports.0: no effect with --transport",
+        ),
         (("--set", "rnic=lru-512"), "rnic: the virtual clock alone has that"),
     ],
 )

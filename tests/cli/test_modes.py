@@ -10,6 +10,8 @@ from softroce_lab.cli.modes import ModalCommand
 from softroce_lab.errors import UserError
 
 CHOSEN = {
+    ("bench check", "captures of your own"): ["mine.pcapng"],
+    ("bench faults", "--only wire"): ["--only", "wire"],
     ("demo", "--clock virtual"): ["--clock", "virtual"],
     ("demo", "nothing captured"): ["--capture", "none"],
     ("fuzz", "--case"): ["--case", "case.yaml"],
@@ -26,12 +28,15 @@ CHOSEN = {
     ("stats", "--openmetrics"): ["--openmetrics"],
     ("sweep", "--dry-run"): ["--dry-run", "snapshots"],
     ("sweep", "--list"): ["--list"],
+    ("top", "--json"): ["--json"],
 }  # fmt: skip
 """How each mode is chosen; no mode is without one."""
 
 
 VALUES = {
-    **dict.fromkeys(("seed", "seeds", "first", "minutes", "jobs", "size", "snap"), "7"),
+    **dict.fromkeys(
+        ("seed", "seeds", "first", "minutes", "jobs", "size", "snap", "rounds", "packets"), "7"
+    ),
     "clock": "virtual",
     "payload": "none",
     "deadline": "1s",
@@ -43,6 +48,11 @@ VALUES = {
 def commands():
     root = typer.main.get_command(cli.app)
     found = {verb: root.get_command(None, verb) for verb in cli.VERBS}
+    found |= {
+        f"{verb} {name}": each
+        for verb, group in found.items()
+        for name, each in getattr(group, "commands", {}).items()
+    }
     return {verb: each for verb, each in found.items() if isinstance(each, ModalCommand)}
 
 

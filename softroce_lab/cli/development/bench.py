@@ -24,6 +24,7 @@ from softroce_lab.cli.development import (
     bench_sim,
     bench_up,
 )
+from softroce_lab.cli.modes import ModalCommand, Mode
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import UserError
 from softroce_lab.statistics import marked
@@ -99,7 +100,15 @@ class Part(enum.StrEnum):
     WIRE = "wire"
 
 
-@app.command()
+class _Faults(ModalCommand):
+    """A command that rejects options without effect in the chosen mode."""
+
+    modes = (
+        Mode("--only wire", lambda params: set(params["only"] or ()) == {"wire"}, ("rounds",)),
+    )
+
+
+@app.command(cls=_Faults)
 def faults(
     rounds: Annotated[
         int, typer.Option(min=1, help="Pairs of each; 15 or more for a 95 % interval.")
@@ -197,7 +206,7 @@ def _print_verbs(outcome: bench_verbs.Outcome) -> None:
 app.command()(bench_policy.policy)
 app.command()(bench_up.up)
 app.command()(bench_capture.capture)
-app.command()(bench_check.check)
+app.command(cls=bench_check.Command)(bench_check.check)
 app.command()(bench_sim.sim)
 app.command()(bench_event_log.event_log)
 

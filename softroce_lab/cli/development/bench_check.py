@@ -11,7 +11,14 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench import check as bench_check
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet, saying
+
+
+class Command(ModalCommand):
+    """A command that rejects options without effect in the chosen mode."""
+
+    modes = (Mode("captures of your own", flag("files"), ("packets",)),)
 
 
 def check(

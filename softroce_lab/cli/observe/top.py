@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Lab, LabArgument, either
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, traffic, view
@@ -28,7 +29,13 @@ app = typer.Typer(add_completion=False)
 _LEAST_INTERVAL_NS = 50_000_000  # below, reading the counters would be what is seen
 
 
-@app.command()
+class _Command(ModalCommand):
+    """A command that rejects options without effect in the chosen mode."""
+
+    modes = (Mode("--json", flag("as_json"), ("once",)),)  # which prints one sample, too
+
+
+@app.command(cls=_Command)
 def top(
     name: LabArgument = None,
     lab: Lab = None,
