@@ -196,7 +196,8 @@ _AnyTiming = TypeVar("_AnyTiming", Timing, EngineTiming)
 
 def _longer(machine: _AnyTiming, fabric: _AnyTiming) -> _AnyTiming:
     names = [field.name for field in dataclasses.fields(machine) if field.name.endswith("_ns")]
-    times = {name: max(getattr(machine, name), getattr(fabric, name)) for name in names}
+    given = [name for name in names if getattr(machine, name) is not None]
+    times = {name: max(getattr(machine, name), getattr(fabric, name)) for name in given}
     times["initial_rtt_ns"] = machine.initial_rtt_ns + fabric.initial_rtt_ns
     return dataclasses.replace(machine, **times)
 

@@ -224,6 +224,8 @@ def test_the_document_names_every_timer_that_a_base_rtt_gives():
 def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
     timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)
     times = [getattr(timing, name) for name in Timing.__slots__ if name.endswith("_ns")]
+    assert timing.fixed_rto_ns is None  # a knob's
+    times.remove(None)
     assert all(isinstance(time, int) and time > 0 for time in times)
     assert timing.t_min_ns <= timing.first_check_ns <= timing.t_max_ns
     assert timing.reordering_window_least_ns <= timing.t_min_ns
