@@ -10,7 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench import sim as bench_sim
-from softroce_lab.cli.experiments.experiment_options import Transports
+from softroce_lab.cli.experiments.experiment_options import KnownTransports
 from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import registry
@@ -21,7 +21,7 @@ def sim(
         list[int] | None,
         typer.Option(help="This fabric alone: 128, 1024 or 4096; may be repeated."),
     ] = None,
-    transport: Transports = None,
+    transport: KnownTransports = None,
     rounds: Annotated[
         int, typer.Option(min=1, help="Rounds of each case; 6 or more for a 95 % interval.")
     ] = bench_sim.ROUNDS,

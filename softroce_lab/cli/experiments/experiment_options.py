@@ -27,6 +27,17 @@ Transports = Annotated[
         autocompletion=completion.transports,
     ),
 ]
+KnownTransports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transport",
+        metavar="NAME|FILE:CLASS",
+        help="Run only this transport: a built-in one, or a policy class in a Python file; "
+        "may be repeated.",
+        autocompletion=completion.transports,
+    ),
+]
+"""Of verbs that read no file with transports."""
 EXPERIMENT = typer.Argument(
     metavar="[EXPERIMENT]",
     help="A file, or a built-in one by name.",

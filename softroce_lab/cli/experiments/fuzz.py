@@ -16,7 +16,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.experiments.counting import Counting
-from softroce_lab.cli.experiments.experiment_options import Transports
+from softroce_lab.cli.experiments.experiment_options import KnownTransports
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, UserError
@@ -54,7 +54,7 @@ def fuzz(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Stop after this number of minutes.")
     ] = None,
-    transport: Transports = None,
+    transport: KnownTransports = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, max=1024, help="Processes; default: one per core."),

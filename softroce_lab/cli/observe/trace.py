@@ -51,7 +51,8 @@ def trace_(
         bool, typer.Option("--live", help="Use the source ports of active queue pairs from A to B.")
     ] = False,
     dport: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Destination port [roce: 4791].")
+        int | None,
+        typer.Option(min=1, max=65535, help="Destination port; default with roce: 4791."),
     ] = None,
     proto: Annotated[Protocol, typer.Option(help="Protocol of the flows.")] = Protocol.ROCE,
     rail: Annotated[int, typer.Option(min=1, help="Rail at both hosts.")] = 1,
