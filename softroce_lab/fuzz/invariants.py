@@ -102,14 +102,16 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     there and back. Each of the eight met a loss, of what was sent or of the answer; in one of them
     jitter may have let a packet overtake another, which no record has: RC drops it, and asks once.
     Unless pacing or a peer that was not ready put timers off, all of these lie within sixteen
-    timeouts: what is late, or tells of progress, makes the timer begin anew.
+    timeouts: what is late, or tells of progress, makes the timer begin anew. A knob that sets
+    fewer retries needs no heavy loss: only as many losses as retries, and one.
     """
     settings = made.rc
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
     outage = np.isin(losses["rule_id"], list(outages)).any() or _unrouted(made)
-    if not (stalled_ns or outage or _rc_heavy(run, made)):
+    chosen = made.knobs.retry_count is not None
+    if not (chosen or stalled_ns or outage or _rc_heavy(run, made)):
         return False
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
