@@ -160,7 +160,7 @@ class Rig:
 
 
 def run(options: Options, progress: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Measure; `progress` is told how many rounds are done."""
+    """Measure; `progress` gets the number of rounds done."""
     before = os.sched_getaffinity(0)
     cpu = max(before) if options.cpu is None else options.cpu
     if cpu not in before:

@@ -3,13 +3,13 @@
 
     forwarding  frames a second at one link of a path of three switches, with faults on it beside
                 the same without, in pairs of neighbours in time. Counted at that link, before its
-                faults; drops are logged. The receiver looks for frames by itself, as our hosts do:
+                faults; drops are logged. The receiver polls for frames, as our hosts do:
                 were it woken by each, that would hide most of what faults cost.
     hosts       frames a second that arrive, hosts included: AF_XDP sockets and the lab's switches
                 with 1 % loss, beside what a user has without: UDP sockets in batches, kernel
                 routers and nftables with 1 % loss. Through one switch and through three. The UDP
                 receiver sleeps until the kernel wakes it, as sockets are used; `_moderated` is
-                beside one that looks by itself every 50 us, as our hosts do.
+                against one that polls every 50 us, as our hosts do.
     wire        what the wire stage moves over a delayed link, and how exactly (`bench_wire`).
 
 A pair is taken in either order by turns. A sample is taken again when the hypervisor gave the CPUs

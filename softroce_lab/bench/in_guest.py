@@ -35,7 +35,7 @@ _FOLDER = "/run/softroce"
 _MAP = "/sys/fs/bpf/softroce-veth"
 _OURS, _NEAR, _FAR = "softroce-veth", "va", "vb"
 _STEP_S, _RUN_S = 30.0, 60.0
-_TERMINAL = 24, 200  # a program tells a terminal at once what it tells a pipe at its end
+_TERMINAL = 24, 200  # a program prints to a terminal at once, to a pipe at its end
 _MIB = 1 << 20
 
 _PREPARE = """
@@ -147,7 +147,7 @@ class VethPair:
             there.wait(_STEP_S)
         found = re.search(rf"^ {MESSAGE_BYTES} +\d+ +[\d.]+ +([\d.]+)", done.text, re.MULTILINE)
         if found is None:
-            raise RunError(f"ib_write_bw told no result; it said: {done.text[-400:].strip()}")
+            raise RunError(f"ib_write_bw printed no result; its output: {done.text[-400:].strip()}")
         return float(found[1]) * _MIB
 
     def _script(self, text: str) -> None:

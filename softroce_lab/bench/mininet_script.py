@@ -3,7 +3,7 @@
 
 Run as a script by the system's Python, with the standard library and Mininet alone. Its switches
 are Open vSwitch's where that runs, else the kernel's bridges, each with the spanning tree on; they
-are told of no controller. Unlike `lab up`, Mininet proves no link, and its `stop` does not wait
+have no controller. Unlike `lab up`, Mininet proves no link, and its `stop` does not wait
 until the kernel has removed everything. What importing it takes is not counted.
 """
 

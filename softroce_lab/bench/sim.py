@@ -4,7 +4,7 @@
 Every host of a 100 Gb/s fabric sends 2 MB to another one, as one message, in packets of path MTU
 4096; a hop is one packet, data or control, over one link. Each sample is a process of its own. Its
 processor time is user plus system time, Python included, from the first post to the last result;
-that of reading the experiment, building the fabric and connecting the hosts is told apart, for it
+that of reading the experiment, building the fabric and connecting the hosts is separate, for it
 does not grow with the traffic.
 
 Rounds go through all cases in turn, so that a machine that is slow for a while is slow for all.

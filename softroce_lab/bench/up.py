@@ -231,7 +231,7 @@ def _graph(file: str) -> str:
 
 
 def _ask_mininet(graph: str) -> dict[str, Any]:
-    """What the script says, run by the Python that Mininet is installed for."""
+    """What the script prints, run by the Python that Mininet is installed for."""
     command = [_SYSTEM_PYTHON, str(Path(mininet_script.__file__).resolve())]
     pipe = subprocess.PIPE
     try:

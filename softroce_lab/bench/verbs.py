@@ -188,7 +188,7 @@ class VerbsBench:
         return Sample.of(1, int(np.median(trips)), SEND_BYTES)
 
     def _frame(self, payload_bytes: int, *, back: bool = False) -> bytes:
-        """As long as an RC packet. The plain programs look at no header, so its end may lack."""
+        """As long as an RC packet. The plain programs read no header, so its end may lack."""
         source, destination = reversed(self._hosts) if back else self._hosts
         whole = data_frame(self._lab, source, destination, PATH_MTU)
         return whole[: _HEADERS_BYTES + payload_bytes + _ICRC_BYTES]

@@ -187,7 +187,7 @@ def _begins_before_end(a: Window, b: Window) -> bool:
 
 
 def _round_meets(rounds: Window, once: Window) -> bool:
-    """Of all rounds, the first that ends after `once` begins is the one to look at."""
+    """Of all rounds, the first that ends after `once` begins is the one to check."""
     if not once.length_ns:
         return True
     late = once.begin_ns - rounds.begin_ns - rounds.length_ns

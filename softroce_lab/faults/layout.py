@@ -148,7 +148,7 @@ def _name(drop: NamedDrop) -> NameKey:
 
 
 def _name_filter(names: Iterable[NameKey]) -> bytes:
-    """lab_fault_set.named: the bits that lab_name_maybe of xdp/lab_name.h looks at."""
+    """lab_fault_set.named: the bits that lab_name_maybe of xdp/lab_name.h reads."""
     bits = 0
     for kind, first, second in names:
         hashed = ((first << 32 | second) + kind) * _GOLDEN % 2**64

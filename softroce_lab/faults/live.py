@@ -87,7 +87,7 @@ def _changed(plan: Plan, kept: Sequence[Fault], placed: Sequence[Placed]) -> Pla
     return with_faults(plan, kept, [item.fault for item in placed])
 
 
-# --- What a command says ---------------------------------------------------------------------
+# --- What a command prints -------------------------------------------------------------------
 
 
 def parse_impairments(words: Sequence[str]) -> Impairments:

@@ -32,7 +32,7 @@ DEFAULT_LIMIT_PACKETS = 1000  # tc-netem's
 
 
 class Lowered(NamedTuple):
-    """An effect, the packets it looks at, and the key it was written at."""
+    """An effect, the packets it matches, and the key it was written at."""
 
     effect: Effect
     filter: Filter

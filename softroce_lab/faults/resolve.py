@@ -176,7 +176,7 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
     names = {rule.name: None for rule in group.rules}
     if names and names.keys() <= taken:
         what = f"applied already: there are faults of the names {listed(list(names))}"
-        hint = "clear those first; `lab fault show` tells where they are"
+        hint = "clear those first; `lab fault show` lists them"
         raise group.source.error(group.place, what, hint=hint)
     for index, rule in enumerate(group.rules, group.first):
         where = (*group.place, index)
@@ -256,7 +256,7 @@ def _matches(pattern: LinkPattern | str, plan: Plan) -> set[int]:
 
 
 def _stream(key: FaultKey, rule: str, half: Half, ground: Ground) -> int:
-    """Derive the stream as `effects.Fault` says."""
+    """Derive the stream as `effects.Fault` defines."""
     _, sender, receiver = half
     if key == "index":
         return stream_key(ground.seed, rule, str(sender), str(receiver))

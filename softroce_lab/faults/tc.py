@@ -24,7 +24,7 @@ _NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
 
 
 def commands(faults: Iterable[Fault], interface: str, mtu: int) -> list[str]:
-    """Commands for the transmitting interface; a line with `#` says what tc does otherwise."""
+    """Commands for the transmitting interface; a line with `#` names what tc does otherwise."""
     chosen: dict[str, Fault] = {}
     notes: list[str] = []
     for group in grouped(faults):

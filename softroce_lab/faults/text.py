@@ -55,7 +55,7 @@ def comments(fault: Fault) -> list[str]:
 
 
 def _done(fault: Fault) -> str:
-    """Without the word that says the same as "dropped"."""
+    """Without the word that means the same as "dropped"."""
     if isinstance(fault.effect, NamedDrop):
         return "named"
     word, _, rest = effect_text(fault.effect).partition(" ")
@@ -79,7 +79,7 @@ def effect_text(effect: Effect) -> str:
             return f"rate {_queue(effect)}"
         case Delay():
             return f"delay {_delay(effect)}"
-    return word_of(effect)  # down, or drop with all that its filter says
+    return word_of(effect)  # down, or drop with all of its filter
 
 
 def filter_text(packets: Filter) -> str:

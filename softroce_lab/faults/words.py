@@ -238,7 +238,7 @@ def numbers(what: str, low: int, high: int) -> PlainValidator:
     return PlainValidator(parse)
 
 
-# --- What editors are told -------------------------------------------------------------------
+# --- The schema for editors -----------------------------------------------------------------
 
 
 def _unit_schema(unit: str) -> WithJsonSchema:

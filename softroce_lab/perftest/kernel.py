@@ -86,7 +86,7 @@ def figures(text: str, test: PerfTest, size: int) -> Bandwidth | Latency:
         if columns and columns[0] == str(size) and len(columns) >= 4:
             with contextlib.suppress(ValueError, IndexError):
                 return _figures(test, [float(each) for each in columns])
-    raise RunError(f"{test.name}: the program told no result; it said: {text[-400:].strip()}")
+    raise RunError(f"{test.name}: the program printed no result; its output: {text[-400:].strip()}")
 
 
 def _figures(test: PerfTest, columns: list[float]) -> Bandwidth | Latency:

@@ -159,7 +159,7 @@ def _told_seconds(text: str, test: PerfTest) -> float:
     """From a program's last line: microseconds an exchange are more exact than its seconds."""
     found = re.search(r"iters in [\d.]+ seconds = ([\d.]+) usec/iter", text)
     if found is None:
-        raise RunError(f"the program told no result; it said: {text[-400:].strip()}")
+        raise RunError(f"the program printed no result; its output: {text[-400:].strip()}")
     return float(found[1]) * (test.iterations or 0) / 1e6
 
 

@@ -302,7 +302,7 @@ class Policy:
 
     name = ""
     framing = "ud"
-    """How its data packets name what they carry, unless the user says (docs/framing.md)."""
+    """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
 
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
@@ -336,7 +336,7 @@ class Policy:
         return ()
 
     def on_receive_complete(self, event: Event, now_ns: int) -> Actions:
-        """All packets are in place; the workload has been told."""
+        """All packets are in place; the workload is informed."""
         return ()
 
     def on_timer(self, event: Event, now_ns: int) -> Actions:
@@ -358,7 +358,7 @@ class Policy:
     def on_too_long(self, event: Event, now_ns: int) -> Actions:
         """A message is larger than its receive; its packets are dropped.
 
-        Over the framing uc_immediate the sender hears it, with the send's handle: the receive that
+        Over the framing uc_immediate the sender gets it, with the send's handle: the receive that
         was cleared for it is of another length or key. The send will not begin.
         """
         return ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Congestion control by name: what there is, what a fabric calls for, and how it is told of it.
+"""Congestion control by name: what there is, what a fabric calls for, and what it gets of it.
 
-The algorithms are native (native/engine/congestion); docs/congestion.md says what they do.
+The algorithms are native (native/engine/congestion); docs/congestion.md describes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check(name: str) -> str:
 
 
 def for_plan(plan: Plan) -> str:
-    """What is used where nothing is said: `dcqcn` where queues set congestion marks, else `bdp`.
+    """The default: `dcqcn` where queues set congestion marks, else `bdp`.
 
     No fabric of the lab is without loss: there is no priority flow control.
     """
@@ -47,7 +47,7 @@ def for_plan(plan: Plan) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FabricFigures:
-    """What congestion control is told of the fabric that it is made for; fields of MessageConfig.
+    """What congestion control gets of the fabric that it is made for; fields of MessageConfig.
 
     A loop of DCQCN cannot be faster than the fabric: where a round trip is longer than its interval
     between two CNPs, that is the interval, and its timers follow.

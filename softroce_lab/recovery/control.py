@@ -211,7 +211,7 @@ class Refused:
 
 @dataclasses.dataclass(slots=True)
 class Sack:
-    """The receiver tells what is missing of a message."""
+    """What the receiver misses of a message."""
 
     id: int
     key: Key
@@ -231,7 +231,7 @@ class Sack:
 
 @dataclasses.dataclass(slots=True)
 class Chunks:
-    """The receiver tells which chunks are missing: all before the base are there.
+    """Which chunks the receiver misses: all before the base are there.
 
     Where the base is the first missing one, this is SDR-RDMA's (cumulative chunk, bitmap fragment).
     """

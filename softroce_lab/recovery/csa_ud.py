@@ -47,11 +47,11 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 _STAMPS = 1 << 32
 _ROUNDS = 1 << 16
-_STAMP_HORIZON_NS = 1_000_000_000  # the newest stamp says little of now when it is older
+_STAMP_HORIZON_NS = 1_000_000_000  # an older stamp proves little of the present
 _MOST_BACKOFF_FACTOR = 8
 _REO_WND_MULT_MOST = 8
 _MOST_DOUBLINGS = 32  # no interval is as long
-# without a retransmission in vain, and reordering is forgotten (RFC 8985, 6.2)
+# without a spurious retransmission, and reordering is forgotten (RFC 8985, 6.2)
 _REO_WND_PERSIST = 16
 
 
@@ -349,7 +349,7 @@ class CsaUd(DatagramPolicy):
             return self._respond(work, nack, 0, NackStatus.NOT_STARTED)
         heard = send.nack_round
         if heard is not None and not 0 < (nack.round - heard) % _ROUNDS < _ROUNDS // 2:
-            return []  # said twice, or overtaken by a later one
+            return []  # sent redundantly, or overtaken by a later one
         send.nack_round = nack.round
         wanted = self._wanted(nack, state)
         if wanted is None:

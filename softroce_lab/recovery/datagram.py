@@ -48,7 +48,7 @@ class DatagramPolicy(Policy):
     """The method for a control message; others go to `on_message`.
 
     By name: a policy with its own methods in a dict would be garbage that only the collector finds,
-    and with it the fabric that it looks at.
+    and with it the fabric that it depends on.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DatagramPolicy(Policy):
         return self._or_initial(state.srtt_ns, state.rttvar_ns)
 
     def reported_rtt_ns(self, state: PeerState) -> tuple[int, int]:
-        """(SRTT, RTTVAR) as the sender of data told them."""
+        """(SRTT, RTTVAR) as the sender of data sent them."""
         return self._or_initial(state.remote_srtt_ns, state.remote_rttvar_ns)
 
     def _or_initial(self, srtt_ns: int, rttvar_ns: int) -> tuple[int, int]:
@@ -206,8 +206,8 @@ class DatagramPolicy(Policy):
     def _acknowledge(self, work: PeerWork, id_: int, now_ns: int) -> list[Action]:
         """Soon, with others; at once where no other receive waits.
 
-        What nobody hears waits for another time each time: an outage that comes round might meet
-        all that follow a packet after the same one.
+        What gets no response waits for another time each time: a periodic outage might meet all
+        that follow a packet after the same one.
         """
         unacknowledged = self._acks_without_effect(work, id_)
         work.acks[id_] = None
@@ -224,7 +224,7 @@ class DatagramPolicy(Policy):
         return [self._next_peer_timer(work)]
 
     def _acks_without_effect(self, work: PeerWork, id_: int) -> int:
-        """Acknowledgements of this message in vain, beyond those that may well be lost."""
+        """Acknowledgements of this message without effect, beyond those that may well be lost."""
         return max(work.outcomes[id_ % work.slots].acknowledgements - self.timing.eager_rounds, 0)
 
     def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
@@ -237,7 +237,7 @@ class DatagramPolicy(Policy):
         return [said] * times
 
     def _copies(self, work: PeerWork, now_ns: int) -> int:
-        """How often in a row acknowledgements are said: more and more of those that nobody hears.
+        """How many redundant acknowledgements are sent: more and more of those without effect.
 
         Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
         counts once a round trip: all packets of a spurious retransmission are acknowledged.
@@ -323,7 +323,7 @@ class DatagramPolicy(Policy):
     def _on_rnr(self, work: PeerWork, message: control.Rnr, now_ns: int) -> Iterator[Action]:
         send = work.sends.get(message.id)
         if send is None or send.key != message.key or now_ns < send.retry_ns:
-            return  # packets sent before the pause may be turned away during it
+            return  # packets sent before the pause may get an RNR NAK during it
         limit = self.timing.rnr_retry
         if limit < 7 and send.rnr_naks >= limit:
             yield from self.fail_send(work, send, ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR)
@@ -375,7 +375,7 @@ class DatagramPolicy(Policy):
         return actions
 
     def _is_out(self, send: Sending) -> bool:
-        """Whether each packet was sent; while some are to be sent again no event has said so."""
+        """Whether each packet was sent; while retransmissions are pending no event has shown it."""
         if not send.out:
             state = self.view.send_state(send.handle)
             send.out = state is not None and state.sent == state.count
@@ -421,7 +421,7 @@ class DatagramPolicy(Policy):
     def _refused_by_sender(
         self, work: PeerWork, message: control.Refused, status: ibv_wc_status
     ) -> Iterator[Action]:
-        """Fail what the message fills, or would have; said again, only what it has begun to fill.
+        """Fail what the message fills, or would have; if repeated, only what it has begun to fill.
 
         The key may be the next message's by then.
         """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every timer, bound and weight of the recovery policies, in one place.
 
-All of it is this project's definition (docs/protocols.md says what the literature states). Times
+All of it is this project's definition (docs/protocols.md has what the literature states). Times
 are nanoseconds. The defaults are made for an emulator that shares its cores; `for_rtt` derives the
 same set for hardware that answers in a round trip, `on_machine` one for an emulated fabric that is
 slow itself. All are derived in docs/retry-bounds.md.
@@ -21,7 +21,7 @@ MILLISECOND_NS = 1_000_000
 MACHINE_RTT_NS = 2 * MILLISECOND_NS
 """What an emulator that shares its cores is taken to add to a fabric's round trip."""
 BLACKOUT_NS = 1000 * MILLISECOND_NS
-"""The longest outage that costs no work request, unless told otherwise."""
+"""The longest outage that costs no work request by default."""
 
 _KEEPALIVE_PROBES = 40
 _KEEPALIVE_BACKOFF_MOST = 4
@@ -43,7 +43,7 @@ class Timing:
     t_min_ns: int = 4 * MILLISECOND_NS
     """No interval between loss checks, and no RTO, is shorter. It has to be longer than what the
     machine adds to a round trip: an engine that shares two cores with all others answers up to 4 ms
-    late once in a hundred times. With 1 ms `ud_rto` sends 3 to 8 % of all packets in vain."""
+    late once in a hundred times. With 1 ms `ud_rto` has 3 to 8 % spurious retransmissions."""
 
     t_max_ns: int = 40 * MILLISECOND_NS
     """No interval between loss checks is longer, but for half as much again once it has backed off;
@@ -79,7 +79,7 @@ class Timing:
     less than this."""
 
     sack_interval_least_ns: int = 1 * MILLISECOND_NS
-    """`ud_rto`'s receiver tells its bitmaps a quarter of SRTT apart, not closer than this."""
+    """`ud_rto`'s receiver sends SACKs a quarter of SRTT apart, not closer than this."""
 
     ack_delay_most_ns: int = 1 * MILLISECOND_NS
     """Acknowledgements wait a quarter of SRTT for company, at most this long."""
@@ -101,7 +101,7 @@ class Timing:
     """Loss checks (or timeouts) in a row without progress; then the interval doubles, to T_max."""
 
     most_attempts: int = 200
-    """Sends of one packet after which its message fails, although the peer is alive."""
+    """Sends of one packet after which its message fails, although the peer responds."""
 
     rnr_retry: int = 7
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
@@ -152,7 +152,7 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineTiming:
-    """What the native engine is told of time; the fields are those of `MessageConfig`."""
+    """What the native engine gets of time; the fields are those of `MessageConfig`."""
 
     initial_rtt_ns: int = MACHINE_RTT_NS
     """Stands for the RTT until a report has measured it."""

@@ -21,7 +21,7 @@ class Group:
     posted: int = 0
     complete: int = 0
     waiting: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by handle
-    hurried: bool = False  # those that waited when most was complete have been told
+    hurried: bool = False  # those that waited when most was complete are informed
 
     @property
     def mostly_complete(self) -> bool:

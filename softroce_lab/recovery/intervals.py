@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long `csa_ud` waits from one loss check of a message to the next: rules to compare, by name.
 
-All of it is this project's definition (docs/intervals.md). A rule is told what a round trip takes
+All of it is this project's definition (docs/intervals.md). A rule gets what a round trip takes
 (a*SRTT + b*RTTVAR, times the backoff factor), how long the packets that are missing
 would take at the rate of late, and whether the message holds up its step. The caller keeps the
 result between T_min and T_max. Times are ns.

@@ -24,7 +24,7 @@ class PathHealth:
     """Losses and sends per path to one peer, fading."""
 
     def __init__(self, paths: int) -> None:
-        self._counts = np.zeros(paths, dtype=np.int64)  # as last told, modulo 2**32
+        self._counts = np.zeros(paths, dtype=np.int64)  # as last received, modulo 2**32
         self._sent = np.zeros(paths)
         self._lost = np.zeros(paths)
         self.shares = [FULL_SHARE] * paths

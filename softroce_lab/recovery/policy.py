@@ -2,7 +2,7 @@
 """A recovery policy of one's own: a class with a few hooks, each of which returns actions.
 
 A policy decides which packets are lost and when to check. It runs on a session
-(recovery/session), which acknowledges messages, keeps peers alive, answers messages without a
+(recovery/session), which acknowledges messages, sends keepalives, answers messages without a
 receive, bounds attempts and gives up; no policy handles any of these. A hook gets a message, a
 `Sending` or a `Receiving`, and the time; what it keeps of a message goes into `memory`, and is
 dropped with the message. It reads state through `self.view`, as numpy arrays. Its

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """SDR-RDMA's selective repeat (arXiv 2505.05366): a timer per chunk at the sender.
 
-The paper states: the receiver's bitmap has a bit a chunk, N packets, 64 KiB unless told otherwise;
+The paper states: the receiver's bitmap has a bit a chunk, N packets, 64 KiB by default;
 the receiver sends (cumulative chunk, fragment of the bitmap); a chunk that is not acknowledged
 RTO = RTT + alpha*RTT after it was sent is sent again. It evaluates "SR RTO" with 3 RTT (`sdr_sr`)
 and "SR NACK" with 1 RTT (`sdr_sr_nack`).
 
-This project's definition is the rest: how often the receiver tells (`sack`), that a timer is no
-shorter than T_min and backs off when it brings nothing, that "SR NACK" takes a chunk for lost when
+This project's definition is the rest: how often the receiver sends SACKs (`sack`), that no timer is
+shorter than T_min and each backs off without progress, that "SR NACK" takes a chunk for lost when
 a later one is there an RTT after it was sent, and all of `datagram`: acknowledgements of whole
 messages, keepalives, bounds.
 """
@@ -90,7 +90,7 @@ class SdrSr(SackPolicy):
         due = missing & (sent_ns <= now_ns - self.rto_ns(work, send))
         waiting = sent_ns[missing & ~due]
         repeat = [] if state.retransmit_pending else self._repeat(work, send, state, due, now_ns)
-        rto_ns = self.rto_ns(work, send)  # another one, if that was barren
+        rto_ns = self.rto_ns(work, send)  # another one, if that was without progress
         yield SetTimer(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
         yield from repeat
 

@@ -3,7 +3,7 @@
 
 This project's definition (docs/protocols.md, section 2). It has the same packets, bitmaps,
 reports, congestion control and acknowledgements; only the detection of loss differs. The receiver
-tells what is missing while packets arrive, a quarter of an RTT apart; the sender retransmits what
+sends SACKs while packets arrive, a quarter of an RTT apart; the sender retransmits what
 it does not know to have arrived when max(3 SRTT, T_min) have passed since the last packet left.
 """
 

@@ -45,7 +45,7 @@ class Sending:
     out: bool = False  # every packet has been sent,
     out_ns: int = 0  # since then nothing of it waits to be sent
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
-    known_missing: control.PacketSet | None = None  # as the receiver last told
+    known_missing: control.PacketSet | None = None  # by the receiver's last SACK
     missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
     timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row,
     timeout_without_progress_at_ns: int = 0  # and when the newest was
@@ -115,14 +115,14 @@ class PeerWork:
     rnr_sent: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
     acks: dict[int, None] = dataclasses.field(default_factory=dict)
-    acked_before: tuple[int, ...] = ()  # in the batch before; said once more with the next
+    acked_before: tuple[int, ...] = ()  # in the batch before; sent redundantly with the next
     ack_at_ns: int | None = None
     keepalive_at_ns: int | None = None
     began_ns: int = 0
     keepalive_sent_ns: int = 0  # when the last keepalive was sent
     keepalives_unanswered: int = 0
     backoff_factor: int = 1  # of the interval, grown by premature NACKs
-    # of the wait for reordered packets, grown by retransmissions that were in vain
+    # of the reordering window, grown by spurious retransmissions
     reo_wnd_mult: int = 1
     recoveries: int = 0  # since it grew
 
@@ -155,13 +155,13 @@ class PeerWork:
         self.in_order[receive.handle] = receive
 
     def open(self, receive: Receiving, id_: int, count: int) -> None:
-        """The first packet told a receive's id and count."""
+        """The first packet carried a receive's id and count."""
         self._forget_name(receive)
         receive.id, receive.count = id_, count
         self.opened[id_] = self.begun[receive.key] = self.flowing[receive.handle] = receive
 
     def overtaken_by(self, receive: Receiving) -> list[Receiving]:
-        """Those posted before this one that no packet has reached; each is told once."""
+        """Those posted before this one that no packet has reached; each is reported once."""
         overtaken: list[Receiving] = []
         while receive.handle in self.in_order:
             _, first = self.in_order.popitem(last=False)
@@ -170,7 +170,7 @@ class PeerWork:
         return overtaken
 
     def through_before(self, id_: int) -> list[Receiving]:
-        """Opened ones that the sender was through with when it gave this id; each is told once."""
+        """Opened ones that the sender had finished when it gave this id; each is reported once."""
         through = [each for each in self.flowing.values() if each.id != id_]
         through = [each for each in through if each.id is not None and is_newer(id_, each.id)]
         for receive in through:
@@ -234,13 +234,13 @@ class PeerWork:
         return True
 
     def remember_rnr(self, key: Key, id_: int) -> None:
-        """A message found no receive; its sender is to be told when one is posted."""
+        """A message found no receive; its sender is informed when one is posted."""
         self.rnr_sent[key] = id_
         if len(self.rnr_sent) > _MOST_REMEMBERED:
             self.rnr_sent.popitem(last=False)
 
     def remember_refused(self, id_: int) -> None:
-        """The sender of this message said that it has failed, and may say so again."""
+        """The sender of this message reported its failure, and may repeat the report."""
         self.refused[id_] = None
         if len(self.refused) > _MOST_REMEMBERED:
             self.refused.popitem(last=False)

@@ -30,8 +30,8 @@ _ECN_CAPABLE = 2  # traffic class of those who ask for none, RFC 3168
 class GlobalRoute:
     """Where to, by GID.
 
-    The hop limit that packets leave with is 64, whatever is said here: for RoCE the host knows the
-    route, as Linux has it too. No traffic class means 2, that of ECN-capable packets.
+    The hop limit that packets leave with is 64, whatever this field has: for RoCE the host knows
+    the route, as Linux has it too. No traffic class means 2, that of ECN-capable packets.
     """
 
     dgid: GID
@@ -68,7 +68,7 @@ class AHAttr:
 
 
 def address_vector(attr: AHAttr, next_hop_mac: int, failure: str) -> AddressVector:
-    """What the RNIC is told; EINVAL, if it is no address of RoCE through port 1."""
+    """What the RNIC gets; EINVAL, if it is no address of RoCE through port 1."""
     expect("ah_attr", attr, AHAttr)
     route = attr.gr
     if not attr.is_global or route is None or attr.port_num != 1:
@@ -85,7 +85,7 @@ def address_vector(attr: AHAttr, next_hop_mac: int, failure: str) -> AddressVect
 
 
 def ah_attr(vector: AddressVector) -> AHAttr:
-    """What the RNIC was told."""
+    """What the RNIC got."""
     route = GlobalRoute(
         GID.of_address(vector.destination),
         vector.flow_label,

@@ -129,7 +129,7 @@ def device_attr(endpoint: Endpoint) -> DeviceAttr:
         max_srq_wr=limits["max_srq_wr"],
         max_srq_sge=limits["max_sge"],
         max_pkeys=1,
-        local_ca_ack_delay=15,  # 134 ms, as Linux's rxe says
+        local_ca_ack_delay=15,  # 134 ms, as Linux's rxe reports
         phys_port_cnt=1,
     )
 
@@ -156,7 +156,7 @@ def port_attr(endpoint: Endpoint) -> PortAttr:
         subnet_timeout=0,
         init_type_reply=0,
         active_width=1,  # 1X
-        active_speed=1,  # 2.5 Gb/s: nothing is known of the wire, rxe says so too
+        active_speed=1,  # 2.5 Gb/s: nothing is known of the wire; rxe reports it, too
         phys_state=5,  # link up
         link_layer=IBV_LINK_LAYER_ETHERNET,
         flags=1,  # IBV_QPF_GRH_REQUIRED

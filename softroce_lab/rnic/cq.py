@@ -60,7 +60,7 @@ class WC:
 
     @classmethod
     def of(cls, native: WorkCompletion) -> Self:
-        """What the engine says, in verbs' types."""
+        """What the engine reports, in verbs' types."""
         wc = cls(
             wr_id=native.wr_id,
             status=ibv_wc_status(native.status),

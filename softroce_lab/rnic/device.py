@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
 
 WAIT_S = 60.0
-"""How long what waits for an event waits, unless it is told."""
+"""How long a wait for an event takes by default."""
 
 DEFAULT_PKEY = 0xFFFF
 """Full membership of the default partition (IBA 10.9.2)."""
 
 _PORT = 1
-_NAP_S = 0.002  # between looks for asynchronous events
+_NAP_S = 0.002  # between polls for asynchronous events
 
 _named: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
 _pd_numbers = itertools.count(1)  # 0 is for those who use an endpoint without verbs
@@ -82,7 +82,7 @@ class AsyncEvent:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device that is open in this process, as `get_device_list` tells."""
+    """A device that is open in this process, as `get_device_list` has it."""
 
     name: bytes
     node_type: int = 1  # IBV_NODE_CA
@@ -251,7 +251,7 @@ class Context(Closable):
     # ---------------------------------------------------------------- the lab's own
 
     def new_pd_number(self) -> int:
-        """What tells a protection domain from all others."""
+        """What distinguishes a protection domain from all others."""
         return next(_pd_numbers)
 
     def take_messages(self, user: Closable | None) -> None:

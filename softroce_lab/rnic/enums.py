@@ -205,7 +205,7 @@ class ibv_atomic_cap(enum.IntEnum):  # noqa: N801
 
 
 class ibv_gid_type(enum.IntEnum):  # noqa: N801
-    """How packets of a GID look."""
+    """The format of a GID's packets."""
 
     IBV_GID_TYPE_IB = 0
     IBV_GID_TYPE_ROCE_V1 = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the verbs raise, by pyverbs' names; how work requests end is told by completions."""
+"""What the verbs raise, by pyverbs' names; completions have how work requests end."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def of_step(
 
 
 def of_post_send(rc: int, state: ibv_qp_state | None, depth: int) -> str | None:
-    """Why a request is not taken; None: for what it says itself. A closed QP has no state."""
+    """Why a request is not taken; None: for what its error names. A closed QP has no state."""
     if state is None:
         return _CLOSED
     if rc == errno.ENOMEM:
@@ -48,7 +48,7 @@ def of_post_send(rc: int, state: ibv_qp_state | None, depth: int) -> str | None:
 
 
 def of_post_recv(rc: int, state: ibv_qp_state | None, depth: int, *, shared: bool) -> str | None:
-    """Why a receive is not taken; None: for what it says itself. A closed QP has no state."""
+    """Why a receive is not taken; None: for what its error names. A closed QP has no state."""
     if state is None:
         return _CLOSED
     if rc == errno.ENOMEM:

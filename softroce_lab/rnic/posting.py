@@ -30,7 +30,7 @@ def chain_of(wr: Request, kind: type[Request], bad_wr: Request | None) -> list[R
 def refuse(
     failure: str, rc: int, wr: Request, bad_wr: Request | None, why: str | None = None
 ) -> NoReturn:
-    """Raise what says so, and copy the request that was refused to `bad_wr`."""
+    """Raise the error, and copy the request that was refused to `bad_wr`."""
     if bad_wr is not None:
         bad_wr.assign(wr)
         bad_wr.__dict__.update(wr.__dict__)

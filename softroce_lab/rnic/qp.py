@@ -142,7 +142,7 @@ class QP(Closable):
         self._bring(qp_attr, 3)
 
     def _bring(self, qp_attr: QPAttr, steps: int) -> None:
-        """All steps in one turn of the engine; `qp_attr.qp_state` tells the last one tried."""
+        """All steps in one turn of the engine; `qp_attr.qp_state` is the last one tried."""
         failure = _STEP_FAILURES[steps - 1]
         self.check_open(failure)
         expect("qp_attr", qp_attr, QPAttr)

@@ -131,7 +131,7 @@ class QPInitAttr:
 
 @dataclasses.dataclass
 class QPAttr:
-    """Attributes that a modification sets; its mask says which.
+    """Attributes that a modification sets; its mask selects them.
 
     What is not given is 0, as in C: a `timeout` of 0 waits for ever, an `ah_attr` that is not
     global leads nowhere.
@@ -167,7 +167,7 @@ class QPAttr:
     def native(self, mask: int, next_hop_mac: int) -> NativeAttr:
         """What of this the engine takes, by an `ibv_qp_attr_mask`.
 
-        What cannot be said to it becomes what it refuses, at the step that needs it.
+        What it cannot take becomes what it refuses, at the step that needs it.
         """
         native = _native.QpAttr()
         for bit, (name, bits) in _PLAIN_FIELDS.items():
@@ -184,7 +184,7 @@ class QPAttr:
 
     @classmethod
     def of(cls, native: NativeAttr, cap: Capacities, draining: bool) -> QPAttr:
-        """What the engine says."""
+        """What the engine reports."""
         attr = cls(cap=QPCap(*cap), sq_draining=int(draining))
         for name, _ in _PLAIN_FIELDS.values():
             setattr(attr, name, getattr(native, name))

@@ -48,5 +48,7 @@ def test_columns_are_read_as_they_are_written(test, found):
 
 
 def test_a_program_without_a_result():
-    with pytest.raises(RunError, match="the program told no result; it said: Couldn't connect"):
+    with pytest.raises(
+        RunError, match="the program printed no result; its output: Couldn't connect"
+    ):
         figures("Couldn't connect\n", of("write_bw"), 65536)

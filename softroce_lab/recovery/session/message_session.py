@@ -131,7 +131,7 @@ class MessageSession(DatagramPolicy):
             actions: list[Action] = [again, self.probe_receiver(send)]
         else:
             actions = self._acted(work, self.hosted.on_send_timer(send, now_ns), now_ns)
-        # A timer that ends while packets wait to leave says nothing of what was sent.
+        # A timer that ends while packets wait to leave proves no loss of what was sent.
         if state.paused or (state.sent == state.count and not state.retransmit_pending):
             send.timeouts_without_progress += 1
         return actions
