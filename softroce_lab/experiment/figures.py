@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,14 +34,23 @@ _OF_JOBS = (
 )  # fmt: skip
 
 
-def added(workload: Workload, run: WorkloadRun, alone: Alone) -> WorkloadRun:
+def added(
+    workload: Workload,
+    run: WorkloadRun,
+    alone: Alone,
+    jobs: Mapping[str, tuple[str, Alone]] = MappingProxyType({}),
+) -> WorkloadRun:
     """The run, with the figures that this workload has: `workload_run.OF_WORKLOADS`.
 
+    `jobs`: the label of each job's transport, and the times of its flows alone.
     RunError if a flow cannot be measured alone.
     """
     if isinstance(workload, Jobs):
-        jobs = {name: _of_job(job, run, alone) for name, job in workload.jobs.items()}
-        return dataclasses.replace(run, jobs=jobs)
+        found = {
+            name: {"transport": jobs[name][0], **_of_job(job, run, jobs[name][1])}
+            for name, job in workload.jobs.items()
+        }
+        return dataclasses.replace(run, jobs=found)
     if isinstance(workload, OpenLoop):
         return slowdown.added(workload, run, alone)
     return dataclasses.replace(run, figures=_figures(workload, run))

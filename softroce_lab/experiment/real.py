@@ -66,7 +66,8 @@ def run(
     workload = experiment.workload(seed)
     observation = Observation(lab)
     with contextlib.ExitStack() as stack:
-        handles = _Handles(lab, transport, seed, observation.epoch_ns, options)
+        own = experiment.own_transports(seed)
+        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
@@ -83,7 +84,8 @@ def run(
     said = {names[index]: figures for index, (figures, _) in finished.items()}
     journals = {index: journal for index, (_, journal) in finished.items()}
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
-    observed = observation.end(said, striped=transport.shows_messages)
+    shown = all(each.shows_messages for each in experiment.beside(transport))
+    observed = observation.end(said, striped=shown)
     lines = [figures.pop("wrong") for figures in said.values()]
     digests = {name: figures.pop("sha256") for name, figures in said.items()}
     wrong = [line for each in lines for line in each or ()] + unequal(digests)
@@ -106,7 +108,7 @@ def run(
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, said, lab) | _timing(transport, lab, options) | sha256_fact(digests),
     )
-    return added(workload, run, virtual.alone(experiment, transport, seed))
+    return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
 
 
 def _tasks(
@@ -126,6 +128,7 @@ class _Handles:
 
     lab: Lab
     transport: Transport
+    own: Mapping[int, Transport]  # of hosts that have another one
     seed: int
     epoch_ns: int
     options: HostOptions
@@ -136,25 +139,28 @@ class _Handles:
         path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
         product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
         most = min(product, _most_window_packets(workload))
-        window = self.transport.knobs.window_packets(most)
         cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
         return {
-            index: stack.enter_context(self._handle(plan.plain_hosts[index], window, cpu))
+            index: stack.enter_context(
+                self._handle(
+                    plan.plain_hosts[index], self.own.get(index, self.transport), most, cpu
+                )
+            )
             for index, cpu in zip(workload.ranks, cpus, strict=False)
         }
 
-    def _handle(self, node: Node, window_packets: int, cpu: int) -> HostHandle:
+    def _handle(self, node: Node, transport: Transport, most: int, cpu: int) -> HostHandle:
         return HostHandle(
             self.lab,
             node,
-            self.transport,
+            transport,
             self.epoch_ns,
             _QKEY | self.seed & 0xFFFF,
             cpu,
             ip_version=self.options.ip_version,
             event_log=self.options.event_log,
-            congestion_control=_control(self.transport, self.lab),
-            window_packets=window_packets,
+            congestion_control=_control(transport, self.lab),
+            window_packets=transport.knobs.window_packets(most),
         )
 
 

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import limits, resolve
 from softroce_lab.topology.model import Graph, TopologyFile
+from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.work import Workload
 
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
@@ -64,6 +65,28 @@ class Experiment:
     topology: str  # its name, or "inline"
     raw: ExperimentFile = dataclasses.field(repr=False)
     source: Source = dataclasses.field(repr=False)
+    job_transports: Mapping[str, Transport] = dataclasses.field(default_factory=dict)
+
+    @property
+    def used_transports(self) -> tuple[Transport, ...]:
+        """Those of the runs, and those of jobs that have one of their own; each once."""
+        runs = () if self.raw.workload.has_transports else self.transports
+        return tuple(dict.fromkeys((*runs, *self.job_transports.values())))
+
+    def beside(self, transport: Transport) -> tuple[Transport, ...]:
+        """All that a run with this transport has, each once."""
+        run = () if self.raw.workload.has_transports else (transport,)
+        return tuple(dict.fromkeys((*run, *self.job_transports.values())))
+
+    def own_transports(self, seed: int) -> dict[int, Transport]:
+        """Of hosts whose job has its own, whatever the run's is."""
+        work = self.workload(seed)
+        jobs = work.jobs if isinstance(work, Jobs) else {}
+        return {
+            host: transport
+            for name, transport in self.job_transports.items()
+            for host in jobs[name].ranks
+        }
 
     def plan(self, seed: int) -> Plan:
         """The fabric, its faults armed with this seed. UserError."""
@@ -156,10 +179,11 @@ def _check_kind(source: Source) -> None:
 def of(source: Source) -> Experiment:
     """The experiment that a source holds. UserError."""
     raw = validate(ExperimentFile, source)
+    own = _of_jobs(raw, source)
     experiment = Experiment(
         name=raw.name,
         file=source.file or "",
-        transports=written.of_file(raw.transports, source),
+        transports=_of_runs(raw, source, own),
         seeds=tuple(raw.seeds),
         clock=raw.clock,
         payload=_payload(raw),
@@ -169,6 +193,7 @@ def of(source: Source) -> Experiment:
         topology=raw.topology if isinstance(raw.topology, str) else "inline",
         raw=raw,
         source=source,
+        job_transports=own,
     )
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
@@ -178,11 +203,35 @@ def of(source: Source) -> Experiment:
     return experiment
 
 
+def _of_jobs(raw: ExperimentFile, source: Source) -> dict[str, Transport]:
+    """Of the jobs that have one of their own. UserError for two of one label that differ."""
+    runs = () if raw.transports is None else written.of_file(raw.transports, source)
+    known = {each.label: each for each in runs}
+    found = {}
+    for name, (place, spec) in raw.workload.own_transports.items():
+        found[name] = transport = written.one(spec, source, place)
+        if known.setdefault(transport.label, transport) != transport:
+            what = f"another transport is called {transport.label!r}, too"
+            raise source.error(place, what, hint="give each a label of its own")
+    return found
+
+
+def _of_runs(
+    raw: ExperimentFile, source: Source, own: Mapping[str, Transport]
+) -> tuple[Transport, ...]:
+    """A run each; the one run of jobs that all have their own is called by these."""
+    if raw.transports is not None:
+        return written.of_file(raw.transports, source)
+    first, *_ = own.values()
+    labels = dict.fromkeys(each.label for each in own.values())
+    return (dataclasses.replace(first, label=" & ".join(labels)),)
+
+
 def _check_round_trip(experiment: Experiment) -> None:
     """UserError for distances that make timestamp echoes of striped messages ambiguous."""
     plan = experiment.plan(experiment.seeds[0])
     rtt_ns = base_rtt.of(plan, path_mtu_bytes(plan.mtu, 4)).rtt_ns
-    striped = [each.label for each in experiment.transports if each.entry.striped]
+    striped = [each.label for each in experiment.used_transports if each.entry.striped]
     if rtt_ns > _MOST_RTT_NS and striped:
         trip, most = map(units.format_duration, (rtt_ns, _MOST_RTT_NS))
         what = f"a round trip takes {trip}; {', '.join(striped)}: {most} at most"
@@ -194,7 +243,7 @@ def _check_lengths(experiment: Experiment) -> None:
     seed = experiment.seeds[0]
     longest = experiment.workload(seed).longest_message_bytes
     path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
-    for transport in experiment.transports:
+    for transport in experiment.used_transports:
         most = MAX_RC_MESSAGE_BYTES
         if transport.entry.striped:
             most = MAX_UC_PACKETS * path_mtu if transport.frames == "uc_immediate" else longest
@@ -206,7 +255,7 @@ def _check_lengths(experiment: Experiment) -> None:
 def _check_slots(experiment: Experiment) -> None:
     """UserError for more messages outstanding than a framing can number."""
     slots = experiment.raw.message_slots or 0
-    for transport in experiment.transports:
+    for transport in experiment.used_transports:
         if transport.frames == "uc_immediate" and slots > MAX_UC_SLOTS:
             what = f"{transport.label} has {MAX_UC_SLOTS} slots at most, in its framing"
             raise experiment.source.error(("message_slots",), what, hint="fewer, or framing: ud")
@@ -217,6 +266,9 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
     FILE:CLASS is a user's own. UserError if there is no such transport.
     """
+    if experiment.raw.workload.has_transports:
+        what = f"every job of {experiment.name} has a transport of its own"
+        raise UserError(what, hint="without --transport")
     found: list[Transport] = []
     for name in names:
         own = [each for each in experiment.transports if name in (each.label, each.name)]

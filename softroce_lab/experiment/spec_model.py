@@ -15,13 +15,12 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    WithJsonSchema,
     model_validator,
 )
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.kinds.table import AnyWorkload
-from softroce_lab.experiment.transports import policy_file
+from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.model import FaultRule, name_schema
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, editor_schema
@@ -82,47 +81,6 @@ Seeds = Annotated[
     Field(min_length=1, max_length=MAX_SEEDS),
 ]
 
-# --- Transports ------------------------------------------------------------------------------
-
-
-_Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
-
-
-class TransportSpec(Filled):
-    """A transport, with what it is to do differently from its defaults."""
-
-    elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
-
-    name: str = ""
-    policy: str | None = None  # FILE:CLASS, a user's own
-    label: Annotated[str, Field(min_length=1, max_length=40)] | None = None
-    congestion_control: str | None = None
-    framing: str | None = None
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    # Knobs; each transport has bounds of its own for them.
-    window: _Number = None
-    paths: _Number = None
-    retry_count: _Number = None
-    timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, data: object) -> object:
-        if not isinstance(data, str):
-            return data
-        return {"policy" if policy_file.is_reference(data) else "name": data}
-
-    @model_validator(mode="after")
-    def _fits(self) -> TransportSpec:
-        if self.label is not None and not self.label.isprintable():
-            raise KeyedError("label", f"{self.label!r} cannot be shown in a table")
-        if self.policy is None and not self.name:
-            raise UserError("a transport has a name, or a policy", hint=policy_file.EXAMPLE)
-        if self.policy is not None and self.name:
-            raise KeyedError("name", "'name' beside 'policy'", "label: NAME, for tables")
-        return self
-
-
 # --- Hosts -----------------------------------------------------------------------------------
 
 
@@ -160,7 +118,7 @@ class ExperimentFile(Filled):
     topology: TopologyField
     lb: LoadBalancing | None = None
     mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] | None = None
-    transports: Annotated[list[TransportSpec], Field(min_length=1)]
+    transports: Annotated[list[TransportSpec], Field(min_length=1)] | None = None
     workload: AnyWorkload
     depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
     faults: Annotated[list[FaultField], Field(default_factory=list)]
@@ -172,6 +130,15 @@ class ExperimentFile(Filled):
     stalls: Annotated[list[StallSpec], Field(default_factory=list)]
     deadline: RunTime = DEADLINE_NS
     blackout: RunTime = BLACKOUT_NS
+
+    @model_validator(mode="after")
+    def _all_hosts_have_a_transport(self) -> ExperimentFile:
+        if self.transports is None and not self.workload.has_transports:
+            raise UserError("key 'transports' is missing")
+        if self.transports is not None and self.workload.has_transports:
+            what = "every job has a transport of its own"
+            raise KeyedError("transports", what, "leave out 'transports', or that of a job")
+        return self
 
     @model_validator(mode="after")
     def _slots_are_enough(self) -> ExperimentFile:

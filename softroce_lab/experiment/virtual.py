@@ -34,6 +34,7 @@ from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.progress import Act, HostWork, Posts
 from softroce_lab.workloads.schedule import Schedule
@@ -64,7 +65,7 @@ def run(
     run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
-    found = figures.added(run.workload, found, alone(experiment, transport, seed))
+    found = figures.added(run.workload, found, *alone_of_all(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
 
 
@@ -81,6 +82,22 @@ def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
         return int(found.messages["received_ns"][0]) - _QUIET_NS
 
     return Alone(plan, frames(transport, path_mtu_bytes(plan.mtu, 4)), simulate)
+
+
+def alone_of_all(
+    experiment: Experiment, transport: Transport, seed: int
+) -> tuple[Alone, dict[str, tuple[str, Alone]]]:
+    """The run's, and of each job the label and the times of its transport."""
+    usual = alone(experiment, transport, seed)
+    work = experiment.workload(seed)
+    jobs = work.jobs if isinstance(work, Jobs) else {}
+    own = experiment.job_transports
+    return usual, {
+        name: (own[name].label, alone(experiment, own[name], seed))
+        if name in own
+        else (transport.label, usual)
+        for name in jobs
+    }
 
 
 class _Host:
@@ -119,13 +136,14 @@ class VirtualRun:
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
-        self.knobs = transport.knobs
-        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=experiment.raw.blackout)
-        self.timing = self.knobs.timing(timing)
+        self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
-        self.rc = RcSettings.for_rtt(self.empty.rtt_ns).with_knobs(self.knobs)
-        self.control = transport.congestion_control or congestion.for_plan(whole)
-        self.fabric = SimFabric(self.plan, self._model())
+        self.rc = self._rc(transport)
+        self.usual_control = congestion.for_plan(whole)
+        self.control = transport.congestion_control or self.usual_control
+        self.own = {} if only else experiment.own_transports(seed)  # of hosts
+        others = {host: self._model(each) for host, each in self.own.items()}
+        self.fabric = SimFabric(self.plan, self._model(transport), others)
         for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
         self.schedule: Schedule = self.workload.schedule()
@@ -145,20 +163,28 @@ class VirtualRun:
         self.policy_error = error
         self.problems.append(error.what)
 
-    def _model(self) -> HostModel:
+    def _timing(self, transport: Transport) -> Timing:
+        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=self.experiment.raw.blackout)
+        return transport.knobs.timing(timing)
+
+    def _rc(self, transport: Transport) -> RcSettings:
+        return RcSettings.for_rtt(self.empty.rtt_ns).with_knobs(transport.knobs)
+
+    def _model(self, transport: Transport) -> HostModel:
+        """A host that has this transport."""
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
         return HostModel(
             path_mtu=self.path_mtu,
-            window_packets=self.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
-            congestion_control=self.control,
-            framing=self.transport.frames,
-            transport=self.transport.entry.engine_transport,
+            window_packets=transport.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
+            congestion_control=transport.congestion_control or self.usual_control,
+            framing=transport.frames,
+            transport=transport.entry.engine_transport,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
             **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
-            **self.knobs.engine(),
+            **transport.knobs.engine(),
         )
 
     def host_names(self) -> list[str]:
@@ -172,12 +198,13 @@ class VirtualRun:
             buffer = self._buffer(index)
             if with_acts:
                 self.journals[index] = Journal()
+            transport = self.own.get(index, self.transport)
             messenger = open_messenger(
-                self.transport,
+                transport,
                 self.fabric.endpoints[index],
                 memory=None if buffer is None else buffer.memory,
-                timing=self.timing,
-                rc=self.rc,
+                timing=self._timing(transport),
+                rc=self._rc(transport),
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
@@ -322,8 +349,8 @@ class VirtualRun:
                 "rc": dataclasses.asdict(self.rc),
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
                 "path_mtu": self.path_mtu,
-                "message_slots": self._model().config(0).message_slots,
-                "window_packets": self._model().window_packets,
+                "message_slots": self._model(self.transport).config(0).message_slots,
+                "window_packets": self._model(self.transport).window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(),

@@ -41,6 +41,8 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[Line]]:
 def _of_job(job: str, groups: Sequence[Sequence[Row]]) -> Iterator[Line]:
     """The lines of a job."""
     mine = [[row["jobs"][job] for row in group] for group in groups]
+    if any(row["jobs"][job]["transport"] != row["transport"] for group in groups for row in group):
+        yield Line(f"{job}: transport", [each[0]["transport"] for each in mine])
     for title, show in _OF_JOBS:
         cells = [show(each) for each in mine]
         if any(cell != "-" for cell in cells):

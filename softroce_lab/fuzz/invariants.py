@@ -83,7 +83,7 @@ def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
     if kind == Kind.QUEUE_PAIR:
         return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
     if kind != Kind.NATIVE:
-        return made.knobs.retry_count is not None
+        return made.transport.knobs.retry_count is not None
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
     if sum(map(_lost, run.links)) <= _HEAVY * sent:
         return False

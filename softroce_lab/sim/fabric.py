@@ -8,6 +8,7 @@ import functools
 import heapq
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,16 @@ class HostModel:
 class SimFabric:
     """The fabric of a plan; the hosts' first rails are `endpoints`, in the order of the hosts."""
 
-    def __init__(self, plan: Plan, host: HostModel | None = None) -> None:
-        """UserError for a plan with kernel hosts, which need a machine."""
+    def __init__(
+        self,
+        plan: Plan,
+        host: HostModel | None = None,
+        others: Mapping[int, HostModel] = MappingProxyType({}),
+    ) -> None:
+        """`others`: of hosts, by index, that are not as `host`.
+
+        UserError for a plan with kernel hosts, which need a machine.
+        """
         if plan.kernel_hosts:
             raise UserError(
                 f"{plan.kernel_hosts[0].name} is a kernel host, which the virtual clock has not",
@@ -78,6 +87,7 @@ class SimFabric:
         self.plan = plan
         self.link_names = locate.arrows(plan)
         self.host = host or HostModel()
+        self._others = {plan.hosts[index].name: model for index, model in others.items()}
         self.native = _native.Fabric(plan.load_balancing)
         self.ports = [port for node in plan.hosts for port in node.ports]
         self._number_of = {port: number for number, port in enumerate(self.ports)}
@@ -97,8 +107,11 @@ class SimFabric:
         self._host_of = {number: host for host, number in enumerate(first)}
 
     def _add_nodes(self) -> None:
-        config, rnic = self.host.config(0), self.host.rnic.native()
+        rnic = self.host.rnic.native()
+        usual = self.host.config(0)
+        configs = {name: model.config(0) for name, model in self._others.items()}
         for port in self.ports:
+            config = configs.get(port.node, usual)
             config.address = int(ipaddress.IPv4Address(str(port.address)))
             self.native.add_port(config, _mac(port.mac), rnic)
         for node in self.plan.nodes:

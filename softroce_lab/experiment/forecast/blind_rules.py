@@ -49,6 +49,8 @@ def compared(experiment: Experiment) -> tuple[Experiment, list[LeftOut]]:
 
     All stay if there is none that every rule can hit: none of them is ahead of another by that.
     """
+    if experiment.raw.workload.has_transports:
+        return experiment, []  # one run
     blind = {each.label: _blind(experiment, each) for each in experiment.transports}
     kept = tuple(each for each in experiment.transports if not blind[each.label])
     if not kept or len(kept) == len(experiment.transports):
@@ -59,13 +61,11 @@ def compared(experiment: Experiment) -> tuple[Experiment, list[LeftOut]]:
 
 def notes(experiment: Experiment) -> list[str]:
     """A sentence for each transport with such rules; [] as it should be."""
-    left_out = compared(experiment)[1]
-    if left_out:
-        return [each.note for each in left_out]
-    return [
+    whole, left_out = compared(experiment)
+    return [each.note for each in left_out] + [
         f"{transport.label}: cannot be hit by {', '.join(rules)}: "
         "its data packets do not show messages"
-        for transport in experiment.transports
+        for transport in whole.used_transports
         if (rules := _blind(experiment, transport))
     ]
 

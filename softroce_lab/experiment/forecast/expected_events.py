@@ -43,7 +43,7 @@ def count(experiment: Experiment) -> int:
 
 def acts(experiment: Experiment) -> int:
     """The expected events of policies in one run: a few per message, and those per packet."""
-    used = [transport.entry.policy for transport in experiment.transports]
+    used = [transport.entry.policy for transport in experiment.used_transports]
     policies = [policy for policy in used if policy is not None]
     tells = any(issubclass(policy, SackPolicy | UdRto) for policy in policies)
     words = packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0

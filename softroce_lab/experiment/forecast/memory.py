@@ -36,7 +36,7 @@ def needed_bytes(experiment: Experiment) -> int:
     needed = _BASE_BYTES + work.message_count * _MESSAGE_BYTES + _kept_bytes(experiment)
     if experiment.clock == "real":
         return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 2 * buffers
-    striped = any(transport.entry.striped for transport in experiment.transports)
+    striped = any(transport.entry.striped for transport in experiment.used_transports)
     pairs = min(work.message_count, work.hosts * (work.hosts - 1) // 2)
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     window = base_rtt.of(plan, path_mtu).window_packets(path_mtu)

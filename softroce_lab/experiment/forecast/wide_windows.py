@@ -12,7 +12,7 @@ from softroce_lab.recovery.defaults import MACHINE_RTT_NS
 
 def notes(experiment: Experiment) -> list[str]:
     """A line for each."""
-    chosen = {each.label: each.knobs.window for each in experiment.transports}
+    chosen = {each.label: each.knobs.window for each in experiment.used_transports}
     if not any(chosen.values()):
         return []
     plan = experiment.plan(experiment.seeds[0])

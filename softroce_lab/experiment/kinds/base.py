@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -21,6 +21,7 @@ from pydantic import (
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.inputs.yaml_source import Place, Source
@@ -123,6 +124,16 @@ class WorkloadSpec(Filled, abc.ABC):
         if isinstance(self.hosts, list) and len(set(self.hosts)) < len(self.hosts):
             raise KeyedError("hosts", "a host stands twice")
         return self
+
+    @property
+    def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:
+        """Of jobs that have one of their own, by name: where it is written, and what."""
+        return {}
+
+    @property
+    def has_transports(self) -> bool:
+        """Whether no host is left that takes the experiment's."""
+        return False
 
     @abc.abstractmethod
     def build(self, setting: Setting) -> Workload:

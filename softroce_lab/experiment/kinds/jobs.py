@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from softroce_lab.experiment.kinds.base import Setting, WorkloadSpec
+from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.work import Buffered
@@ -24,6 +27,7 @@ class JobSpec(Filled, Generic[Single]):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=40)]
     workload: Single
+    transport: TransportSpec | None = None  # of its hosts; None: the run's
 
 
 class JobsSpec(WorkloadSpec, Generic[Single]):
@@ -41,6 +45,18 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
             if names.count(name) > 1:
                 raise KeyedError("jobs", f"two jobs are called {name!r}")
         return self
+
+    @property
+    def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:  # noqa: D102
+        return {
+            job.name: (("workload", "jobs", number, "transport"), job.transport)
+            for number, job in enumerate(self.jobs)
+            if job.transport is not None
+        }
+
+    @property
+    def has_transports(self) -> bool:  # noqa: D102
+        return all(job.transport is not None for job in self.jobs)
 
     def build(self, setting: Setting) -> Jobs:  # noqa: D102
         found: dict[str, Buffered] = {}

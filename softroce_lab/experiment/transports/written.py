@@ -9,9 +9,9 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.spec_model import TransportSpec
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
 from softroce_lab.recovery import knobs, registry
@@ -23,7 +23,7 @@ def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, 
     found: dict[str, Transport] = {}
     for index, spec in enumerate(specs):
         place: Place = ("transports", index)
-        transport = _one(spec, source, place)
+        transport = one(spec, source, place)
         if transport.label in found:
             what = f"two transports are called {transport.label!r}"
             raise source.error(place, what, hint="give each a label of its own")
@@ -35,7 +35,7 @@ def of_argument(text: str) -> Transport:
     """A transport of the command line, NAME or FILE:CLASS, with its defaults. UserError."""
     if not policy_file.is_reference(text):
         return Transport.named(text)
-    return _one(TransportSpec(policy=text), NOWHERE, ())
+    return one(TransportSpec(policy=text), NOWHERE, ())
 
 
 def labelled(transports: Iterable[Transport]) -> dict[str, Transport]:
@@ -59,12 +59,14 @@ def from_folder(written: Data, folder: Path) -> Data:
     return written
 
 
-def _one(spec: TransportSpec, source: Source, place: Place) -> Transport:
+def one(spec: TransportSpec, source: Source, place: Place) -> Transport:
+    """The transport that is written there. UserError with the place of what is wrong."""
     own = {} if spec.policy is None else _own(spec.policy, source, (*place, "policy"))
     name = own.pop("name", spec.name)
     if spec.policy is None and name not in registry.transports():
         near = did_you_mean(name, registry.transports())
-        raise source.error((*place, "name"), f"unknown transport {name!r}", hint=near)
+        where = (*place, "name") if (*place, "name") in source.values else place
+        raise source.error(where, f"unknown transport {name!r}", hint=near)
     entry = Transport(name, name, **own).entry
     _check_congestion_control(spec, source, place)
     _check_framing(spec, entry, source, place)
