@@ -110,7 +110,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
     outage = np.isin(losses["rule_id"], list(outages)).any() or _unrouted(made)
-    chosen = made.knobs.retry_count is not None
+    chosen = made.transport.knobs.retry_count is not None
     if not (chosen or stalled_ns or outage or _rc_heavy(run, made)):
         return False
     if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
