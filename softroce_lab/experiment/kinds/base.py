@@ -28,7 +28,7 @@ from softroce_lab.inputs.yaml_source import Place, Source
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology.model import NodeName
-from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, MAX_OPERATIONS
+from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, MAX_OPERATIONS, piece_count
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.progress import DEPTH
 from softroce_lab.workloads.streams import Stream
@@ -36,6 +36,8 @@ from softroce_lab.workloads.work import Sized, Workload
 
 MAX_BYTES = 1 << 44
 DEFAULT_MESSAGE_BYTES = 1 << 20
+MOST_VERTICES = 1 << 23
+"""Messages and computations of a workload: all of them are in memory, some hundred bytes each."""
 
 # --- Quantities ------------------------------------------------------------------------------
 
@@ -101,6 +103,12 @@ class Setting:
         """An error at a key of the workload, with line and column."""
         return self.source.error((*self.place, key), what, hint=hint)
 
+    def check_size(self, key: str, count: float) -> None:
+        """UserError for more messages and computations than fit; known before they are made."""
+        if count > MOST_VERTICES:
+            what = f"about {int(count):,} messages and computations, {MOST_VERTICES:,} at most"
+            raise self.error(key, what, hint="larger messages, or less to do")
+
     def index(self, name: str, *place: str | int) -> int:
         """A host's index by its name. UserError, at this place in the workload."""
         if name not in self.names:
@@ -164,6 +172,8 @@ class WorkloadSpec(Filled, abc.ABC):
 class RepeatedSpec(WorkloadSpec):
     """A workload of so many bytes, once or several times over."""
 
+    whole_vector: ClassVar = False  # whether `bytes` is a vector of all hosts together
+
     bytes: Bytes
     message: MessageBytes = DEFAULT_MESSAGE_BYTES
     repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
@@ -178,7 +188,13 @@ class RepeatedSpec(WorkloadSpec):
 
     def build(self, setting: Setting) -> Workload:  # noqa: D102
         timeline = Timeline(self.every or 0, self.skew or 0, setting.seed)
-        return Operations(self.once(setting, self.ranks(setting)), self.repeat, timeline)
+        ranks = self.ranks(setting)
+        if self.whole_vector:  # every piece comes to all hosts but one
+            least = (len(ranks) - 1) * piece_count(self.bytes, self.message)
+            setting.check_size("bytes", self.repeat * least)
+        once = self.once(setting, ranks)
+        setting.check_size("bytes", self.repeat * once.message_count)
+        return Operations(once, self.repeat, timeline)
 
     @abc.abstractmethod
     def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:

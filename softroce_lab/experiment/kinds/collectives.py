@@ -32,6 +32,8 @@ def algorithms(operation: str) -> tuple[str, ...]:
 class _VectorSpec(RepeatedSpec):
     """An operation on a vector of whole elements."""
 
+    whole_vector: ClassVar = True
+
     dtype: Literal["float32", "int32"] = "float32"
 
     @model_validator(mode="after")

@@ -165,6 +165,7 @@ class OpenLoopSpec(WorkloadSpec):
         mix = self._mix(setting, len(ranks))
         rates = tuple(_rate_bps(setting, setting.plan.plain_hosts[host]) for host in ranks)
         sizes = sizes_of(self.sizes)
+        self._check_size(setting, sum(rates), sizes, mix)
         work = OpenLoop(ranks, rates, self.load, self.duration, sizes, mix, setting.seed)
         try:
             _ = work.flows
@@ -172,6 +173,14 @@ class OpenLoopSpec(WorkloadSpec):
             what = f"{error}: too few flows arrive in {units.format_duration(self.duration)}"
             raise setting.error("duration", what, "a longer one") from None
         return work
+
+    def _check_size(
+        self, setting: Setting, rate_bps: int, sizes: Sizes, mix: IncastMix | None
+    ) -> None:
+        all_bytes = self.load * rate_bps * self.duration / (8 * 10**9)
+        incasts = all_bytes * mix.share / mix.size_bytes if mix else Fraction(0)
+        singles = all_bytes * (1 - mix.share if mix else 1) / sizes.mean_bytes
+        setting.check_size("incast" if incasts > singles else "duration", float(incasts + singles))
 
     def _mix(self, setting: Setting, hosts: int) -> IncastMix | None:
         if self.incast is None:

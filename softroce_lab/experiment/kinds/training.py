@@ -20,7 +20,7 @@ from softroce_lab.experiment.kinds.collectives import algorithms
 from softroce_lab.faults.words import Filled, Time
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
-from softroce_lab.workloads.message import FLOAT32, MAX_OPERATIONS
+from softroce_lab.workloads.message import FLOAT32, MAX_OPERATIONS, piece_count
 from softroce_lab.workloads.moe import Gate, MixtureOfExperts
 from softroce_lab.workloads.training import Model, Parallel, Training
 
@@ -36,6 +36,7 @@ _Ppm = Annotated[
     PlainValidator(_parse_share),
     WithJsonSchema({"type": "string", "pattern": "^[0-9.]+ *%$"}),
 ]
+_MOST_WEIGHED = 1 << 34  # tokens, times the experts that each is drawn from, of all hosts
 _AtLeastOne = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -65,6 +66,7 @@ class MoeSpec(WorkloadSpec):
         if self.experts % len(ranks):
             what = f"{self.experts} experts are not spread evenly over {len(ranks)} hosts"
             raise setting.error("experts", what, hint="a multiple of the number of hosts")
+        self._check_size(setting, len(ranks))
         return MixtureOfExperts(
             ranks,
             Gate(self.tokens, self.experts, self.top_k, self.skew),
@@ -74,6 +76,16 @@ class MoeSpec(WorkloadSpec):
             self.repeat,
             setting.seed,
         )
+
+    def _check_size(self, setting: Setting, hosts: int) -> None:
+        weighed = hosts * self.repeat * self.tokens * self.top_k * self.experts
+        if weighed > _MOST_WEIGHED:
+            what = f"gates draw from {weighed:,} experts in all, {_MOST_WEIGHED:,} at most"
+            raise setting.error("tokens", what, hint="fewer tokens, experts or layers")
+        copies = self.tokens * self.top_k * (hosts - 1) // hosts  # that leave a host, on average
+        sent_bytes = copies * self.hidden * self.bytes_per_element
+        messages = max(sent_bytes // self.message, min(copies, hosts - 1))
+        setting.check_size("tokens", hosts * self.repeat * (2 * messages + 1))
 
 
 class ParallelSpec(Filled):
@@ -120,6 +132,9 @@ class TrainingSpec(WorkloadSpec):
         if not self.activation and max(shared.tensor, shared.pipeline, shared.expert) > 1:
             what = "tensor, pipeline and expert parallelism exchange activations"
             raise KeyedError("parallel", what, "activation: 4MiB, for example")
+        if self.activation and max(shared.tensor, shared.pipeline, shared.expert) == 1:
+            what = "nothing exchanges activations where all hosts are data-parallel"
+            raise KeyedError("activation", what, "parallel: {tensor: 2}, for example")
         return self
 
     def build(self, setting: Setting) -> Training:  # noqa: D102
@@ -135,10 +150,13 @@ class TrainingSpec(WorkloadSpec):
             self.jitter,
         )
         parallel = self._spread(setting, len(ranks))
+        gradients = self.layers // parallel.pipeline * self.gradient
+        setting.check_size("gradient", piece_count(gradients, self.bucket))
         training = Training(
             ranks, parallel, model, self.message, self.algorithm, self.steps, setting.seed
         )
         self._check_elements(setting, training)
+        self._check_size(setting, parallel)
         return training
 
     def _spread(self, setting: Setting, hosts: int) -> Parallel:
@@ -159,6 +177,28 @@ class TrainingSpec(WorkloadSpec):
             key, what = uneven
             raise setting.source.error((*setting.place, "parallel", key), what)
         return Parallel(data, shared.tensor, shared.pipeline, shared.expert)
+
+    def _check_size(self, setting: Setting, parallel: Parallel) -> None:
+        """UserError for more than fits: computations, the barrier, and what is shared."""
+        hosts, data, tensor = parallel.hosts, parallel.data, parallel.tensor
+        passes = 2 * self.microbatches * self.layers // parallel.pipeline  # of a layer, on a host
+        computed = self.steps * 2 * passes * hosts
+        setting.check_size("layers", computed + self.steps * hosts * (hosts - 1).bit_length())
+        stage_bytes = self.layers // parallel.pipeline * self.gradient
+        buckets = piece_count(stage_bytes, self.bucket)
+        in_bucket = self._messages(data, min(self.bucket, stage_bytes))
+        groups = tensor * parallel.pipeline
+        setting.check_size("gradient", self.steps * groups * buckets * in_bucket + computed)
+        shared = piece_count(self.activation, self.message)
+        times = 2 * passes * data * parallel.pipeline * self._messages(tensor, self.activation)
+        times += shared * 2 * passes * hosts * (parallel.expert > 1)
+        times += shared * 2 * self.microbatches * data * tensor * (parallel.pipeline - 1)
+        setting.check_size("activation", self.steps * times + computed)
+
+    def _messages(self, hosts: int, size_bytes: int) -> int:
+        """Of an all-reduce, at the least."""
+        pieces = piece_count(size_bytes, self.message)
+        return 2 * (hosts - 1) * (max(hosts, pieces) if self.algorithm == "ring" else pieces)
 
     def _check_elements(self, setting: Setting, training: Training) -> None:
         """UserError for vectors with fewer elements than an all-reduce has chunks."""

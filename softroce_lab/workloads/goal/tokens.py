@@ -10,7 +10,7 @@ from typing import NamedTuple
 from softroce_lab.errors import UserError
 
 _PATTERN = re.compile(
-    r"(?P<space>[ \t\r]+)|(?P<newline>\n)|(?P<comment>//[^\n]*|/\*.*?\*/)"
+    r"(?P<space>[ \t\r]+)|(?P<newline>\n[ \t\r\n]*)|(?P<comment>//[^\n]*|/\*.*?\*/)"
     r"|(?P<number>-?[0-9]+)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>[:{}])|(?P<other>.)",
     re.DOTALL,
 )
