@@ -132,9 +132,6 @@ class TrainingSpec(WorkloadSpec):
         if not self.activation and max(shared.tensor, shared.pipeline, shared.expert) > 1:
             what = "tensor, pipeline and expert parallelism exchange activations"
             raise KeyedError("parallel", what, "activation: 4MiB, for example")
-        if self.activation and max(shared.tensor, shared.pipeline, shared.expert) == 1:
-            what = "nothing exchanges activations where all hosts are data-parallel"
-            raise KeyedError("activation", what, "parallel: {tensor: 2}, for example")
         return self
 
     def build(self, setting: Setting) -> Training:  # noqa: D102
