@@ -17,6 +17,8 @@ void bind_config(nb::module_& m) {
       .def_rw("message_slots", &MessageConfig::message_slots)
       .def_rw("first_message_id", &MessageConfig::first_message_id)
       .def_rw("window_packets", &MessageConfig::window_packets)
+      .def_rw("most_unacked", &MessageConfig::most_unacked,
+              "packets of a queue pair of RC without acknowledgement; 2**23 - 1 at most")
       .def_rw("receive_ring_packets", &MessageConfig::receive_ring_packets)
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)

@@ -32,6 +32,7 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
+from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
 from softroce_lab.workloads.jobs import Jobs
@@ -176,6 +177,7 @@ class VirtualRun:
         return HostModel(
             path_mtu=self.path_mtu,
             window_packets=transport.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
+            most_unacked=MOST_PSNS,
             congestion_control=transport.congestion_control or self.usual_control,
             framing=transport.frames,
             transport=transport.entry.engine_transport,

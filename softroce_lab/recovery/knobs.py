@@ -17,7 +17,7 @@ NAMES = ("window", "paths", "retry_count", "timeout")
 
 RC_TIMEOUT_UNIT_NS = 4096  # IBA 9.7.6.1.3: 4.096 us * 2**code
 _RC_MOST_CODE = 31
-_MOST_PSNS = (1 << 23) - 1  # native/engine/verbs/rc_qp.hpp, kMostUnacked
+MOST_PSNS = (1 << 23) - 1  # native/engine/verbs/rc_qp.hpp, kMostUnacked
 _MOST_IN_FLIGHT = 1 << 20  # native/engine/striped/peer.hpp
 _MOST_PATHS = 16  # native/engine/striped/paths.hpp
 _MOST_TIMEOUT_NS = 10_000 * MILLISECOND_NS
@@ -38,8 +38,8 @@ def _timeout(help_: str, least_ns: int, most_ns: int) -> Knob:
 
 
 RC = (
-    Knob("window", _MOST_PSNS, "packets not acknowledged, of a queue pair", least=1,
-         most=_MOST_PSNS),
+    Knob("window", MOST_PSNS, "packets not acknowledged, of a queue pair", least=1,
+         most=MOST_PSNS),
     Knob("retry_count", 7, "timeouts in a row without progress", least=0, most=7),
     _timeout("until an unacknowledged packet is sent again; rounded up to 4.096 us * 2**n",
              RC_TIMEOUT_UNIT_NS << 1, RC_TIMEOUT_UNIT_NS << _RC_MOST_CODE),

@@ -39,6 +39,7 @@ class HostModel:
     path_mtu: int = 4096
     paths: int = 8
     window_packets: int = 1024
+    most_unacked: int | None = None
     receive_ring_packets: int = 1 << 20  # never the bound
     congestion_control: str = "bdp"
     framing: str = "ud"

@@ -16,6 +16,7 @@ namespace softroce {
 struct CongestionConfig {
   std::string name = "bdp";
   std::uint32_t window_packets = 1024;            // one bandwidth-delay product: the most
+  std::uint32_t most_unacked = 128;               // of a queue pair of RC, whatever the window
   std::uint64_t line_rate_bps = 100'000'000'000;  // of the port
   Time base_rtt = 2 * kMillisecond;               // of the fabric while its queues are empty
   Time cnp_interval = 50 * kMicrosecond;          // dcqcn: least time between two CNPs of a flow

@@ -20,6 +20,7 @@ struct MessageConfig {
                                               // the same at both ends
   std::uint32_t first_message_id = 0;         // ids count up from here and wrap
   std::uint32_t window_packets = 1024;        // one bandwidth-delay product
+  std::uint32_t most_unacked = 128;           // packets of a queue pair of RC, as rdma_rxe
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
   std::uint32_t report_every_packets = 64;
   bool carries_payload = true;  // false: packets have lengths and no bytes, requests no memory
@@ -47,6 +48,7 @@ struct MessageConfig {
 inline CongestionConfig congestion_of(const MessageConfig& config) {
   return {.name = config.congestion_control,
           .window_packets = config.window_packets,
+          .most_unacked = config.most_unacked,
           .line_rate_bps = config.line_rate_bps,
           .base_rtt = config.base_rtt != 0 ? config.base_rtt : config.initial_rtt,
           .cnp_interval = config.cnp_interval,

@@ -32,8 +32,9 @@ class RcQp final : public ConnectedQp {
   void handle_timeout(Time now) override;
 
  private:
-  static constexpr std::uint32_t kMostUnacked = 128;      // packets, as rxe has it
-  static constexpr std::uint32_t kMostPackets = 1 << 23;  // half of all PSNs, IBA 9.7.2
+  static constexpr std::uint32_t kMostPackets = 1 << 23;           // half of all PSNs, IBA 9.7.2
+  static constexpr std::uint32_t kMostUnacked = kMostPackets - 1;  // PSNs compare by their distance
+  static constexpr std::uint32_t kAckRequestEvery = 32;            // packets, at most
 
   void entered(QpState from, Time now) override;
   int check_send(const SendRequest& request) const override;
@@ -65,6 +66,7 @@ class RcQp final : public ConnectedQp {
   void progressed(std::uint32_t unacked, Time now);
   bool wants_acknowledge(Time now) const;
   void set_window(Time now);
+  std::uint32_t capped(std::uint32_t window_packets) const;
   void stamp(const Packet& packet, Time now);
   void sample(std::uint32_t unacked, Time now);
   void retry(RetransmitReason reason, Time now);

@@ -2,6 +2,7 @@
 // The requester of a reliable connection: IBA 9.7.2 (PSNs), 9.7.3 (requests), 9.7.6 (responses).
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -60,11 +61,12 @@ void RcQp::reset_requester() {
   cursor_packet_ = 0;
   unanswered_ = 0;
   since_ack_request_ = 0;
-  window_ = static_cast<std::int32_t>(std::min(kMostUnacked, home_.congestion.window_packets));
+  window_ = static_cast<std::int32_t>(capped(home_.congestion.window_packets));
   const bool measures = congestion_ && congestion_->measures_rtt();
   // A quarter of the window; of a window that changes, each packet.
-  ack_request_every_ = measures ? 1 : std::max(static_cast<std::uint32_t>(window_) / 4, 1U);
-  stamps_.assign(measures ? kMostUnacked : 0, {});
+  const auto quarter = static_cast<std::uint32_t>(window_) / 4;
+  ack_request_every_ = measures ? 1 : std::clamp(quarter, 1U, kAckRequestEvery);
+  stamps_.assign(measures ? std::bit_ceil(static_cast<std::uint32_t>(window_)) : 0, {});
   sequence_ = credit_limit_ = 0;
   credited_ = went_back_ = false;
   nak_is_news_ = true;
@@ -393,8 +395,12 @@ void RcQp::acknowledged(std::uint32_t psn, Time now) {
 
 // ---------------------------------------------------------------- congestion control
 
+std::uint32_t RcQp::capped(std::uint32_t window_packets) const {
+  return std::min({window_packets, home_.congestion.most_unacked, kMostUnacked});
+}
+
 void RcQp::set_window(Time now) {
-  window_ = static_cast<std::int32_t>(std::min(kMostUnacked, congestion_->window_packets()));
+  window_ = static_cast<std::int32_t>(capped(congestion_->window_packets()));
   set_pace(now);
 }
 
@@ -402,12 +408,12 @@ void RcQp::set_window(Time now) {
 // algorithm, RFC 6298 section 3).
 void RcQp::stamp(const Packet& packet, Time now) {
   const bool first = psn_distance(packet.psn, sent_psn_) >= 0;
-  stamps_[packet.psn % kMostUnacked] = first ? Stamp{packet.psn, now} : Stamp{};
+  stamps_[packet.psn & (stamps_.size() - 1)] = first ? Stamp{packet.psn, now} : Stamp{};
 }
 
 void RcQp::sample(std::uint32_t unacked, Time now) {
   const std::uint32_t newest = psn_add(unacked, kPsnMask);
-  const Stamp& stamp = stamps_[newest % kMostUnacked];
+  const Stamp& stamp = stamps_[newest & (stamps_.size() - 1)];
   const auto packets = static_cast<std::uint32_t>(psn_distance(unacked, unacked_psn_));
   congestion_->on_report({.rtt = stamp.psn == newest ? now - stamp.at : 0,
                           .delivered_packets = packets,

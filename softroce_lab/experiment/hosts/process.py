@@ -52,6 +52,7 @@ from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.recovery import congestion
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
+from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.telemetry import counters_file
 from softroce_lab.telemetry.event_log import EventLog
 
@@ -73,6 +74,7 @@ def _configure(settings: HostSettings) -> Any:
     messages.path_mtu = settings.path_mtu
     messages.paths = settings.paths
     messages.window_packets = settings.window_packets
+    messages.most_unacked = MOST_PSNS
     messages.receive_ring_packets = settings.receive_frames
     messages.congestion_control = settings.congestion_control
     messages.pacing_slack_ns = PACING_SLACK_NS
