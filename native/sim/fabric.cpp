@@ -198,7 +198,6 @@ void Fabric::prepare(Flight& flight, Load& load) {
   load.flow = {number_of(packet.source), number_of(packet.destination), packet.source_port,
                LAB_ROCE_UDP_PORT, kUdp};
   flight.destination = port_of(load.flow.dst);
-  flight.source = load.flow.src;
   flight.length = frame_bytes(packet);
   load.trimmed_length = trimmed_bytes(packet, flight.length);
   flight.ecn = packet.traffic_class & kEcnMask;
@@ -241,9 +240,9 @@ void Fabric::enter(FlightIndex index, LinkIndex onto) {
   link.enter();
   if (!link.is_straight()) return enter_crooked(index, onto);
   const Flight& flight = flights_[index];
-  Fate fate;
-  const Time arrival = link.pass_straight(index, flight.length, flight.ecn != 0, now_, fate);
-  fly(index, onto, arrival, fate);
+  bool marked = false;
+  const Time arrival = link.pass_straight(flight.length, flight.ecn != 0, now_, marked);
+  fly(index, onto, arrival, marked);
 }
 
 void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
@@ -255,8 +254,10 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
     tap_->see(flights_[index], flights_.load(index), onto, link, {}, now_);
   }
   if (leg.effects & LAB_EFFECT_DUPLICATE) {
-    const FlightIndex copy = flights_.duplicate(index);
+    const FlightIndex copy = flights_.acquire();
+    flights_[copy] = flights_[index];
     Load& load = flights_.load(copy);
+    load = flights_.load(index);
     if (load.packet.payload != nullptr) load.packet.payload = load.bytes.data();
     ++link.rare.duplicated;
     queue(index, onto, leg, false);
@@ -372,24 +373,19 @@ void Fabric::queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool c
   Link& link = links_[onto];
   if (link.stepwise) return queue_stepwise(index, onto, leg, copy);
   const Flight& flight = flights_[index];
-  const bool in_turn = (leg.effects & LAB_EFFECT_REORDER) == 0;
-  Fate fate;
-  const Time arrival =
-      link.pass(in_turn ? index : kNowhere, flight.length, flight.ecn != 0, leg, now_, fate);
-  fate.tied &= in_turn;
-  fly(index, onto, arrival, fate);
+  bool marked = false;
+  const Time arrival = link.pass(flight.length, flight.ecn != 0, leg, now_, marked);
+  fly(index, onto, arrival, marked);
 }
 
 // A link has taken the packet, or, if it never arrives, had no room for it.
-void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, Fate fate) {
-  if (fate.tied) [[unlikely]]
-    break_tie(index, onto);
+void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked) {
   if (arrival == kNever) [[unlikely]] {
     ++links_[onto].rare.dropped_limit;
     return discard(index);
   }
   Flight& flight = flights_[index];
-  if (fate.marked) [[unlikely]] {
+  if (marked) [[unlikely]] {
     flight.ecn = kEcnMask;
     ++links_[onto].rare.marked;
   }
@@ -400,30 +396,24 @@ void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, Fate fate) {
 void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy) {
   Link& link = links_[onto];
   Flight& flight = flights_[index];
+  Load& load = flights_.load(index);
   wire::Frame frame{.handle = index,
                     .length = flight.length,
-                    .trimmed_length = flights_.load(index).trimmed_length,
+                    .trimmed_length = load.trimmed_length,
                     .ecn_capable = flight.ecn != 0,
                     .roce = true,
                     .copy = copy};
   flight.link = onto;
-  const bool in_turn = (leg.effects & LAB_EFFECT_REORDER) == 0;
-  link.stepwise->advance(now_, departures_);
-  const bool waits = link.stepwise->busy_until() > now_;
-  const bool tied = waits && link.find_busy(now_);
-  if (!waits) link.find_idle(in_turn ? index : kNowhere, now_);
   const bool taken = link.stepwise->offer(frame, leg, now_, departures_) == wire::Offered::taken;
   link.rare.most_waiting_packets =
       std::max(link.rare.most_waiting_packets, link.stepwise->waiting_packets());
   link.rare.most_waiting_bytes =
       std::max(link.rare.most_waiting_bytes, link.stepwise->waiting_bytes());
   if (taken) link.take(frame.length);
-  if (tied && in_turn) break_tie(index, onto);
   if (!taken) {
     ++link.rare.dropped_limit;
     discard(index);
   } else if (frame.trimmed) {
-    Load& load = flights_.load(index);  // of whom the tie left here
     ++link.rare.trimmed;
     flight.length = frame.length;
     load.trimmed_length = 0;

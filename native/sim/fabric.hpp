@@ -2,9 +2,8 @@
 // The simulated fabric: host ports with the soft RNIC, switches with the XDP programs' decisions,
 // links with the wire stage's queues, and a clock that goes from event to event.
 //
-// Events of one moment happen in the order in which they were scheduled; packets that come to a
-// queue at one moment are put into the order of a draw (ties.cpp). Nothing depends on
-// addresses of memory, hashing order or the machine's clock. Its driver runs it until a host has an
+// Events of one moment happen in the order in which they were scheduled; nothing depends on
+// addresses, hashing order or the machine's clock. Its driver runs it until a host has an
 // event, acts on that host, and runs it on.
 #pragma once
 
@@ -62,9 +61,7 @@ struct PortTotals {
 
 class Fabric {
  public:
-  // `tie_key`: of the draws among packets that come to a queue at the same moment.
-  Fabric(LoadBalancing load_balancing, std::uint64_t tie_key)
-      : load_balancing_(load_balancing), tie_key_(tie_key) {}
+  explicit Fabric(LoadBalancing load_balancing) : load_balancing_(load_balancing) {}
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 
@@ -216,9 +213,7 @@ class Fabric {
   void enter_crooked(FlightIndex index, LinkIndex onto);
   bool meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg);
   void queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy);
-  void fly(FlightIndex index, LinkIndex onto, Time arrival, Fate fate);
-  void break_tie(FlightIndex newcomer, LinkIndex onto);
-  bool fits(const Flight& one, const Flight& other, bool trims);
+  void fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked);
   void queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy);
   void depart(LinkIndex from);
   void step(LinkIndex link);
@@ -241,7 +236,6 @@ class Fabric {
                  lab_verdict& verdict);
 
   LoadBalancing load_balancing_;
-  std::uint64_t tie_key_;
   Time now_ = 0;
   bool paused_ = false;
   wire::Wheel<Event, 10> wheel_;

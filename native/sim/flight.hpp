@@ -37,8 +37,6 @@ struct alignas(64) Flight {
   std::uint8_t hop_limit = 0;            // less the switches passed
   std::uint8_t planned_at = 0;           // in `plan`: where it goes from the next switch
   bool corrupted = false;                // the ICRC detects it
-  std::uint32_t source = 0;              // its address
-  std::uint32_t load = 0;                // its number
   Plan plan{};
 
   // Where it goes from the next switch, if that is decided; else kNowhere.
@@ -61,9 +59,7 @@ class Flights {
     if (free_.empty()) {
       flights_.emplace_back();
       loads_.emplace_back();
-      const auto made = static_cast<FlightIndex>(flights_.size() - 1);
-      flights_[made].load = made;
-      return made;
+      return static_cast<FlightIndex>(flights_.size() - 1);
     }
     const FlightIndex index = free_.back();
     free_.pop_back();
@@ -75,21 +71,11 @@ class Flights {
   }
   Flight& operator[](FlightIndex index) { return flights_[index]; }
   const Flight& operator[](FlightIndex index) const { return flights_[index]; }
-  Load& load_of(const Flight& flight) { return loads_[flight.load]; }
-  Load& load(FlightIndex index) { return loads_[flights_[index].load]; }
-  FlightIndex duplicate(FlightIndex index) {
-    const FlightIndex copy = acquire();
-    const std::uint32_t its_load = flights_[copy].load;
-    flights_[copy] = flights_[index];
-    flights_[copy].load = its_load;
-    loads_[its_load] = load(index);
-    return copy;
-  }
+  Load& load(FlightIndex index) { return loads_[index]; }
 
   void prefetch(FlightIndex index) const { __builtin_prefetch(&flights_[index], 1); }
   void prefetch_load(FlightIndex index) const {
-    const Load* load = &loads_[flights_[index].load];
-    prefetch_lines(load, load + 1);
+    prefetch_lines(&loads_[index], &loads_[index] + 1);
   }
 
   template <typename F>

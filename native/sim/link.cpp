@@ -23,11 +23,6 @@ bool is_always(const lab_delay* delays, std::uint32_t count) {
                         delays[0].preserve != 0);
 }
 
-// Too small a figure costs time and changes nothing.
-std::uint32_t calm(std::uint64_t limit, std::uint64_t ecn) {
-  return static_cast<std::uint32_t>(std::min({limit, ecn, std::uint64_t{UINT32_MAX}}));
-}
-
 }  // namespace
 
 void Turns::grow() {
@@ -39,23 +34,20 @@ void Turns::grow() {
   mask_ = turns - 1;
 }
 
-Time Link::pass(FlightIndex flight, std::uint32_t length, bool ecn_capable, const lab_leg& leg,
-                Time now, Fate& fate) {
+Time Link::pass(std::uint32_t length, bool ecn_capable, const lab_leg& leg, Time now,
+                bool& marked) {
   const lab_queue* queue = wire::acting(shape_.queue, shape_.queues, in_ns(now));
   Time begins = now;
-  if (transmitter_.busy_until() <= now) {
-    find_idle(flight, now);
-  } else {
+  if (transmitter_.busy_until() > now) {
     begins = transmitter_.busy_until();
-    fate.tied = find_busy(now);
     turns_.forget_begun(now);
     if (queue != nullptr) {
-      const wire::Admission found =
+      const wire::Admission fate =
           wire::admit(*queue, {turns_.bytes(), turns_.packets()}, length, ecn_capable);
-      if (found == wire::Admission::full) return kNever;
-      fate.marked = found == wire::Admission::marked;
+      if (fate == wire::Admission::full) return kNever;
+      marked = fate == wire::Admission::marked;
     }
-    wait(begins, length, flight);
+    wait(begins, length);
   }
   take(length);
   transmitter_.set_rate(queue != nullptr ? queue->rate_bps : 0);
@@ -110,8 +102,8 @@ void Link::look_whether_straight() {
   const lab_queue& queue = shape_.queue[0];
   const bool queues = shape_.queues != 0;
   transmitter_.set_rate(queues ? queue.rate_bps : 0);
-  calm_bytes_ = queues ? calm(queue.limit_bytes, queue.ecn_bytes) : UINT32_MAX;
-  calm_packets_ = queues ? calm(queue.limit_packets, queue.ecn_packets) : UINT32_MAX;
+  calm_bytes_ = queues ? std::min(queue.limit_bytes, queue.ecn_bytes) : UINT64_MAX;
+  calm_packets_ = queues ? std::min(queue.limit_packets, queue.ecn_packets) : UINT64_MAX;
 }
 
 std::uint64_t Link::waiting_bytes(Time now) {
@@ -125,8 +117,7 @@ LinkTotals Link::totals() const {
   all.entered = entered_;
   all.taken = taken_;
   all.taken_bytes = taken_bytes_;
-  all.most_waiting_packets =
-      std::max<std::uint64_t>(all.most_waiting_packets, most_waiting_packets_);
+  all.most_waiting_packets = std::max(all.most_waiting_packets, most_waiting_packets_);
   all.most_waiting_bytes = std::max(all.most_waiting_bytes, most_waiting_bytes_);
   return all;
 }

@@ -20,7 +20,6 @@
 #include "../engine/units.hpp"
 #include "../wire/link.hpp"
 #include "../wire/queue.hpp"
-#include "flight.hpp"
 
 namespace softroce::sim {
 
@@ -49,9 +48,9 @@ class Turns {
     while (first_ != next_ && ring_[first_ & mask_].begins <= now)
       bytes_ -= ring_[first_++ & mask_].bytes;
   }
-  void add(Time begins, std::uint32_t bytes, FlightIndex flight) {
+  void add(Time begins, std::uint32_t bytes) {
     if (ring_ == nullptr || next_ - first_ == mask_ + 1) grow();
-    ring_[next_++ & mask_] = {begins, bytes, flight};
+    ring_[next_++ & mask_] = {begins, bytes};
     bytes_ += bytes;
   }
   void prefetch() const {  // what comes and what goes
@@ -61,15 +60,11 @@ class Turns {
   std::uint64_t packets() const { return next_ - first_; }
   std::uint64_t bytes() const { return bytes_; }
 
+ private:
   struct Turn {
     Time begins;
     std::uint32_t bytes;
-    FlightIndex flight;  // kNowhere: it keeps its turn
   };
-  const Turn& from_last(std::uint32_t others) const { return ring_[(next_ - 1 - others) & mask_]; }
-  FlightIndex at_once = kNowhere;  // the packet of Link::moment_ that did not wait
-
- private:
   void grow();
 
   std::unique_ptr<Turn[]> ring_;
@@ -85,59 +80,31 @@ struct Rules {  // of one directed link: struct lab_fault_set, and packets that 
   std::uint64_t not_logged = 0;                                         // of what they did
 };
 
-struct Fate {  // of a frame that came to a link
-  bool marked = false;
-  bool tied = false;  // it has to wait, or is dropped, and others came at the same moment
-};
-
 class alignas(64) Link {
  public:
   bool is_straight() const { return delay_ >= 0; }
 
   // A frame arrives at `now`: when it comes to the far end; kNever: the queue was full. Of a
   // straight link.
-  Time pass_straight(FlightIndex flight, std::uint32_t length, bool ecn_capable, Time now,
-                     Fate& fate) {
+  Time pass_straight(std::uint32_t length, bool ecn_capable, Time now, bool& marked) {
     Time begins = now;
-    if (transmitter_.busy_until() <= now) {
-      find_idle(flight, now);
-    } else {
+    if (transmitter_.busy_until() > now) {
       begins = transmitter_.busy_until();
-      fate.tied = find_busy(now);
       turns_.forget_begun(now);
       if (turns_.bytes() + length > calm_bytes_ || turns_.packets() + 1 > calm_packets_) {
-        const wire::Admission found =
+        const wire::Admission fate =
             wire::admit(shape_.queue[0], {turns_.bytes(), turns_.packets()}, length, ecn_capable);
-        if (found == wire::Admission::full) return kNever;
-        fate.marked = found == wire::Admission::marked;
+        if (fate == wire::Admission::full) return kNever;
+        marked = fate == wire::Admission::marked;
       }
-      wait(begins, length, flight);
+      wait(begins, length);
     }
     take(length);
     return transmitter_.transmit(length, begins) + delay_;
   }
 
-  // The same of any link that does not trim. `flight` is kNowhere of a frame that keeps its turn.
-  Time pass(FlightIndex flight, std::uint32_t length, bool ecn_capable, const lab_leg& leg,
-            Time now, Fate& fate);
-
-  // The places that frames of this moment were given, the last one first: takes whose it is, or
-  // kNowhere, and whether what may be marked is marked there, until `take` returns false.
-  template <typename F>
-  void places(Time now, F take) const;
-
-  // A frame arrives that begins to be sent; one that has to wait, or is dropped. True: others came
-  // at this moment.
-  void find_idle(FlightIndex flight, Time now) {
-    moment_ = now;
-    waiting_since_ = 0;
-    turns_.at_once = flight;
-  }
-  bool find_busy(Time now) {
-    if (moment_ == now) return true;
-    find_idle(kNowhere, now);
-    return false;
-  }
+  // The same of any link that does not trim.
+  Time pass(std::uint32_t length, bool ecn_capable, const lab_leg& leg, Time now, bool& marked);
 
   void enter() { ++entered_; }
   void take(std::uint32_t bytes) {
@@ -169,11 +136,9 @@ class alignas(64) Link {
 
  private:
   static std::uint64_t in_ns(Time now) { return static_cast<std::uint64_t>(now / kNanosecond); }
-  void wait(Time begins, std::uint32_t length, FlightIndex flight) {
-    turns_.add(begins, length, flight);
-    ++waiting_since_;
-    most_waiting_packets_ =
-        std::max(most_waiting_packets_, static_cast<std::uint32_t>(turns_.packets()));
+  void wait(Time begins, std::uint32_t length) {
+    turns_.add(begins, length);
+    most_waiting_packets_ = std::max(most_waiting_packets_, turns_.packets());
     most_waiting_bytes_ = std::max(most_waiting_bytes_, turns_.bytes());
   }
   void look_whether_straight();
@@ -183,12 +148,9 @@ class alignas(64) Link {
   Time delay_ = 0;  // of a straight link, `lag_` included; negative: it is not straight
   std::uint64_t entered_ = 0, taken_ = 0, taken_bytes_ = 0;
   // and those that wait: up to so many nothing happens to them.
-  std::uint32_t calm_bytes_ = UINT32_MAX, calm_packets_ = UINT32_MAX;
+  std::uint64_t calm_bytes_ = UINT64_MAX, calm_packets_ = UINT64_MAX;
   Turns turns_;
-  std::uint64_t most_waiting_bytes_ = 0;
-  std::uint32_t most_waiting_packets_ = 0;
-  std::uint32_t waiting_since_ = 0;  // packets that came at `moment_` and wait
-  Time moment_ = kNever;             // when the last packet came
+  std::uint64_t most_waiting_packets_ = 0, most_waiting_bytes_ = 0;
 
  public:
   LinkTotals rare;                             // of what is not counted above
@@ -203,26 +165,5 @@ class alignas(64) Link {
   Time last_due_ = 0;  // of the frames that keep their order
   lab_shape shape_{};
 };
-
-template <typename F>
-void Link::places(Time now, F take) const {
-  if (stepwise != nullptr) {
-    const auto take_frame = [&](const wire::Frame& frame) {
-      return frame.arrival == now && take(frame.chosen ? kNowhere : frame.handle, frame.marked);
-    };
-    if (!stepwise->waiting_from_last(take_frame)) return;
-  } else {
-    const lab_queue* queue = wire::acting(shape_.queue, shape_.queues, in_ns(now));
-    wire::Waiting before{turns_.bytes(), turns_.packets()};
-    for (std::uint32_t others = 0; others < waiting_since_; ++others) {
-      const Turns::Turn& turn = turns_.from_last(others);
-      before = {before.bytes - turn.bytes, before.packets - 1};
-      const bool marked = queue != nullptr &&
-                          wire::admit(*queue, before, turn.bytes, true) == wire::Admission::marked;
-      if (!take(turn.flight, marked)) return;
-    }
-  }
-  if (moment_ == now) take(turns_.at_once, false);
-}
 
 }  // namespace softroce::sim

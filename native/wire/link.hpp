@@ -6,7 +6,6 @@
 // frame keeps the rate and the delay that held when it arrived.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -69,12 +68,6 @@ class ShapedLink {
   // No memory was left for a second copy.
   void copy_missed() { ++figures_.copies_missed; }
 
-  // Frames that wait with their data, the last one first, until `take` returns false.
-  template <typename F>
-  bool waiting_from_last(F take) const {
-    return std::all_of(data_.frames.rbegin(), data_.frames.rend(),
-                       [&take](const Held& each) { return take(each.frame); });
-  }
   std::uint64_t waiting_bytes() const { return data_.bytes + trimmed_.bytes; }
   std::uint64_t waiting_packets() const { return data_.frames.size() + trimmed_.frames.size(); }
   LinkFigures figures() const;
