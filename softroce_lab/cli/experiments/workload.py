@@ -22,7 +22,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.telemetry.rundir import give_to_user
 from softroce_lab.workloads import traffic
 from softroce_lab.workloads.goal import writer
-from softroce_lab.workloads.traffic import Flow
+from softroce_lab.workloads.work import Workload
 
 app = typer.Typer(add_completion=False)
 
@@ -54,23 +54,20 @@ def workload(
     overrides = [spec.parse_override(text) for text in changes or ()]
     overrides += [] if seed is None else [("seeds", [seed])]
     loaded = spec.load(experiment, overrides)
+    seed = loaded.seeds[0]
+    work = loaded.workload(seed)
+    names = [host.name for host in loaded.plan(seed).plain_hosts]
     if goal is not None:
-        _write(loaded, goal)
-    flows = traffic.flows(loaded.workload(loaded.seeds[0]))
+        _write(loaded, work, names, goal)
+    about = _document(loaded, work, names)
     if as_json:
-        print(json.dumps(_document(loaded, flows), indent=1))
+        print(json.dumps(about, indent=1))
     else:
-        _print(loaded, flows)
+        _print(about)
 
 
-def _names(experiment: Experiment) -> list[str]:
-    return [host.name for host in experiment.plan(experiment.seeds[0]).plain_hosts]
-
-
-def _write(experiment: Experiment, path: Path) -> None:
-    seed, names = experiment.seeds[0], _names(experiment)
-    work = experiment.workload(seed)
-    about = [f"{experiment.name}: {work.name}, seed {seed}"]
+def _write(experiment: Experiment, work: Workload, names: list[str], path: Path) -> None:
+    about = [f"{experiment.name}: {work.name}, seed {experiment.seeds[0]}"]
     about += [f"rank {rank} is {names[host]}" for rank, host in enumerate(work.ranks)]
     try:
         with path.open("w", encoding="utf-8") as out:
@@ -80,14 +77,13 @@ def _write(experiment: Experiment, path: Path) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}", hint="--goal FILE") from error
 
 
-def _document(experiment: Experiment, flows: list[Flow]) -> dict[str, Any]:
-    seed, names = experiment.seeds[0], _names(experiment)
-    work = experiment.workload(seed)
+def _document(experiment: Experiment, work: Workload, names: list[str]) -> dict[str, Any]:
+    flows = traffic.flows(work)
     ends = ("source", "destination")
     return {
         "name": experiment.name,
         "workload": work.name,
-        "seed": seed,
+        "seed": experiment.seeds[0],
         "hosts": [names[host] for host in work.ranks],
         "messages": sum(flow.messages for flow in flows),
         "bytes": sum(flow.bytes for flow in flows),
@@ -99,8 +95,7 @@ def _document(experiment: Experiment, flows: list[Flow]) -> dict[str, Any]:
     }
 
 
-def _print(experiment: Experiment, flows: list[Flow]) -> None:
-    about = _document(experiment, flows)
+def _print(about: dict[str, Any]) -> None:
     print(f"{about['name']}: {about['workload']}, seed {about['seed']}")
     print(
         f"  {units.format_count(about['messages'], 'message')}, "
@@ -110,7 +105,8 @@ def _print(experiment: Experiment, flows: list[Flow]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("from", "to", "messages", "bytes", "rounds", "not before"):
         table.add_column(heading, justify="left" if heading in ("from", "to") else "right")
-    for each in about["flows"][:_MOST_FLOWS]:
+    flows = about["flows"]
+    for each in flows[:_MOST_FLOWS]:
         first, last = each["first_round"], each["last_round"]
         table.add_row(
             each["source"], each["destination"], f"{each['messages']:,}",
