@@ -46,7 +46,7 @@ def test_hosts(tmp_path, nothing_left):
 
 
 def test_wire(tmp_path, nothing_left):
-    figures = document(tmp_path, "faults", "--only", "wire", *SHORT)
+    figures = document(tmp_path, "faults", "--only", "wire", "--seconds", "0.1")
     error = figures["delay_error_ns"]
     assert 0 <= error["p50"] <= error["p99"] <= error["p99_9"] <= error["max"]
     assert error["frames"] == 50_000
