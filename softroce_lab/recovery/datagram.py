@@ -37,7 +37,7 @@ _MOST_COPIES = 16  # times in a row: more than any link is likely to take at onc
 
 
 class DatagramPolicy(Policy):
-    """Base of `csa_ud`, `sdr_sr` and the session of `MessagePolicy`, so of `ud_rto`, too."""
+    """Base of `csa_ud` and of the session of `MessagePolicy`."""
 
     handlers: ClassVar[dict[type, str]] = {
         control.Ack: "_acknowledged",
@@ -91,8 +91,7 @@ class DatagramPolicy(Policy):
 
     def backed_off(self, interval_ns: int, timeouts_without_progress: int) -> int:
         """The interval after so many rounds in a row that brought nothing."""
-        excess = max(timeouts_without_progress - self.timing.eager_rounds, 0)
-        return jitter.backed_off(interval_ns, excess, self.timing.t_max_ns)
+        return self.timing.backed_off_ns(interval_ns, timeouts_without_progress)
 
     def send_control(self, peer: int, message: control.Message) -> Control:
         """The action that sends a control message."""

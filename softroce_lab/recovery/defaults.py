@@ -106,6 +106,10 @@ class Timing:
     rnr_retry: int = 7
     """Receiver-not-ready answers taken; 7 is without end, as in verbs (IBA 9.7.5.2.8)."""
 
+    def backed_off_ns(self, interval_ns: int, timeouts: int) -> int:
+        """The interval after so many timeouts in a row without progress: doubled, to T_max."""
+        return backed_off(interval_ns, max(timeouts - self.eager_rounds, 0), self.t_max_ns)
+
     def keepalive_after_ns(self, keepalives_unanswered: int) -> int:
         """From a keepalive to the next one, with this many unanswered before it."""
         return backed_off(

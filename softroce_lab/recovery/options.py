@@ -3,10 +3,10 @@
 
 A policy class lists them in `options`; an instance finds the validated values in `self.values`:
 
-    class Mine(Policy):
+    class Mine(MessagePolicy):
         options = (Option("rto", 3, "retransmission timeout, in SRTT", least=1, most=100),)
 
-        def on_timer(...):
+        def on_send_timer(...):
             rto_ns = self.values["rto"] * srtt_ns
 """
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.recovery import jitter
 from softroce_lab.recovery.api import MOST_COPIES, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import Option, validated
@@ -115,6 +114,10 @@ class MessagePolicy:
     """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
+    has_rto: ClassVar[bool] = False
+    """Whether it has the knob `timeout`: its senders' timer is `timing.fixed_rto_ns`, if set."""
+    chunk_packets: int | None = None
+    """Packets for which a bit of its feedback stands (CHUNKS). None: one (SACK)."""
 
     def __init__(
         self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
@@ -178,6 +181,10 @@ class MessagePolicy:
         if send.known_missing is None:
             return np.arange(send.count, dtype=np.uint32)
         missing = send.known_missing.indices()
+        if self.chunk_packets is not None:
+            within = np.arange(self.chunk_packets, dtype=np.uint32)
+            missing = (missing[:, np.newaxis] * self.chunk_packets + within).ravel()
+            missing = missing[missing < send.count].astype(np.uint32)
         return missing if missing.size else np.array([send.count - 1], dtype=np.uint32)
 
     def rtt_ns(self, message: Sending | Receiving) -> tuple[int, int]:
@@ -191,5 +198,4 @@ class MessagePolicy:
 
     def backed_off_ns(self, message: Sending | Receiving, interval_ns: int) -> int:
         """The interval; doubled, to T_max, for each timeout in a row without progress."""
-        excess = max(message.timeouts_without_progress - self.timing.eager_rounds, 0)
-        return jitter.backed_off(interval_ns, excess, self.timing.t_max_ns)
+        return self.timing.backed_off_ns(interval_ns, message.timeouts_without_progress)

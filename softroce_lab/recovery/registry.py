@@ -17,7 +17,6 @@ from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
-from softroce_lab.recovery.sack_policy import SackPolicy
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.ud_rto import UdRto
@@ -80,7 +79,9 @@ def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
     found: tuple[Knob, ...] = knobs.STRIPED
     if issubclass(policy, MessagePolicy | DatagramPolicy):
         found += knobs.OF_PACKETS
-    return found + knobs.OF_SENDERS_TIMER if issubclass(policy, SackPolicy | UdRto) else found
+    if issubclass(policy, MessagePolicy) and policy.has_rto:
+        found += knobs.OF_SENDERS_TIMER
+    return found
 
 
 _entries: dict[str, Entry] = {}

@@ -6,129 +6,121 @@ the receiver sends (cumulative chunk, fragment of the bitmap); a chunk that is n
 RTO = RTT + alpha*RTT after it was sent is sent again. It evaluates "SR RTO" with 3 RTT (`sdr_sr`)
 and "SR NACK" with 1 RTT (`sdr_sr_nack`).
 
-This project's definition is the rest: how often the receiver sends SACKs (`sack`), that no timer is
-shorter than T_min and each backs off without progress, that "SR NACK" takes a chunk for lost when
-a later one is there an RTT after it was sent, and all of `datagram`: acknowledgements of whole
-messages, keepalives, bounds.
+This project's definition is the rest: how often the receiver sends SACKs (`sack_receiver`), that
+no timer is shorter than T_min and each backs off without progress, and that "SR NACK" takes a
+chunk for lost when a later one is there an RTT after it was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.recovery import control
-from softroce_lab.recovery.api import (
+from softroce_lab.recovery.api import SendState, View, rotated
+from softroce_lab.recovery.defaults import Timing
+from softroce_lab.recovery.policy import (
     Action,
     Actions,
-    Event,
-    ReceiveState,
+    RequestStatus,
     Retransmit,
-    SendState,
+    Sending,
     SetTimer,
-    missing_chunks,
-    missing_packets,
-    rotated,
 )
-from softroce_lab.recovery.control import Chunks, Sack
-from softroce_lab.recovery.sack_policy import SackPolicy
-from softroce_lab.recovery.work import PeerWork, Receiving, Sending
+from softroce_lab.recovery.sack_receiver import SackReceiver
 
 CHUNK_BYTES = 64 << 10
 _Bits = npt.NDArray[np.bool_]
 
 
-class SdrSr(SackPolicy):
+@dataclasses.dataclass(slots=True)
+class Chunks:
+    """What the sender keeps of a message."""
+
+    missing: _Bits  # not known to have arrived
+    timeouts: int = 0  # a round trip apart and without progress; a chunk's first is none
+    timeout_at_ns: int = 0  # the newest of them
+
+    def count_timeout(self, now_ns: int, srtt_ns: int) -> None:
+        """Another one, unless the newest is of the same round: chunks have timers of their own."""
+        if self.timeouts == 0 or now_ns - self.timeout_at_ns >= srtt_ns:
+            self.timeouts += 1
+            self.timeout_at_ns = now_ns
+
+
+class SdrSr(SackReceiver):
     """Selective repeat of chunks by timers: "SR RTO"."""
 
     name = "sdr_sr"
     framing = "uc_immediate"
-    sack_type = Chunks
     alpha = 2
     """RTO = RTT + alpha*RTT."""
 
-    @property
-    def chunk_packets(self) -> int:
-        """N: packets of a chunk."""
-        return max(CHUNK_BYTES // self.view.chunk_bytes, 1)
+    def __init__(
+        self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(view, timing, options)
+        self.chunk_packets: int = max(CHUNK_BYTES // view.chunk_bytes, 1)
 
-    def sack(  # noqa: D102
-        self, receive: Receiving, id_: int, state: ReceiveState | None
-    ) -> control.Message:
-        if state is None:
-            return Chunks(id_, receive.key, self.chunk_packets, None)
-        missing = missing_chunks(missing_packets(state), self.chunk_packets)
-        cumulative = int(missing.argmax())  # there is one, or the message were over
-        rest = control.PacketSet(cumulative, missing[cumulative:])
-        return Chunks(id_, receive.key, self.chunk_packets, rest)
+    # ---------------------------------------------------------------- sender: what is missing?
+
+    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        chunks = -(-send.count // self.chunk_packets)
+        send.memory = Chunks(np.ones(chunks, np.bool_))
+        return [SetTimer(send, now_ns + self.rto_ns(send))]
+
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        memory, known = send.memory, send.known_missing
+        if known is not None:
+            before = memory.missing.sum()
+            memory.missing[: known.base] = False
+            memory.missing[known.base : known.base + len(known.bits)] &= known.bits
+            if memory.missing.sum() < before:
+                memory.timeouts = 0
+        return ()
+
+    def outstanding(self, send: Sending, state: SendState) -> tuple[_Bits, npt.NDArray[np.int64]]:
+        """Which chunks were sent and are missing, and when each one's last packet was sent."""
+        starts = np.arange(0, state.count, self.chunk_packets)
+        sent = np.minimum(starts + self.chunk_packets, state.count) <= state.sent
+        return sent & send.memory.missing, np.maximum.reduceat(state.sent_ns, starts)
 
     # ---------------------------------------------------------------- sender: times out
 
-    def rto_ns(self, work: PeerWork, send: Sending) -> int:
+    def rto_ns(self, send: Sending) -> int:
         """RTT + alpha*RTT, at least T_min; doubling, to T_max, when it brings nothing."""
-        srtt, _ = self.rtt_ns(work.index)
-        rto_ns = self.timing.fixed_rto_ns or max(srtt + self.alpha * srtt, self.timing.t_min_ns)
-        return self.backed_off(rto_ns, send.timeouts_without_progress)
+        srtt_ns, _ = self.rtt_ns(send)
+        timing = self.timing
+        rto_ns = timing.fixed_rto_ns or max(srtt_ns + self.alpha * srtt_ns, timing.t_min_ns)
+        return timing.backed_off_ns(rto_ns, send.memory.timeouts)
 
-    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
-        yield from super().on_send_posted(event, now_ns)
-        work = self.work_with(event.peer)
-        yield SetTimer(event.handle, now_ns + self.rto_ns(work, work.sends[event.id]))
-
-    def on_timeout(  # noqa: D102
-        self, work: PeerWork, send: Sending, state: SendState, now_ns: int
-    ) -> Iterator[Action]:
-        missing, sent_ns = self._outstanding(send, state)
-        if state.paused or not missing.any():
-            # there is nothing to send again: what is missed is a word
-            send.timeouts_without_progress += 1
-            yield SetTimer(send.handle, now_ns + self.rto_ns(work, send))
-            yield self.probe_receiver(send)
-            return
-        due = missing & (sent_ns <= now_ns - self.rto_ns(work, send))
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        state = self.view.send_state(send.handle)
+        if state is None:
+            return ()
+        missing, sent_ns = self.outstanding(send, state)
+        if not missing.any():  # the acknowledgement was lost, or all is still queued
+            send.memory.timeouts += 1
+            return [SetTimer(send, now_ns + self.rto_ns(send)), RequestStatus(send)]
+        due = missing & (sent_ns <= now_ns - self.rto_ns(send))
         waiting = sent_ns[missing & ~due]
-        repeat = [] if state.retransmit_pending else self._repeat(work, send, state, due, now_ns)
-        rto_ns = self.rto_ns(work, send)  # another one, if that was without progress
-        yield SetTimer(send.handle, (int(waiting.min()) if waiting.size else now_ns) + rto_ns)
-        yield from repeat
+        repeat = [] if state.retransmit_pending else self.repeat(send, state, due, now_ns)
+        rto_ns = self.rto_ns(send)  # another one, if that was without progress
+        at_ns = (int(waiting.min()) if waiting.size else now_ns) + rto_ns
+        return [SetTimer(send, at_ns), *repeat]
 
-    def _outstanding(self, send: Sending, state: SendState) -> tuple[_Bits, npt.NDArray[np.int64]]:
-        """Which chunks were sent and are missed, and when the last packet of each was sent."""
-        starts = np.arange(0, state.count, self.chunk_packets)
-        sent = np.minimum(starts + self.chunk_packets, state.count) <= state.sent
-        known = send.missing_chunks
-        return sent if known is None else sent & known, np.maximum.reduceat(state.sent_ns, starts)
-
-    def _repeat(
-        self, work: PeerWork, send: Sending, state: SendState, chunks: _Bits, now_ns: int
-    ) -> list[Action]:
+    def repeat(self, send: Sending, state: SendState, chunks: _Bits, now_ns: int) -> list[Action]:
+        """Retransmit all packets of these chunks."""
         packets = np.flatnonzero(np.repeat(chunks, self.chunk_packets)[: state.count])
         if not packets.size:
             return []
         attempts = int(state.attempts[packets].max())
-        action = Retransmit(send.handle, rotated(packets.astype(np.uint32), attempts - 1))
-        if attempts > 1:  # many chunks lost once, each with its timer, bring something
-            send.note_timeout_without_progress(now_ns, self.rtt_ns(work.index)[0])
-        return list(self.retransmit(work, send, action, attempts, now_ns))
-
-    def learn(self, send: Sending, message: Sack | Chunks) -> bool:  # noqa: D102
-        if not isinstance(message, Chunks) or message.packets != self.chunk_packets:
-            return False
-        told, known = message.missing, send.missing_chunks
-        if known is None:
-            known = send.missing_chunks = np.ones(-(-send.count // message.packets), np.bool_)
-        if told is None:
-            return True
-        before, end = known.sum(), told.base + len(told.bits)
-        if end > len(known):
-            return False
-        known[: told.base] = False
-        known[told.base : end] &= told.bits
-        if known.sum() < before:
-            send.timeouts_without_progress = 0
-        return True
+        if attempts > 1:
+            send.memory.count_timeout(now_ns, self.rtt_ns(send)[0])
+        return [Retransmit(send, rotated(packets.astype(np.uint32), attempts - 1))]
 
 
 class SdrSrNack(SdrSr):
@@ -136,14 +128,13 @@ class SdrSrNack(SdrSr):
 
     name = "sdr_sr_nack"
 
-    def on_sack(  # noqa: D102
-        self, work: PeerWork, send: Sending, state: SendState, now_ns: int
-    ) -> Actions:
-        known = send.missing_chunks
-        if known is None or known.all() or state.retransmit_pending:
-            return
-        srtt, _ = self.rtt_ns(work.index)
-        missing, sent_ns = self._outstanding(send, state)
-        missing[int(np.flatnonzero(~known)[-1]) :] = False
-        lost = missing & (sent_ns <= now_ns - srtt)
-        yield from self._repeat(work, send, state, lost, now_ns)
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+        super().on_feedback(send, now_ns)
+        state = self.view.send_state(send.handle)
+        there = np.flatnonzero(~send.memory.missing)
+        if state is None or not there.size or state.retransmit_pending:
+            return ()
+        missing, sent_ns = self.outstanding(send, state)
+        missing[there[-1] :] = False
+        lost = missing & (sent_ns <= now_ns - self.rtt_ns(send)[0])
+        return self.repeat(send, state, lost, now_ns)

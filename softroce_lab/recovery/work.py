@@ -12,9 +12,6 @@ import dataclasses
 from collections import OrderedDict
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import NEVER_NS, Key
@@ -45,20 +42,9 @@ class Sending:
     out: bool = False  # every packet has been sent,
     out_ns: int = 0  # since then nothing of it waits to be sent
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
-    known_missing: control.PacketSet | None = None  # by the receiver's last SACK
-    missing_chunks: npt.NDArray[np.bool_] | None = None  # the same of `sdr_sr`; None: all
-    timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row,
-    timeout_without_progress_at_ns: int = 0  # and when the newest was
+    known_missing: control.PacketSet | None = None  # of packets or chunks, by the last feedback
+    timeouts_without_progress: int = 0  # timeouts, or keepalives, in a row
     memory: Any = None  # of the policy
-
-    def note_timeout_without_progress(self, now_ns: int, round_ns: int) -> None:
-        """One more, if the newest is a round ago: chunks have timers of their own."""
-        if (
-            self.timeouts_without_progress == 0
-            or now_ns - self.timeout_without_progress_at_ns >= round_ns
-        ):
-            self.timeouts_without_progress += 1
-            self.timeout_without_progress_at_ns = now_ns
 
 
 @dataclasses.dataclass(slots=True)
@@ -79,7 +65,6 @@ class Receiving:
     timeouts_without_progress: int = 0  # loss checks in a row
     echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     fed_back: int = 0  # packets that had arrived, known ones too, when feedback was sent last
-    interval_ns: int = 0
     timer_at_ns: int = NEVER_NS  # when it ends
     memory: Any = None  # of the policy
 

@@ -6,15 +6,17 @@ A mistake is a function that is given a method and returns what stands in its pl
 
 import dataclasses
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from softroce_lab.recovery.api import Retransmit, SetTimer
+from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.control import Ack, PacketSet
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.sdr_sr import SdrSr
+from softroce_lab.recovery.session import feedback
 from softroce_lab.recovery.ud_rto import UdRto
 from softroce_lab.recovery.work import PeerWork
 
@@ -24,7 +26,7 @@ MUTANTS = {}  # by name
 class Mutant(NamedTuple):
     """A mistake in a method of a class, and where it shows."""
 
-    owner: type
+    owner: type | ModuleType
     method: str
     mistake: Callable[[Any], Any]
     transport: str
@@ -41,9 +43,9 @@ def mutant(owner, method, transport, seed):
     return register
 
 
-def without_looks(actions):
+def without_timers(actions):
     """The same actions, but no timer is set."""
-    return [action for action in actions if not isinstance(action, SetTimer)]
+    return [action for action in actions if not isinstance(action, api.SetTimer | policy.SetTimer)]
 
 
 # --- All datagram policies -------------------------------------------------------------------
@@ -155,7 +157,7 @@ def asks_once(original):
     """A sender without a word asks once."""
 
     def ask(self, work, send, now_ns):
-        return without_looks(original(self, work, send, now_ns))
+        return without_timers(original(self, work, send, now_ns))
 
     return ask
 
@@ -199,40 +201,34 @@ def bitmap_upside_down(original):
 # --- sdr_sr ----------------------------------------------------------------------------------
 
 
-@mutant(SdrSr, "on_timeout", "sdr_sr", 2)
+@mutant(SdrSr, "on_send_timer", "sdr_sr", 2)
 def chunk_timer_not_armed_again(original):
     """A chunk's timer runs once."""
-
-    def on_timeout(self, work, send, state, now_ns):
-        return without_looks(original(self, work, send, state, now_ns))
-
-    return on_timeout
+    return lambda self, send, now_ns: without_timers(original(self, send, now_ns))
 
 
-@mutant(SdrSr, "sack", "sdr_sr", 56)
+@mutant(feedback, "message", "sdr_sr", 56)
 def cumulative_chunk_too_far(original):
-    """The first chunk that is missed is told to be here."""
+    """The first missing chunk is acknowledged."""
 
-    def sack(self, receive, id_, state):
-        told = original(self, receive, id_, state)
-        if told.missing is None or len(told.missing.bits) < 2:
-            return told
-        missing = PacketSet(told.missing.base + 1, told.missing.bits[1:])
-        return dataclasses.replace(told, missing=missing)
+    def message(id_, key, state, chunk_packets):
+        sent = original(id_, key, state, chunk_packets)
+        if sent.missing is None or len(sent.missing.bits) < 2:
+            return sent
+        missing = PacketSet(sent.missing.base + 1, sent.missing.bits[1:])
+        return dataclasses.replace(sent, missing=missing)
 
-    return sack
+    return message
 
 
-@mutant(SdrSr, "_repeat", "sdr_sr", 2)
+@mutant(SdrSr, "repeat", "sdr_sr", 2)
 def chunk_without_its_last_packet(original):
     """The last packet of what is to be sent again is left out."""
 
     def repeat(self, *of):
-        for action in original(self, *of):
-            yield (
-                dataclasses.replace(action, indices=action.indices[:-1])
-                if isinstance(action, Retransmit)
-                else action
-            )
+        return [
+            dataclasses.replace(action, packets=action.packets[:-1])
+            for action in original(self, *of)
+        ]
 
     return repeat

@@ -8,8 +8,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery.sack_policy import SackPolicy
-from softroce_lab.recovery.ud_rto import UdRto
+from softroce_lab.recovery.sack_receiver import SackReceiver
 from softroce_lab.topology import routing
 
 _HEADER_BYTES = 40  # of a packet's payload, the lab's own
@@ -45,7 +44,7 @@ def acts(experiment: Experiment) -> int:
     """The expected events of policies in one run: a few per message, and those per packet."""
     used = [transport.entry.policy for transport in experiment.used_transports]
     policies = [policy for policy in used if policy is not None]
-    tells = any(issubclass(policy, SackPolicy | UdRto) for policy in policies)
+    tells = any(issubclass(policy, SackReceiver) for policy in policies)
     words = packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
     messages = experiment.workload(experiment.seeds[0]).message_count
     return messages * (_ACTS_A_MESSAGE + words) if policies else 0

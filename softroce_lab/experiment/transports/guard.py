@@ -19,13 +19,13 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.errors import RunError
 from softroce_lab.experiment.transports import watchdog
-from softroce_lab.recovery import api
 from softroce_lab.recovery import policy as hooked
-from softroce_lab.recovery.api import Actions, Event, Policy, View
+from softroce_lab.recovery.api import View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import OptionError
+from softroce_lab.recovery.policy import Actions, MessagePolicy, Receiving, Sending
 
 T = TypeVar("T")
 
@@ -33,9 +33,9 @@ MOST_ACTIONS = 1 << 16  # of one event
 MOST_IDLE_TIMERS = 10_000  # in a row, each set for less than IDLE_TIMER_NS ahead
 IDLE_TIMER_NS = 1000
 
-_TIMERS = (api.SetTimer, api.SetPeerTimer, hooked.SetTimer)
-_ON_TIMERS = ("on_timer", "on_peer_timer", "on_send_timer", "on_receive_timer")
+_ON_TIMERS = ("on_send_timer", "on_receive_timer")
 _NEWEST_NS = 1 << 63
+_MOST_CHUNK_PACKETS = 0xFFFF  # of CHUNKS
 
 
 class PolicyError(RunError):
@@ -50,7 +50,6 @@ class PolicyError(RunError):
         return type(self), (self.file, self.line, self.why)
 
 
-Checks: TypeAlias = Mapping[type, list[tuple[str, Callable[..., None]]]]
 Frames: TypeAlias = Iterable[tuple[FrameType, int]]
 
 
@@ -100,13 +99,9 @@ class _Overdue:
 # --- A guarded class -------------------------------------------------------------------------
 
 
-AnyPolicy: TypeAlias = Policy | hooked.MessagePolicy
-
-
-def guarded(policy: type[AnyPolicy], file: str) -> type[AnyPolicy]:
+def guarded(policy: type[MessagePolicy], file: str) -> type[MessagePolicy]:
     """The same policy; each of its hooks returns a list of actions, or raises PolicyError."""
-    base = Policy if issubclass(policy, Policy) else hooked.MessagePolicy
-    hooks = [name for name in vars(base) if name.startswith("on_")]
+    hooks = [name for name in vars(MessagePolicy) if name.startswith("on_")]
     body: dict[str, Any] = {name: _hook(name, getattr(policy, name), file) for name in hooks}
     body["__init__"] = _init(policy, file)
     body["summary"] = _summary(policy, file)
@@ -115,18 +110,29 @@ def guarded(policy: type[AnyPolicy], file: str) -> type[AnyPolicy]:
     return type(policy.__name__, (policy,), body)
 
 
-def _init(policy: type[AnyPolicy], file: str) -> Any:
+def _init(policy: type[MessagePolicy], file: str) -> Any:
+    line = _first_line(policy.__init__, file)
+
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
-        object.__setattr__(self, "_guard", _Guard(view, _CHECKS[issubclass(policy, Policy)]))
+        object.__setattr__(self, "_guard", _Guard(view))
         try:
             _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
+            _check_chunk(self.chunk_packets, file, line)
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
             self._guard.broken = error
 
     return __init__
 
 
-def _summary(policy: type[AnyPolicy], file: str) -> Any:
+def _check_chunk(packets: object, file: str, line: int | None) -> None:
+    number = isinstance(packets, int) and 1 <= packets <= _MOST_CHUNK_PACKETS
+    if packets is not None and not number:
+        most = f"{_MOST_CHUNK_PACKETS:,}"
+        why = f"chunk_packets: {_shown(packets)} is no number of packets from 1 to {most}"
+        raise PolicyError(file, line, why)
+
+
+def _summary(policy: type[MessagePolicy], file: str) -> Any:
     def summary(self: Any) -> dict[str, Any]:
         def make() -> dict[str, Any]:
             made = policy.summary(self)
@@ -143,17 +149,17 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
     overdue = _Overdue(file, name)
     line = _first_line(inner, file)
 
-    def hook(self: Any, event: Event, *more: Any) -> Actions:  # the time is last
+    def hook(self: Any, message: Sending | Receiving, *more: Any) -> Actions:  # the time is last
         guard: _Guard = self._guard
         if guard.busy:  # called by another hook
-            return cast("Actions", inner(self, event, *more))
+            return cast("Actions", inner(self, message, *more))
         if guard.broken is not None:
             raise guard.broken
         guard.busy = True
         watch = watchdog.of_this_thread()
         watch.enter(overdue)
         try:
-            returned = inner(self, event, *more)
+            returned = inner(self, message, *more)
             actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
         except watchdog.OverdueError:
             raise overdue.error() from None
@@ -165,7 +171,7 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
             watch.leave()
             guard.busy = False
         try:
-            guard.check(name, event, actions, more[-1])
+            guard.check(name, message.handle, actions, more[-1])
         except _Nonsense as error:
             raise PolicyError(file, line, f"{name} {error}") from None
         return actions
@@ -214,23 +220,18 @@ class _Nonsense(Exception):  # noqa: N818 - never leaves this file
 class _Guard:
     """What is known of one policy's endpoint, to judge its actions by."""
 
-    def __init__(self, view: View, checks: Checks) -> None:
-        self._checks = checks
+    def __init__(self, view: View) -> None:
         self.busy = False
         self.broken: PolicyError | None = None
         self._view = view
-        self._packets: dict[int, int] = {}  # of each message, by handle
         self._idle_timers: dict[int, int] = {}  # in a row, by handle
 
-    def check(self, name: str, event: Event, actions: list[Any], now_ns: int) -> None:
+    def check(self, name: str, handle: int, actions: list[Any], now_ns: int) -> None:
         """_Nonsense for the first action that is none, or names what is not there."""
-        if event.handle not in self._packets:
-            self._packets[event.handle] = 0
-        self._packets[event.handle] = max(self._packets[event.handle], event.count)
         if len(actions) > MOST_ACTIONS:
             raise _Nonsense(f"returned more than {MOST_ACTIONS:,} actions")
         for action in actions:
-            checks = self._checks.get(type(action))
+            checks = _CHECKS.get(type(action))
             if checks is None:
                 raise _Nonsense(f"returned {_shown(action)}, which is no action")
             for field, check in checks:
@@ -240,11 +241,12 @@ class _Guard:
                     kind = type(action).__name__
                     raise _Nonsense(f"returned {kind} with {field}: {error}") from None
         if name in _ON_TIMERS:
-            self._count_timers(event.handle, actions, now_ns + IDLE_TIMER_NS)
+            self._count_timers(handle, actions, now_ns + IDLE_TIMER_NS)
 
     def _count_timers(self, handle: int, actions: list[Any], until_ns: int) -> None:
         """A timer that sets itself for the present moment leaves no time between."""
-        idle = any(type(each) in _TIMERS and each.at_ns < until_ns for each in actions)
+        timers = [each for each in actions if type(each) is hooked.SetTimer]
+        idle = any(each.at_ns < until_ns for each in timers)
         self._idle_timers[handle] = self._idle_timers.get(handle, 0) + 1 if idle else 0
         if self._idle_timers[handle] > MOST_IDLE_TIMERS:
             raise _Nonsense(
@@ -252,32 +254,27 @@ class _Guard:
                 "time does not go on"
             )
 
-    def handle(self, _: object, handle: object) -> None:
-        if operator.index(handle) not in self._packets:  # type: ignore[arg-type]
-            raise ValueError(f"{handle!r} was never the handle of a message here")
-
     def packets(self, action: Any, packets: object) -> None:
         found = np.asarray(packets)
         if found.shape == (0,):
             return  # a list without packets has no type
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise ValueError(f"{_shown(packets)} is no array of packet indices")
-        of_message = isinstance(action, hooked.Retransmit)
-        count = action.send.count if of_message else self._packets[action.handle]
+        count = action.send.count
         if int(found.min()) < 0 or int(found.max()) >= count:
             wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
             raise ValueError(f"packet {wrong} of a message of {count}")
 
     def message(self, _: object, message: object) -> None:
-        if not isinstance(message, hooked.Sending | hooked.Receiving):
+        if not isinstance(message, Sending | Receiving):
             raise TypeError(f"{_shown(message)} is no message that a hook was given")
 
     def sending(self, _: object, send: object) -> None:
-        if not isinstance(send, hooked.Sending):
+        if not isinstance(send, Sending):
             raise TypeError(f"{_shown(send)} is no message that is sent here")
 
     def receiving(self, _: object, receive: object) -> None:
-        if not isinstance(receive, hooked.Receiving):
+        if not isinstance(receive, Receiving):
             raise TypeError(f"{_shown(receive)} is no message that is received here")
 
     def moment(self, _: object, at_ns: object) -> None:
@@ -285,8 +282,8 @@ class _Guard:
             raise ValueError(f"{at_ns!r} is no time in ns")
 
     def copies(self, _: object, copies: object) -> None:
-        if not isinstance(copies, int | np.integer) or not 1 <= copies <= api.MOST_COPIES:
-            raise ValueError(f"{_shown(copies)} is no number from 1 to {api.MOST_COPIES}")
+        if not isinstance(copies, int | np.integer) or not 1 <= copies <= hooked.MOST_COPIES:
+            raise ValueError(f"{_shown(copies)} is no number from 1 to {hooked.MOST_COPIES}")
 
     def window(self, _: object, window_ns: object) -> None:
         if not isinstance(window_ns, int | np.integer) or not 0 <= window_ns < _NEWEST_NS:
@@ -298,15 +295,6 @@ class _Guard:
         except IndexError:
             raise ValueError(f"there is no peer {peer!r}") from None
 
-    def body(self, _: object, body: object) -> None:
-        if not isinstance(body, bytes):
-            raise TypeError(f"{_shown(body)} is not bytes")
-        if len(body) > self._view.control_bytes:
-            raise ValueError(f"{len(body)} bytes, at most {self._view.control_bytes}")
-
-    def status(self, _: object, status: object) -> None:
-        ibv_wc_status(status)
-
     def weights(self, _: object, weights: Any) -> None:
         found = [operator.index(each) for each in weights]
         if len(found) != self._view.paths or min(found) < 0 or not 0 < sum(found) < 1 << 32:
@@ -314,8 +302,6 @@ class _Guard:
 
 
 _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
-    "handle": _Guard.handle,
-    "indices": _Guard.packets,
     "packets": _Guard.packets,
     "message": _Guard.message,
     "send": _Guard.sending,
@@ -323,26 +309,19 @@ _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
     "at_ns": _Guard.moment,
     "copies": _Guard.copies,
     "peer": _Guard.peer,
-    "body": _Guard.body,
-    "status": _Guard.status,
     "weights": _Guard.weights,
     "window_ns": _Guard.window,
 }
 
 
-def _checks_of(actions: object) -> Checks:
-    return {
-        kind: [
-            (field.name, _BY_FIELD[field.name])
-            for field in dataclasses.fields(kind)
-            if field.name in _BY_FIELD
-        ]
-        for kind in typing.get_args(actions)
-    }
-
-
-_CHECKS = {True: _checks_of(api.Action), False: _checks_of(hooked.Action)}
-"""Of the actions of a policy of events, and of one of messages."""
+_CHECKS: Mapping[type, list[tuple[str, Callable[..., None]]]] = {
+    kind: [
+        (field.name, _BY_FIELD[field.name])
+        for field in dataclasses.fields(kind)
+        if field.name in _BY_FIELD
+    ]
+    for kind in typing.get_args(hooked.Action)
+}
 
 
 def _shown(value: object) -> str:

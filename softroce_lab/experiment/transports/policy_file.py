@@ -19,7 +19,6 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import guard
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.recovery.api import Policy
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
@@ -55,7 +54,7 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
     found = vars(_module(file, source, str(sha256))).get(name)
     if found is None:
         raise _absent(file, source, name, str(sha256))
-    if not (isinstance(found, type) and issubclass(found, Policy | MessagePolicy)):
+    if not (isinstance(found, type) and issubclass(found, MessagePolicy)):
         what = f"{name} is {_kind(found)}, not a policy"
         hint = f"class {name}(MessagePolicy), of softroce_lab.recovery.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
@@ -69,7 +68,7 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         raise UserError(what, file=file, line=line) from None
 
 
-def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: int | None) -> None:
+def _check_declarations(policy: type[MessagePolicy], file: str, line: int | None) -> None:
     options = policy.options
     if not isinstance(options, tuple | list) or not all(isinstance(o, Option) for o in options):
         what = f"{policy.__name__}.options holds something else than Option(...)"
@@ -82,7 +81,7 @@ def _check_declarations(policy: type[Policy | MessagePolicy], file: str, line: i
     raise UserError(what, file=file, line=line)
 
 
-def _check_hooks(policy: type[Policy | MessagePolicy], file: str) -> None:
+def _check_hooks(policy: type[MessagePolicy], file: str) -> None:
     """UserError for a method of the file that is named like a hook and is none."""
     own = [each for each in policy.__mro__ if each.__module__.startswith(_OWN)]
     hooks = {name for each in policy.__mro__ if each not in own for name in vars(each)}
@@ -135,7 +134,7 @@ def _absent(file: str, source: bytes, name: str, sha256: str) -> UserError:
         each
         for each, value in vars(made).items()
         if inspect.isclass(value)
-        and issubclass(value, Policy | MessagePolicy)
+        and issubclass(value, MessagePolicy)
         and value.__module__ == module
     ]
     hint = did_you_mean(name, own) if own else f"class {name}(MessagePolicy): ..."

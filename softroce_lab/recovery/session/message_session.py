@@ -22,10 +22,11 @@ from softroce_lab.recovery.api import (
     View,
     missing_packets,
 )
-from softroce_lab.recovery.control import Sack
+from softroce_lab.recovery.control import Chunks, Sack
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.session import feedback
 from softroce_lab.recovery.session.hook_view import HookView
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
@@ -44,6 +45,7 @@ class MessageSession(DatagramPolicy):
         super().__init__(view, timing)
         self._hook_view = HookView(view)
         self.hosted = hosted(cast("View", self._hook_view), timing, options)
+        self._chunk_packets = self.hosted.chunk_packets
 
     # ---------------------------------------------------------------- events to hooks
 
@@ -167,15 +169,15 @@ class MessageSession(DatagramPolicy):
         state = self.view.receive_state(receive.handle)
         if state is None:
             return []
-        missing = control.packet_set(missing_packets(state)) if state.open else None
         if state.open:
             receive.fed_back = state.received + state.duplicates
-        return [self.send_control(work.index, Sack(id_, receive.key, missing))]
+        made = feedback.message(id_, receive.key, state, self._chunk_packets)
+        return [self.send_control(work.index, made)]
 
     def on_message(  # noqa: D102
         self, work: PeerWork, message: control.Message, now_ns: int
     ) -> Actions:
-        if not isinstance(message, Sack):
+        if not isinstance(message, Sack | Chunks):
             return super().on_message(work, message, now_ns)
         send = work.sends.get(message.id)
         state = None if send is None else self.view.send_state(send.handle)
@@ -183,7 +185,7 @@ class MessageSession(DatagramPolicy):
             # Without a set nothing has begun there, and the key may be the next message's.
             known = message.missing is not None
             return [self.refuse(work, message.id, message.key)] if known else []
-        if not _learn(send, message.missing):
+        if not feedback.learn(send, message, self._chunk_packets):
             return [api.Refuse("missing packets that are not of the message")]
         if state.paused:
             return [api.Pause(send.handle, False), api.SetTimer(send.handle, now_ns)]
@@ -228,16 +230,3 @@ class MessageSession(DatagramPolicy):
 
     def summary(self) -> dict[str, Any]:  # noqa: D102
         return {**super().summary(), **self.hosted.summary()}
-
-
-def _learn(send: Sending, missing: control.PacketSet | None) -> bool:
-    """Take a bitmap as known; False: it names packets that the message does not have."""
-    if missing is None:
-        return True
-    if missing.base + len(missing.bits) > send.count:
-        return False
-    known = send.known_missing
-    if known is None or missing.bits.sum() < known.bits.sum():
-        send.timeouts_without_progress = 0
-    send.known_missing = missing
-    return True

@@ -1,113 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies that users write wrongly, and what the run has to say of each."""
 
+import re
+
 HEAD = """import time
 import numpy as np
-from softroce_lab.recovery.api import SetTimer, Retransmit, Control
-from softroce_lab.recovery.sdr_sr import SdrSr
-
-
-class Mine(SdrSr):
-"""
-
-BAD = {  # name: (the body of the class, the line that is named, what is said)
-    "raises": (
-        "    def on_sent(self, event, now_ns):\n        return [][3]\n",
-        9, "on_sent raised IndexError: list index out of range",
-    ),
-    "ends the process": (
-        "    def on_sent(self, event, now_ns):\n        raise SystemExit(0)\n",
-        9, "on_sent raised SystemExit: 0",
-    ),
-    "raises without a text": (
-        "    def on_sent(self, event, now_ns):\n        class Odd(Exception):\n"
-        "            def __str__(self):\n                return 3\n        raise Odd\n",
-        12, "on_sent raised Odd: Odd without a text",
-    ),
-    "returns what has no text": (
-        "    def on_sent(self, event, now_ns):\n        class Odd:\n"
-        "            def __repr__(self):\n                return 3\n        return [Odd()]\n",
-        8, "on_sent returned Odd without a text, which is no action",
-    ),
-    "raises at the start": (
-        "    def __init__(self, view, timing, options=None):\n        self.view.paths = 3\n",
-        9, "__init__ raised AttributeError",
-    ),
-    "returns None": (
-        "    def on_sent(self, event, now_ns):\n        pass\n",
-        8, "on_sent returned no list of actions",
-    ),
-    "returns no action": (
-        "    def on_sent(self, event, now_ns):\n        return ['retransmit']\n",
-        8, "on_sent returned 'retransmit', which is no action",
-    ),
-    "wrong handle": (
-        "    def on_sent(self, event, now_ns):\n        return [SetTimer(12345, now_ns)]\n",
-        8, "handle: 12345 was never the handle of a message here",
-    ),
-    "no such packet": (
-        "    def on_sent(self, event, now_ns):\n"
-        "        return [Retransmit(event.handle, np.array([event.count]))]\n",
-        8, "of a message of",
-    ),
-    "packets that are none": (
-        "    def on_sent(self, event, now_ns):\n"
-        "        return [Retransmit(event.handle, [0.5])]\n",
-        8, "[0.5] is no array of packet indices",
-    ),
-    "body of text": (
-        "    def on_sent(self, event, now_ns):\n        return [Control(event.peer, 'lost')]\n",
-        8, "body: 'lost' is not bytes",
-    ),
-    "body too long": (
-        "    def on_sent(self, event, now_ns):\n"
-        "        return [Control(event.peer, bytes(5000))]\n",
-        8, "body: 5000 bytes, at most",
-    ),
-    "no such peer": (
-        "    def on_sent(self, event, now_ns):\n        return [Control(99, b'x')]\n",
-        8, "peer: there is no peer 99",
-    ),
-    "time goes back": (
-        "    def on_sent(self, event, now_ns):\n        return [SetTimer(event.handle, -1)]\n",
-        8, "at_ns: -1 is no time in ns",
-    ),
-    "actions without end": (
-        "    def on_sent(self, event, now_ns):\n        while True:\n"
-        "            yield SetTimer(event.handle, now_ns + 10**6)\n",
-        8, "on_sent returned more than 65,536 actions",
-    ),
-    "loops": (
-        "    def on_sent(self, event, now_ns):\n        while True:\n            now_ns += 1\n",
-        (9, 10), "on_sent did not return within",
-    ),
-    "blocks": (
-        "    def on_sent(self, event, now_ns):\n        time.sleep(1000)\n",
-        9, "on_sent did not return within",
-    ),
-    "keeps exceptions": (
-        "    def on_sent(self, event, now_ns):\n        while True:\n            try:\n"
-        "                time.sleep(0.001)\n            except Exception:\n                pass\n",
-        (9, 13), "on_sent did not return within",
-    ),
-    "time stands still": (
-        "    def on_timer(self, event, now_ns):\n        return [SetTimer(event.handle, now_ns)]\n",
-        8, "on_timer set 10,000 timers in a row less than 1000 ns ahead: time does not go on",
-    ),
-    "summary that is none": (
-        "    def summary(self):\n        return {'view': self.view}\n",
-        8, "summary raised TypeError",
-    ),
-}  # fmt: skip
-
-MESSAGE_HEAD = """import numpy as np
 from softroce_lab.recovery import api, policy
-from softroce_lab.recovery.policy import Feedback, MessagePolicy, PathWeights
-from softroce_lab.recovery.policy import RequestStatus, Retransmit, SetTimer
+from softroce_lab.recovery.policy import *
 
 
 class Mine(MessagePolicy):
 """
+
+
+def names_line(reason, file, line):
+    """Whether a reason begins with the file and this line, or one of (first, last); None: none."""
+    place = re.match(re.escape(str(file)) + r"(?::(\d+))?: ", reason)
+    if place is None or place[1] is None or line is None:
+        return place is not None and place[1] is None and line is None
+    first, last = line if isinstance(line, tuple) else (line, line)
+    return first <= int(place[1]) <= last
 
 
 def _on_sent(returned):
@@ -115,8 +27,21 @@ def _on_sent(returned):
 
 
 _SENT = "    def on_sent(self, send, now_ns):\n"
-BAD_MESSAGE = {  # the same of a MessagePolicy
+BAD = {  # name: (the body of the class, the line that is named, what is said)
     "raises": (_SENT + "        return self.view.nothing\n", 9, "on_sent raised AttributeError"),
+    "ends the process": (
+        _SENT + "        raise SystemExit(0)\n", 9, "on_sent raised SystemExit: 0",
+    ),
+    "raises without a text": (
+        _SENT + "        class Odd(Exception):\n            def __str__(self):\n"
+        "                return 3\n        raise Odd\n",
+        12, "on_sent raised Odd: Odd without a text",
+    ),
+    "returns what has no text": (
+        _SENT + "        class Odd:\n            def __repr__(self):\n"
+        "                return 3\n        return [Odd()]\n",
+        8, "on_sent returned Odd without a text, which is no action",
+    ),
     "raises in a generator": (
         _SENT + "        yield SetTimer(send, now_ns)\n        raise ValueError('mine')\n",
         10, "on_sent raised ValueError: mine",
@@ -204,6 +129,22 @@ BAD_MESSAGE = {  # the same of a MessagePolicy
     "loops": (
         _SENT + "        while True:\n            now_ns += 1\n",
         (9, 10), "on_sent did not return within",
+    ),
+    "blocks": (
+        _SENT + "        time.sleep(1000)\n", 9, "on_sent did not return within",
+    ),
+    "keeps exceptions": (
+        _SENT + "        while True:\n            try:\n                time.sleep(0.001)\n"
+        "            except Exception:\n                pass\n",
+        (9, 13), "on_sent did not return within",
+    ),
+    "no number of packets a chunk": (
+        "    chunk_packets = 0\n", None, "chunk_packets: 0 is no number of packets from 1 to",
+    ),
+    "half a packet a chunk": (
+        "    def __init__(self, *of):\n        super().__init__(*of)\n"
+        "        self.chunk_packets = 0.5\n",
+        8, "chunk_packets: 0.5 is no number of packets",
     ),
     "time stands still": (
         "    def on_send_posted(self, send, now_ns):\n        return [SetTimer(send, now_ns)]\n\n"

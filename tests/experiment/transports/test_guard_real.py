@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A bad policy on the real clock: every host has one, and the run ends with a verdict."""
 
-import re
 import secrets
 import time
 
@@ -9,7 +8,7 @@ import pytest
 
 from softroce_lab.experiment import real, spec
 from softroce_lab.fabric import lab as fabric
-from tests.experiment.transports.bad_policies import BAD, HEAD
+from tests.experiment.transports.bad_policies import BAD, HEAD, names_line
 
 EXPERIMENT = """
 name: t{name}
@@ -19,6 +18,12 @@ transports: [./mine.py:Mine, ud_rto]
 workload: {{kind: ring-all-reduce, bytes: 64KiB, message: 16KiB}}
 faults: [{{name: loss, links: "leaf*<->spine*", loss: 1%}}]
 clock: real
+"""
+GOOD = """from softroce_lab.recovery.ud_rto import UdRto
+
+
+class Mine(UdRto):
+    pass
 """
 SHOWN = (
     "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
@@ -30,13 +35,13 @@ SHOWN = (
 def lab(tmp_path_factory):
     """Two leaves, two spines, a host at each leaf."""
     folder = tmp_path_factory.mktemp("lab")
-    made = fabric.up(experiment(folder, "").plan(1), ephemeral=True)
+    made = fabric.up(experiment(folder, GOOD).plan(1), ephemeral=True)
     yield made
     made.down()
 
 
-def experiment(folder, body):
-    (folder / "mine.py").write_text(HEAD + (body or "    pass\n"))
+def experiment(folder, text):
+    (folder / "mine.py").write_text(text)
     file = folder / "x.yaml"
     file.write_text(EXPERIMENT.format(name=secrets.token_hex(3)))
     return spec.load(file)
@@ -47,7 +52,7 @@ def run(wanted, which, lab):
 
 
 def test_a_policy_from_a_file_runs_in_every_host_process(lab, tmp_path):
-    found = run(experiment(tmp_path, ""), 0, lab)
+    found = run(experiment(tmp_path, GOOD), 0, lab)
     assert (found.verdict, found.verified) == ("passed", True), found.reasons
     assert found.transport == "Mine"
 
@@ -55,14 +60,11 @@ def test_a_policy_from_a_file_runs_in_every_host_process(lab, tmp_path):
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_bad_policy_fails_and_the_other_transport_runs(lab, tmp_path, name):
     body, line, why = BAD[name]
-    wanted = experiment(tmp_path, body)
+    wanted = experiment(tmp_path, HEAD + body)
     began = time.monotonic()
     mine = run(wanted, 0, lab)
     assert time.monotonic() - began < 30
     assert mine.verdict == "failed"
     assert why in mine.reasons[0]
-    place = re.match(re.escape(str(tmp_path / "mine.py")) + r":(\d+): ", mine.reasons[0])
-    assert place, mine.reasons[0]
-    first, last = line if isinstance(line, tuple) else (line, line)
-    assert first <= int(place[1]) <= last
+    assert names_line(mine.reasons[0], tmp_path / "mine.py", line), mine.reasons[0]
     assert run(wanted, 1, lab).verdict == "passed"
