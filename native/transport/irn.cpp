@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `irn`: Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018, sections 3.1 and 3.2.
 //
-// From the paper: a receiver responds to every out-of-order packet by a NACK that carries the
-// cumulative acknowledgement and the sequence number that triggered it, and keeps the packet. A
-// NACK or a timeout puts the sender into loss recovery: it retransmits the packet at the cumulative
-// acknowledgement first; any other is lost only if a packet with a higher number is known to have
-// arrived. With nothing left to retransmit it continues with new packets. It leaves recovery when
-// the cumulative acknowledgement passes the last packet that was sent before the retransmission. At
-// most one bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC). The timer
-// is RTO_low while at most three packets are out, RTO_high otherwise.
+// From the paper, section 3.1: a receiver responds to every out-of-order packet by a NACK that
+// carries the cumulative acknowledgement and the sequence number that triggered it, and keeps the
+// packet. A NACK or a timeout puts the sender into loss recovery: it retransmits the packet at the
+// cumulative acknowledgement first; any other is lost only if a packet with a higher number is
+// known to have arrived. With nothing left to retransmit it continues with new packets. Section
+// 3.2: at most one bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC).
+// Section 4.1: the timer is RTO_low while at most three packets are out, RTO_high otherwise.
+//
+// Recovery that a NACK began needs no state: the packet at the cumulative acknowledgement lies
+// below the one that the NACK names, so all that is retransmitted is lost by the paper's condition,
+// and each packet is retransmitted once until the timer runs out.
 //
 // From the authors' hardware modules (github.com/NetSys/irn-vivado-hls), where the paper has no
-// rule: a partial acknowledgement during recovery means that the packet at it is lost, unless that
-// was retransmitted already; a timeout makes the sender begin again at the cumulative
-// acknowledgement; the timer runs for RTO_low first, and is extended if more than three packets are
-// out by then.
+// rule: in recovery that a timeout began, a partial acknowledgement means that the packet at it is
+// lost, unless that was retransmitted already (receiveAck.cpp; there in all recovery); the timer
+// runs for RTO_low first, and is extended if more than three packets are out by then (timeout.cpp).
 //
-// This project's: that a NACK which also advances the cumulative acknowledgement begins recovery
-// too (the paper's words; the modules wait for the next); the timer begins again when the
-// cumulative acknowledgement advances; and all that selective_repeat.hpp names.
+// This project's: that recovery by a timeout ends with the last packet sent before that timeout (in
+// the modules each retransmission moves the end); the timer begins again when the cumulative
+// acknowledgement advances; and all that selective_repeat.hpp names.
 #include <algorithm>
 
 #include "selective_repeat.hpp"
@@ -44,29 +46,19 @@ class Irn final : public SelectiveRepeat {
     return {.type = BodyType::packet_nack, .packet = packet};
   }
 
-  void react(SendMessage& message, SendFlow& flow, const Feedback& feedback, bool advanced,
+  void react(SendMessage& message, SendFlow& flow, const Feedback&, bool advanced,
              Time now) override {
-    if (flow.recovering && flow.cumulative > flow.recovery_end) flow.recovering = false;
-    if (!flow.recovering) {
-      const bool gap = feedback.type == BodyType::packet_nack && feedback.packet > flow.cumulative;
-      if (!gap) return;  // in order, or overtaken by what closed the gap
-      recover(message, flow, now);
-    } else if (advanced && flow.retransmitted_below <= flow.cumulative) {
+    const bool timed_out = flow.cumulative < flow.timed_out_below;
+    if (advanced && timed_out && flow.retransmitted_below <= flow.cumulative)
       retransmit(message, flow, flow.cumulative, now);
-    }
     retransmit_lost(message, flow, now);
   }
 
   void timed_out(SendMessage& message, SendFlow& flow, Time now) override {
-    recover(message, flow, now);
-    retransmit_lost(message, flow, now);
-  }
-
-  void recover(SendMessage& message, SendFlow& flow, Time now) {
-    flow.recovering = true;
-    flow.recovery_end = message.next - 1;
+    flow.timed_out_below = message.next;
     flow.retransmitted_below = flow.cumulative;
     retransmit(message, flow, flow.cumulative, now);
+    retransmit_lost(message, flow, now);
   }
 };
 

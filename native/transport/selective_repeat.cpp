@@ -40,11 +40,9 @@ SendMessage* SelectiveRepeat::find(PeerIndex peer, std::uint32_t id) {
   return message != nullptr && message->id == id ? message : nullptr;
 }
 
-void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, bool again,
-                                  Time now) {
+void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {
   SendFlow& flow = flow_of(message);
   flow.tried = true;
-  if (again) flow.recovery_end = message.next - 1;
   if (packet == flow.cumulative) flow.since = now;  // nothing older is out
   if (flow.armed_for == kNever) {
     flow.since = now;
@@ -234,8 +232,6 @@ void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
 // The first response after a pause: what was sent before was refused.
 void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
   flow.waiting = false;
-  flow.recovering = true;
-  flow.recovery_end = message.next - 1;
   flow.lost_below = message.next;
   flow.retransmitted_below = flow.cumulative;
   host_.pause(message, false);

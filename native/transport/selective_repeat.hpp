@@ -32,7 +32,7 @@ class SelectiveRepeat : public PacketTransport {
   SelectiveRepeat(const TransportConfig& config, TransportHost& host);
 
   void send_posted(SendMessage& message) final;
-  void packet_sent(SendMessage& message, std::uint32_t packet, bool again, Time now) final;
+  void packet_sent(SendMessage& message, std::uint32_t packet, Time now) final;
   void receive_posted(ReceiveMessage& message, Time now) final;
   void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
   void packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) final;
@@ -46,9 +46,7 @@ class SelectiveRepeat : public PacketTransport {
     std::uint32_t lost_below = 0;  // of packets [0, lost_below), those without a bit are lost
     std::uint32_t retransmitted_below =
         0;  // lost packets below have been retransmitted since the last timeout
-    std::uint32_t recovery_end =
-        0;  // what was sent before the newest retransmission: packets up to here
-    bool recovering = false;
+    std::uint32_t timed_out_below = 0;            // packets sent before the newest timeout
     bool heard = false;                           // something of it has arrived
     bool waiting = false;                         // for the receiver to be ready
     bool tried = false;                           // something was sent since the timer ran out

@@ -56,7 +56,38 @@ def test_a_lost_retransmission_is_left_to_the_timer(talk):
     assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS) == [1]
 
 
-def test_a_partial_acknowledgement_in_recovery_tells_the_next_loss():
+def test_a_partial_acknowledgement_does_not_tell_a_loss_while_nothing_higher_is_known(talk):
+    """Section 3.1 of the paper; packets behind the gap are on their way still."""
+    out = talk.data_out()
+    first, second = talk.answers(out[1], out[2])
+    (again,) = talk.deliver(talk.sender, first)
+    assert again.told["index"] == 0
+    assert talk.deliver(talk.sender, second) == []
+    (answer,) = talk.answers(again)
+    assert feedback(answer) == ("ack", 3)
+    assert talk.deliver(talk.sender, answer) == []
+    assert talk.deliver(talk.sender, *talk.answers(out[3], out[4], out[5])) == []
+    assert talk.statuses() == ([0], [0])
+
+
+def test_a_gap_behind_a_repaired_one_is_retransmitted_once():
+    """Although the acknowledgement passes all that was sent before the first retransmission."""
+    talk = ByHand("irn", 12, window_packets=6)
+    talk.post()
+    out = talk.data_out()  # 0 to 5; 0 is lost
+    (again,) = talk.deliver(talk.sender, *talk.answers(out[1]))
+    (answer,) = talk.answers(again)
+    out |= {each.told["index"]: each for each in talk.deliver(talk.sender, answer)}  # 6 and 7
+    talk.deliver(talk.sender, *talk.answers(out[2], out[3]))
+    # 4 is lost, too, and is retransmitted; the NACKs of all that follows name the same gap.
+    answers = talk.answers(out[5], out[6], out[7])
+    assert [feedback(each)[:2] for each in answers] == [("nack", 4)] * 3
+    sent = [each.told["index"] for each in talk.deliver(talk.sender, *answers)]
+    assert sent.count(4) == 1
+
+
+def test_after_a_timeout_a_partial_acknowledgement_tells_the_next_loss():
+    """Where all that was sent is lost; receiveAck.cpp of the authors' hardware modules."""
     talk = ByHand("irn", 12, window_packets=6)
     talk.post()
     assert sorted(talk.data_out()) == [0, 1, 2, 3, 4, 5]  # all lost

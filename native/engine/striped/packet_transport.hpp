@@ -79,7 +79,7 @@ class PacketTransport {
   virtual ~PacketTransport() = default;
 
   virtual void send_posted(SendMessage& message) = 0;
-  virtual void packet_sent(SendMessage& message, std::uint32_t packet, bool again, Time now) = 0;
+  virtual void packet_sent(SendMessage& message, std::uint32_t packet, Time now) = 0;
 
   virtual void receive_posted(ReceiveMessage& message, Time now) = 0;
   // Its bit is set, now or before; the message may be complete by it, and ends afterwards.

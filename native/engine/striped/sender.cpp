@@ -191,7 +191,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
     ++message.retransmitted;
     state_.counters.add(Counter::tx_retransmitted);
   }
-  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, retransmit, now);
+  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, now);
 }
 
 void Sender::finish_if_drained(SendMessage& message, Time now) {

@@ -52,7 +52,6 @@ class Told:
         ends = [body.end for body in bodies]  # type: ignore[union-attr]
         self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
         self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
-        self.is_gap = np.array([bool(body.packets) for body in bodies])  # type: ignore[union-attr]
         part = slice(*view.messages[["begin", "end"]][message].item())
         self.sent = view.transmissions[part]
         self.sent_ns = view.time_ns(self.sent["at"])
@@ -103,18 +102,6 @@ class Told:
         brought: npt.NDArray[np.int64] = times[known & (times - since >= least_ns)]
         return brought
 
-    def in_recovery(self, packet: int, since_ns: int, at: int) -> bool:
-        """Whether an acknowledgement ends at this packet, and recovery began or went on since then.
-
-        By a NACK, although all packets that it named may have arrived before the retransmission.
-        """
-        before = int(np.searchsorted(self.at, at))
-        if before == 0 or int(self.cumulative[before - 1]) < packet:
-            return False
-        retransmitted = self.again & (self.sent["at"] < at) & (self.sent_ns > since_ns)
-        refused = self.is_gap[:before] & (self.time_ns[:before] > since_ns)
-        return bool(retransmitted.any() or refused.any())
-
     @property
     def again(self) -> npt.NDArray[np.bool_]:
         """Which transmissions are a packet's second, or later."""
@@ -145,8 +132,6 @@ def why_not(
     number = int(np.flatnonzero((told.sent["index"] == packet) & (told.sent["at"] == at))[0])
     before_ns = int(told.sent_ns[number - 1])
     transport = controls.transports[stream.number]
-    if transport == IRN and told.in_recovery(packet, before_ns - way_ns, at):
-        return None
     timeouts_ns = told.again_ns(Timers.of(transport, view.timing).least_ns)
     # The oldest packet need not be the first that leaves when its timer has run out.
     until_ns = NEVER if view.pacing else now_ns + way_ns
