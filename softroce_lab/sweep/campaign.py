@@ -237,16 +237,17 @@ class Options:
     scheduler: str | None = None  # of a Dask cluster that does the work; None: this machine
     keep_runs: bool = False  # the run directories, too
     fresh: bool = False  # what is chosen is done anew, even if it was done before
+    where: Callable[[Task], bool] = lambda _: True  # of these, the ones to do
 
 
-def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
+def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = Work) -> Outcome:
     """Do what is left to do, and write the table. UserError, EnvironmentLackError, RunError.
 
     Runs that end badly are rows. However this ends, rows that were written are kept, and the next
     call goes on behind them.
     """
-    tasks = sweep.tasks(code_version.fingerprint())
-    chosen = spec.only(tasks, sweep, options.only)
+    tasks = sweep.tasks(code_version.fingerprint() + work.kind)
+    chosen = list(filter(options.where, spec.only(tasks, sweep, options.only)))
     directory = options.under / sweep.name
     keep = str(directory / "runs") if options.keep_runs else None
     with contextlib.ExitStack() as stack:
@@ -262,7 +263,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             if left:
                 pool = stack.enter_context(_pool(crew, min(crew.jobs, len(left))))
                 outcome.crew = dataclasses.replace(crew, jobs=pool.slots)
-                for task, row in carry_out(left, Work(keep), pool):
+                for task, row in carry_out(left, work(keep), pool):
                     rows.add(task.key, {**row, **_code()})
                     reporter.done(task, row)
             state = "done"

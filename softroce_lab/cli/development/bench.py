@@ -21,6 +21,7 @@ from softroce_lab.cli.development import (
     bench_check,
     bench_event_log,
     bench_policy,
+    bench_recovery,
     bench_sim,
     bench_up,
 )
@@ -208,6 +209,7 @@ app.command()(bench_up.up)
 app.command()(bench_capture.capture)
 app.command(cls=bench_check.Command)(bench_check.check)
 app.command()(bench_sim.sim)
+app.command(cls=bench_recovery.Command)(bench_recovery.recovery)
 app.command()(bench_event_log.event_log)
 
 

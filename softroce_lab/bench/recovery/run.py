@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs the cells, and what they come to as a document and as lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from softroce_lab.bench.recovery import verdicts
+from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measured, cells
+from softroce_lab.bench.recovery.verdicts import JUDGED, ORACLE, Judgement
+from softroce_lab.errors import UserError
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.sweep import campaign
+from softroce_lab.sweep import spec as sweep_spec
+from softroce_lab.sweep.campaign import Reporter
+from softroce_lab.sweep.spec import Sweep, Task
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+
+FULL, TUNING = "recovery", "recovery-k4"
+"""The sweeps: the one that is judged, and the one that transports are tuned on."""
+SHORT_CELLS = ("ring-64KiB/none", "ring-64KiB/random-1%", "incast-64KiB/none", "incast-64KiB/tail")
+SHORT_SEEDS = (1, 2)
+"""What `--short` runs of TUNING."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What the user may choose."""
+
+    sweep: str = FULL
+    short: bool = False  # SHORT_CELLS of TUNING
+    cells: Sequence[str] = ()  # patterns of names; all if empty
+    under: Path = Path("bench")  # rows that are there are not measured again
+    jobs: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The cells, and their judgements."""
+
+    sweep: Sweep
+    cells: Sequence[Cell]
+    judgements: Sequence[Judgement]
+    directory: Path
+
+    @property
+    def missed(self) -> list[Judgement]:
+        """Judgements above their limits."""
+        return [each for each in self.judgements if each.missed]
+
+    @property
+    def failures(self) -> list[str]:
+        """Runs that failed, in words."""
+        return verdicts.failures(self.cells)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no criterion is missed, and no run of csa_ud failed."""
+        failed = any(cell.of[JUDGED].failed for cell in self.cells if JUDGED in cell.of)
+        return not self.missed and not failed
+
+    def of(self, cell: Cell) -> list[Judgement]:
+        """The judgements of a cell."""
+        return [each for each in self.judgements if each.cell is cell]
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        lower, far = verdicts.far_baselines(self.cells)
+        clean = {(each.workload, each.message_bytes): each
+                 for each in self.cells if each.loss == NO_LOSS}  # fmt: skip
+        rows = [
+            _row(cell, transport, clean.get((cell.workload, cell.message_bytes)))
+            for cell in self.cells
+            for transport in cell.of
+        ]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "sweep": self.sweep.name,
+            "directory": str(self.directory),
+            "verdict": "passed" if self.passed else "failed",
+            "cells": rows,
+            "judgements": [each.document() for each in self.judgements],
+            "missed": [f"{each.cell.name}: {each.text}" for each in self.missed],
+            "failed": self.failures,
+            "far_baselines": {"lower": lower, "of": far, "by": verdicts.LOWER_BY},
+            "environment": environment(),
+        }
+
+
+def _row(cell: Cell, transport: str, without: Cell | None) -> dict[str, Any]:
+    """A transport in a cell. Figures that are not defined there are None."""
+    measure = cell.of[transport]
+    whole = not measure.failed
+    ratios = {
+        name: None if value is None else round(value.value, 4)
+        for name, value in verdicts.figures(cell, transport, without).items()
+    }
+    return {
+        "workload": cell.workload,
+        "loss": cell.loss,
+        "message_bytes": cell.message_bytes,
+        "transport": transport,
+        "messages": measure.messages if whole else None,
+        "p99_ns": int(measure.p99_ns.value) if whole else None,
+        "p999_ns": int(measure.p999_ns.value) if whole else None,
+        "time_ns": int(measure.time_ns.value) if whole else None,
+        **ratios,
+        "spurious": round(measure.spurious, 6) if whole else None,
+        "control_share": round(measure.control_share, 5) if whole else None,
+        "failed": len(measure.failed),
+    }
+
+
+def run(options: Options, reporter: Reporter) -> Outcome:
+    """Measure what is left, and judge. UserError for cells that there are not."""
+    sweep = sweep_spec.load(TUNING if options.short else options.sweep)
+    if options.short:
+        sweep = dataclasses.replace(sweep, seeds=SHORT_SEEDS)
+    wanted = _chosen(sweep, options.cells or (SHORT_CELLS if options.short else ()))
+    how = campaign.Options(
+        options.under, jobs=options.jobs, where=lambda task: _name(task) in wanted
+    )
+    outcome = campaign.run(sweep, how, reporter, Measured)
+    found = cells(sweep, outcome.rows)
+    return Outcome(sweep, found, verdicts.judged(found), outcome.directory)
+
+
+def _name(task: Task) -> str:
+    return "/".join(task.labels.values())
+
+
+def _chosen(sweep: Sweep, patterns: Iterable[str]) -> set[str]:
+    """Names of the cells that a pattern matches; all of them without patterns."""
+    names = ["/".join(point.label for point in each.points) for each in sweep.combinations]
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matching = fnmatch.filter(names, pattern)
+        if not matching:
+            what = f"{sweep.name} has no cell {pattern!r}"
+            raise UserError(what, hint=did_you_mean(pattern, names))
+        chosen.update(matching)
+    return chosen or set(names)
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """One line a cell, then what is missed, and how many baselines are far behind."""
+    width = max((len(cell.name) for cell in outcome.cells), default=0)
+    found = [f"{cell.name:{width}}  {_line(outcome, cell)}" for cell in outcome.cells]
+    found += [f"missed: {each.cell.name}: {each.text}" for each in outcome.missed]
+    found += [f"failed: {each}" for each in outcome.failures]
+    if any(ORACLE in cell.of for cell in outcome.cells):
+        lower, far = verdicts.far_baselines(outcome.cells)
+        found.append(
+            f"{far} baselines have a p99 of {verdicts.FAR_FROM_ORACLE} times the oracle's or more; "
+            f"{JUDGED}'s is at least {verdicts.LOWER_BY:.0%} lower than {lower} of them"
+        )
+    missed = {each.cell.name for each in outcome.missed}
+    above = {each.cell.name for each in outcome.judgements if each.above}
+    found.append(
+        f"{len(outcome.cells)} cells: {len(missed)} miss a limit, "
+        f"{len(above)} before Holm's correction"
+    )
+    return found
+
+
+def _line(outcome: Outcome, cell: Cell) -> str:
+    if JUDGED not in cell.of or cell.of[JUDGED].failed:
+        return f"{JUDGED} failed, or did not run"
+    parts = []
+    for each in outcome.of(cell):
+        if each.interval is None:
+            parts.append(f"{each.criterion} {each.value:.2%}")
+        else:
+            low, high = each.interval
+            beside = "" if each.against == ORACLE else f" of {each.against}"
+            parts.append(f"{each.criterion} {each.value:.2f} [{low:.2f}, {high:.2f}]{beside}")
+    missed = " ".join(each.criterion for each in outcome.of(cell) if each.missed)
+    return "  ".join(parts) + (f"  MISSED {missed}" if missed else "")

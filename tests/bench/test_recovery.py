@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench recovery`: its cells, its judgements, and its short form."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.bench.recovery import cells as recovery_cells
+from softroce_lab.bench.recovery import run as bench_recovery
+from softroce_lab.bench.recovery import verdicts
+from softroce_lab.cli.app import app
+from softroce_lab.recovery import registry
+from softroce_lab.sweep import spec as sweep_spec
+
+SEEDS = range(1, 11)
+
+
+def rows(transport, loss="random-1%", *, scale=1.0, workload="ring-64KiB", **more):
+    """A row a seed; the messages of a seed take 1000 ns to 2000 ns, times `scale`."""
+    return [
+        {
+            "workload": workload, "loss": loss, "transport": transport, "seed": seed,
+            "verdict": "passed", "reasons": [], "measured": 1000,
+            "tail_ns": [int(scale * (2000 + 10 * seed - n)) for n in range(125)],
+            "base_rtt_ns": 100, "makespan_ns": int(scale * (10**6 + 10**5 * seed)),
+            "packets_sent": 10_000, "spurious_retransmissions": 0, "control_packets": 1000, **more,
+        }
+        for seed in SEEDS
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    return sweep_spec.load(bench_recovery.TUNING)
+
+
+@pytest.fixture(scope="module")
+def full():
+    return sweep_spec.load(bench_recovery.FULL)
+
+
+@pytest.fixture
+def judged(sweep):
+    """Judges rows; gives the judgements by criterion, of the cells with loss."""
+
+    def judged(*of):
+        found = verdicts.judged(recovery_cells.cells(sweep, [row for each in of for row in each]))
+        return {each.criterion: each for each in found if each.cell.loss != "none"}
+
+    return judged
+
+
+def test_a_cell_is_named_by_its_workload_messages_and_loss(sweep):
+    both = rows("rc") + rows("rc", workload="web-search")
+    first, second = recovery_cells.cells(sweep, both)
+    assert (first.workload, first.message_bytes, first.loss) == ("ring", 65536, "random-1%")
+    assert (second.workload, second.message_bytes) == ("web-search", None)
+    assert [first.name, second.name] == ["ring-64KiB/random-1%", "web-search/random-1%"]
+
+
+def test_a_cell_without_the_same_seeds_of_all_transports_is_left_out(sweep):
+    assert recovery_cells.cells(sweep, rows("rc") + rows("irn")[:-1]) == []
+
+
+def test_the_best_baseline_is_what_counts(judged):
+    found = judged(rows("csa_ud"), rows("rc", scale=3), rows("irn", scale=1.01))
+    assert (found["p99"].against, found["time"].against) == ("irn", "irn")
+    assert found["p99"].value == pytest.approx(1 / 1.01, rel=1e-3)
+    assert not any(each.missed for each in found.values())
+
+
+def test_what_is_slower_than_the_best_is_missed(judged):
+    found = judged(rows("csa_ud", scale=1.1), rows("rc"), rows("irn", scale=2))
+    assert [name for name, each in found.items() if each.missed] == ["p99", "p999", "time"]
+    assert found["time"].interval == pytest.approx((1.1, 1.1), rel=1e-3)
+    assert found["p99"].text == "p99 1.1 [1.100, 1.100] of rc's, limit 1.02"
+
+
+def test_our_header_is_allowed_for_without_loss(sweep):
+    both = rows("csa_ud", "none", scale=1.04) + rows("rc", "none")
+    limits = {each.criterion: each for each in verdicts.judged(recovery_cells.cells(sweep, both))}
+    assert limits["time"].limit == 1.05
+    assert not limits["time"].missed
+
+
+def test_chance_is_not_missed(judged):
+    """One seed of ten is slow: the interval reaches below the limit."""
+    ours = rows("csa_ud")
+    ours[3]["makespan_ns"] *= 5
+    found = judged(ours, rows("rc"))
+    assert found["time"].value > 1.1
+    assert not found["time"].missed
+
+
+def test_shares_have_no_interval(judged):
+    found = judged(rows("csa_ud", spurious_retransmissions=51, control_packets=1501), rows("rc"))
+    assert found["spurious"].missed
+    assert found["control_share"].missed
+    found = judged(rows("csa_ud", spurious_retransmissions=50, control_packets=1500), rows("rc"))
+    assert not found["spurious"].missed
+    assert not found["control_share"].missed
+
+
+def test_beside_the_oracle(judged):
+    repairs = {"repair_p50_ns": 100, "repair_p99_ns": 100}
+    slow = {"repair_p50_ns": 120, "repair_p99_ns": 160}
+    found = judged(
+        rows("csa_ud", scale=1.5, **slow), rows("rc", scale=9),
+        rows("oracle", scale=1.4, **repairs), rows("oracle", "none"),
+    )  # fmt: skip
+    assert found["repair_p50_over_oracle"].value == pytest.approx(1.2)
+    assert not found["repair_p50_over_oracle"].missed
+    assert found["repair_p99_over_oracle"].missed
+    assert found["time_over_oracle"].missed
+    assert found["excess_p99"].value == pytest.approx(0.5 / 0.4, rel=0.01)
+    assert found["p99"].against == "rc"  # the oracle is no baseline
+
+
+def test_excess_is_not_defined_where_queues_hide_the_loss(judged):
+    found = judged(rows("csa_ud"), rows("oracle", scale=1.02), rows("oracle", "none"), rows("rc"))
+    assert "excess_p99" not in found
+
+
+def test_a_run_that_failed_is_told_and_its_transport_is_no_baseline(sweep):
+    broken = rows("rc", scale=0.5)
+    broken[2] |= {"verdict": "failed", "reasons": ["9 of 10 messages: not delivered"]}
+    found = recovery_cells.cells(sweep, rows("csa_ud") + broken + rows("irn"))
+    assert verdicts.failures(found) == [
+        "ring-64KiB/random-1%: 1 of 10 runs of rc failed: 9 of 10 messages: not delivered"
+    ]
+    assert {each.against for each in verdicts.judged(found)} == {"irn", None}
+
+
+def test_baselines_far_from_the_oracle_are_counted(sweep):
+    found = recovery_cells.cells(
+        sweep,
+        rows("csa_ud", scale=1.2) + rows("oracle") + rows("rc", scale=2)
+        + rows("irn", scale=1.65) + rows("srnic", scale=1.5),
+    )  # fmt: skip
+    assert verdicts.far_baselines(found) == (1, 2)
+
+
+# --- The sweeps ------------------------------------------------------------------------------
+
+
+def test_both_sweeps_differ_in_size_and_seeds_alone(sweep, full):
+    assert [axis.name for axis in full.axes] == [axis.name for axis in sweep.axes]
+    for ours, tuned in zip(full.combinations, sweep.combinations, strict=True):
+        assert [point.label for point in ours.points] == [point.label for point in tuned.points]
+        one, other = ours.experiment.document(), tuned.experiment.document()
+        assert one["faults"] == other["faults"]
+        assert one["transports"] == other["transports"]
+        message, of_other = (each["workload"].get("message") for each in (one, other))
+        assert message == of_other
+    assert set(full.seeds).isdisjoint(sweep.seeds)
+    assert (len(full.seeds), len(sweep.seeds)) == (10, 10)
+
+
+def test_a_cell_has_ten_thousand_messages_of_all_seeds(full):
+    for each in full.combinations:
+        if each.points[1].label == recovery_cells.NO_LOSS:
+            one = each.experiment.workload(full.seeds[0])
+            if each.points[0].label == "web-search":  # so many arrive after the warm-up
+                count = sum(int(each.experiment.workload(s).warm.sum()) for s in full.seeds)
+            else:  # what the seed draws differs by little
+                count = one.message_count * len(full.seeds)
+            assert count >= 10_000, each.title
+
+
+def test_rows_that_name_paths_have_as_many_as_csa_ud(sweep):
+    def paths(name):
+        return next(k.default for k in registry.find(name).knobs if k.name == "paths")
+
+    for transport in sweep.combinations[0].experiment.transports:
+        if transport.label.endswith("-paths"):
+            assert dict(transport.set_knobs) == {"paths": paths("csa_ud")}
+
+
+# --- The command -----------------------------------------------------------------------------
+
+
+def test_the_short_form(tmp_path):
+    arguments = ["bench", "recovery", "--short", "--json", "-q", "--resume", str(tmp_path)]
+    result = CliRunner().invoke(app, [*arguments, "--cells", "ring-64KiB/*"])
+    found = json.loads(result.stdout)
+    assert result.exit_code == (found["verdict"] == "failed")
+    assert found["failed"] == []
+    keys = {
+        "workload", "loss", "message_bytes", "transport", "p99_ns", "p999_ns", "time_ns",
+        "time_over_oracle", "repair_p50_over_oracle", "repair_p99_over_oracle", "excess_p99",
+        "spurious", "control_share",
+    }  # fmt: skip
+    assert all(row.keys() >= keys for row in found["cells"])
+    assert {row["loss"] for row in found["cells"]} >= {"none", "random-1%"}
+    assert {each["criterion"] for each in found["judgements"]} >= {"p99", "p999", "time"}
+    rows = (tmp_path / bench_recovery.TUNING / "rows.jsonl").read_text()
+    again = CliRunner().invoke(app, [*arguments, "--cells", "ring-64KiB/*"])
+    assert (tmp_path / bench_recovery.TUNING / "rows.jsonl").read_text() == rows
+    assert json.loads(again.stdout)["cells"] == found["cells"]
+
+
+def test_a_cell_that_there_is_not(tmp_path):
+    result = CliRunner().invoke(
+        app, ["bench", "recovery", "--short", "--cells", "ring/none", "--resume", str(tmp_path)]
+    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("lab: recovery-k4 has no cell 'ring/none'")
+
+
+def test_lines(sweep):
+    found = recovery_cells.cells(sweep, rows("csa_ud", scale=1.1) + rows("rc") + rows("oracle"))
+    outcome = bench_recovery.Outcome(sweep, found, verdicts.judged(found), None)
+    first, *rest = bench_recovery.lines(outcome)
+    assert first.startswith("ring-64KiB/random-1%  p99 1.10 [1.10, 1.10] of rc  p999 1.10")
+    assert "MISSED p99 p999 time time_over_oracle" in first
+    assert rest[0].startswith("missed: ring-64KiB/random-1%: p99 1.1 [1.1")
+    assert rest[-2].startswith("0 baselines have a p99 of 1.6 times the oracle's or more")
+    assert rest[-1] == "1 cells: 1 miss a limit, 1 before Holm's correction"
