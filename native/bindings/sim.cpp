@@ -186,6 +186,14 @@ void bind_sim(nb::module_& m) {
       .def("switch_totals", &switch_totals, "of every switch")
       .def("port_totals", &port_totals, "port"_a)
       .def("rules_state", &rules_state, "link"_a)
+      .def_prop_ro("repairs",
+                   [](const Fabric& f) {
+                     const auto& records = f.repairs().records();
+                     return nb::bytes(reinterpret_cast<const char*>(records.data()),
+                                      records.size() * sizeof(sim::Repair));
+                   })
+      .def_prop_ro("repairs_not_recorded",
+                   [](const Fabric& f) { return f.repairs().not_recorded(); })
       .def_prop_ro("drops", [](const Fabric& f) {
         const auto& drops = f.drops();
         return nb::bytes(reinterpret_cast<const char*>(drops.data()),

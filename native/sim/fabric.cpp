@@ -62,6 +62,12 @@ bool Fabric::run(Time until, std::uint64_t most_events) {
       case EventKind::come:
         deliver(event.subject, ports_[ends_[flights_[event.subject].link].index]);
         break;
+      case EventKind::ghost:
+        move_ghost(event.subject);
+        break;
+      case EventKind::feedback:
+        hand_feedback(event.subject);
+        break;
     }
   }
   paused_ = attention_.empty() && left == 0;
@@ -131,6 +137,8 @@ void Fabric::note_attention(Port& port) {
 // The port sends when its link can take a packet, so that what is urgent overtakes in the RNIC.
 void Fabric::transmit(Port& port) {
   Rnic& rnic = port.rnic();
+  if (port.omniscient) [[unlikely]]
+    send_feedback(port);
   while (may_send_at(port) <= now_ && rnic.has_packet()) {
     const FlightIndex index = flights_.acquire();
     Load& load = flights_.load(index);
@@ -204,6 +212,8 @@ void Fabric::prepare(Flight& flight, Load& load) {
   flight.hop_limit = packet.hop_limit;
   flight.corrupted = false;
   flight.planned_for = 0;
+  load.spare = false;
+  load.copies = 0;
   if (packet.payload != nullptr) {
     load.bytes.assign(packet.payload, packet.payload + packet.payload_bytes);
     packet.payload = load.bytes.data();
@@ -249,11 +259,15 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
   Link& link = links_[onto];
   lab_leg leg{};
   if (link.rules != nullptr) {
-    if (!meet_rules(index, link, onto, leg)) return discard(index);
+    if (!meet_rules(index, link, onto, leg)) {
+      const bool down = (leg.effects & LAB_EFFECT_DOWN) != 0;
+      return lose(index, onto, down ? DropCause::link_down : DropCause::rule);
+    }
   } else if (tap_ != nullptr) [[unlikely]] {
     tap_->see(flights_[index], flights_.load(index), onto, link, {}, now_);
   }
   if (leg.effects & LAB_EFFECT_DUPLICATE) {
+    note_duplicate(flights_.load(index));
     const FlightIndex copy = flights_.acquire();
     flights_[copy] = flights_[index];
     Load& load = flights_.load(copy);
@@ -382,7 +396,7 @@ void Fabric::queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool c
 void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked) {
   if (arrival == kNever) [[unlikely]] {
     ++links_[onto].rare.dropped_limit;
-    return discard(index);
+    return lose(index, onto, DropCause::full_queue);
   }
   Flight& flight = flights_[index];
   if (marked) [[unlikely]] {
@@ -412,9 +426,10 @@ void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& le
   if (taken) link.take(frame.length);
   if (!taken) {
     ++link.rare.dropped_limit;
-    discard(index);
+    lose(index, onto, DropCause::full_queue);
   } else if (frame.trimmed) {
     ++link.rare.trimmed;
+    note_trimmed(load);
     flight.length = frame.length;
     load.trimmed_length = 0;
     load.packet.lab.trimmed = true;
@@ -479,11 +494,14 @@ void Fabric::deliver(FlightIndex index, Port& port) {
   if (flight.corrupted) {
     ++port.totals.corrupted;
     port.rnic().counters().add(Counter::rx_wrong_icrc);
-    return discard(index);
+    return lose(index, kNowhere, DropCause::corrupted);
   }
   packet.traffic_class = static_cast<std::uint8_t>((packet.traffic_class & ~kEcnMask) | flight.ecn);
   packet.hop_limit = flight.hop_limit;
-  port.rnic().handle_packet(packet, now_);
+  if (port.reasons == 0) [[likely]]
+    port.rnic().handle_packet(packet, now_);
+  else
+    examine(flights_.load(index), port);
   discard(index);
   serve(port);
 }
@@ -494,11 +512,11 @@ void Fabric::forward(FlightIndex index, Switch& at) {
   const Group& group = group_to(at, flight.destination);
   if (group.ways == 0) {
     ++at.no_route;
-    return discard(index);
+    return lose(index, kNowhere, DropCause::no_route);
   }
   if (flight.hop_limit <= 1) {
     ++at.ttl_exceeded;
-    return discard(index);
+    return lose(index, kNowhere, DropCause::no_route);
   }
   --flight.hop_limit;
   enter(index, choose(at, group, index));

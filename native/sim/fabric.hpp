@@ -23,6 +23,7 @@
 #include "../wire/wheel.hpp"
 #include "flight.hpp"
 #include "link.hpp"
+#include "repairs.hpp"
 #include "rnic_limits.hpp"
 #include "slab.hpp"
 #include "tap.hpp"
@@ -103,9 +104,10 @@ class Fabric {
   std::vector<SwitchTotals> switch_totals() const;  // of each, in the order of their indices
   const PortTotals& port_totals(PortIndex port) const { return ports_.at(port).totals; }
   const RnicPipeline& pipeline(PortIndex port) const { return ports_.at(port).pipeline; }
-  std::size_t in_flight() const { return flights_.in_flight(); }
+  std::size_t in_flight() const { return flights_.in_flight() - off_links_; }
   std::uint64_t hops() const { return hops_; }
   const std::vector<lab_drop>& drops() const { return drops_; }
+  const Repairs& repairs() const { return repairs_; }
   // Null: nothing is captured.
   Tap* tap() { return tap_.get(); }
 
@@ -149,6 +151,9 @@ class Fabric {
     void prefetch_last() const { rnic_.prefetch_last(); }
     std::size_t pushed_seen = 0;  // completions that were reported
     bool touched = false;
+    bool omniscient = false;  // its transport is told of every loss
+    // Reasons to examine what arrives: that, lost packets that it lacks, duplicated ones under way.
+    std::uint32_t reasons = 0;
     PortTotals totals;
     // The plans of flows that it sent to not long ago.
     PlannedFlow& planned(std::uint32_t destination, std::uint16_t source_port) {
@@ -179,8 +184,9 @@ class Fabric {
     std::uint32_t to_host : 1 = 0;
     std::uint32_t index : 31 = 0;  // of the port, or the switch
   };
-  // `enter`: a packet that was sent comes out of its RNIC; `come`: one that arrived does.
-  enum class EventKind : std::uint32_t { arrival, wake, step, enter, come };
+  // `enter`: a packet that was sent comes out of its RNIC; `come`: one that arrived does. `ghost`:
+  // a lost one reaches the end of a link, or its host; `feedback`: of an omniscient transport.
+  enum class EventKind : std::uint32_t { arrival, wake, step, enter, come, ghost, feedback };
   struct Event {
     Event() = default;
     Event(EventKind what, std::uint32_t of) : kind(what), subject(of) {}
@@ -229,6 +235,22 @@ class Fabric {
   LinkIndex choose(const Switch& at, const Group& group, FlightIndex index);
   LinkIndex add_link(End far, std::uint64_t near_mac, std::uint64_t far_mac);
   void discard(FlightIndex index) { flights_.release(index); }
+
+  // Of lost packets, losses.cpp. `onto`: the link that was to carry it; kNowhere: none, any more.
+  static std::optional<PacketName> name_of(const Load& load);
+  void lose(FlightIndex index, LinkIndex onto, DropCause cause);
+  void note_trimmed(Load& load);
+  void note_duplicate(Load& load);
+  bool resolve_copy(Load& load, bool arrived);
+  void note_loss(const PacketName& name, const Load& load, DropCause cause);
+  bool has_payload(const PacketName& name, Port& port) const;
+  void examine(Load& load, Port& port);
+  // Of omniscient transports, ghosts.cpp.
+  void begin_ghost(FlightIndex index, LinkIndex onto);
+  void move_ghost(FlightIndex index);
+  void send_feedback(Port& port);
+  void hand_feedback(FlightIndex index);
+  Time propagation(const Port& from, Flight& flight, const lab_flow& flow) const;
   lab_packet describe(const Load& load) const;
   void learn(Load& load);
   void log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect);
@@ -254,6 +276,9 @@ class Fabric {
   std::uint64_t hops_ = 0;
 
   std::vector<lab_drop> drops_;
+  Repairs repairs_;
+  Copies copies_;
+  std::size_t off_links_ = 0;  // flights that are no packets: ghosts, and feedback
   std::unique_ptr<Tap> tap_;
 
   bool learns_ = false;                                         // a rule looks at connections

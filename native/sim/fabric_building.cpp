@@ -26,7 +26,9 @@ PortIndex Fabric::add_port(const PortConfig& config) {
   if (at >= kMostAddresses) throw std::invalid_argument("addresses lie apart");
   if (at >= port_of_address_.size()) port_of_address_.resize(at + 1, kNowhere);
   if (port_of_address_[at] != kNowhere) throw std::invalid_argument("an address of two ports");
-  ports_.emplace_back(*this, index, config);
+  Port& port = ports_.emplace_back(*this, index, config);
+  port.omniscient = port.rnic().messages().is_omniscient();
+  port.reasons = port.omniscient;
   port_of_address_[at] = index;
   return index;
 }

@@ -38,6 +38,7 @@ struct alignas(64) Flight {
   std::uint8_t planned_at = 0;           // in `plan`: where it goes from the next switch
   bool corrupted = false;                // the ICRC detects it
   Plan plan{};
+  std::uint32_t ghost_on = kNowhere;  // of a ghost: the link that it is on; kNowhere: at the host
 
   // Where it goes from the next switch, if that is decided; else kNowhere.
   LinkIndex next() const { return planned_at < kPlannedLinks ? plan[planned_at] : kNowhere; }
@@ -48,6 +49,8 @@ struct Load {
   lab_flow flow{};                   // of its IP and UDP headers
   std::uint32_t trimmed_length = 0;  // what trimming would leave; 0: it cannot be trimmed
   bool new_tail = false;             // the last packet of an RC message, and its first transmission
+  bool spare = false;                // its loss counts not: a copy of it has arrived, or may yet
+  std::uint32_t copies = 0;          // of a packet that a link duplicated: its number; 0: none
   Packet packet;
   std::vector<std::uint8_t> bytes;  // its payload, if it carries any
 };

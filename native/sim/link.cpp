@@ -63,6 +63,18 @@ Time Link::time_of(std::uint32_t length, Time now) const {
   return static_cast<Time>(length * 8'000'000'000'000ULL / queue->rate_bps);
 }
 
+Time Link::propagation(Time now) const {
+  if (is_straight()) return delay_;
+  const lab_delay* delay = wire::acting(shape_.delay, shape_.delays, in_ns(now));
+  return lag_ + (delay != nullptr ? static_cast<Time>(delay->delay_ns) * kNanosecond : 0);
+}
+
+Time Link::ghost_arrival(Time now) const {
+  Time sent = std::max(now, busy_until());
+  if (stepwise) sent += time_of(static_cast<std::uint32_t>(stepwise->waiting_bytes()), now);
+  return std::max(sent + propagation(now), last_due_);
+}
+
 void Link::shape(const lab_shape& shape) {
   shape_ = shape;
   const bool trims =

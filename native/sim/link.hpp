@@ -114,6 +114,11 @@ class alignas(64) Link {
   std::uint64_t taken() const { return taken_; }
   LinkTotals totals() const;
 
+  // What its length alone costs a packet of no bytes: the delay, without jitter.
+  Time propagation(Time now) const;
+  // When a packet of no bytes would come to the far end, behind all that waits.
+  Time ghost_arrival(Time now) const;
+
   // When the transmitter has sent all that it was given: a host's port sends its next packet then.
   Time busy_until() const {
     return stepwise != nullptr ? stepwise->busy_until() : transmitter_.busy_until();

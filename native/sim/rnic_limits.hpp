@@ -66,6 +66,9 @@ class RnicPipeline {
   // What is added to each packet's way besides, before it leaves and after it came.
   Time latency() const { return model_.host_latency + model_.pcie_latency; }
 
+  // When what has arrived has been processed.
+  Time receive_free() const { return receive_free_; }
+
   // When the next packet may be taken from the engine, and how long before its link is free, lest
   // the link wait.
   Time transmit_free() const { return transmit_free_; }

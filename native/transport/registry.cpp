@@ -3,6 +3,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "oracle.hpp"
 #include "selective_repeat.hpp"
 
 namespace softroce {
@@ -12,7 +13,8 @@ struct Entry {
   std::string_view name;
   std::unique_ptr<PacketTransport> (*make)(const TransportConfig&, TransportHost&);
 };
-constexpr std::array kTransports = {Entry{"irn", make_irn}, Entry{"srnic", make_srnic}};
+constexpr std::array kTransports = {Entry{"irn", make_irn}, Entry{"oracle", make_oracle},
+                                    Entry{"srnic", make_srnic}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 namespace softroce {
 
 SelectiveRepeat::SelectiveRepeat(const TransportConfig& config, TransportHost& host)
-    : config_(config), host_(host) {
+    : config_(config), host_(host), outstanding_(host, config.message_slots) {
   // Mittal et al., SIGCOMM 2018, section 4.1: 100 and 320 us where the base RTT is 24 us.
   const Time base = std::max<Time>(config_.base_rtt, kNanosecond);
   if (config_.timeout != 0) config_.rto_low = config_.rto_high = config_.timeout;
@@ -27,17 +27,8 @@ void SelectiveRepeat::send_posted(SendMessage& message) {
   Bitmap acked = std::move(flow.acked);
   acked.reset(message.count);
   flow = {.acked = std::move(acked)};
-  if (message.peer >= outstanding_.size()) outstanding_.resize(message.peer + 1);
-  auto& slots = outstanding_[message.peer];
-  if (slots.empty()) slots.resize(config_.message_slots, kNoHandle);
-  slots[message.id & (config_.message_slots - 1)] = message.handle;
+  outstanding_.add(message);
   host_.allow(message, std::min(message.count, most_out()));
-}
-
-SendMessage* SelectiveRepeat::find(PeerIndex peer, std::uint32_t id) {
-  if (peer >= outstanding_.size() || outstanding_[peer].empty()) return nullptr;
-  SendMessage* message = host_.find_send(outstanding_[peer][id & (config_.message_slots - 1)]);
-  return message != nullptr && message->id == id ? message : nullptr;
 }
 
 void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {

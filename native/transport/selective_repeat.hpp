@@ -24,6 +24,7 @@
 
 #include "../engine/striped/packet_transport.hpp"
 #include "bodies.hpp"
+#include "outstanding.hpp"
 
 namespace softroce {
 
@@ -100,7 +101,7 @@ class SelectiveRepeat : public PacketTransport {
   Time longest() const {
     return std::max(config_.rto_high, std::min(config_.rto_high << kMostDoubled, kLongestWait));
   }
-  SendMessage* find(PeerIndex peer, std::uint32_t id);
+  SendMessage* find(PeerIndex peer, std::uint32_t id) const { return outstanding_.find(peer, id); }
   void arm(SendFlow& flow, Handle handle, Time at);
 
   bool fed_back(PeerIndex peer, std::span<const std::uint8_t> body, Time now);
@@ -122,9 +123,9 @@ class SelectiveRepeat : public PacketTransport {
 
   TransportConfig config_;
   TransportHost& host_;
-  std::deque<SendFlow> sends_;                    // by the handle's index
-  std::deque<ReceiveFlow> receives_;              // likewise
-  std::vector<std::vector<Handle>> outstanding_;  // by peer and slot of the id
+  std::deque<SendFlow> sends_;        // by the handle's index
+  std::deque<ReceiveFlow> receives_;  // likewise
+  OutstandingSends outstanding_;
   std::vector<GivenUp> given_up_;
   bool telling_ = false;
 };

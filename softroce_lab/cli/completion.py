@@ -59,7 +59,7 @@ def transports() -> list[str]:
     """All transports."""
     from softroce_lab.recovery import registry  # late: policies need numpy
 
-    return registry.transports()
+    return registry.known()
 
 
 def nodes(ctx: typer.Context) -> list[str]:

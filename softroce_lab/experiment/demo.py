@@ -184,8 +184,9 @@ def run(options: Options, reporter: Reporter) -> Outcome:
 
 def _check(options: Options) -> None:
     """UserError for what works on no clock, before anything."""
-    for transport in options.transports:
-        written.of_argument(transport)
+    chosen = [written.of_argument(transport) for transport in options.transports]
+    if options.clock != "virtual":
+        written.check_real(chosen)
     if len(set(options.transports)) < len(options.transports):
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
 

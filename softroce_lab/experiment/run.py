@@ -32,6 +32,7 @@ from softroce_lab.experiment.forecast.blind_rules import LeftOut
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import USERS, Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
@@ -209,6 +210,10 @@ def refuse_what_is_simulated(experiment: Experiment) -> None:
             raise experiment.source.error(
                 (key,), f"{key}: the virtual clock alone has that", hint="leave it out", at_key=True
             )
+    for transport in experiment.used_transports:
+        if transport.entry.virtual_only:
+            what, hint = written.virtual_alone(transport), "clock: virtual, or leave it out"
+            raise experiment.source.error(experiment.place_of(transport), what, hint=hint)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
-from softroce_lab.inputs.yaml_source import Data, Source
+from softroce_lab.inputs.yaml_source import Data, Place, Source
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
 from softroce_lab.sim.presets import RNICS
@@ -77,6 +77,16 @@ class Experiment:
         """All that a run with this transport has, each once."""
         run = () if self.raw.workload.has_transports else (transport,)
         return tuple(dict.fromkeys((*run, *self.job_transports.values())))
+
+    def place_of(self, transport: Transport) -> Place:
+        """Where the file has this transport; the whole file, if the command line has it."""
+        for place, spec in (
+            *((("transports", n), each) for n, each in enumerate(self.raw.transports or ())),
+            *self.raw.workload.own_transports.values(),
+        ):
+            if written.one(spec, self.source, place) == transport:
+                return place
+        return ()
 
     def own_transports(self, seed: int) -> dict[int, Transport]:
         """Of hosts whose job has its own, whatever the run's is."""
@@ -281,8 +291,8 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
 
 def _chosen_transport(experiment: Experiment, name: str) -> Transport:
-    if not policy_file.is_reference(name) and name not in registry.transports():
-        known = [*(each.label for each in experiment.transports), *registry.transports()]
+    if not policy_file.is_reference(name) and name not in registry.known():
+        known = [*(each.label for each in experiment.transports), *registry.known()]
         hint = did_you_mean(name, dict.fromkeys(known))
         raise UserError(f"unknown transport {name!r}", hint=hint)
     return written.of_argument(name)

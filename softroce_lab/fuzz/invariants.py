@@ -13,7 +13,7 @@ import numpy as np
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.forecast.expected_events import longest_path
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
+from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, SPURIOUS, WorkloadRun
 from softroce_lab.fuzz import workload_invariants
 from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
 from softroce_lab.recovery.registry import Kind
@@ -48,6 +48,7 @@ def violations(made: VirtualRun, run: WorkloadRun, *, may_fail: bool) -> list[st
     return [
         *_ends(run, may_fail=may_fail or _gives_up(run, made)),
         *_order(run),
+        *_knows(made, run),
         *workload_invariants.violations(made, run),
         *_bytes(run),
         *_counters(run),
@@ -82,6 +83,8 @@ def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
     kind = made.transport.entry.kind
     if kind == Kind.QUEUE_PAIR:
         return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
+    if made.transport.entry.virtual_only:
+        return False
     if kind != Kind.NATIVE:
         return made.transport.knobs.retry_count is not None
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
@@ -178,6 +181,16 @@ def _unrouted(made: VirtualRun) -> int:
 
 def _lost(link: Mapping[str, Any]) -> int:
     return int(link["injected_drops"] + link["corrupted"])
+
+
+def _knows(made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
+    """A transport that is told of every loss retransmits nothing else."""
+    if made.transport.entry.virtual_only and run.count(SPURIOUS) > _duplicated(run):
+        yield f"guesses: {run.count(SPURIOUS)} packets came twice, {_duplicated(run)} by a rule"
+
+
+def _duplicated(run: WorkloadRun) -> int:
+    return sum(link["wire"]["duplicated"] for link in run.links)
 
 
 def _order(run: WorkloadRun) -> Iterator[str]:

@@ -40,6 +40,7 @@ class Entry:
     options: tuple[Option, ...] = ()
     policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
     knobs: tuple[Knob, ...] = ()
+    virtual_only: bool = False  # it needs what only the simulated fabric knows
 
     @classmethod
     def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
@@ -106,7 +107,12 @@ def _add(entry: Entry) -> None:
 
 
 def transports(kind: Kind | None = None) -> list[str]:
-    """The known transports' names, sorted; of one kind, or all."""
+    """The transports of both clocks, sorted: what `all` means, and what runs by default."""
+    return [name for name in known(kind) if not _entries[name].virtual_only]
+
+
+def known(kind: Kind | None = None) -> list[str]:
+    """The names that a user may choose, sorted; of one kind, or all."""
     return sorted(name for name, each in _entries.items() if kind in (None, each.kind))
 
 
@@ -115,8 +121,8 @@ def find(name: str) -> Entry:
     try:
         return _entries[name]
     except KeyError:
-        known = ", ".join(transports())
-        raise UserError(f"unknown transport '{name}'", hint=f"known transports: {known}") from None
+        hint = f"known transports: {', '.join(known())}"
+        raise UserError(f"unknown transport '{name}'", hint=hint) from None
 
 
 _SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
@@ -124,6 +130,7 @@ _SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
 _add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
 _add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
+_add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
 register(CsaUd)
 register(SdrSr)
 register(SdrSrNack)

@@ -24,6 +24,7 @@ from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.sim import routes
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
+from softroce_lab.telemetry.repairs import REPAIR, Repairs
 from softroce_lab.topology import routing
 
 _laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
@@ -244,6 +245,10 @@ class SimFabric:
     def injections(self) -> Drops:
         """All that rules did to packets, in the order of time."""
         return np.frombuffer(self.native.drops, DROP)
+
+    def repairs(self) -> Repairs:
+        """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""
+        return np.frombuffer(self.native.repairs, REPAIR)
 
 
 def _mac(text: str) -> int:

@@ -44,6 +44,15 @@ def checked(tmp_path, text, transport, links, snap):
     return check(outcome.directory, of=suites.Format.AUTO)
 
 
+@pytest.mark.parametrize("links", [("h2",), ("*",)])
+def test_a_sender_that_is_told_of_losses_by_the_fabric_is_not_blamed(tmp_path, links):
+    """What the oracle retransmits, nobody asks for: its feedback is in no capture."""
+    faults = CORRUPTS.replace("}]", '}, {name: loss, links: "s1->s2", loss: random 5%}]')
+    verdicts = checked(tmp_path, LINE + faults, "oracle", links, 0)
+    assert failed(verdicts) == set()
+    assert verdicts["sr.attempts"].outcome == Outcome.PASS
+
+
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "sdr_sr"])
 @pytest.mark.parametrize("links", [("h2",), ("*",)])
 def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):

@@ -107,7 +107,7 @@ def test_ready_files(offered, tmp_path, monkeypatch):
 
 
 def test_transports(offered):
-    assert offered("lab run incast --transport ") == set(registry.transports())
+    assert offered("lab run incast --transport ") == set(registry.known())
 
 
 def test_a_verb_is_found_without_loading_any():

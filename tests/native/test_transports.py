@@ -47,11 +47,13 @@ def drop(rig, side, **fields):
 
 
 def test_the_registry_names_them_all():
-    assert registry.transports(registry.Kind.NATIVE) == sorted(_native.packet_transport_names())
+    assert registry.known(registry.Kind.NATIVE) == sorted(_native.packet_transport_names())
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown transport 'tcp'; known: policy, irn, srnic"):
+    with pytest.raises(
+        ValueError, match="unknown transport 'tcp'; known: policy, irn, oracle, srnic"
+    ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 
 

@@ -118,7 +118,7 @@ def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(UserError) as caught:
         registry.find(name)
     assert f"'{name}'" in caught.value.what
-    assert caught.value.hint == "known transports: " + ", ".join(registry.transports())
+    assert caught.value.hint == "known transports: " + ", ".join(registry.known())
     assert caught.value.exit_code == ExitCode.USAGE
 
 

@@ -78,9 +78,20 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
 }
 
 bool MessageEngine::poll_packet(Packet& packet, Time now) {
+  return poll_feedback(packet, now) || sender_.poll_retransmit(packet, now) ||
+         sender_.poll_data(packet, now);
+}
+
+bool MessageEngine::poll_feedback(Packet& packet, Time now) {
   return reporter_.poll_cnp(packet) || control_.poll_small(packet, now) ||
-         control_.poll(packet, now) || reporter_.poll_report(packet, now) ||
-         sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
+         control_.poll(packet, now) || reporter_.poll_report(packet, now);
+}
+
+void MessageEngine::handle_loss(const Packet& packet, Time now) {
+  Peer* peer = state_.peers.find(packet);
+  if (peer == nullptr) return state_.counters.add(Counter::rx_unknown_peer);
+  relaxed_store(peer->last_received_at, now);
+  state_.transport->packet_lost(peer->index, packet.lab);
 }
 
 // ---------------------------------------------------------------- time
@@ -228,9 +239,9 @@ void MessageEngine::end(ReceiveMessage& message, WcStatus status, Time now) {
   receiver_.fail(message.handle, status, now);
 }
 
-void MessageEngine::sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
+bool MessageEngine::sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
                                    WcStatus status, Time now) {
-  receiver_.sender_gave_up(peer, id, key, status, now);
+  return receiver_.sender_gave_up(peer, id, key, status, now);
 }
 
 void MessageEngine::wake_at(Time at, Handle subject) {

@@ -53,11 +53,16 @@ class MessageEngine final : private TransportHost {
     return flow_.handle_cnp(packet, now);
   }
   bool poll_packet(Packet& packet, Time now);
+  // The part of it that is no data.
+  bool poll_feedback(Packet& packet, Time now);
+  bool has_feedback() const { return reporter_.has_packet() || control_.has_packet(); }
+  bool is_omniscient() const {
+    return state_.transport != nullptr && state_.transport->omniscient();
+  }
+  void handle_loss(const Packet& packet, Time now);  // of data, to an omniscient transport
   void handle_timeout(Time now);
   Time next_timeout() const { return state_.timers.next(); }
-  bool has_packet() const {
-    return sender_.has_packet() || reporter_.has_packet() || control_.has_packet();
-  }
+  bool has_packet() const { return sender_.has_packet() || has_feedback(); }
   void prefetch_next() const { sender_.prefetch_next(); }
   void set_receive_credit(std::uint32_t free_frames) { reporter_.set_credit(free_frames); }
 
@@ -115,7 +120,7 @@ class MessageEngine final : private TransportHost {
   void write_off(PeerIndex peer, Time sent_up_to) override;
   void end(SendMessage& message, WcStatus status, Time now) override;
   void end(ReceiveMessage& message, WcStatus status, Time now) override;
-  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+  bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
                       Time now) override;
   void wake_at(Time at, Handle subject) override;
 

@@ -64,8 +64,9 @@ class TransportHost {
 
   virtual void end(SendMessage& message, WcStatus status, Time now) = 0;
   virtual void end(ReceiveMessage& message, WcStatus status, Time now) = 0;
-  // The sender has given the message up: ends its receive, begun or not, unless it is over.
-  virtual void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
+  // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
+  // there is none, yet or any more.
+  virtual bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
                               WcStatus status, Time now) = 0;
   virtual void wake_at(Time at, Handle subject) = 0;  // PacketTransport::woken
 
@@ -78,6 +79,10 @@ class PacketTransport {
  public:
   virtual ~PacketTransport() = default;
 
+  // Whether it is told of every loss and every refusal, as the simulated fabric alone can do. Its
+  // packets take all paths.
+  virtual bool omniscient() const { return false; }
+
   virtual void send_posted(SendMessage& message) = 0;
   virtual void packet_sent(SendMessage& message, std::uint32_t packet, Time now) = 0;
 
@@ -85,6 +90,8 @@ class PacketTransport {
   // Its bit is set, now or before; the message may be complete by it, and ends afterwards.
   virtual void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) = 0;
   virtual void packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) = 0;
+  // Of an omniscient transport: it was lost, and would be here by now.
+  virtual void packet_lost(PeerIndex /*peer*/, const LabHeader& /*lab*/) {}
 
   // Anything may be in a body. False: it makes no sense, and had no effect.
   virtual bool control_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) = 0;

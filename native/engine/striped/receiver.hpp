@@ -21,8 +21,9 @@ class Receiver {
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
   void fail(Handle receive, WcStatus status, Time now);
   void flush(Time now);
-  // The sender has given the message up: ends its receive, begun or not, unless it is over.
-  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+  // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
+  // there is none, yet or any more.
+  bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
                       Time now);
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }

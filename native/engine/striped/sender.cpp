@@ -25,7 +25,8 @@ bool Sender::post(const MessageRequest& request, Time now) {
   if (!outstanding_.insert({request.peer, request.key}).second) return false;
   SendMessage& message = start_message(peer, request, now);
   if (state_.transport != nullptr) {
-    message.path = state_.config.spray ? kAnyPath : peer.schedule.next();
+    const bool sprays = state_.config.spray || state_.transport->omniscient();
+    message.path = sprays ? kAnyPath : peer.schedule.next();
     state_.transport->send_posted(message);
   }
   if (!peer.channels) {

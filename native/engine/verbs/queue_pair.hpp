@@ -92,6 +92,8 @@ class QueuePair {
   virtual std::optional<CongestionControl::Figures> congestion_figures(Time /*now*/) const {
     return std::nullopt;
   }
+  // Of RC: the PSN of the next request that it takes.
+  virtual std::optional<std::uint32_t> expected_psn() const { return std::nullopt; }
   // Its peer's packet came with a congestion mark.
   virtual void note_mark(const Packet& /*packet*/, Time /*now*/) {}
   // False: nothing to send just now. The payload may change after `packet_done`.

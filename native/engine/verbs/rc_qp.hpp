@@ -26,6 +26,7 @@ class RcQp final : public ConnectedQp {
     return cnp_queued_ || response_is_ready(now) || sendable(now);
   }
   bool is_draining() const override { return !sends_.empty() && sends_.front().begun; }
+  std::optional<std::uint32_t> expected_psn() const override { return expected_psn_; }
   void handle_packet(const Packet& packet, Time now) override;
   bool poll_packet(Packet& packet, Time now) override;
   Time next_timeout() const override;

@@ -34,6 +34,12 @@ from softroce_lab.recovery.control import (
 
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
 TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK)  # by timers of the sender, which has a bitmap
+_UNSEEN = "oracle"  # of which no capture has feedback
+
+
+def _known(protocol: object) -> str:
+    """Of a sender whose reasons no capture shows, as of a user's own, nothing is known."""
+    return USERS if protocol == _UNSEEN else str(protocol)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,7 +270,7 @@ class Controls:
         run = self.view.evidence.run
         runs = [] if run is None else run.runs
         if run is not None and run.only is not None:
-            protocol = str(run.only.get("protocol"))
+            protocol = _known(run.only.get("protocol"))
             return {each.number: protocol for each in self.view.data_streams()}
         first = self.view.messages["first_at"]
         of = self.view.messages["stream"]
@@ -274,7 +280,7 @@ class Controls:
         )
         if len(runs) != len(streams):
             return {}
-        names = (str(each.get("transport")) for each in runs)
+        names = (_known(each.get("transport")) for each in runs)
         return dict(zip(streams, names, strict=True))
 
     def of(self, transport: str) -> set[int]:

@@ -38,6 +38,7 @@ def policy(
     if size == 0:
         raise UserError("0 bytes take no time", hint="measure with more")
     chosen = written.labelled(written.of_argument(each) for each in transports)
+    written.check_real(chosen.values())
     if bench_policy.BASELINE in chosen:
         raise UserError(f"{bench_policy.BASELINE} is what the others are compared with")
     options = bench_policy.Options([*chosen.values()], rounds, size, mode=xdp.value)

@@ -119,7 +119,7 @@ def run(
     if show:
         print_ready(spec.shipped(), as_json=as_json)
         if not as_json:
-            known = ", ".join(registry.transports())
+            known = ", ".join(registry.known())
             print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS")
         return
     if experiment is None:

@@ -48,6 +48,18 @@ def labelled(transports: Iterable[Transport]) -> dict[str, Transport]:
     return found
 
 
+def check_real(transports: Iterable[Transport]) -> None:
+    """UserError for a transport of the command line that needs the virtual clock."""
+    for each in transports:
+        if each.entry.virtual_only:
+            raise UserError(virtual_alone(each), hint="another transport")
+
+
+def virtual_alone(transport: Transport) -> str:
+    """What is wrong with such a transport on the real clock."""
+    return f"{transport.label}: the virtual clock alone has this transport"
+
+
 def from_folder(written: Data, folder: Path) -> Data:
     """Transports as a file in this folder has them, for a file that is somewhere else."""
     if isinstance(written, list):
@@ -63,8 +75,8 @@ def one(spec: TransportSpec, source: Source, place: Place) -> Transport:
     """The transport that is written there. UserError with the place of what is wrong."""
     own = {} if spec.policy is None else _own(spec.policy, source, (*place, "policy"))
     name = own.pop("name", spec.name)
-    if spec.policy is None and name not in registry.transports():
-        near = did_you_mean(name, registry.transports())
+    if spec.policy is None and name not in registry.known():
+        near = did_you_mean(name, registry.known())
         where = (*place, "name") if (*place, "name") in source.values else place
         raise source.error(where, f"unknown transport {name!r}", hint=near)
     entry = Transport(name, name, **own).entry

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Packets that are lost: what it takes until their payload is at the receiver after all.
+#include "../engine/striped/uc_framing.hpp"
+#include "../engine/verbs/connected_qp.hpp"
+#include "fabric.hpp"
+
+namespace softroce::sim {
+
+// Nothing: no data packet. Of RC, packets with a request's payload: those of a READ's response are
+// left out. Of the framing uc_immediate, the fields that the sender had in mind are still there.
+std::optional<PacketName> Fabric::name_of(const Load& load) {
+  const Packet& packet = load.packet;
+  PacketName name{.source = load.flow.src, .destination = load.flow.dst};
+  const bool channel =
+      packet.opcode == uc_framing::kOpcode && packet.destination_qp >= uc_framing::kFirstQp;
+  if (packet.has_lab_header || channel) {
+    if (packet.lab.kind != LAB_KIND_DATA) return std::nullopt;
+    name.first = packet.lab.message_id;
+    name.second = packet.lab.index;
+    name.striped = true;
+    return name;
+  }
+  const Family family = traits_of(packet.opcode).family;
+  if (service_of(packet.opcode) != Service::rc ||
+      (family != Family::send && family != Family::write))
+    return std::nullopt;
+  name.first = packet.destination_qp;
+  name.second = packet.psn & kPsnMask;
+  return name;
+}
+
+void Fabric::lose(FlightIndex index, LinkIndex onto, DropCause cause) {
+  Load& load = flights_.load(index);
+  const auto name = name_of(load);
+  if (!name || flights_[index].destination == kNowhere || load.spare || !resolve_copy(load, false))
+    return discard(index);
+  note_loss(*name, load, cause);
+  if (ports_[port_of(load.flow.src)].omniscient) return begin_ghost(index, onto);
+  discard(index);
+}
+
+// Its header goes on. Where a copy has its payload still, that is no loss yet.
+void Fabric::note_trimmed(Load& load) {
+  const auto name = name_of(load);
+  if (!name || load.spare || port_of(load.flow.dst) == kNowhere) return;
+  load.spare = !resolve_copy(load, false);
+  if (!load.spare) note_loss(*name, load, DropCause::trimmed);
+}
+
+void Fabric::note_duplicate(Load& load) {
+  const std::uint32_t destination = port_of(load.flow.dst);
+  if (load.spare || destination == kNowhere || !name_of(load)) return;
+  if (load.copies == 0) ++ports_[destination].reasons;
+  copies_.duplicate(load.copies);
+}
+
+// Of a packet that is lost: whether no copy of it has arrived, or may yet.
+bool Fabric::resolve_copy(Load& load, bool arrived) {
+  if (load.copies == 0) return !arrived;
+  bool all_lost = false;
+  if (copies_.resolve(load.copies, arrived, all_lost)) --ports_[port_of(load.flow.dst)].reasons;
+  load.copies = 0;
+  return all_lost;
+}
+
+void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause) {
+  Port& port = ports_[port_of(name.destination)];
+  if (name.striped ? load.packet.lab.attempt != 0 : has_payload(name, port)) return;
+  Repair repair{.dropped_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
+                .source = name.source,
+                .destination = name.destination,
+                .cause = cause};
+  if (name.striped) {
+    const LabHeader& lab = load.packet.lab;
+    repair.message = lab.message;
+    repair.index = lab.index;
+    repair.operation = lab.operation;
+    repair.step = lab.step;
+  } else {
+    repair.qpn = name.first;
+    repair.psn = name.second;
+  }
+  if (repairs_.dropped(name, repair)) ++port.reasons;
+}
+
+// Whether a queue pair has taken the packet: its PSN is behind.
+bool Fabric::has_payload(const PacketName& name, Port& port) const {
+  const QueuePair* qp = port.rnic().find_qp(name.first);
+  const auto expected = qp != nullptr ? qp->expected_psn() : std::nullopt;
+  return expected && psn_distance(name.second, *expected) < 0;
+}
+
+// A packet arrives where some are awaited.
+void Fabric::examine(Load& load, Port& port) {
+  Packet& packet = load.packet;
+  const auto name = name_of(load);
+  if (name && packet.has_lab_header && packet.lab.trimmed) {
+    port.rnic().handle_packet(packet, now_);
+    if (port.omniscient && !load.spare) port.rnic().messages().handle_loss(packet, now_);
+    return;
+  }
+  const bool again = !name || !name->striped || packet.lab.attempt != 0 || load.copies != 0;
+  if (load.copies != 0) resolve_copy(load, true);
+  if (!name || !again || !repairs_.awaits(*name)) return port.rnic().handle_packet(packet, now_);
+  Counters& counters = port.rnic().counters();
+  const std::uint64_t placed = counters[Counter::rx_placed];
+  port.rnic().handle_packet(packet, now_);
+  if (name->striped ? counters[Counter::rx_placed] == placed : !has_payload(*name, port)) return;
+  repairs_.arrived(*name, now_);
+  --port.reasons;
+}
+
+}  // namespace softroce::sim
