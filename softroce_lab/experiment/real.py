@@ -15,6 +15,7 @@ import numpy as np
 
 from softroce_lab import units
 from softroce_lab.experiment import injections, virtual, workload_record
+from softroce_lab.experiment.broken_run import broken
 from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts import processes as hosts
@@ -33,6 +34,7 @@ from softroce_lab.experiment.hosts.settings import (
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
@@ -61,8 +63,22 @@ def run(
     """One transport with one seed; `progress` receives the number of messages that have arrived.
 
     EnvironmentLackError without AF_XDP; RunError when a host's process fails. Hosts are gone
-    afterwards. A run that ends badly is a verdict.
+    afterwards. A run that ends badly is a verdict, also where a user's policy ends a process.
     """
+    try:
+        return _run(experiment, transport, seed, progress, lab, options)
+    except PolicyError as error:
+        return broken(experiment, transport, seed, error)
+
+
+def _run(
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    progress: Progress,
+    lab: Lab,
+    options: HostOptions,
+) -> WorkloadRun:
     workload = experiment.workload(seed)
     observation = Observation(lab)
     with contextlib.ExitStack() as stack:
@@ -89,7 +105,7 @@ def run(
     lines = [figures.pop("wrong") for figures in said.values()]
     digests = {name: figures.pop("sha256") for name, figures in said.items()}
     wrong = [line for each in lines for line in each or ()] + unequal(digests)
-    broken = [why for figures in said.values() if (why := figures.pop("policy_error"))]
+    policy_errors = [why for each in said.values() if (why := each.pop("policy_error"))]
     run = WorkloadRun(
         transport=transport.label,
         congestion_control=_control(transport, lab),
@@ -104,7 +120,7 @@ def run(
         events=_events(observed, acts, begun_ns),
         policies={name: summary for name, each in said.items() if (summary := each["policy"])},
         verified=None if None in lines else not wrong,
-        problems=problems or broken[:1] or wrong,
+        problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, said, lab) | _timing(transport, lab, options) | sha256_fact(digests),
     )
@@ -218,6 +234,8 @@ class _Watch:
 
     def _listen(self) -> None:
         ready, _, _ = select.select(list(self._waiting), [], [], 0.2)
+        for host in self._waiting:
+            host.check()
         for host in ready:
             for document in host.documents():
                 if "done" in document:

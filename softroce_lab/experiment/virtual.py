@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
+import time
 from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import figures, injections, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
+from softroce_lab.experiment.broken_run import broken
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
@@ -25,7 +28,8 @@ from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
-from softroce_lab.experiment.transports.guard import PolicyError
+from softroce_lab.experiment.transports import own_process
+from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
 from softroce_lab.plan.plan import Plan
@@ -61,8 +65,32 @@ def run(
     `with_acts`: the events include the actions of policies, in addition to the effects of rules.
 
     UserError for a plan that needs a machine, and for a capture of no links; RunError if that
-    cannot be written. A run that ends badly is a verdict.
+    cannot be written. A run that ends badly is a verdict. With a user's policy it has a process of
+    its own: what ends that, or hangs, is a verdict, too.
     """
+    run = functools.partial(_run, experiment, transport, seed, wanted=wanted, with_acts=with_acts)
+    transports = (transport, *experiment.own_transports(seed).values())
+    files = [each.file for each in transports if each.file is not None]
+    if not files:
+        return run(progress)
+    try:
+        found, cpu_s = own_process.call(
+            files[0], lambda tell: (run(tell), time.process_time()), progress
+        )
+        return dataclasses.replace(found, cost={"cpu_s": round(cpu_s, 3)})
+    except PolicyError as error:
+        return broken(experiment, transport, seed, error)
+
+
+def _run(
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    progress: Progress,
+    *,
+    wanted: Wanted,
+    with_acts: bool,
+) -> WorkloadRun:
     run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()

@@ -52,7 +52,8 @@ class Work:
         single = dataclasses.replace(experiment, transports=(task.transport,), seeds=(task.seed,))
         if experiment.clock == "virtual" and self.keep is None:
             found = virtual.run(experiment, task.transport, task.seed, lambda _: None)
-            return {**self.figures(found), "notes": experiment_run.notes(single)}
+            cost = {"cpu_s": found.cost.get("cpu_s")}  # of a process of its own
+            return {**self.figures(found), "notes": experiment_run.notes(single), **cost}
         with tempfile.TemporaryDirectory(prefix="softroce-lab-sweep-") as unwanted:
             under = Path(self.keep or unwanted)
             outcome = experiment_run.run(single, Silent(), under=under)

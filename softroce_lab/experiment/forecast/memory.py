@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.forecast import base_rtt, expected_events
+from softroce_lab.experiment.forecast.available import available_bytes
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 
@@ -66,14 +65,6 @@ def _kept_bytes(experiment: Experiment) -> int:
         + len(plan.plain_hosts) * _KEPT_HOST_BYTES
     )
     return len(experiment.seeds) * len(experiment.transports) * run
-
-
-def available_bytes() -> int:
-    """Memory that the kernel can give away without swapping."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 0
 
 
 def fitting(experiment: Experiment) -> int:

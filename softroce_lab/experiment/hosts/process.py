@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import mmap
 import os
 import select
 import sys
@@ -45,8 +46,8 @@ from softroce_lab.experiment.hosts.settings import (
     read_command,
 )
 from softroce_lab.experiment.hosts.worker import Worker
-from softroce_lab.experiment.transports import guard
-from softroce_lab.experiment.transports.guard import PolicyError
+from softroce_lab.experiment.transports import own_process
+from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.recovery import congestion
@@ -151,6 +152,9 @@ class HostProcess:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
+        if settings.running_fd >= 0:
+            PolicyCall.running = Running(mmap.mmap(settings.running_fd, Running.BYTES))
+            own_process.limit_memory()
         self.transport = Transport.of(settings.transport)
         self.owner = PortOwner(settings.interface)
         try:
@@ -294,7 +298,7 @@ class HostTask:
     def _policy_error(self) -> PolicyError | None:
         """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
         failure = self._thread.failure
-        return failure if isinstance(failure, PolicyError) else guard.overdue()
+        return failure if isinstance(failure, PolicyError) else PolicyCall.overdue
 
     def _told_to_stop(self) -> bool:
         """Wait until something is over or due, a while at most; whether a command came instead.
@@ -338,7 +342,7 @@ class Server:
         match command:
             case "settings":
                 self._process = HostProcess(HostSettings(**arguments))
-                _say(ready=True)
+                _say(ready=PolicyCall.table())
             case "workload" if self._process is not None:
                 self._take(Worker(WorkloadSettings(**arguments)))
             case "stop":

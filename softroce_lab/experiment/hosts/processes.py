@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import ipaddress
 import json
+import mmap
 import os
 import select
 import signal
@@ -23,6 +24,7 @@ import numpy as np
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
+from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files as statistics
@@ -33,6 +35,7 @@ _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
 START_S = 20.0  # a host process imports, opens its port and responds within this
 _CHUNK_BYTES = 1 << 16
+_TICK_S = 0.5
 
 
 def gateway(lab: Lab, node: Node) -> Port:
@@ -52,6 +55,13 @@ def _end(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
+def _shared_words() -> int:
+    """Memory in which a process shows which call of a user's policy runs."""
+    fd = os.memfd_create("running")
+    os.ftruncate(fd, Running.BYTES)
+    return fd
+
+
 class HostHandle:
     """A host process of a lab, from the outside."""
 
@@ -69,6 +79,8 @@ class HostHandle:
         **engine: Any,
     ) -> None:
         """`engine`: further settings of the engine in `HostSettings`."""
+        self._running_fd = -1 if transport.file is None else _shared_words()
+        self._calls: Outside | None = None  # of a user's policy
         port = node.ports[0]
         address = port.address6 if ip_version == 6 else port.address
         if address is None:
@@ -94,6 +106,7 @@ class HostHandle:
             cpu=cpu,
             statistics=statistics.path_for(lab.directory, port),
             event_log=None if event_log is None else str(event_log),
+            running_fd=self._running_fd,
             **engine,
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -106,7 +119,7 @@ class HostHandle:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=os.environ | _ENVIRONMENT,
-            pass_fds=[self._journal_fd],
+            pass_fds=[fd for fd in (self._journal_fd, self._running_fd) if fd >= 0],
         )
         self._input = _end(self._process.stdin)
         self._output = _end(self._process.stdout)
@@ -127,6 +140,8 @@ class HostHandle:
         self._output.close()
         self._stderr.close()
         os.close(self._journal_fd)
+        if self._running_fd >= 0:
+            os.close(self._running_fd)
 
     @property
     def pid(self) -> int:
@@ -136,6 +151,17 @@ class HostHandle:
     def fileno(self) -> int:
         """Readable when a document waits."""
         return self._output.fileno()
+
+    def start(self) -> None:
+        """Wait until the process has opened its port."""
+        known = self.expect("ready")
+        if self._running_fd >= 0:
+            self._calls = Outside(Running(mmap.mmap(self._running_fd, Running.BYTES)), known)
+
+    def check(self) -> None:
+        """PolicyError if a call of a user's policy does not return, and blocks the process."""
+        if self._calls is not None and (overdue := self._calls.overdue()) is not None:
+            raise overdue
 
     def tell(self, command: str, arguments: dict[str, Any]) -> None:
         """Send a command. RunError if the process is gone."""
@@ -166,10 +192,11 @@ class HostHandle:
         """The next document's field `name`. RunError if it does not come in time."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
-            if select.select([self], [], [], left_s)[0]:
+            if select.select([self], [], [], min(left_s, _TICK_S))[0]:
                 for document in self.documents():
                     if name in document:
                         return document[name]
+            self.check()
         raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
 
     def finish(self, timeout_s: float = START_S) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -188,7 +215,9 @@ class HostHandle:
         self._stderr.seek(0)
         said = self._stderr.read()[-2000:].decode(errors="replace").strip()
         last = f": {said.splitlines()[-1]}" if said else ""
-        return RunError(f"the host {self.node.name} {_how_ended(status)}{last}")
+        how = f"the host {self.node.name} {_how_ended(status)}{last}"
+        error = None if self._calls is None else self._calls.error(f"ended the process: {how}")
+        return error or RunError(how)
 
 
 def _how_ended(status: int | None) -> str:
@@ -209,7 +238,7 @@ def start(hosts: Iterable[HostHandle]) -> None:
     for host in hosts:
         host.tell("settings", dataclasses.asdict(host.settings))
     for host in hosts:
-        host.expect("ready")
+        host.start()
 
 
 def prepare(

@@ -61,6 +61,7 @@ class HostSettings:
     cpu: int = -1
     statistics: str = ""  # path of the file to publish counters in
     event_log: str | None = None  # path of the file to write the event log to
+    running_fd: int = -1  # memory that shows which call of a user's policy runs; -1: none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ import json
 import operator
 import traceback
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from softroce_lab.errors import RunError
-from softroce_lab.experiment.transports import watchdog
+from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, line_in
+from softroce_lab.experiment.transports.watchdog import OverdueError
 from softroce_lab.recovery import policy as hooked
 from softroce_lab.recovery.api import View
 from softroce_lab.recovery.defaults import Timing
@@ -36,64 +36,6 @@ IDLE_TIMER_NS = 1000
 _ON_TIMERS = ("on_send_timer", "on_receive_timer")
 _NEWEST_NS = 1 << 63
 _MOST_CHUNK_PACKETS = 0xFFFF  # of CHUNKS
-
-
-class PolicyError(RunError):
-    """A user's policy failed; `str()` begins with its file and line."""
-
-    def __init__(self, file: str, line: int | None, why: str, *, hint: str | None = None) -> None:
-        place = file if line is None else f"{file}:{line}"
-        super().__init__(f"{place}: {why}", hint=hint)
-        self.file, self.line, self.why = file, line, why
-
-    def __reduce__(self) -> Any:  # it crosses processes
-        return type(self), (self.file, self.line, self.why)
-
-
-Frames: TypeAlias = Iterable[tuple[FrameType, int]]
-
-
-def line_in(file: str, frames: Frames) -> int | None:
-    """The line of the innermost frame that is of this file; None: there is none."""
-    lines = [line for frame, line in frames if frame.f_code.co_filename == file]
-    return lines[-1] if lines else None
-
-
-def watched(file: str, what: str, run: Callable[[], T]) -> T:
-    """Run a part of a user's file; PolicyError if it does not return."""
-    overdue = _Overdue(file, what)
-    watch = watchdog.of_this_thread()
-    watch.enter(overdue)
-    try:
-        return run()
-    except watchdog.OverdueError:
-        raise overdue.error() from None
-    finally:
-        watch.leave()
-
-
-def overdue() -> PolicyError | None:
-    """A call of this process that did not return, and cannot be interrupted where it blocks."""
-    return _Overdue.newest
-
-
-class _Overdue:
-    """Remembers at which line of a file a call was when it was overdue."""
-
-    newest: PolicyError | None = None
-
-    def __init__(self, file: str, what: str) -> None:
-        self._file, self._what = file, what
-        self._line: int | None = None
-
-    def __call__(self, frame: FrameType) -> None:
-        stack = [*traceback.walk_stack(frame)]
-        self._line = line_in(self._file, reversed(stack))
-        _Overdue.newest = self.error()
-
-    def error(self) -> PolicyError:
-        why = f"{self._what} did not return within {watchdog.LIMIT_S:g} s"
-        return PolicyError(self._file, self._line, why, hint="it loops or blocks at this line")
 
 
 # --- A guarded class -------------------------------------------------------------------------
@@ -112,11 +54,12 @@ def guarded(policy: type[MessagePolicy], file: str) -> type[MessagePolicy]:
 
 def _init(policy: type[MessagePolicy], file: str) -> Any:
     line = _first_line(policy.__init__, file)
+    call = PolicyCall(file, "__init__", line)
 
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
         object.__setattr__(self, "_guard", _Guard(view))
         try:
-            _called(file, "__init__", lambda: policy.__init__(self, view, timing, options))
+            _called(call, lambda: policy.__init__(self, view, timing, options))
             _check_chunk(self.chunk_packets, file, line)
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
             self._guard.broken = error
@@ -133,21 +76,23 @@ def _check_chunk(packets: object, file: str, line: int | None) -> None:
 
 
 def _summary(policy: type[MessagePolicy], file: str) -> Any:
+    call = PolicyCall(file, "summary", _first_line(policy.summary, file))
+
     def summary(self: Any) -> dict[str, Any]:
         def make() -> dict[str, Any]:
             made = policy.summary(self)
             json.dumps(made)
             return dict(made)
 
-        return _called(file, "summary", make, _first_line(policy.summary, file))
+        return _called(call, make)
 
     return summary
 
 
 def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
     """A hook's guard. It is on the path of every event."""
-    overdue = _Overdue(file, name)
     line = _first_line(inner, file)
+    call = PolicyCall(file, name, line)
 
     def hook(self: Any, message: Sending | Receiving, *more: Any) -> Actions:  # the time is last
         guard: _Guard = self._guard
@@ -156,19 +101,18 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
         if guard.broken is not None:
             raise guard.broken
         guard.busy = True
-        watch = watchdog.of_this_thread()
-        watch.enter(overdue)
+        call.enter()
         try:
             returned = inner(self, message, *more)
             actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
-        except watchdog.OverdueError:
-            raise overdue.error() from None
+        except OverdueError:
+            raise call.error() from None
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit, too: it would end the command, with success
-            raise _raised(file, name, error, line) from error
+            raise _raised(call, error) from error
         finally:
-            watch.leave()
+            call.leave()
             guard.busy = False
         try:
             guard.check(name, message.handle, actions, more[-1])
@@ -184,9 +128,14 @@ def _first_line(inner: Callable[..., Any], file: str) -> int | None:
     return code.co_firstlineno if code is not None and code.co_filename == file else None
 
 
-def _raised(file: str, name: str, error: BaseException, line: int | None) -> PolicyError:
+def _raised(call: PolicyCall, error: BaseException) -> PolicyError:
+    file, line, name = call.file, call.line, call.what
+    if isinstance(error, MemoryError):
+        error.__traceback__ = None  # of endless recursion: millions of frames
+        hint = "it recurses without end, or keeps too much"
+        return PolicyError(file, line, f"{name} raised MemoryError", hint=hint)
     frames = list(traceback.walk_tb(error.__traceback__))
-    found = line_in(file, frames)
+    found = line_in(file, reversed(frames))
     if found is None and isinstance(error, TypeError) and "iter" in _text(error):
         return PolicyError(file, line, f"{name} returned no list of actions: {_text(error)}")
     where = "" if found is not None else _elsewhere(frames)
@@ -201,13 +150,13 @@ def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
     return f" ({frame.f_code.co_filename}:{line})"
 
 
-def _called(file: str, name: str, run: Callable[[], T], line: int | None = None) -> T:
+def _called(call: PolicyCall, run: Callable[[], T]) -> T:
     try:
-        return watched(file, name, run)
+        return call.watched(run)
     except (OptionError, PolicyError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise _raised(file, name, error, line) from error
+        raise _raised(call, error) from error
 
 
 # --- What may be returned --------------------------------------------------------------------

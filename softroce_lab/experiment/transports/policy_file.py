@@ -18,6 +18,7 @@ from pathlib import Path
 from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import guard
+from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, line_in
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
@@ -112,17 +113,17 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickle use it
     try:
         code = compile(source, file, "exec")
-        guard.watched(file, "the file", lambda: exec(code, vars(module)))  # noqa: S102
+        PolicyCall(file, "the file").watched(lambda: exec(code, vars(module)))  # noqa: S102
     except SyntaxError as error:
         own = error.filename == file
         where = {"line": error.lineno, "column": error.offset} if own else {}
         raise UserError(f"{type(error).__name__}: {error.msg}", file=file, **where) from None
-    except guard.PolicyError as error:
+    except PolicyError as error:
         raise UserError(error.why, hint=error.hint, file=file, line=error.line) from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too: it would end the command, with success
-        line = guard.line_in(file, traceback.walk_tb(error.__traceback__))
+        line = line_in(file, reversed(list(traceback.walk_tb(error.__traceback__))))
         raise UserError(f"{type(error).__name__}: {error}", file=file, line=line) from None
     return module
 

@@ -109,3 +109,8 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 def of_this_thread() -> Watch:
     """The calls of the current thread."""
     return _of_thread.watch
+
+
+def restart() -> None:
+    """In a process that was forked: the thread that watched stayed behind."""
+    _of_thread.watch = Watch()

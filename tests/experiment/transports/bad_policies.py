@@ -3,7 +3,7 @@
 
 import re
 
-HEAD = """import time
+HEAD = """import ctypes, itertools, os, sys, time
 import numpy as np
 from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.policy import *
@@ -20,6 +20,11 @@ def names_line(reason, file, line):
         return place is not None and place[1] is None and line is None
     first, last = line if isinstance(line, tuple) else (line, line)
     return first <= int(place[1]) <= last
+
+
+def says(reason, why):
+    """Whether a reason has this text, or one of these."""
+    return any(each in reason for each in (why if isinstance(why, tuple) else (why,)))
 
 
 def _on_sent(returned):
@@ -137,6 +142,32 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         _SENT + "        while True:\n            try:\n                time.sleep(0.001)\n"
         "            except Exception:\n                pass\n",
         (9, 13), "on_sent did not return within",
+    ),
+    "ends the process at once": (
+        _SENT + "        os._exit(0)\n", 8, ("process: exit code 0", "with status 0"),
+    ),
+    "ends the process at the start": (
+        "    def __init__(self, *of):\n        os._exit(3)\n", 8,
+        "__init__ ended the process: exit code 3",
+    ),
+    "crashes": (
+        _SENT + "        ctypes.string_at(1)\n", 8, "killed by SIGSEGV",
+    ),
+    "keeps the interpreter's lock": (
+        _SENT + "        sum(itertools.repeat(1))\n", 8, "on_sent did not return within",
+    ),
+    "recurses": (
+        _SENT + "        return self.on_sent(send, now_ns)\n", 9,
+        "on_sent raised RecursionError",
+    ),
+    "recurses without a limit": (
+        _SENT + "        sys.setrecursionlimit(10**9)\n        return self.on_sent(send, now_ns)\n",
+        (8, 10), ("on_sent raised MemoryError", "on_sent did not return within", "SIGSEGV"),
+    ),
+    "recurses below the hook": (
+        _SENT + "        sys.setrecursionlimit(10**9)\n        return self.deeper()\n\n"
+        "    def deeper(self):\n        return self.deeper()\n",
+        (8, 13), ("on_sent raised MemoryError", "on_sent did not return within"),
     ),
     "no number of packets a chunk": (
         "    chunk_packets = 0\n", None, "chunk_packets: 0 is no number of packets from 1 to",

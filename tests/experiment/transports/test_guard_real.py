@@ -7,8 +7,9 @@ import time
 import pytest
 
 from softroce_lab.experiment import real, spec
+from softroce_lab.experiment.transports import policy_call, watchdog
 from softroce_lab.fabric import lab as fabric
-from tests.experiment.transports.bad_policies import BAD, HEAD, names_line
+from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, says
 
 EXPERIMENT = """
 name: t{name}
@@ -27,7 +28,7 @@ class Mine(UdRto):
 """
 SHOWN = (
     "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
-    "time stands still", "summary that is none",
+    "time stands still", "summary that is none", "ends the process at once", "crashes",
 )  # fmt: skip
 
 
@@ -59,12 +60,22 @@ def test_a_policy_from_a_file_runs_in_every_host_process(lab, tmp_path):
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_bad_policy_fails_and_the_other_transport_runs(lab, tmp_path, name):
+    fails_and_the_other_runs(lab, tmp_path, name)
+
+
+def test_a_process_that_cannot_interrupt_its_policy_is_ended(lab, tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)  # of this process alone
+    monkeypatch.setattr(policy_call, "GRACE_S", 1.0)
+    fails_and_the_other_runs(lab, tmp_path, "keeps the interpreter's lock")
+
+
+def fails_and_the_other_runs(lab, tmp_path, name):
     body, line, why = BAD[name]
     wanted = experiment(tmp_path, HEAD + body)
     began = time.monotonic()
     mine = run(wanted, 0, lab)
     assert time.monotonic() - began < 30
     assert mine.verdict == "failed"
-    assert why in mine.reasons[0]
+    assert says(mine.reasons[0], why)
     assert names_line(mine.reasons[0], tmp_path / "mine.py", line), mine.reasons[0]
     assert run(wanted, 1, lab).verdict == "passed"

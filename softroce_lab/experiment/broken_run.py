@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The result of a run whose process a user's policy ended: a verdict, and no figures."""
+
+from __future__ import annotations
+
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.policy_call import PolicyError
+from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
+from softroce_lab.recovery import congestion
+
+
+def broken(
+    experiment: Experiment, transport: Transport, seed: int, error: PolicyError
+) -> WorkloadRun:
+    """No message is known to have been delivered."""
+    plan = experiment.plan(seed)
+    return WorkloadRun(
+        transport=transport.label,
+        congestion_control=transport.congestion_control or congestion.for_plan(plan),
+        seed=seed,
+        clock=experiment.clock,
+        hosts=tuple(node.name for node in plan.plain_hosts),
+        messages=MessageLog(experiment.workload(seed).messages()).table(),
+        end_ns=0,
+        problems=[error.what],
+        facts={"idle_rules": []},
+    )

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run in a process of its own: its result is as without, and its end is an error."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.transports import own_process
+from softroce_lab.experiment.transports.policy_call import PolicyError
+from softroce_lab.paths import PROJECT_ROOT
+
+FILE = "/x/mine.py"
+
+
+def call(run):
+    seen = []
+    return own_process.call(FILE, run, seen.append), seen
+
+
+def test_the_result_and_the_progress_come_through():
+    def run(progress):
+        progress(3)
+        progress(5)
+        return os.getpid()
+
+    pid, seen = call(run)
+    assert pid != os.getpid()
+    assert seen == [3, 5]
+
+
+def test_an_error_comes_through_with_its_place():
+    def run(progress):
+        raise UserError("is wrong", file="a.yaml", line=3, hint="mend it")
+
+    with pytest.raises(UserError, match=r"a\.yaml:3: is wrong\n  hint: mend it"):
+        call(run)
+
+
+def test_a_bug_comes_through_with_its_traceback():
+    def run(progress):
+        return {}["nothing"]
+
+    with pytest.raises(KeyError) as caught:
+        call(run)
+    assert 'return {}["nothing"]' in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda: os._exit(7), "exit code 7"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
+    ],
+)
+def test_an_end_outside_of_a_hook_names_the_file(end, how):
+    with pytest.raises(PolicyError) as caught:
+        call(lambda progress: end())
+    assert str(caught.value) == f"{FILE}: the process of the run ended: {how}"
+
+
+def test_a_process_that_closed_its_pipe_and_goes_on_is_ended():
+    def run(progress):
+        os.closerange(3, 1000)
+        time.sleep(600)
+
+    with pytest.raises(PolicyError, match="killed by SIGKILL"):
+        call(run)
+
+
+def test_no_process_stays_behind(tmp_path):
+    def run(progress):
+        progress(os.getpid())
+        time.sleep(600)
+
+    class EnoughError(Exception):
+        pass
+
+    pids = []
+
+    def progress(pid):
+        pids.append(pid)
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        own_process.call(FILE, run, progress)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
+
+
+def test_it_may_use_the_memory_that_the_machine_has():
+    (soft, _), _ = call(lambda progress: resource.getrlimit(resource.RLIMIT_AS))
+    assert 0 < soft < 1 << 50
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
+def test_what_it_prints_is_printed_once(tmp_path):
+    text = (
+        "import sys\n"
+        "from softroce_lab.experiment.transports import own_process\n"
+        "print('before', end=' ')\n"
+        "own_process.call('x', lambda _: print('within', end=' '), lambda _: None)\n"
+        "print('after')\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", text], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert out == "before within after\n"
+
+
+def test_a_users_run_is_as_in_this_process():
+    """The tutorial's policy, both ways: the same messages, links and events."""
+    mine = f"{PROJECT_ROOT}/examples/transports/gap_nack.py:GapNack"
+    chosen = spec.with_transports(spec.load("point-to-point"), [mine])
+    (transport,) = chosen.transports
+    own = virtual.run(chosen, transport, 1, lambda _: None, with_acts=True)
+    here = virtual.VirtualRun(chosen, transport, 1, lambda _: None, with_acts=True).go()
+    assert np.array_equal(own.messages, here.messages)
+    assert list(own.links) == list(here.links)
+    assert own.counters == here.counters
+    assert all(np.array_equal(own.events[name], here.events[name]) for name in here.events)
+    assert own.verdict == "passed"
