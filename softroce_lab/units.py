@@ -19,6 +19,7 @@ _SIZES = {
     **{f"{p}B": 1000**n for n, p in enumerate("kMGT", 1)},
     **{f"{p}iB": 1024**n for n, p in enumerate("KMGT", 1)},
 }
+_DISTANCES_M = {"m": 1, "km": 1000}
 _TIMES_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 # tc(8) writes them in lower case, data sheets with a capital; both are read.
 _RATES_BPS = {
@@ -75,6 +76,11 @@ def parse_bytes(text: str) -> int:
 def parse_time_ns(text: str) -> int:
     """`10us`, `1.5 ms`, `2s` -> nanoseconds."""
     return _whole(text, "time", "10 ms", _TIMES_NS, ", ".join(_TIMES_NS))
+
+
+def parse_distance_m(text: str) -> int:
+    """`3750km`, `75 km` -> metres."""
+    return _whole(text, "distance", "3750 km", _DISTANCES_M, ", ".join(_DISTANCES_M))
 
 
 def parse_rate_bps(text: str) -> int:

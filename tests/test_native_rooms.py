@@ -22,7 +22,7 @@ STOREYS = (
     {"bindings", "veth", "fuzz"},
     {"sim", "live"},
     {"pair", "endpoint", "wire", "monitor"},
-    {"engine/rnic", "transport", "capture", "system"},
+    {"engine/rnic", "transport", "capture", "erasure", "system"},
     {"engine/striped"},
     {"engine/verbs"},
     {"engine/codec", "engine/congestion"},

@@ -33,6 +33,7 @@ STOREYS = (
     {"faults"},
     {"plan"},
     {"inputs"},
+    {"erasure", "model"},
     # Not rooms, but what every room may use: `softroce_lab` itself holds the version.
     {"units", "errors", "paths", "statistics", "junit", "_native", PACKAGE},
 )
@@ -40,7 +41,7 @@ STOREYS = (
 APART = ({"fabric", "sim"},)
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
 
-PURE_ROOMS = ("recovery", "workloads")
+PURE_ROOMS = ("erasure", "model", "recovery", "workloads")
 IMPURE_MODULES = {
     "asyncio", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
     "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
@@ -186,7 +187,7 @@ def test_a_pure_module_takes_no_time_and_no_randomness(name, path):
     assert impure(path.read_text(), dotted(name)[0]) == []
 
 
-@pytest.mark.parametrize("room", ["engine", "transport", "capture", "sim"])
+@pytest.mark.parametrize("room", ["engine", "transport", "capture", "erasure", "sim"])
 def test_a_pure_native_room_takes_no_time_and_no_randomness(room):
     sources = [p for p in (ROOT / "native" / room).rglob("*") if p.suffix in {".cpp", ".hpp", ".h"}]
     assert sources

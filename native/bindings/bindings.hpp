@@ -29,6 +29,7 @@ void bind_telemetry(nb::module_& m);
 void bind_pair(nb::module_& m);
 void bind_host(nb::module_& m);
 void bind_codec(nb::module_& m);
+void bind_erasure(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_traffic(nb::module_& m);
 void bind_perf(nb::module_& m);

@@ -31,6 +31,7 @@ NB_MODULE(_native, m) {
   softroce::bind_telemetry(m);
   softroce::bind_pair(m);
   softroce::bind_codec(m);
+  softroce::bind_erasure(m);
   softroce::bind_faults(m);
   softroce::bind_perf(m);
   softroce::bind_wire(m);

@@ -35,7 +35,7 @@ TITLES = {
 """What `lab --help` calls the folders of `cli/`."""
 
 GROUPS = {
-    "experiments": ("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "new"),
+    "experiments": ("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),

@@ -19,6 +19,7 @@ from softroce_lab.bench import wire as bench_wire
 from softroce_lab.cli.development import (
     bench_capture,
     bench_check,
+    bench_ec,
     bench_event_log,
     bench_policy,
     bench_recovery,
@@ -210,6 +211,7 @@ app.command()(bench_capture.capture)
 app.command(cls=bench_check.Command)(bench_check.check)
 app.command()(bench_sim.sim)
 app.command(cls=bench_recovery.Command)(bench_recovery.recovery)
+app.command()(bench_ec.ec)
 app.command()(bench_event_log.event_log)
 
 

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab model sdr`: options with units, the table, the document, and what docs/sdr.md shows."""
+
+import itertools
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab import paths, units
+from softroce_lab.cli.app import app
+from softroce_lab.errors import ExitCode
+from softroce_lab.model import ring, sdr
+from softroce_lab.model.sdr import Scenario, predict
+
+PAGE = (paths.PROJECT_ROOT / "docs" / "sdr.md").read_text()
+
+
+def model(*arguments):
+    return CliRunner().invoke(app, ["model", "sdr", *map(str, arguments)])
+
+
+def document(*arguments):
+    found = model(*arguments, "--json")
+    assert found.exit_code == 0, found.stderr
+    return json.loads(found.output)
+
+
+def test_the_document_has_every_combination_by_every_scheme():
+    found = document("--message", "1MiB", "--message", "64MiB", "--loss", "0", "--loss", "1%")
+    assert (found["schema_version"], found["rtt_ns"], found["sites"]) == (1, 25e6, None)
+    places = [(cell["message_bytes"], cell["loss"]) for cell in found["cells"]]
+    assert places == [*itertools.product((1 << 20, 64 << 20), (0, 0.01))]
+    last = found["cells"][-1]
+    expected = predict(Scenario(64 << 20, 0.01))
+    assert set(last["schemes"]) == set(expected) == {"sr_rto", "sr_nack", "mds", "xor"}
+    for name, completion in expected.items():
+        about = last["schemes"][name]
+        assert about["mean_ns"] == completion.mean_ns
+        assert about["p99_9_ns"] == completion.quantile_ns(0.999)
+        assert about["slowdown"] == about["mean_ns"] / last["lossless_ns"]
+        assert ("fallback" in about) == (name in {"mds", "xor"})
+    assert last["fastest"] == {"mean_ns": "mds", "p99_9_ns": "mds"}
+    assert found["cells"][0]["fastest"]["mean_ns"] == "sr_rto"
+
+
+def test_options_have_units():
+    found = document(
+        "--distance", "75km", "--bandwidth", "100Gbit", "--chunk", "32KiB", "--k", "16", "--m", "4",
+        "--alpha", "1", "--beta", "0.5",
+    )  # fmt: skip
+    (cell,) = found["cells"]
+    expected = Scenario(
+        128 << 20, 1e-3, 5e5, 100e9, 32 << 10, alpha=1, beta=0.5, data_chunks=16, parity_chunks=4
+    )
+    for name, completion in predict(expected).items():
+        assert cell["schemes"][name]["mean_ns"] == completion.mean_ns
+    assert document("--rtt", "500us")["rtt_ns"] == 5e5
+
+
+def test_loss_of_packets():
+    (cell,) = document("--loss", "0.01%", "--packet", "4KiB")["cells"]
+    assert cell["loss"] == pytest.approx(sdr.chunk_loss(1e-4, 16))
+
+
+def test_a_ring_over_sites():
+    options = ("--message", "128MiB", "--loss", "1%", "--sites", "4", "--runs", "200")
+    found = document(*options, "--seed", "3")
+    (cell,) = found["cells"]
+    assert (cell["message_bytes"], cell["chunks"]) == (128 << 20, 512)
+    assert cell["lossless_ns"] == ring.steps_of(4) * Scenario(32 << 20, 0.01).lossless_ns
+    for about in cell["schemes"].values():
+        least, most = about["mean_bounds_ns"]
+        # What is too rare to be drawn is in the bounds alone.
+        slack = 5 * about["standard_error_ns"] + 1e-6 * least
+        assert least - slack < about["mean_ns"] < most + slack
+    assert found == document(*options, "--seed", "3")
+    assert found != document(*options, "--seed", "4")
+    assert re.search(r"4 sites, 200 draws$", model(*options).output.splitlines()[0])
+    assert "*" in model(*options).output  # 200 draws have no p99.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--loss", "50%"], "0.5 is outside of the model"),
+        (["--loss", "0.001"], "has no unit"),
+        (["--message", "0"], "the message is 0"),
+        (["--distance", "3750"], "distance '3750' has no unit"),
+        (["--distance", "0"], "round-trip time is 0"),
+        (["--distance", "5km", "--rtt", "5ms"], "--distance and --rtt say the same"),
+        (["--packet", "3000B"], "no multiple of a packet of 3000 bytes"),
+        (["--packet", "0"], "no multiple of a packet of 0 bytes"),
+        (["--bandwidth", "0"], "bandwidth is 0"),
+        (["--chunk", "0"], "the chunk is 0"),
+        (["--k", "0"], "k is 0"),
+        (["--k", "250"], r"k + m is 258"),
+        (["--alpha", "-1"], "alpha is -1"),
+        (["--sites", "1"], "a ring of 1 sites"),
+    ],
+)
+def test_bad_input_is_an_error_of_the_user(arguments, problem):
+    found = model(*arguments)
+    assert found.exit_code == ExitCode.USAGE
+    assert problem in found.stderr
+
+
+# ---------------------------------------------------------------- docs/sdr.md
+
+
+def rows(heading):
+    """The cells of the first table below a heading, without its own heading."""
+    below = PAGE.partition(f"\n## {heading}\n")[2]
+    lines = ("| " + below.partition("\n| ")[2].partition("\n\n")[0]).splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_document_shows_what_is_printed():
+    for command in re.findall(r"^    \$ lab model sdr (.*)$", PAGE, re.MULTILINE):
+        shown = PAGE.partition(f"    $ lab model sdr {command}\n")[2].partition("\n\n")[0]
+        printed = model(*command.split()).output
+        assert [line.split() for line in shown.splitlines()] == [
+            line.split() for line in printed.splitlines()
+        ]
+
+
+def test_the_document_s_comparison_is_the_model_s():
+    table = rows("Beside the paper's figures")
+    assert len(table) == 8
+    for size, loss, *shown in table:
+        scenario = Scenario(units.parse_bytes(size), float(loss))
+        found = predict(scenario)
+        mds = found["mds"]
+        ratios = [
+            f"{found['sr_rto'].mean_ns / mds.mean_ns:.2f}",
+            f"{found['sr_nack'].mean_ns / mds.mean_ns:.2f}",
+            f"{found['sr_rto'].quantile_ns(0.999) / mds.quantile_ns(0.999):.2f}",
+            f"{found['xor'].mean_ns / mds.mean_ns:.2f}",
+            f"{scenario.fallback('xor'):.2g}",
+            f"{scenario.fallback('mds'):.2g}",
+        ]
+        assert shown == ratios, (size, loss)
