@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import workload_record
+from softroce_lab.experiment import over_oracle, workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import (
     assumed_links,
@@ -87,7 +87,7 @@ class Outcome:
             "notes": self.notes,
             "idle_rules": self.idle_rules,
             "left_out": [each.document() for each in self.left_out],
-            "runs": [run.document() for run in self.runs],
+            "runs": over_oracle.added([run.document() for run in self.runs]),
         }
 
 
@@ -192,7 +192,7 @@ def _without_events(add: Callable[[Columns], None], run: WorkloadRun) -> Workloa
 def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:
     workload_record.write(directory, runs)
     costs = {run.name: dict(run.cost) for run in runs}
-    figures = [_figures(run) for run in runs]
+    figures = over_oracle.added([_figures(run) for run in runs])
     directory.manifest(runs=figures, environment=about | {"costs": costs})
 
 

@@ -373,7 +373,9 @@ class VirtualRun:
             policies=self._summaries(),
             verified=self._verified(),
             problems=self.problems,
+            repairs=self.fabric.repairs(),
             facts={
+                "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
                 "base_rtt_ns": self.empty.rtt_ns,
                 "timing": defaults.document(self.timing, self.engine_timing),
                 "rc": dataclasses.asdict(self.rc),

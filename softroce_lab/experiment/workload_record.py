@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
+from softroce_lab.telemetry.drops import addresses
+from softroce_lab.telemetry.repairs import CAUSES, Repairs
 from softroce_lab.telemetry.rundir import RunDirectory
 
 EVENT_COLUMNS: dict[str, npt.DTypeLike] = {
@@ -41,10 +43,12 @@ _PART = 1 << 14  # rows: more take more memory, and no less time
 
 
 def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
-    """Messages, links and counters of all runs; `events` makes the other table."""
+    """Messages, repairs, links and counters of all runs; `events` makes the other table."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
     directory.table("messages", _joined([_messages(run) for run in runs]))
+    if repaired := [_repairs(run, run.repairs) for run in runs if run.repairs is not None]:
+        directory.table("repairs", _joined(repaired))
 
 
 def _counters(run: WorkloadRun) -> dict[str, Any]:
@@ -71,6 +75,14 @@ def _messages(run: WorkloadRun) -> Columns:
     if run.flows is not None:
         columns |= {"arrival_ns": run.flows.arrival_ns, "alone_ns": run.flows.alone_ns}
     return columns
+
+
+def _repairs(run: WorkloadRun, found: Repairs) -> Columns:
+    columns = _of(run, len(found)) | {name: found[name] for name in ("dropped_ns", "arrived_ns")}
+    columns["cause"] = np.array(CAUSES, dtype=object)[found["cause"]]
+    columns |= {"src": addresses(found["source"]), "dst": addresses(found["destination"])}
+    names = ("operation", "step", "message", "index", "qpn", "psn")
+    return columns | {name: found[name] for name in names}
 
 
 def one_below_the_other(tables: Sequence[Columns]) -> Columns:

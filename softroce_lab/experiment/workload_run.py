@@ -15,6 +15,8 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery.api import Key
 from softroce_lab.statistics import samples_needed
+from softroce_lab.telemetry.repairs import Repairs
+from softroce_lab.telemetry.repairs import times_ns as repair_times_ns
 from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ _ANSWERS = (  # of RC, which counts them as its packets, too
 )  # fmt: skip
 FCT = {"fct_p50_ns": 500, "fct_p99_ns": 990, "fct_p999_ns": 999}
 """Percentiles of message completion times, per mille; their samples are the messages measured."""
+REPAIR = {"repair_p50_ns": 500, "repair_p99_ns": 990}
+"""The same of repair times, of the virtual clock; their samples are `repairs`."""
 SLOWDOWN = {"slowdown_p50": 500, "slowdown_p99": 990}
 """The same of slowdowns of open-loop traffic."""
 STEPS = {"step_p50_ns": 500, "step_p99_ns": 990}
@@ -155,6 +159,7 @@ class WorkloadRun:
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of OF_WORKLOADS
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
+    repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # CPU time and the like
 
@@ -209,6 +214,18 @@ class WorkloadRun:
         taken_ns = self.messages["received_ns"] - self.flows.arrival_ns
         ratios: npt.NDArray[np.float64] = (taken_ns / self.flows.alone_ns)[self.measured]
         return ratios
+
+    def _repair_figures(self) -> dict[str, int | None]:
+        """Of packets whose first transmission was lost. Some that were not recorded: no times."""
+        if self.repairs is None:
+            return dict.fromkeys(("repairs", "unrepaired", *REPAIR))
+        times = repair_times_ns(self.repairs)
+        missed = self.facts.get("repairs_not_recorded", 0)
+        return {
+            "repairs": len(times),
+            "unrepaired": len(self.repairs) - len(times),
+            **{key: None if missed else quantile(times, at) for key, at in REPAIR.items()},
+        }
 
     def operation_times_ns(self) -> npt.NDArray[np.int64]:
         """Per operation that is whole, from its first post to its last completion."""
@@ -278,6 +295,8 @@ class WorkloadRun:
             "packets_sent": sum(map(data_packets, self.counters.values())),
             "retransmitted": self.count(RETRANSMITTED),
             "spurious_retransmissions": self.count(SPURIOUS),
+            **self._repair_figures(),
+            "base_rtt_ns": self.facts.get("base_rtt_ns"),
             "control_packets": self.count(CONTROL),
             **self._losses(),
             CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
@@ -296,6 +315,8 @@ def few_samples(summary: Mapping[str, Any]) -> list[str]:
     samples = dict.fromkeys(kinds, summary["measured"])
     if summary["steps"] is not None:
         kinds, samples = kinds | STEPS, samples | dict.fromkeys(STEPS, summary["steps"])
+    if summary["repairs"] is not None:
+        kinds, samples = kinds | REPAIR, samples | dict.fromkeys(REPAIR, summary["repairs"])
     return [key for key, at in kinds.items() if samples[key] < samples_needed(at)]
 
 

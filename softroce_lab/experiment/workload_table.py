@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab import units
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN, STEPS
+from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN, STEPS
 from softroce_lab.statistics import marked
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`
@@ -94,6 +94,27 @@ def _of_messages(key: str) -> Callable[[Sequence[Row]], str]:
         text = _spread([row[key] for row in known], units.format_duration)
         fewest = min((row["measured"] for row in known), default=0)
         return marked(text, FCT[key], fewest) if known else text
+
+    return show
+
+
+def _of_repairs(key: str) -> Callable[[Sequence[Row]], str]:
+    """A repair time; marked, with the number of samples, if a run has too few."""
+
+    def show(rows: Sequence[Row]) -> str:
+        known = [row for row in rows if row[key] is not None]
+        text = _spread([row[key] for row in known], units.format_duration)
+        return _counted(text, REPAIR[key], [row["repairs"] for row in known])
+
+    return show
+
+
+def _over_oracle(key: str) -> Callable[[Sequence[Row]], str]:
+    """Over the oracle's of the same seed."""
+
+    def show(rows: Sequence[Row]) -> str:
+        found = [row[key] for row in rows if row.get(key) is not None]
+        return _spread(found, lambda share: f"{share:.2f}")
 
     return show
 
@@ -218,6 +239,11 @@ _LINES: list[
     ("p50 slowdown", _slowdown("slowdown_p50"), _if_any),
     ("p99 slowdown", _slowdown("slowdown_p99"), _if_any),
     *((f"p99 slowdown, {each}", _slowdown_of(each), _if_any) for each in SIZE_CLASSES),
+    ("p50 repair", _of_repairs("repair_p50_ns"), _if_any),
+    ("p99 repair", _of_repairs("repair_p99_ns"), _if_any),
+    ("p50 repair, over the oracle's", _over_oracle("repair_p50_over_oracle"), _if_any),
+    ("p99 repair, over the oracle's", _over_oracle("repair_p99_over_oracle"), _if_any),
+    ("makespan, over the oracle's", _over_oracle("time_over_oracle"), _if_any),
     ("data packets sent", _sum("packets_sent"), _always),
     ("control packets", _sum("control_packets"), _if_any),
     ("injected drops", _sum("injected_drops"), _always),

@@ -19,12 +19,12 @@ from softroce_lab import __version__, units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version
 from softroce_lab.experiment.forecast import memory
+from softroce_lab.sweep import over_oracle, spec
 from softroce_lab.sweep import pool as sweep_pool
 from softroce_lab.sweep import rows as sweep_rows
-from softroce_lab.sweep import spec
 from softroce_lab.sweep.pool import Pool
 from softroce_lab.sweep.rows import Rows
-from softroce_lab.sweep.schema import ERROR
+from softroce_lab.sweep.schema import ERROR, NUMBER
 from softroce_lab.sweep.spec import Combination, Sweep, Task
 from softroce_lab.sweep.work import Row, Work, unfinished
 from softroce_lab.telemetry.rundir import RunDirectory, environment
@@ -271,8 +271,10 @@ def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = W
             state = "interrupted"
             raise
         finally:
-            outcome.rows = _rows(rows, chosen)
-            _write(outcome, _rows(rows, tasks), state)
+            every = over_oracle.added(sweep, _rows(rows, tasks))
+            numbers = {task.number for task in chosen}
+            outcome.rows = [row for row in every if row[NUMBER] in numbers]
+            _write(outcome, every, state)
     return outcome
 
 
@@ -311,7 +313,7 @@ def _say(
 
 def _rows(rows: Rows, tasks: Sequence[Task]) -> list[Row]:
     found = ((task, rows.get(task.key)) for task in tasks)
-    return [{**row, **task.values, "run": task.number} for task, row in found if row is not None]
+    return [{**row, **task.values, NUMBER: task.number} for task, row in found if row is not None]
 
 
 def _write(outcome: Outcome, rows: Sequence[Row], state: State) -> None:

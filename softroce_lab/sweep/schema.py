@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
+from softroce_lab.experiment.over_oracle import EXCESS, RATIOS, UNDEFINED
+
 Row: TypeAlias = Mapping[str, Any]
 
 ERROR = "error"
@@ -35,11 +37,13 @@ FIGURES = {
          "operation_p99_ns", "algbw_bps", "busbw_bps", "steps", "step_p50_ns", "step_p99_ns",
          "fct_p50_ns", "fct_p99_ns", "fct_p999_ns",
          "packets_sent", "retransmitted", "spurious_retransmissions", "control_packets",
+         "repairs", "unrepaired", "repair_p50_ns", "repair_p99_ns", "base_rtt_ns",
          "contexts_missed", "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",
          "end_ns"),
         "int64",
     ),
     **dict.fromkeys(("step_waiting", "offered_load", "slowdown_p50", "slowdown_p99"), "float64"),
+    **dict.fromkeys((*RATIOS, EXCESS), "float64"),
     "slowdown": CLASSES,
     "fidelity": "string",
     "wall_s": "float64",
@@ -52,7 +56,7 @@ FIGURES = {
 
 _VERDICTS = ("passed", "failed", ERROR)
 _NEVER_NULL = ("transport", "seed", "verdict", "reasons", "key")  # even without a result
-_ALWAYS = FIGURES.keys() - {"run_dir"}  # with a result
+_ALWAYS = FIGURES.keys() - {"run_dir", *RATIOS, EXCESS}  # with a result
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no column holds
 
 
@@ -64,6 +68,8 @@ def in_unit(axis: str, kind: str) -> str:
 def cell(row: Row, name: str) -> Any:
     """What a row has in this column."""
     value = row.get(name)
+    if name == EXCESS and value == UNDEFINED:
+        return None
     return value.get("verdict") if name == "fidelity" and isinstance(value, dict) else value
 
 

@@ -12,12 +12,14 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES, SLOWDOWN
+from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
+from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN
 from softroce_lab.statistics import FOOTNOTE, marked, samples_needed
 from softroce_lab.sweep.spec import Sweep, label
 from softroce_lab.sweep.work import Row
 
 _NOTHING = "-"
+_UNDEFINED = "The excess is undefined where loss costs the oracle less than half a base RTT at p99"
 
 
 class _Column(NamedTuple):
@@ -51,7 +53,7 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
         return (*(label(row[name]) for name in inner), row["transport"])
 
     groups = [(where, list(found)) for where, found in itertools.groupby(rows, place)]
-    columns = [*_COLUMNS[:3], *_slowdowns(rows), *_COLUMNS[3:]]
+    columns = [*_COLUMNS[:3], *_slowdowns(rows), *_COLUMNS[3:], *_repairs(rows)]
     heads = [*inner, "transport", *(column.title for column in columns)]
     cells = [[*where, *(column.cell(found) for column in columns)] for where, found in groups]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -127,8 +129,53 @@ def samples(rows: Sequence[Row]) -> list[str]:
         return []
     least, most = min(counts), max(counts)
     n = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    few = least < samples_needed(FCT["fct_p99_ns"])
-    return [f"p50 and p99 are of {n} messages a run.", *([f"{FOOTNOTE}."] if few else [])]
+    few = least < samples_needed(FCT["fct_p99_ns"]) or any(_few_repairs(row) for row in rows)
+    undefined = any(row.get(EXCESS) == UNDEFINED for row in rows)
+    return [
+        f"p50 and p99 are of {n} messages a run.",
+        *([f"{FOOTNOTE}."] if few else []),
+        *([f"{_UNDEFINED}."] if undefined else []),
+    ]
+
+
+def _few_repairs(row: Row) -> bool:
+    return 0 < (row.get("repairs") or 0) < samples_needed(REPAIR["repair_p99_ns"])
+
+
+def _repairs(rows: Sequence[Row]) -> list[_Column]:
+    """Of lossy runs; beside the oracle's, if it has any."""
+    found = [
+        _Column("p50 repair [us]", _repair("repair_p50_ns")),
+        _Column("p99 repair [us]", _repair("repair_p99_ns")),
+    ] if any(row.get("repairs") for row in rows) else []  # fmt: skip
+    beside = [
+        ("p50 repair / oracle", "repair_p50_over_oracle"),
+        ("p99 repair / oracle", "repair_p99_over_oracle"),
+        ("time / oracle", "time_over_oracle"),
+    ]
+    found += [
+        _Column(title, _median(key, 1, 3))
+        for title, key in beside
+        if any(row.get(key) is not None for row in rows)
+    ]
+    if any(row.get(EXCESS) is not None for row in rows):
+        found.append(_Column("excess of p99", _excess))
+    return found
+
+
+def _repair(key: str) -> Callable[[Sequence[Row]], str]:
+    def cell(rows: Sequence[Row]) -> str:
+        text = _median(key, 1000, 3)(rows)
+        fewest = min((row["repairs"] for row in rows if row.get(key) is not None), default=0)
+        return text if text == _NOTHING else marked(text, REPAIR[key], fewest)
+
+    return cell
+
+
+def _excess(rows: Sequence[Row]) -> str:
+    """No number where it is undefined for any seed: loss costs the oracle too little."""
+    found = [value for row in rows if (value := row.get(EXCESS)) is not None]
+    return UNDEFINED if UNDEFINED in found else _median(EXCESS, 1, 3)(rows)
 
 
 def _sum(key: str) -> Callable[[Sequence[Row]], str]:

@@ -32,8 +32,6 @@ REPAIR = np.dtype(
 )
 Repairs: TypeAlias = npt.NDArray[np.void]  # of dtype REPAIR, in the order of the drops
 
-NONE: Repairs = np.zeros(0, REPAIR)
-
 
 def times_ns(repairs: Repairs) -> npt.NDArray[np.int64]:
     """Of those packets whose payload arrived."""

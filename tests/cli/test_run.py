@@ -109,7 +109,7 @@ def test_a_dry_run_refuses_what_the_run_would(line, monkeypatch):
 def test_the_ready_ones_are_listed(line):
     shown = line("--list").stdout
     assert "incast" in shown
-    assert f"transports: {', '.join(registry.transports())}; " in shown
+    assert f"transports: {', '.join(registry.known())}; " in shown
     listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}
     assert listed["long-haul"].startswith("Two data centres")
 

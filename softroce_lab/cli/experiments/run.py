@@ -31,8 +31,8 @@ from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment import over_oracle, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
-from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.forecast.blind_rules import compared
@@ -191,7 +191,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
 
 
 def _print(outcome: Outcome) -> None:
-    rows = [run.summary() for run in outcome.runs]
+    rows = over_oracle.added([run.summary() for run in outcome.runs])
     names, lines = workload_table.lines(rows)
     width = Console().width if sys.stdout.isatty() else _UNBOUNDED
     for columns in workload_table.beside(names, lines, width):

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows of a sweep beside those of `oracle`: with the same values and seed, and without loss.
+
+The loss-free run is that of a combination which differs in its faults alone, and has none that drop
+or corrupt packets. So an axis such as `loss: {none: {}, random: {faults: [...]}}` has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from softroce_lab.experiment import over_oracle
+from softroce_lab.experiment.over_oracle import EXCESS, ORACLE
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.plan.digest import with_digest
+from softroce_lab.sweep.schema import ERROR
+from softroce_lab.sweep.spec import Sweep, label
+from softroce_lab.sweep.work import Row
+
+
+def added(sweep: Sweep, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows, each with the ratios, and with the excess where it has one (`UNDEFINED`: a word).
+
+    Rows have a column of each axis. None: a run of the oracle is missing, or there is no result.
+    """
+    names = [axis.name for axis in sweep.axes]
+
+    def place(row: Row) -> tuple[str, ...]:
+        return tuple(label(row[name]) for name in names)
+
+    found: list[dict[str, Any]] = []
+    for _, group in itertools.groupby(rows, place):
+        found += _with_ratios(list(group))
+    bounds = {
+        (place(row), row["seed"]): row
+        for row in found
+        if row["transport"] == ORACLE and _has_result(row)
+    }
+    clean = _loss_free(sweep)
+    for row in found:
+        here, seed = place(row), row["seed"]
+        row[EXCESS] = None
+        if _has_result(row) and clean.get(here, here) != here:
+            ends = bounds.get((here, seed)), bounds.get((clean[here], seed))
+            row[EXCESS] = over_oracle.excess_of(row, *ends)
+    return found
+
+
+def _has_result(row: Row) -> bool:
+    return bool(row["verdict"] != ERROR)
+
+
+def _with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of one combination; those without a result have none."""
+    run = iter(over_oracle.added([row for row in rows if _has_result(row)]))
+    none = dict.fromkeys(over_oracle.RATIOS)
+    return [next(run) if _has_result(row) else {**row, **none} for row in rows]
+
+
+def _loss_free(sweep: Sweep) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Of each combination the one that is the same without loss, both as labels of their values."""
+    alike: dict[str, tuple[str, ...]] = {}
+    rest: dict[tuple[str, ...], str] = {}
+    for each in sweep.combinations:
+        labels = tuple(point.label for point in each.points)
+        rest[labels], loses = _but_for_loss(each.experiment)
+        if not loses:
+            alike.setdefault(rest[labels], labels)
+    return {labels: alike[key] for labels, key in rest.items() if key in alike}
+
+
+def _but_for_loss(experiment: Experiment) -> tuple[str, bool]:
+    """All that decides what a run comes to but its losses, as a text; whether it has any."""
+    plan = experiment.plan(experiment.seeds[0])
+    bare = with_digest(dataclasses.replace(plan, faults=()))
+    document = experiment.document()
+    own = {key: value for key, value in document.items() if key not in ("faults", "transports")}
+    shapes = [
+        (fault.directed_link, repr(fault.effect), repr(fault.window))
+        for fault in plan.faults
+        if fault.shapes
+    ]
+    text = json.dumps([own, bare.digest, shapes], sort_keys=True, default=str)
+    return text, any(not fault.shapes for fault in plan.faults)

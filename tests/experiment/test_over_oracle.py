@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs beside the oracle's: ratios and the excess, of figures whose answers are known."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.experiment import over_oracle, spec, workload_table
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.over_oracle import UNDEFINED, excess, excess_of, ratio
+from softroce_lab.experiment.reporter import Silent
+from softroce_lab.inputs import yaml_source
+from softroce_lab.telemetry.repairs import CAUSES
+
+RTT_NS = 8000
+
+
+def test_a_ratio():
+    assert ratio(30, 20) == 1.5
+    assert ratio(0, 20) == 0
+    assert ratio(None, 20) is None
+    assert ratio(20, None) is None
+    assert ratio(20, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "with_loss", "without", "found"),
+    [
+        (40_000, 30_000, 20_000, 2.0),  # twice what loss costs the oracle
+        (30_000, 30_000, 20_000, 1.0),
+        (20_000, 30_000, 20_000, 0.0),  # as fast as without loss
+        (15_000, 30_000, 20_000, -0.5),
+        (40_000, 24_000, 20_000, 5.0),  # half a base RTT is enough
+        (40_000, 23_999, 20_000, None),
+        (40_000, 19_000, 20_000, None),  # loss shortened it
+    ],
+)
+def test_the_excess(value, with_loss, without, found):
+    assert excess(value, with_loss, without, RTT_NS) == found
+
+
+def row(transport, seed=1, **figures):
+    return {
+        "transport": transport, "seed": seed, "verdict": "passed", "repair_p50_ns": None,
+        "repair_p99_ns": None, "makespan_ns": 0, "fct_p99_ns": None, "base_rtt_ns": RTT_NS,
+    } | figures  # fmt: skip
+
+
+def test_runs_are_compared_with_the_oracles_of_their_seed():
+    rows = [
+        row("oracle", 1, repair_p50_ns=10, repair_p99_ns=20, makespan_ns=1000),
+        row("csa_ud", 1, repair_p50_ns=12, repair_p99_ns=30, makespan_ns=1100),
+        row("oracle", 2, repair_p50_ns=100, makespan_ns=2000),
+        row("csa_ud", 2, repair_p50_ns=150, repair_p99_ns=30, makespan_ns=2000),
+        row("csa_ud", 3, repair_p50_ns=150, repair_p99_ns=30, makespan_ns=2000),
+        row("rc", 1, repair_p50_ns=20, makespan_ns=500, verdict="failed"),
+    ]
+    ratios = [[each[name] for name in over_oracle.RATIOS] for each in over_oracle.added(rows)]
+    assert ratios == [
+        [1, 1, 1],
+        [1.2, 1.5, 1.1],
+        [1, None, 1],
+        [1.5, None, 1],
+        [None, None, None],
+        [2, None, None],  # it never got done
+    ]
+
+
+def test_the_excess_of_a_run_needs_both_of_the_oracles():
+    one, bound, clean = (row("x", fct_p99_ns=value) for value in (40_000, 30_000, 20_000))
+    assert excess_of(one, bound, clean) == 2.0
+    assert excess_of(one, bound, bound) == UNDEFINED
+    assert excess_of(one, None, clean) is None
+    assert excess_of(one, bound, None) is None
+    assert excess_of(row("x"), bound, clean) is None
+
+
+EXPERIMENT = """\
+name: repairs
+topology: {generator: {kind: star, hosts: 4, access: {rate: 10Gbit limit 1000, delay: 1us}}}
+transports: [oracle, csa_ud, rc]
+workload: {kind: permutation, bytes: 256KiB, message: 64KiB}
+faults: [{name: loss, links: "*->*", loss: random 2%}]
+seeds: [1, 2]
+deadline: 5s
+"""
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    experiment = spec.of(yaml_source.parse(EXPERIMENT))
+    return experiment_run.run(experiment, Silent(), under=tmp_path_factory.mktemp("runs"))
+
+
+def test_a_run_directory_has_every_repair_and_its_figures(outcome):
+    table = pq.read_table(outcome.directory / "repairs.parquet").to_pylist()
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert {each["cause"] for each in table} <= set(CAUSES)
+    for found, told in zip(manifest["runs"], outcome.document()["runs"], strict=True):
+        name = found["transport"], found["seed"]
+        mine = [each for each in table if (each["transport"], each["seed"]) == name]
+        times = sorted(each["arrived_ns"] - each["dropped_ns"] for each in mine)
+        assert found["repairs"] == len(times) > 10
+        assert found["unrepaired"] == 0
+        assert found["repair_p50_ns"] == times[-(-len(times) // 2) - 1]
+        assert found["repair_p99_ns"] == times[-(-99 * len(times) // 100) - 1]
+        assert {key: told[key] for key in found if key in told} == {
+            key: found[key] for key in found if key in told
+        }
+        assert "repair_p99_ns" in told["few_samples"]
+    bound = {each["seed"]: each for each in manifest["runs"] if each["transport"] == "oracle"}
+    for each in manifest["runs"]:
+        over = each["repair_p50_ns"] / bound[each["seed"]]["repair_p50_ns"]
+        assert each["repair_p50_over_oracle"] == over
+        assert each["time_over_oracle"] == each["makespan_ns"] / bound[each["seed"]]["makespan_ns"]
+
+
+def test_no_transport_repairs_faster_than_the_oracle(outcome):
+    """These have neither hedging nor coding, and a link each."""
+    for each in outcome.document()["runs"]:
+        assert each["repair_p50_over_oracle"] >= 1
+        assert each["time_over_oracle"] >= 1
+
+
+def test_the_table_shows_them(outcome):
+    rows = over_oracle.added([run.summary() for run in outcome.runs])
+    names, lines = workload_table.lines(rows)
+    cells = {line.title: dict(zip(names, line.cells, strict=True)) for line in lines}
+    assert cells["p50 repair"]["rc"] != "-"
+    assert "(n " in cells["p99 repair"]["rc"]
+    assert cells["p50 repair, over the oracle's"]["oracle"] == "1.00"
+    assert cells["makespan, over the oracle's"]["csa_ud"] >= "1.00"
+    _, alone = workload_table.lines([each for each in rows if each["transport"] == "rc"])
+    assert "p50 repair" in [line.title for line in alone]
