@@ -91,6 +91,15 @@ nb::dict port_totals(const Fabric& fabric, sim::PortIndex port) {
   return d;
 }
 
+// For how long the link of an idle port was kept from packets that the port has, by cause.
+nb::dict stopped_ns(Fabric& fabric, sim::PortIndex port) {
+  const Stops& stops = fabric.endpoint(port).rnic().stops();
+  nb::dict d;
+  for (std::size_t each = 0; each < kStops; ++each)
+    d[kStopNames[each]] = to_ns(stops.total(static_cast<Stop>(each)));
+  return d;
+}
+
 // What the rules of a link remember: struct lab_fault_state, and each name with its struct.
 nb::object rules_state(const Fabric& fabric, sim::LinkIndex link) {
   const sim::Rules* rules = fabric.rules(link);
@@ -185,6 +194,8 @@ void bind_sim(nb::module_& m) {
       .def("link_totals", &link_totals, "of every directed link")
       .def("switch_totals", &switch_totals, "of every switch")
       .def("port_totals", &port_totals, "port"_a)
+      .def("stopped_ns", &stopped_ns, "port"_a,
+           "How long the port's link was idle while it had packets to send, by what stopped them")
       .def("rules_state", &rules_state, "link"_a)
       .def_prop_ro("repairs",
                    [](const Fabric& f) {

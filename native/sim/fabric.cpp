@@ -9,7 +9,6 @@
 namespace softroce::sim {
 namespace {
 
-constexpr std::uint8_t kUdp = 17;
 constexpr std::uint8_t kEcnMask = 3;
 constexpr std::size_t kFlightAhead = 20, kLinkAhead = 12, kTurnsAhead = 5;  // events
 constexpr std::uint32_t kLooks = 8;  // of lb: adaptive at queues, as LAB_LOOKS of xdp/fabric.c
@@ -142,7 +141,11 @@ void Fabric::transmit(Port& port) {
   while (may_send_at(port) <= now_ && rnic.has_packet()) {
     const FlightIndex index = flights_.acquire();
     Load& load = flights_.load(index);
-    if (!rnic.poll_packet(load.packet, now_)) return flights_.release(index);
+    if (!rnic.poll_packet(load.packet, now_)) {
+      flights_.release(index);
+      break;
+    }
+    rnic.stops().packet_leaves(now_);
     Flight& flight = flights_[index];
     prepare(flight, load);
     rnic.packet_done(now_);
@@ -157,6 +160,8 @@ void Fabric::transmit(Port& port) {
       wheel_.add(at, {EventKind::enter, index});
     }
   }
+  if (rnic.stops().concerned() && !rnic.has_packet())
+    rnic.stops().link_idle(std::max(now_, may_send_at(port)), cause(port));
 }
 
 // What has been processed waits in the RNIC, and not in the queue of its link, where it might be

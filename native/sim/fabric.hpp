@@ -112,6 +112,10 @@ class Fabric {
   Tap* tap() { return tap_.get(); }
 
  private:
+  struct Ways {  // how long a frame of a flow would wait
+    Time waiting = 0;
+    Time least_of_others = kNever;  // where it would leave the flow's way at one switch
+  };
   struct PlannedFlow {
     std::uint32_t planned_for = 0;  // these routes
     std::uint32_t destination = 0;
@@ -123,6 +127,7 @@ class Fabric {
     Port(Fabric& fabric, PortIndex index, const PortConfig& config)
         : index_(index),
           mac(config.mac),
+          address(number_of(config.messages.gid)),
           pipeline(config.rnic),
           fabric_(fabric),
           rnic_(config.messages) {}
@@ -136,6 +141,7 @@ class Fabric {
 
     PortIndex index_;
     std::uint64_t mac;
+    std::uint32_t address;
     RnicPipeline pipeline;
     Time to_send = 0;  // what all that the RNIC holds will take of the link
     LinkIndex uplink = 0;
@@ -150,6 +156,8 @@ class Fabric {
     }
     void prefetch_last() const { rnic_.prefetch_last(); }
     std::size_t pushed_seen = 0;  // completions that were reported
+    Ways ways;                    // of a flow that was stopped
+    Time ways_good_until = 0;
     bool touched = false;
     bool omniscient = false;  // its transport is told of every loss
     // Reasons to examine what arrives: that, lost packets that it lacks, duplicated ones under way.
@@ -206,6 +214,10 @@ class Fabric {
   void transmit(Port& port);
   void wake_later(Port& port);
   Time may_send_at(const Port& port) const;
+  Stop cause(Port& port);
+  Ways examine(const Port& port, const StoppedFlow& of) const;
+  Time waiting_on(LinkIndex link) const;
+  Time waiting_from(LinkIndex link, const lab_flow& flow, PortIndex destination) const;
   void note_attention(Port& port);
   void prepare(Flight& flight, Load& load);
   void plan(Port& port, Flight& flight, const lab_flow& flow);

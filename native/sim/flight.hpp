@@ -22,6 +22,7 @@ using FlightIndex = std::uint32_t;
 using LinkIndex = std::uint32_t;  // directed, as the plan numbers them
 
 inline constexpr std::uint32_t kNowhere = UINT32_MAX;
+inline constexpr std::uint8_t kUdp = 17;  // of IP
 
 // The links that a flow's packets take from the first switch on, as long as routes are what they
 // are; kNowhere behind them, and where a switch has to route.

@@ -11,7 +11,7 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import figures, injections, workload_record
+from softroce_lab.experiment import figures, held_back, injections, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.broken_run import broken
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
@@ -359,6 +359,7 @@ class VirtualRun:
 
     def _result(self) -> WorkloadRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
+        stopped = self._stopped_shares()
         return WorkloadRun(
             transport=self.transport.label,
             congestion_control=self.control,
@@ -374,6 +375,7 @@ class VirtualRun:
             verified=self._verified(),
             problems=self.problems,
             repairs=self.fabric.repairs(),
+            held_back=held_back.named(stopped),
             facts={
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
                 "base_rtt_ns": self.empty.rtt_ns,
@@ -386,6 +388,7 @@ class VirtualRun:
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(),
+                "stopped": stopped,
                 **sha256_fact(self._digests()),
             },
         )
@@ -419,6 +422,21 @@ class VirtualRun:
         busy = {link["directed_link"] for link in self.fabric.links() if link["entered"]}
         hits, lasted_ns = self.fabric.hits(), self.fabric.now_ns
         return idle_rules.of_run(self.plan.faults, hits, busy, lasted_ns)
+
+    def _stopped_shares(self) -> held_back.Shares:
+        """By transport; of hosts whose uplinks have a rate: others are never busy."""
+        rates_bps = base_rtt.rates(self.plan)
+        sent_bytes = [link["delivered_bytes"] for link in self.fabric.links()]
+        uplinks = {index: self.fabric.uplink(index) for index in self.hosts}
+        return held_back.shares(
+            (
+                self.own.get(index, self.transport).label,
+                8 * 10**9 * sent_bytes[link] // rates_bps[link],
+                self.fabric.stopped_ns(index),
+            )
+            for index, link in uplinks.items()
+            if rates_bps[link]
+        )
 
     def _verified(self) -> bool | None:
         if not self.carries:

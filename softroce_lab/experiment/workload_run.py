@@ -160,6 +160,7 @@ class WorkloadRun:
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
+    held_back: Sequence[Mapping[str, Any]] | None = None  # held_back.named; None: not measured
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # CPU time and the like
 
@@ -292,6 +293,7 @@ class WorkloadRun:
             "operation_p99_ns": quantile(operations, 990),
             **{key: quantile(times, per_mille) for key, per_mille in FCT.items()},
             **{key: self.figures.get(key) for key in OF_WORKLOADS},
+            "held_back": None if self.held_back is None else [*self.held_back],
             "packets_sent": sum(map(data_packets, self.counters.values())),
             "retransmitted": self.count(RETRANSMITTED),
             "spurious_retransmissions": self.count(SPURIOUS),

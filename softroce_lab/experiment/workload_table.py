@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab import units
+from softroce_lab.experiment.held_back import WORDS
 from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN, STEPS
 from softroce_lab.statistics import marked
 
@@ -192,6 +193,17 @@ def _passed(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["verdict"] == "passed"]
 
 
+def _held_back(rows: Sequence[Row]) -> str:
+    """The causes, each with its largest share in any of the runs."""
+    found: dict[str, float] = {}
+    for row in rows:
+        for each in row["held_back"] or ():
+            own = each["transport"] == row["transport"]
+            title = WORDS[each["by"]] if own else f"{each['transport']}: {WORDS[each['by']]}"
+            found[title] = max(each["share"], found.get(title, 0))
+    return ", ".join(f"{title} {100 * share:.0f} %" for title, share in found.items())
+
+
 def _sum(key: str) -> Callable[[Sequence[Row]], str]:
     return lambda rows: f"{sum(row[key] for row in rows):,}"
 
@@ -244,6 +256,7 @@ _LINES: list[
     ("p50 repair, over the oracle's", _over_oracle("repair_p50_over_oracle"), _if_any),
     ("p99 repair, over the oracle's", _over_oracle("repair_p99_over_oracle"), _if_any),
     ("makespan, over the oracle's", _over_oracle("time_over_oracle"), _if_any),
+    ("held back by", _held_back, _if_any),
     ("data packets sent", _sum("packets_sent"), _always),
     ("control packets", _sum("control_packets"), _if_any),
     ("injected drops", _sum("injected_drops"), _always),

@@ -95,6 +95,7 @@ class SimFabric:
         self._number_of = {port: number for number, port in enumerate(self.ports)}
         self._switch_of: dict[str, int] = {}
         self._next_hop_macs: dict[int, int] = {}
+        self._uplinks: dict[int, int] = {}
         self._laid: dict[int, LinkRules] = {}
         self._add_nodes()
         self._add_links()
@@ -132,6 +133,7 @@ class SimFabric:
             if near in self._number_of:
                 self.native.set_uplink(self._number_of[near], number)
                 self._next_hop_macs[self._number_of[near]] = macs["far_mac"]
+                self._uplinks[self._number_of[near]] = number
 
     def _route(self) -> None:
         found = self._found.get(self._down)
@@ -233,6 +235,14 @@ class SimFabric:
         """What each host port sent and received."""
         for port, number in self._number_of.items():
             yield port, self.native.port_totals(number)
+
+    def stopped_ns(self, host: int) -> dict[str, int]:
+        """How long the first rail's link was idle while it had packets to send, by cause."""
+        return dict(self.native.stopped_ns(self._number_of[self.plan.hosts[host].ports[0]]))
+
+    def uplink(self, host: int) -> int:
+        """The directed link of a host's first rail."""
+        return self._uplinks[self._number_of[self.plan.hosts[host].ports[0]]]
 
     def hits(self) -> dict[int, list[Hits]]:
         """What each rule did, by directed link."""

@@ -45,6 +45,7 @@ FIGURES = {
     **dict.fromkeys(("step_waiting", "offered_load", "slowdown_p50", "slowdown_p99"), "float64"),
     **dict.fromkeys((*RATIOS, EXCESS), "float64"),
     "slowdown": CLASSES,
+    "held_back": "list<string>",
     "fidelity": "string",
     "wall_s": "float64",
     "cpu_s": "float64",
@@ -70,6 +71,8 @@ def cell(row: Row, name: str) -> Any:
     value = row.get(name)
     if name == EXCESS and value == UNDEFINED:
         return None
+    if name == "held_back" and isinstance(value, list):
+        return [each.get("by") if isinstance(each, dict) else each for each in value]
     return value.get("verdict") if name == "fidelity" and isinstance(value, dict) else value
 
 

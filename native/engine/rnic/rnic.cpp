@@ -109,6 +109,7 @@ int Rnic::destroy_qp(std::uint32_t number) {
   if (qp == nullptr) return EINVAL;
   std::erase(ready_, qp);
   if (leaving_ == qp) leaving_ = nullptr;
+  stops().go_on(qp->stopped);
   last_found_ = nullptr;
   qps_.erase(number);
   return 0;
@@ -148,7 +149,12 @@ void Rnic::rebuild_timers() {
 }
 
 void Rnic::stand_in_line(QueuePair& qp, Time now) {
-  if (qp.has_turn || !qp.has_packet(now)) return;
+  if (qp.has_turn) return;
+  if (!qp.has_packet(now)) {
+    if (const auto why = qp.why_stopped(now)) return stops().stop(qp.stopped, *why, qp.flow());
+    return stops().go_on(qp.stopped);
+  }
+  stops().go_on(qp.stopped);
   qp.has_turn = true;
   ready_.push_back(&qp);
 }

@@ -97,6 +97,7 @@ class Rnic {
   bool has_packet() const { return !ready_.empty() || engine_.has_packet(); }
   void handle_timeout(Time now);
   Time next_timeout() const;
+  Stops& stops() { return engine_.stops(); }
 
   // Fetch from memory what the next packet needs: itself, and when that is there, whom the last
   // packet concerned.

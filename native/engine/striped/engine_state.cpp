@@ -11,6 +11,7 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
                          std::uint32_t recovery_qp_)
     : config(config_),
       framing(framing_named(config.framing)),
+      base_rtt(congestion_of(config).base_rtt),
       chunk_bytes(chunk_bytes_of(framing, config.path_mtu)),
       data_qp(data_qp_),
       recovery_qp(recovery_qp_),

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "../counters.hpp"
+#include "../stops.hpp"
 #include "../verbs/completion.hpp"
 #include "../verbs/memory.hpp"
 #include "event_queue.hpp"
@@ -49,12 +50,14 @@ struct EngineState {
 
   const MessageConfig config;
   const Framing framing;
+  const Time base_rtt;  // of an empty fabric
   const std::uint32_t chunk_bytes;
   const std::uint32_t data_qp;
   const std::uint32_t recovery_qp;
   std::uint32_t data_psn = 0;
   std::uint32_t recovery_psn = 0;
   Counters& counters;
+  Stops stops{counters};
   MemoryTable& memory;
   std::unique_ptr<PacketTransport> transport;  // null: a policy recovers
   TimerQueue timers;

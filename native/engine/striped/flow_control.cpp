@@ -5,7 +5,16 @@
 
 namespace softroce {
 
+Stop FlowControl::why_stopped(const Peer& peer) const {
+  if (!window_closed(peer)) return Stop::congestion_control;  // its pace
+  if (peer.flight.in_flight() >= peer.credit_packets) return Stop::credit;
+  if (peer.congestion->window_packets() < state_.config.window_packets)
+    return Stop::congestion_control;
+  return why_full(peer);
+}
+
 void FlowControl::wait_to_send(Peer& peer, Time now) {
+  state_.stops.stop(peer.stopped, why_stopped(peer), flow_to(peer));
   if (window_closed(peer)) return arm_persist(peer, now);
   const Time next = peer.congestion->next_send();
   if (peer.pace_at <= next) return;

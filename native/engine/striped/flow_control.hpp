@@ -25,6 +25,17 @@ class FlowControl {
     return !window_closed(peer) && peer.congestion->next_send() <= now;
   }
   void wait_to_send(Peer& peer, Time now);  // arms the timer that ends the wait
+  // Why a window is closed that has packets of the peer in flight.
+  Stop why_full(const Peer& peer) const {
+    const Time empty = std::min(peer.rtt.least, state_.base_rtt);
+    return waits_in_queues(peer.rtt.srtt, empty) ? Stop::queue : Stop::window;
+  }
+  StoppedFlow flow_to(const Peer& peer) const {
+    const bool of_messages = state_.transport != nullptr && !state_.config.spray;
+    return {.destination = static_cast<std::uint32_t>(peer.address.gid.low),
+            .source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.last_path),
+            .has_one_path = of_messages || peer.schedule.paths() == 1};
+  }
 
   // Each returns whether more may be sent than before.
   bool handle_report(Peer& peer, const Packet& packet, Time now);
@@ -46,6 +57,7 @@ class FlowControl {
   bool read_channel_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
   bool refuse_report();
   void arm_persist(Peer& peer, Time now);
+  Stop why_stopped(const Peer& peer) const;
 
   EngineState& state_;
   bool notifies_;  // receivers, of congestion marks

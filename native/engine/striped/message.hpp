@@ -85,6 +85,7 @@ struct SendMessage {
   bool cleared = true;  // else it waits for its receive (framing uc_immediate)
   bool in_send_queue = false;
   bool in_retransmit_queue = false;
+  bool stopped = false;  // at its limit: of `Stops`
   std::uint32_t retransmitted = 0;
   std::uint32_t retransmit_cursor = 0;
   std::vector<Sent> sent;            // each packet

@@ -64,6 +64,7 @@ class MessageEngine final : private TransportHost {
   Time next_timeout() const { return state_.timers.next(); }
   bool has_packet() const { return sender_.has_packet() || has_feedback(); }
   void prefetch_next() const { sender_.prefetch_next(); }
+  Stops& stops() { return state_.stops; }
   void set_receive_credit(std::uint32_t free_frames) { reporter_.set_credit(free_frames); }
 
   // ---- events, and the actions of a policy; an action that names a stale handle is refused

@@ -31,8 +31,10 @@ struct PeerAddress {
 struct RttEstimate {
   Time srtt = 0;
   Time rttvar = 0;
+  Time least = kNever;  // of all samples
 
   void sample(Time rtt) {
+    least = std::min(least, rtt);
     if (srtt == 0) {
       relaxed_store(rttvar, rtt / 2);
       relaxed_store(srtt, std::max(rtt, Time{1}));
@@ -175,6 +177,8 @@ struct Peer {
   // Of each data packet to it.
   bool in_data_ring = false;
   bool in_retransmit_ring = false;
+  bool stopped = false;              // of `Stops`
+  std::uint8_t last_path = 0;        // of data to it
   std::uint32_t credit_packets = 0;  // free frames it last reported
   std::unique_ptr<CongestionControl> congestion;
   RttEstimate rtt;

@@ -84,6 +84,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
                           .completed_at = now});
   if (state_.config.carries_payload) state_.memory.unpin(message->memory_key);
   outstanding_.erase({message->peer, message->key});
+  state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
   --peer.sends_outstanding;
   if (message->cleared) peer.send_slots[state_.slot_of(message->id)] = false;
@@ -134,7 +135,7 @@ bool Sender::poll_data(Packet& packet, Time now) {
     SendMessage* message = messages_.find(peer.sends.front());
     if (message == nullptr || message->paused || message->next == message->count ||
         message->next >= message->limit) {
-      if (message != nullptr) message->in_send_queue = false;
+      if (message != nullptr) leave_queue(*message, peer);
       peer.sends.pop_front();
       continue;
     }
@@ -153,6 +154,12 @@ bool Sender::poll_data(Packet& packet, Time now) {
     return true;
   }
   return false;
+}
+
+void Sender::leave_queue(SendMessage& message, const Peer& peer) {
+  message.in_send_queue = false;
+  if (!message.paused && message.next != message.count)
+    state_.stops.stop(message.stopped, flow_.why_full(peer), flow_.flow_to(peer));
 }
 
 void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit,
@@ -179,6 +186,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
+  peer.last_path = path;
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
@@ -201,6 +209,7 @@ void Sender::finish_if_drained(SendMessage& message, Time now) {
 }
 
 void Sender::make_ready(Peer& peer) {
+  state_.stops.go_on(peer.stopped);
   if (!peer.retransmissions.empty() && !peer.in_retransmit_ring) {
     peer.in_retransmit_ring = true;
     retransmit_ring_.push_back(peer.index);
@@ -298,6 +307,7 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 void Sender::queue_first_pass(SendMessage& message) {
   if (!message.cleared || message.in_send_queue || message.next == message.count) return;
   message.in_send_queue = true;
+  state_.stops.go_on(message.stopped);
   Peer& peer = state_.peers[message.peer];
   peer.sends.push_front(message.handle);
   make_ready(peer);

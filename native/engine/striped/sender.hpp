@@ -55,6 +55,8 @@ class Sender {
   void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
   void finish_if_drained(SendMessage& message, Time now);
+  // Nothing of it may be sent for the first time just now.
+  void leave_queue(SendMessage& message, const Peer& peer);
   void queue_retransmit(SendMessage& message, bool urgent = false);
   static void ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies);
   static bool takes_copy(SendMessage& message, std::uint32_t index);

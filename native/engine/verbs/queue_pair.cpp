@@ -202,12 +202,16 @@ int QueuePair::post_receive(ReceiveRequest&& request, Time now) {
 
 // ---------------------------------------------------------------- packets
 
+StoppedFlow QueuePair::flow() const {
+  return {static_cast<std::uint32_t>(attr_.address.destination.low), source_port(), true};
+}
+
 void QueuePair::address(Packet& packet, const AddressVector& to) const {
   packet.destination_mac = to.mac;
   packet.source = home_.gids[to.sgid_index];
   packet.destination = to.destination;
   // A port per QP spreads connections over paths, and keeps each on one.
-  packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE | (number_ & 0x3FFF));
+  packet.source_port = source_port();
   packet.traffic_class = to.traffic_class;
   packet.hop_limit = to.hop_limit;
   packet.flow_label = to.flow_label;

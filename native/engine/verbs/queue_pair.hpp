@@ -18,6 +18,7 @@
 #include "../codec/packet.hpp"
 #include "../congestion/congestion.hpp"
 #include "../counters.hpp"
+#include "../stops.hpp"
 #include "../units.hpp"
 #include "async_event.hpp"
 #include "completion.hpp"
@@ -76,6 +77,7 @@ class QueuePair {
   void fail(Time now);
   void fail(AsyncEventType event, Time now);
   bool has_turn = false;  // stands in the RNIC's queue of QPs with packets
+  bool stopped = false;   // of `Stops`
   Time timer = kNever;    // the RNIC's: when this QP stands in its queue of timers
 
   // As ibv_modify_qp: 0 or EINVAL.
@@ -100,6 +102,9 @@ class QueuePair {
   virtual bool poll_packet(Packet& packet, Time now) = 0;
   virtual void packet_done(Time /*now*/) {}
   virtual bool has_packet(Time now) const = 0;
+  // What holds back the requests it has, while it has no packet; nothing: it has none.
+  virtual std::optional<Stop> why_stopped(Time /*now*/) const { return std::nullopt; }
+  StoppedFlow flow() const;  // of its packets to a connected peer
   virtual Time next_timeout() const { return kNever; }
   virtual void handle_timeout(Time /*now*/) {}
 
@@ -145,6 +150,9 @@ class QueuePair {
 
   // ---- packets
   void address(Packet& packet, const AddressVector& to) const;
+  std::uint16_t source_port() const {
+    return static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE | (number_ & 0x3FFF));
+  }
   // Makes `bytes` from `offset` of what a request sends the packet's payload. False: its memory may
   // not be read, and the packet is as it was.
   bool load(const SendRequest& request, std::uint64_t offset, std::uint32_t bytes, Packet& packet);

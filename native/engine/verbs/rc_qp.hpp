@@ -25,6 +25,7 @@ class RcQp final : public ConnectedQp {
   bool has_packet(Time now) const override {
     return cnp_queued_ || response_is_ready(now) || sendable(now);
   }
+  std::optional<Stop> why_stopped(Time now) const override;
   bool is_draining() const override { return !sends_.empty() && sends_.front().begun; }
   std::optional<std::uint32_t> expected_psn() const override { return expected_psn_; }
   void handle_packet(const Packet& packet, Time now) override;
@@ -69,6 +70,7 @@ class RcQp final : public ConnectedQp {
   void set_window(Time now);
   std::uint32_t capped(std::uint32_t window_packets) const;
   void stamp(const Packet& packet, Time now);
+  void probe_ended(std::uint32_t unacked, Time now);
   void sample(std::uint32_t unacked, Time now);
   void retry(RetransmitReason reason, Time now);
   void fail_request(std::uint32_t psn, WcStatus status, Time now);
@@ -139,6 +141,9 @@ class RcQp final : public ConnectedQp {
   // When each of the last packets was sent, by PSN, if congestion control measures: none
   // retransmitted.
   std::vector<Stamp> stamps_;
+  // The round trip of one packet at a time that requests an acknowledgement.
+  Stamp probe_{.at = kNever};  // kNever: none is under way
+  Time rtt_ = 0, least_rtt_ = kNever;
   std::uint32_t hops_ = 0;          // that the last response came over
   std::uint32_t sequence_ = 0;      // SSN of the send begun last
   std::uint32_t credit_limit_ = 0;  // SSN up to which the peer has receives

@@ -71,6 +71,7 @@ void RcQp::reset_requester() {
   credited_ = went_back_ = false;
   nak_is_news_ = true;
   retransmit_at_ = rnr_until_ = kNever;
+  probe_.at = kNever;
 }
 
 void RcQp::check_drained() {
@@ -113,6 +114,22 @@ bool RcQp::sendable(Time now) const {
   return psn_distance(cursor_psn(), unacked_psn_) < window_;
 }
 
+std::optional<Stop> RcQp::why_stopped(Time now) const {
+  if (state_ != QpState::rts || cursor_ >= sends_.size()) return std::nullopt;
+  if ((rnr_until_ != kNever && now < rnr_until_) || went_back_) return Stop::recovery;
+  if (is_paced(now)) return Stop::congestion_control;
+  const Send& send = sends_[cursor_];
+  if (send.status != WcStatus::success) return std::nullopt;
+  if (!send.begun && !may_begin(send)) {
+    if (credited_ && !send.request.reads_remote()) return Stop::credit;
+    return std::nullopt;  // a fence, or READs that are outstanding
+  }
+  const std::uint32_t widest = capped(home_.congestion.window_packets);
+  if (window_ < static_cast<std::int32_t>(widest)) return Stop::congestion_control;
+  const Time empty = std::min(least_rtt_, home_.congestion.base_rtt);
+  return waits_in_queues(rtt_, empty) ? Stop::queue : Stop::in_order_cap;
+}
+
 void RcQp::begin(Send& send, Time now) {
   send.begun = true;
   send.first_at = now;
@@ -151,6 +168,7 @@ bool RcQp::poll_request(Packet& packet, Time now) {
   if (packet.ack_request) {
     since_ack_request_ = 0;
     ack_requested_at_ = now;
+    if (probe_.at == kNever && sent_psn_ == psn_add(packet.psn, 1)) probe_ = {packet.psn, now};
   }
   count_packet(Counter::tx_connected, packet);
   sent_data(packet, now);
@@ -262,6 +280,7 @@ void RcQp::retry(RetransmitReason reason, Time now) {
 void RcQp::go_back(std::uint32_t psn, RetransmitReason reason, Time now) {
   const std::uint32_t last = psn_add(sent_psn_, kPsnMask);
   note_psns(QpEventKind::retransmit, static_cast<std::uint8_t>(reason), psn, last, now);
+  probe_.at = kNever;  // Karn's algorithm, as in `stamp`
   seek(psn_add(psn, mutated(Mutant::rc_goes_back_too_little)));
 }
 
@@ -411,6 +430,12 @@ void RcQp::stamp(const Packet& packet, Time now) {
   stamps_[packet.psn & (stamps_.size() - 1)] = first ? Stamp{packet.psn, now} : Stamp{};
 }
 
+void RcQp::probe_ended(std::uint32_t unacked, Time now) {
+  if (probe_.at == kNever || psn_distance(unacked, probe_.psn) <= 0) return;
+  rtt_ = now - std::exchange(probe_.at, kNever);
+  least_rtt_ = std::min(least_rtt_, rtt_);
+}
+
 void RcQp::sample(std::uint32_t unacked, Time now) {
   const std::uint32_t newest = psn_add(unacked, kPsnMask);
   const Stamp& stamp = stamps_[newest & (stamps_.size() - 1)];
@@ -425,6 +450,7 @@ void RcQp::sample(std::uint32_t unacked, Time now) {
 
 void RcQp::progressed(std::uint32_t unacked, Time now) {
   if (!stamps_.empty()) sample(unacked, now);
+  probe_ended(unacked, now);
   unacked_psn_ = unacked;
   retries_left_ = attr_.retry_count;
   rnr_left_ = attr_.rnr_retry;
