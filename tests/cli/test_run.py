@@ -55,6 +55,24 @@ def test_a_name_of_ones_own(line, tmp_path):
     assert json.loads((directory / "manifest.json").read_text())["name"] == "other"
 
 
+@pytest.mark.parametrize(
+    ("changed", "option"),
+    [
+        ("seeds=3", ("--seed", "1")),
+        ("transports.0.window=5", ("--transport", "rc")),
+        ("clock=real", ("--clock", "virtual")),
+        ("payload=none", ("--payload", "none")),
+        ("deadline=1s", ("--deadline", "2s")),
+        ("name=x", ("--name", "y")),
+    ],
+)
+def test_a_change_that_an_option_replaces_is_refused(changed, option, line):
+    result = line("mine", "--set", changed, *option)
+    assert result.exit_code == 2
+    key = changed.partition("=")[0]
+    assert f"--set {key}: no effect with {option[0]}" in result.stderr
+
+
 def test_a_failed_verdict_is_the_exit_code(line):
     result = line("mine", "--deadline", "1us", "-q")
     assert result.exit_code == 1

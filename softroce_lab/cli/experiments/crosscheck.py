@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +20,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     RunsUnder,
     Seeds,
     Transports,
+    refuse_replaced,
 )
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
@@ -28,7 +28,7 @@ from softroce_lab.crosscheck import agreement
 from softroce_lab.crosscheck import comparison as crosscheck
 from softroce_lab.crosscheck import junit as crosscheck_junit
 from softroce_lab.crosscheck.comparison import QUANTITIES, Comparison, Outcome
-from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.errors import ExitCode
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment
 
@@ -52,7 +52,10 @@ def command(
 ) -> None:
     """Run an experiment on both clocks and compare the results; needs root."""
     overrides = [spec.parse_override(text) for text in changes or ()]
-    _refuse_replaced(overrides, seed, transport)
+    replaced = {"clock": "the run on both clocks"}
+    replaced |= {"seeds": "--seed"} if seed else {}
+    replaced |= {"transports": "--transport"} if transport else {}
+    refuse_replaced(overrides, replaced)
     overrides += [("seeds", list(seed))] if seed else []
     spec.load(experiment, overrides)  # what is wrong with them is theirs, not ours
     virtual, real = (
@@ -72,18 +75,6 @@ def command(
     faithful = all(about.faithful == about.runs for about in outcome.about)
     if outcome.verdict != "same" or (require_faithful and not faithful):
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _refuse_replaced(
-    overrides: Iterable[tuple[str, Any]], seed: list[int] | None, transport: list[str] | None
-) -> None:
-    """UserError for a --set whose value something else replaces."""
-    replaced = {"clock": "the run on both clocks"}
-    replaced |= {"seeds": "--seed"} if seed else {}
-    replaced |= {"transports": "--transport"} if transport else {}
-    for key, _ in overrides:
-        if (by := replaced.get(key.partition(".")[0])) is not None:
-            raise UserError(f"--set {key}: no effect with {by}", hint="leave it out")
 
 
 def _warn_of_few_seeds(experiment: Experiment, screen: RunScreen) -> None:

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from softroce_lab.cli import completion
+from softroce_lab.errors import UserError
 
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", min=0, help="Run only this seed; may be repeated.")
@@ -64,6 +65,13 @@ RequireFaithful = Annotated[
         help="Exit with 1 if a run on the real clock was not faithful, even if it passed.",
     ),
 ]
+
+
+def refuse_replaced(overrides: Iterable[tuple[str, Any]], replaced: Mapping[str, str]) -> None:
+    """UserError for a --set whose value something else replaces: `replaced` has what, by key."""
+    for key, _ in overrides:
+        if (by := replaced.get(key.partition(".")[0])) is not None:
+            raise UserError(f"--set {key}: no effect with {by}", hint="leave it out")
 
 
 def print_ready(found: Sequence[tuple[str, str]], *, as_json: bool) -> None:

@@ -26,6 +26,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     Seeds,
     Transports,
     print_ready,
+    refuse_replaced,
 )
 from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
@@ -128,7 +129,11 @@ def run(
         "name": name, "clock": clock, "seeds": seed, "payload": payload, "deadline": deadline
     }  # fmt: skip
     overrides = [spec.parse_override(text) for text in changes or ()]
-    overrides += [(key, _plain(value)) for key, value in options.items() if value is not None]
+    given = {key: value for key, value in options.items() if value is not None}
+    by = {"seeds": "--seed", "transports": "--transport"}
+    replaced = [*given, *(["transports"] if transport else [])]
+    refuse_replaced(overrides, {key: by.get(key, f"--{key}") for key in replaced})
+    overrides += [(key, _plain(value)) for key, value in given.items()]
     loaded = spec.load(experiment, overrides)
     if transport:
         loaded = spec.with_transports(loaded, transport)
