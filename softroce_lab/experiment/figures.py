@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic, Training
 from softroce_lab.workloads.work import Workload
 
+Asked: TypeAlias = Callable[[], Alone]
+"""Prepares the times of flows alone: only open-loop traffic has them."""
+
 _OF_JOBS = (
     "verdict", "messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
     "operation_p50_ns", "operation_p99_ns", *FCT, *OF_WORKLOADS,
@@ -37,8 +40,8 @@ _OF_JOBS = (
 def added(
     workload: Workload,
     run: WorkloadRun,
-    alone: Alone,
-    jobs: Mapping[str, tuple[str, Alone]] = MappingProxyType({}),
+    alone: Asked,
+    jobs: Mapping[str, tuple[str, Asked]] = MappingProxyType({}),
 ) -> WorkloadRun:
     """The run, with the figures that this workload has: `workload_run.OF_WORKLOADS`.
 
@@ -52,11 +55,11 @@ def added(
         }
         return dataclasses.replace(run, jobs=found)
     if isinstance(workload, OpenLoop):
-        return slowdown.added(workload, run, alone)
+        return slowdown.added(workload, run, alone())
     return dataclasses.replace(run, figures=_figures(workload, run))
 
 
-def _of_job(job: Workload, run: WorkloadRun, alone: Alone) -> dict[str, Any]:
+def _of_job(job: Workload, run: WorkloadRun, alone: Asked) -> dict[str, Any]:
     """The figures of a job's messages: all that a run has of messages."""
     mine = run.messages[np.isin(run.messages["source"], job.ranks)]
     by_itself = dataclasses.replace(run, messages=mine, problems=())

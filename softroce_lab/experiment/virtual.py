@@ -115,14 +115,15 @@ def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
 
 def alone_of_all(
     experiment: Experiment, transport: Transport, seed: int
-) -> tuple[Alone, dict[str, tuple[str, Alone]]]:
-    """The run's, and of each job the label and the times of its transport."""
-    usual = alone(experiment, transport, seed)
+) -> tuple[figures.Asked, dict[str, tuple[str, figures.Asked]]]:
+    """The run's, and of each job the label and the times of its transport; made when asked."""
+    asked = functools.cache(lambda transport: alone(experiment, transport, seed))
+    usual = functools.partial(asked, transport)
     work = experiment.workload(seed)
     jobs = work.jobs if isinstance(work, Jobs) else {}
     own = experiment.job_transports
     return usual, {
-        name: (own[name].label, alone(experiment, own[name], seed))
+        name: (own[name].label, functools.partial(asked, own[name]))
         if name in own
         else (transport.label, usual)
         for name in jobs

@@ -98,3 +98,29 @@ def test_a_slower_link_counts_where_it_is():
     assert found.times_ns(0, 2).tolist() == found.simulated_ns(0, 2)
     assert found.times_ns(2, 0).tolist() == found.simulated_ns(2, 0)
     assert found.times_ns(0, 2)[-1] > 5 * found.times_ns(0, 1)[-1]
+
+
+@pytest.mark.parametrize(
+    ("workload", "made"),
+    [
+        ("{kind: collective, op: all-reduce, bytes: 4kB}", 0),
+        ("{kind: open-loop, load: 50%, sizes: [10kB], duration: 100us}", 1),
+        (
+            "{kind: jobs, jobs: [{name: a, workload: {kind: permutation, hosts: [h1, h2], "
+            "bytes: 1kB}}, {name: b, transport: rc, workload: {kind: open-loop, load: 50%, "
+            "sizes: [10kB], duration: 100us, hosts: [h3, h4]}}]}",
+            1,
+        ),
+    ],
+    ids=["collective", "open-loop", "jobs"],
+)
+def test_they_are_prepared_for_those_alone_who_need_them(workload, made, monkeypatch):
+    plans = []
+    prepared = virtual.Alone
+    monkeypatch.setattr(
+        virtual, "Alone", lambda plan, *rest: plans.append(plan) or prepared(plan, *rest)
+    )
+    experiment = of(f"name: asked\ntopology: {STAR}\ntransports: [csa_ud]\nworkload: {workload}\n")
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert run.reasons == []
+    assert len(plans) == made
