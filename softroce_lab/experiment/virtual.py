@@ -168,12 +168,12 @@ class VirtualRun:
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
-        self.rc = self._rc(transport)
+        self.rc = self.rc_of(transport)
         self.usual_control = congestion.for_plan(whole)
         self.control = transport.congestion_control or self.usual_control
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
-        others = {host: self._model(each) for host, each in self.own.items()}
-        self.fabric = SimFabric(self.plan, self._model(transport), others)
+        others = {host: self.model_of(each) for host, each in self.own.items()}
+        self.fabric = SimFabric(self.plan, self.model_of(transport), others)
         for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
         self.schedule: Schedule = self.workload.schedule()
@@ -197,10 +197,11 @@ class VirtualRun:
         timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=self.experiment.raw.blackout)
         return transport.knobs.timing(timing)
 
-    def _rc(self, transport: Transport) -> RcSettings:
+    def rc_of(self, transport: Transport) -> RcSettings:
+        """The attributes of this transport's queue pairs."""
         return RcSettings.for_rtt(self.empty.rtt_ns).with_knobs(transport.knobs)
 
-    def _model(self, transport: Transport) -> HostModel:
+    def model_of(self, transport: Transport) -> HostModel:
         """A host that has this transport."""
         fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
         return HostModel(
@@ -235,7 +236,7 @@ class VirtualRun:
                 self.fabric.endpoints[index],
                 memory=None if buffer is None else buffer.memory,
                 timing=self._timing(transport),
-                rc=self._rc(transport),
+                rc=self.rc_of(transport),
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
@@ -384,8 +385,8 @@ class VirtualRun:
                 "rc": dataclasses.asdict(self.rc),
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
                 "path_mtu": self.path_mtu,
-                "message_slots": self._model(self.transport).config(0).message_slots,
-                "window_packets": self._model(self.transport).window_packets,
+                "message_slots": self.model_of(self.transport).config(0).message_slots,
+                "window_packets": self.model_of(self.transport).window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(),

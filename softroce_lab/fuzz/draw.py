@@ -64,7 +64,7 @@ def draw(seed: int) -> Case:
     if other.chance(30):
         case["workload"] = _collective(other)
     elif work := workloads.drawn(Dice(seed, "timed work"), _access_rate(case)):
-        case["workload"] = work
+        case["workload"] = workloads.mixed(work, Dice(seed, "job transports"))
         _shorten_queues(case)
     return case
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.forecast.expected_events import longest_path
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, SPURIOUS, WorkloadRun
 from softroce_lab.fuzz import workload_invariants
@@ -46,7 +47,7 @@ def violations(made: VirtualRun, run: WorkloadRun, *, may_fail: bool) -> list[st
     if made.policy_error is not None:
         return [f"crashes: {made.policy_error.what}"]
     return [
-        *_ends(run, may_fail=may_fail or _gives_up(run, made)),
+        *_ends(run, may_fail=may_fail or _all_give_up(run, made)),
         *_order(run),
         *_knows(made, run),
         *workload_invariants.violations(made, run),
@@ -73,28 +74,36 @@ def _ends(run: WorkloadRun, *, may_fail: bool) -> Iterator[str]:
         yield "forgets: messages without an end, although none failed"
 
 
-def _gives_up(run: WorkloadRun, made: VirtualRun) -> bool:
-    """Whether a transport with few retries may have run out of them.
+def _all_give_up(run: WorkloadRun, made: VirtualRun) -> bool:
+    """Whether each two hosts whose messages failed may have run out of retries."""
+    return all(_gives_up(run, made, *failed) for failed in _first_failures(run))
+
+
+def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
+    """Whether two hosts of a transport with few retries may have run out of them.
 
     A policy has enough of them, unless a knob says otherwise. The others: only where loss is
-    heavy or comes in outages, and between each two hosts whose messages failed
-    so much was lost that every retry in a row can have met a loss.
+    heavy or comes in outages, and between the two hosts so much was lost that every retry in a row
+    can have met a loss.
     """
-    kind = made.transport.entry.kind
+    transport = _of_pair(made, pair)
+    kind = transport.entry.kind
     if kind == Kind.QUEUE_PAIR:
-        return all(_rc_gives_up(run, made, *failed) for failed in _first_failures(run))
-    if made.transport.entry.virtual_only:
+        return _rc_gives_up(run, made, pair, failed_ns)
+    if transport.entry.virtual_only:
         return False
     if kind != Kind.NATIVE:
-        return made.transport.knobs.retry_count is not None
+        return transport.knobs.retry_count is not None
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
     if sum(map(_lost, run.links)) <= _HEAVY * sent:
         return False
-    retries = made.fabric.host.config(0).retry_limit
-    return all(
-        len(_losses(made, pair, until_ns)) + _unrecorded(run, made, pair) >= retries
-        for pair, until_ns in _first_failures(run)
-    )
+    retries: int = made.model_of(transport).config(0).retry_limit
+    return len(_losses(made, pair, failed_ns)) + _unrecorded(run, made, pair) >= retries
+
+
+def _of_pair(made: VirtualRun, pair: Pair) -> Transport:
+    """Both hosts are of one job."""
+    return made.own.get(min(pair), made.transport)
 
 
 def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
@@ -108,15 +117,17 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     timeouts: what is late, or tells of progress, makes the timer begin anew. A knob that sets
     fewer retries needs no heavy loss: only as many losses as retries, and one.
     """
-    settings = made.rc
+    transport = _of_pair(made, pair)
+    settings = made.rc_of(transport)
+    control = transport.congestion_control or made.usual_control
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
     outage = np.isin(losses["rule_id"], list(outages)).any() or _unrouted(made)
-    chosen = made.transport.knobs.retry_count is not None
-    if not (chosen or stalled_ns or outage or _rc_heavy(run, made)):
+    chosen = transport.knobs.retry_count is not None
+    if not (chosen or stalled_ns or outage or _rc_heavy(run, made, settings.retry_count)):
         return False
-    if made.control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
+    if control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
         losses = losses[losses["time_ns"] + lasts_ns >= failed_ns]
     unseen = _unrecorded(run, made, pair) + _was_overtaken(run, made, pair)
@@ -131,13 +142,13 @@ def _was_overtaken(run: WorkloadRun, made: VirtualRun, pair: Pair) -> bool:
     return any(run.counters[run.hosts[n]].get("out_of_sequence") for n in pair)
 
 
-def _rc_heavy(run: WorkloadRun, made: VirtualRun) -> bool:
+def _rc_heavy(run: WorkloadRun, made: VirtualRun, retries: int) -> bool:
     """Eight round trips in a row fail once in two million where each does with a sixth."""
     lossy = [link for link in run.links if _lost(link)]
     lost = sum(map(_lost, lossy))
     came = lost + sum(int(link["sent"]) for link in lossy)
     arriving = (1 - lost / max(came, 1)) ** (2 * longest_path(made.plan))
-    return lost > made.rc.retry_count and 1 - arriving > _HEAVY_ROUND_TRIP
+    return lost > retries and 1 - arriving > _HEAVY_ROUND_TRIP
 
 
 def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
@@ -184,8 +195,9 @@ def _lost(link: Mapping[str, Any]) -> int:
 
 
 def _knows(made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
-    """A transport that is told of every loss retransmits nothing else."""
-    if made.transport.entry.virtual_only and run.count(SPURIOUS) > _duplicated(run):
+    """A transport that is told of every loss, beside no other, retransmits nothing else."""
+    knows = made.transport.entry.virtual_only and not made.own
+    if knows and run.count(SPURIOUS) > _duplicated(run):
         yield f"guesses: {run.count(SPURIOUS)} packets came twice, {_duplicated(run)} by a rule"
 
 

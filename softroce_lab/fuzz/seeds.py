@@ -209,6 +209,8 @@ def _drawn(case: Case) -> Iterator[str]:
         yield f"collective: {case['workload']['op']}"
     elif case["workload"]["kind"] in workloads.KINDS:
         yield f"workload: {case['workload']['kind']}"
+    if any("transport" in job for job in case["workload"].get("jobs", ())):
+        yield "jobs of two transports"
     if case.get("stalls"):
         yield "fault: stall"
 

@@ -50,6 +50,9 @@ def _fewer_jobs(work: Work) -> Iterator[Work]:
     jobs = work["jobs"]
     for number, job in enumerate(jobs):
         yield job["workload"]
+        if "transport" in job:
+            plain = _without(job, "transport")
+            yield {**work, "jobs": [*jobs[:number], plain, *jobs[number + 1 :]]}
         for smaller in less(job["workload"]):
             if hosts := job["workload"].get("hosts"):
                 smaller.setdefault("hosts", hosts)

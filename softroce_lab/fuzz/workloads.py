@@ -13,6 +13,7 @@ from typing import Any
 
 from softroce_lab.experiment.kinds.collectives import algorithms
 from softroce_lab.fuzz.dice import Dice
+from softroce_lab.recovery import registry
 
 Work = dict[str, Any]
 
@@ -42,6 +43,14 @@ def _jobs(dice: Dice, rate: str) -> Work:
         work = _incast(dice) if kind == "incast" else SINGLE[kind](dice, rate, len(hosts))
         jobs.append({"name": name, "workload": {**work, "hosts": list(hosts)}})
     return {"kind": "jobs", "jobs": jobs}
+
+
+def mixed(work: Work, dice: Dice) -> Work:
+    """Jobs, one of which may have a transport of its own."""
+    if work["kind"] != "jobs" or not dice.chance(_PERCENT):
+        return work
+    first, second = work["jobs"]
+    return {**work, "jobs": [first, {**second, "transport": dice.one(registry.transports())}]}
 
 
 def _incast(dice: Dice) -> Work:

@@ -109,6 +109,19 @@ def test_what_is_drawn_is_valid(cases_by_kind):
             assert {workload.ranks} <= {tuple(dict.fromkeys(workload.ranks))}
 
 
+def test_jobs_beside_jobs_of_another_transport_keep_all_promises(cases_by_kind):
+    mixed = [
+        (seed, case)
+        for seed, case in cases_by_kind["jobs"]
+        if any("transport" in job for job in case["workload"]["jobs"])
+    ]
+    assert len(mixed) > 5
+    for seed, case in mixed[:6]:
+        seen = fuzz.run_case(case, seed, fuzz.transports_of(THREE))
+        assert seen.violations == ()
+        assert "jobs of two transports" in seen.features
+
+
 def test_a_program_is_one_that_all_of_goal_is_in(cases_by_kind):
     texts = "".join(case["workload"]["program"] for _, case in cases_by_kind["goal"])
     for word in ("send 0b", "calc 0", "cpu 1", "irequires", "tag 0", "tag 9"):
