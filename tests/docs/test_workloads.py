@@ -5,7 +5,10 @@ import collections
 import re
 
 import pytest
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
+from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.collectives.exchange import Exchange
@@ -72,3 +75,50 @@ def test_a_picture_is_what_is_done(name):
     shown = re.search(rf"^{re.escape(name)}:\n\n((?:    .*\n)+)", PAGE, re.MULTILINE)
     assert shown, f"{name}:\n\n{PICTURES[name]}"
     assert shown[1] == PICTURES[name]
+
+
+SNIPPETS = re.findall(r"`(\{kind: [^`]*\})`", PAGE)
+[JOBS] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+[PROGRAM] = re.findall(r"```\n(num_ranks.*?)```", PAGE, re.DOTALL)
+FABRIC = """\
+name: snippet
+topology: {generator: {kind: star, hosts: HOSTS, access: {rate: 100Gbit, delay: 1us}}}
+transports: [csa_ud]
+"""
+
+
+def written(folder, workload, hosts):
+    folder.joinpath("trace.goal").write_text(PROGRAM)
+    file = folder / "snippet.yaml"
+    file.write_text(FABRIC.replace("HOSTS", str(hosts)) + workload)
+    return str(file)
+
+
+def lab(*arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_each_kind_with_a_section_has_a_snippet():
+    kinds = {YAML(typ="safe").load(each)["kind"] for each in SNIPPETS}
+    assert kinds == {"collective", "open-loop", "moe", "training", "goal"}
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_snippet_is_a_workload(snippet, tmp_path):
+    """Of 32 hosts: an incast of the page has 16 senders."""
+    hosts = 2 if "goal" in snippet else 32
+    file = written(tmp_path, f"workload: {snippet}\n", hosts)
+    assert lab("run", file, "--dry-run")
+
+
+def test_the_jobs_run(tmp_path):
+    found = lab("run", written(tmp_path, JOBS, 5), "-q", "-o", str(tmp_path))
+    assert "training: p50 step" in found
+    assert "incast: transport" in found
+
+
+def test_the_program_runs(tmp_path):
+    file = written(tmp_path, "workload: {kind: goal, file: trace.goal}\n", 2)
+    assert "passed" in lab("run", file, "-q", "-o", str(tmp_path))
