@@ -26,6 +26,11 @@ std::uint64_t flow_key(const Load& load) {
   return lab_absorb(std::uint64_t{load.flow.src} << 32 | load.flow.dst, load.packet.destination_qp);
 }
 
+// What a packet needs of its RNIC, which has this queue pair and talks to this peer.
+Touched touched(const Rnic& rnic, std::uint32_t qp, const Gid& peer) {
+  return {qp, peer, qp == rnic.data_qp() || qp == rnic.recovery_qp()};
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- running
@@ -151,7 +156,8 @@ void Fabric::transmit(Port& port) {
     rnic.packet_done(now_);
     if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
     if (learns_) learn(load);
-    const Time at = port.pipeline.transmit(load.packet.source_qp, now_);
+    const Packet& sent = load.packet;
+    const Time at = port.pipeline.transmit(touched(rnic, sent.source_qp, sent.destination), now_);
     const Link& link = links_[port.uplink];
     if (++port.totals.held == 1 && at == now_ && link.busy_until() <= now_) {
       come_out(index, port);
@@ -486,7 +492,9 @@ void Fabric::arrive(FlightIndex index) {
 }
 
 void Fabric::reach(FlightIndex index, Port& port) {
-  const Time processed = port.pipeline.receive(flights_.load(index).packet.destination_qp, now_);
+  const Packet& packet = flights_.load(index).packet;
+  const Time processed =
+      port.pipeline.receive(touched(port.rnic(), packet.destination_qp, packet.source), now_);
   const Time at = processed + port.pipeline.latency();
   if (at == now_) return deliver(index, port);
   wheel_.add(at, {EventKind::come, index});

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What simulated RNICs cannot do at once, by name.
 
-How many contexts an RNIC keeps is not published. 512 to 10000 of them and 500 ns a miss, which is
+How much state an RNIC keeps is not published. 512 to 10000 contexts and 500 ns a miss, which is
 about a PCIe round trip, are inferred from published measurements, in which the throughput of RNICs
 of ConnectX's class halves by about 5000 active reliable connections. Here a miss holds up the
 packets behind it; how many fetches a real RNIC overlaps is not published either.
+A context of 256 bytes is inferred, too: only its ratio to a peer's state matters. The state of a
+peer is what packets of `csa_ud` touch with eight paths (docs/experiments.md, "Limits of the RNIC").
 Host latency: 0.5 us, as simulators of data-centre transports have it. PCIe latency: of the 1000 ns
 or so that a small packet takes out of a host through a NIC and back in, PCIe has about 900
 (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018, section
@@ -27,8 +29,9 @@ SECOND_PS = 10**12
 class RnicModel:
     """Limits of an RNIC; what is 0 is no limit. Latencies are paid by each packet, each way."""
 
-    cached_contexts: int = 0  # of queue pairs; the one used longest ago makes room
-    miss_ns: int = 0  # until a context that is not cached is there; both directions wait
+    cached_contexts: int = 0  # of queue pairs, if it holds nothing else; 0: all fit
+    peer_bytes: int = 0  # of a peer's state in the RNIC; 0: the host's software has it
+    miss_ns: int = 0  # until a state that is not cached is there; both directions wait
     host_latency_ns: int = 0  # of software and doorbells
     pcie_latency_ns: int = 0  # of a packet's transfer over the bus
     packets_per_second: int = 0  # in each direction
@@ -36,7 +39,9 @@ class RnicModel:
     def native(self) -> Any:
         """The same for the simulated fabric."""
         model = _native.RnicModel()
-        model.cached_contexts = self.cached_contexts
+        model.cached_bytes = self.cached_contexts * CONTEXT_BYTES
+        model.context_bytes = CONTEXT_BYTES
+        model.peer_bytes = self.peer_bytes
         model.miss_ps = self.miss_ns * 1000
         model.host_latency_ps = self.host_latency_ns * 1000
         model.pcie_latency_ps = self.pcie_latency_ns * 1000
@@ -54,10 +59,14 @@ HOST_LATENCY_NS = 500
 PCIE_LATENCY_NS = 450
 MISS_NS = 500
 PACKETS_PER_SECOND = 215_000_000
+CONTEXT_BYTES = 256
+PEER_BYTES = 320
 
 
-def _lru(contexts: int) -> RnicModel:
-    return RnicModel(contexts, MISS_NS, HOST_LATENCY_NS, PCIE_LATENCY_NS, PACKETS_PER_SECOND)
+def _lru(contexts: int, peer_bytes: int = 0) -> RnicModel:
+    return RnicModel(
+        contexts, peer_bytes, MISS_NS, HOST_LATENCY_NS, PCIE_LATENCY_NS, PACKETS_PER_SECOND
+    )
 
 
 IDEAL = "ideal"
@@ -69,6 +78,7 @@ RNICS = {
     "lru-1024": _lru(1024),
     "lru-4096": _lru(4096),
     "lru-10000": _lru(10_000),
+    "lru-1024-peers": _lru(1024, PEER_BYTES),
 }
 
 

@@ -191,9 +191,16 @@ class Outcome:
         """Warnings about the links and the faults of any run."""
         return list(dict.fromkeys(note for row in self.rows for note in row.get("notes") or ()))
 
+    @property
+    def falls(self) -> list[str]:
+        """From which values on a figure has fallen, if the sweep watches one."""
+        watched, axes = self.sweep.falls, [axis.name for axis in self.sweep.axes]
+        return [] if watched is None else watched.lines(axes, self.rows)
+
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         axes = [axis.name for axis in self.sweep.axes]
+        watched = self.sweep.falls
         shown = ("run", *axes, "transport", "seed", "verdict", "reasons")
         return {
             "name": self.sweep.name,
@@ -207,6 +214,7 @@ class Outcome:
             "jobs_reason": self.crew.reason,
             **{verdict: self.count(verdict) for verdict in ("passed", "failed", "error")},
             "verdict": "passed" if self.passed else "failed",
+            "falls": [] if watched is None else watched.document(axes, self.rows),
             "notes": self.notes,
             "not_passed": [
                 {key: row[key] for key in shown} for row in self.rows if row["verdict"] != "passed"

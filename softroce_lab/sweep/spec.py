@@ -33,6 +33,7 @@ from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Place, Source
 from softroce_lab.recovery import registry
+from softroce_lab.sweep.falls import Falls, FallsSpec
 from softroce_lab.sweep.schema import FIGURES, NUMBER, in_unit
 from softroce_lab.sweep.values import KINDS, RangeSpec
 from softroce_lab.topology.model import MAX_LAB_NAME, check_lab_name
@@ -59,6 +60,7 @@ class SweepFile(Filled):
     over: dict[str, Any] = Field(default_factory=dict)
     transports: Any = None
     seeds: Seeds | None = None
+    falls: FallsSpec | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Sweep:
     axes: tuple[Axis, ...]
     combinations: tuple[Combination, ...]
     seeds: tuple[int, ...] | None  # None: the experiment's
+    falls: Falls | None = None  # which figure is watched along which axis
 
     def tasks(self, code: str) -> list[Task]:
         """All runs in their order; `code` says which code will run them, and is part of keys."""
@@ -195,8 +198,19 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     _check_undone(axes, source)
     seeds = None if raw.seeds is None else tuple(raw.seeds)
     _check_size(axes, base, seeds, source)
+    falls = _falls(raw, axes, source)
     combinations = tuple(_combinations(axes, base, source))
-    return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds)
+    return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls)
+
+
+def _falls(raw: SweepFile, axes: Sequence[Axis], source: Source) -> Falls | None:
+    if raw.falls is None:
+        return None
+    labels = {axis.name: [point.label for point in axis.points] for axis in axes}
+    try:
+        return Falls.of(raw.falls, labels)
+    except UserError as error:
+        raise source.error(("falls",), error.what, hint=error.hint) from None
 
 
 def shipped() -> list[tuple[str, str]]:

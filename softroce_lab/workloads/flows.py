@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Workloads that copy: point to point, permutation, incast, all-to-all.
+"""Workloads that copy: point to point, permutation, incast, scatter, all-to-all.
 
 A host's buffer is what it sends, and behind it what it receives, so nothing that is still to be
 sent again is overwritten. All of an operation is one step: it is over when its last message is.
@@ -151,6 +151,26 @@ class Incast(Flows):
 
     def flows(self) -> Iterator[Flow]:  # noqa: D102
         return (Flow(r, 0, 0, (r - 1) * self.size_bytes) for r in range(1, self.hosts))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scatter(Flows):
+    """The first rank sends to all others, each its own `size_bytes`."""
+
+    kind: ClassVar = "scatter"
+
+    @property
+    def flow_count(self) -> int:  # noqa: D102
+        return self.hosts - 1
+
+    def sends_bytes(self, rank: int) -> int:  # noqa: D102
+        return 0 if rank else self.flow_count * self.size_bytes
+
+    def receives_bytes(self, rank: int) -> int:  # noqa: D102
+        return self.size_bytes if rank else 0
+
+    def flows(self) -> Iterator[Flow]:  # noqa: D102
+        return (Flow(0, r, (r - 1) * self.size_bytes, 0) for r in range(1, self.hosts))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,36 @@ def test_the_context_used_longest_ago_makes_room():
     assert misses(pipe, [7, 8, 7, 9, 7, 8]) == [True, True, False, True, False, True]
 
 
+def test_a_peers_state_takes_its_bytes_and_is_fetched_after_the_context():
+    """A context of 256 bytes and two peers' states of 384 fit into 1024; a third does not."""
+    pipe = pipeline(cached_contexts=4, peer_bytes=384, miss_ns=500)
+    assert pipe.transmit_ps(1, 0, peer=7) == 2 * MISS_PS
+    missed = [pipe.misses]
+    for peer in (7, 8, 7, 9, 7, 8):
+        pipe.transmit_ps(1, 0, peer=peer)
+        missed.append(pipe.misses)
+    assert np.diff(missed).tolist() == [0, 1, 0, 1, 0, 1]
+    pipe.transmit_ps(2, 0)  # another context: two peers' states of 384 do not fit beside it
+    pipe.transmit_ps(1, 0, peer=8)
+    assert pipe.misses == missed[-1] + 1
+    pipe.transmit_ps(1, 0, peer=7)
+    assert pipe.misses == missed[-1] + 2
+
+
+def test_no_peer_has_state_in_an_rnic_that_leaves_it_to_software():
+    pipe = pipeline(cached_contexts=1, miss_ns=500)
+    for peer in range(1, 100):
+        pipe.transmit_ps(1, 0, peer=peer)
+    assert (pipe.misses, pipe.uses) == (1, 99)
+
+
+def test_a_state_larger_than_the_cache_is_fetched_each_time():
+    pipe = pipeline(cached_contexts=1, peer_bytes=384, miss_ns=500)
+    for _ in range(3):
+        pipe.transmit_ps(1, 0, peer=7)
+    assert pipe.misses == 3 * 2  # it evicts the context in vain
+
+
 @pytest.mark.parametrize("contexts", [1, 2, 7, 64])
 def test_the_cache_is_what_a_dictionary_in_order_of_use_would_be(contexts):
     qps = np.random.default_rng(contexts).integers(0, 2 * contexts + 1, 5000).tolist()
@@ -139,7 +169,9 @@ def test_presets_are_known_by_name():
         1024,
         4096,
         10_000,
+        1024,
     ]
+    assert [name for name in RNICS if rnic(name).peer_bytes] == ["lru-1024-peers"]
     with pytest.raises(UserError, match=r"lru-512, lru-1024"):
         rnic("lru")
 
@@ -182,12 +214,13 @@ def star(hosts):
     return load({"nodes": kinds, "links": links})
 
 
-def to_all_at_once(transport, contexts):
-    """Time until host 0 has sent 100 packets to each of four others, and its contexts missed."""
-    model = RnicModel(cached_contexts=contexts, miss_ns=500)
+def to_all_at_once(transport, contexts, peer_bytes=0, messages=1):
+    """Time until host 0 has sent 100 packets to each of four others, and the states it missed."""
+    model = RnicModel(cached_contexts=contexts, peer_bytes=peer_bytes, miss_ns=500)
     rig = Rig(star(5), transport, 12_000, rnic=model)
     rig.connect(*((0, peer) for peer in range(1, 5)))
-    keys = [rig.post(0, peer, 100 * 4000) for peer in range(1, 5)]
+    length = 100 // messages * 4000
+    keys = [rig.post(0, peer, length) for _ in range(messages) for peer in range(1, 5)]
     assert rig.run()
     missed = rig.fabric.native.port_totals(0)["contexts_missed"]
     return max(rig.received[key].completed_ns for key in keys), missed
@@ -202,6 +235,16 @@ def test_queue_pairs_that_do_not_fit_cost_rate_and_datagrams_fit():
     assert missed >= 390  # they take turns, so that each finds the others in its place
     assert misses_ns == pytest.approx(400 * 500, rel=0.1)
     assert to_all_at_once("csa_ud", 2)[1] == 2  # for data and for recovery
+
+
+def test_peers_whose_state_does_not_fit_cost_rate_with_datagrams_too():
+    in_turn = {"peer_bytes": 256, "messages": 100}  # packets of a message go together
+    fits_ns, first_uses = to_all_at_once("csa_ud", 2 + 4, **in_turn)
+    misses_ns, missed = to_all_at_once("csa_ud", 2 + 3, **in_turn)
+    assert first_uses == 2 + 4
+    assert missed > 350  # they take turns, but for a few
+    assert misses_ns > 1.15 * fits_ns
+    assert to_all_at_once("rc", 4, peer_bytes=256)[1] == 4  # a queue pair has it in its context
 
 
 @pytest.mark.parametrize("queue", ["limit 4", "limit 4 trim"])

@@ -11,24 +11,24 @@ import numpy as np
 
 from softroce_lab.bench.recovery import ratios
 from softroce_lab.bench.recovery.ratios import Draws, Resampled
+from softroce_lab.experiment import over_oracle
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.sweep.spec import Sweep
 from softroce_lab.sweep.work import Row, Work
 
-TAIL, RTT, REPAIRS = "tail_ns", "base_rtt_ns", ("repair_p50_ns", "repair_p99_ns")
-"""Keys of a row beside a sweep's own."""
+TAIL = "tail_ns"
+"""The key of a row beside a sweep's own: what percentiles of several seeds together need."""
 NO_LOSS = "none"
 """The label of the cells in which no rule drops packets."""
 
 
 class Measured(Work):
-    """The work of a sweep; its rows hold what percentiles of several seeds together need."""
+    """The work of a sweep; its rows hold `TAIL`, too."""
 
     kind = "recovery"
 
     def figures(self, run: WorkloadRun) -> Row:  # noqa: D102
-        own = {TAIL: ratios.tail(run.completion_times_ns()), RTT: run.facts[RTT]}
-        return {**super().figures(run), **own}
+        return {**super().figures(run), TAIL: ratios.tail(run.completion_times_ns())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Measure:
         """From the first post to the last completion; geometric mean of the seeds."""
         return self._mean("makespan_ns")
 
-    def repair_ns(self, key: str) -> Resampled | None:
-        """A percentile of `REPAIRS`, geometric mean of the seeds; None: a seed has no repair."""
+    def mean_ns(self, key: str) -> Resampled | None:
+        """Geometric mean of the seeds; None: a seed has no such figure, or 0."""
         return self._mean(key) if all(row.get(key) for row in self.rows) else None
 
     @property
@@ -80,7 +80,7 @@ class Measure:
     @property
     def rtt_ns(self) -> int:
         """Round trip while all queues are empty."""
-        return int(self.rows[0][RTT])
+        return int(self.rows[0]["base_rtt_ns"])
 
     def _percentile(self, per_mille: int) -> Resampled:
         tails = [row[TAIL] for row in self.rows]
@@ -161,16 +161,13 @@ def _drawn(seeds: int) -> Draws:
 def excess(
     with_loss: Resampled, oracle: Resampled, without: Resampled, rtt_ns: int
 ) -> Resampled | None:
-    """(p - L) / (O - L): O and L are the oracle's percentile with and without the loss.
-
-    None where O - L is below half a base RTT: queueing hides the loss there.
-    """
-    if oracle.value - without.value < rtt_ns / 2:
+    """`over_oracle.excess` of percentiles of all seeds together."""
+    value = over_oracle.excess(with_loss.value, oracle.value, without.value, rtt_ns)
+    if value is None:
         return None
     above = with_loss.resamples - without.resamples
     with np.errstate(divide="ignore", invalid="ignore"):
         resamples = above / (oracle.resamples - without.resamples)
-    value = (with_loss.value - without.value) / (oracle.value - without.value)
     return Resampled(value, resamples)
 
 

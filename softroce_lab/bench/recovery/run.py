@@ -11,8 +11,9 @@ from typing import Any
 
 from softroce_lab.bench.recovery import verdicts
 from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measured, cells
-from softroce_lab.bench.recovery.verdicts import JUDGED, ORACLE, Judgement
+from softroce_lab.bench.recovery.verdicts import JUDGED, Judgement
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.over_oracle import ORACLE
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.sweep import campaign
 from softroce_lab.sweep import spec as sweep_spec

@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab.bench.recovery import ratios
-from softroce_lab.bench.recovery.cells import NO_LOSS, REPAIRS, Cell, Measure, ends, excess
+from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measure, ends, excess
 from softroce_lab.bench.recovery.ratios import Resampled
+from softroce_lab.experiment.over_oracle import ORACLE, RATIOS
 
-JUDGED, ORACLE = "csa_ud", "oracle"
+JUDGED = "csa_ud"
 SIGNIFICANT = 0.05  # of Holm's adjusted p-values
 
 OVER_BEST, OVER_BEST_WITHOUT_LOSS = 1.02, 1.05  # our header alone takes 2.1 % of a packet
-REPAIR_LIMITS = (1.25, 1.5)  # p50 and p99, over the oracle's
-TIME_OVER_ORACLE = 1.03
+OVER_ORACLE = {
+    "repair_p50_over_oracle": 1.25,
+    "repair_p99_over_oracle": 1.5,
+    "time_over_oracle": 1.03,
+}
 EXCESS_LIMITS = {"excess_p99": 1.25, "excess_p999": 1.5}
 SPURIOUS_LIMIT = 0.005
 CONTROL_LIMIT = 0.15
@@ -139,9 +143,7 @@ def _of_cell(cell: Cell, without: Cell | None) -> Iterator[Judgement]:
 
 def _beside_oracle(cell: Cell, without: Cell | None) -> Iterator[Judgement]:
     ours = figures(cell, JUDGED, without)
-    limits = dict(zip(("repair_p50_over_oracle", "repair_p99_over_oracle"), REPAIR_LIMITS,
-                      strict=True))  # fmt: skip
-    for key, limit in {**limits, "time_over_oracle": TIME_OVER_ORACLE, **EXCESS_LIMITS}.items():
+    for key, limit in {**OVER_ORACLE, **EXCESS_LIMITS}.items():
         if (value := ours[key]) is not None:
             yield _ratio(cell, key, limit, value, ORACLE)
 
@@ -154,15 +156,13 @@ def _ratio(cell: Cell, criterion: str, limit: float, ratio: Resampled, other: st
 
 def figures(cell: Cell, transport: str, without: Cell | None) -> dict[str, Resampled | None]:
     """What a transport is beside the oracle; None where that is not defined."""
-    keys = ("repair_p50_over_oracle", "repair_p99_over_oracle", "time_over_oracle", *EXCESS_LIMITS)
-    found: dict[str, Resampled | None] = dict.fromkeys(keys)
+    found: dict[str, Resampled | None] = dict.fromkeys((*RATIOS, *EXCESS_LIMITS))
     if not (_has(cell, transport) and _has(cell, ORACLE)):
         return found
     measure, oracle = cell.of[transport], cell.of[ORACLE]
-    found["time_over_oracle"] = measure.time_ns.over(oracle.time_ns)
-    for name, key in zip(keys, REPAIRS, strict=False):
-        repair, least = measure.repair_ns(key), oracle.repair_ns(key)
-        found[name] = repair.over(least) if repair and least else None
+    for name, key in RATIOS.items():
+        value, least = measure.mean_ns(key), oracle.mean_ns(key)
+        found[name] = value.over(least) if value and least else None
     if without is not None and _has(without, ORACLE) and cell.loss != NO_LOSS:
         clean = without.of[ORACLE]
         found["excess_p99"] = excess(measure.p99_ns, oracle.p99_ns, clean.p99_ns, measure.rtt_ns)

@@ -189,7 +189,8 @@ def _print(outcome: Outcome) -> None:
     else:
         print(f"{len(lines):,} lines of a table are not shown.")
         print("  hint: the same command with --table FILE writes them, and runs nothing anew")
-    for note in (*sweep_table.samples(outcome.rows), *outcome.notes[:_MOST_NOTES]):
+    notes = outcome.notes[:_MOST_NOTES]
+    for note in (*outcome.falls, *sweep_table.samples(outcome.rows), *notes):
         print(f"  {note}")
     bad = [row for row in outcome.rows if row["verdict"] != "passed"]
     for row in bad[:_MOST_REASONS]:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Workloads that copy among many: permutation, incast, all-to-all."""
+"""Workloads that copy among many: permutation, incast, scatter, all-to-all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from softroce_lab.experiment.kinds.base import RepeatedSpec, Setting
 from softroce_lab.topology.model import NodeName
-from softroce_lab.workloads.flows import AllToAll, Incast, Permutation
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, Scatter
 from softroce_lab.workloads.work import Sized
 
 
@@ -29,14 +31,34 @@ class IncastSpec(RepeatedSpec):
 
     def chosen(self, setting: Setting) -> list[int]:
         """The sink is the first rank."""
-        chosen = super().chosen(setting)
-        if self.to is None:
-            return chosen
-        sink = setting.index(self.to, "to")
-        return [sink, *(host for host in chosen if host != sink)]
+        return _first(super().chosen(setting), setting, "to", self.to)
 
     def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
         return Incast(tuple(ranks), self.bytes, self.message)
+
+
+class ScatterSpec(RepeatedSpec):
+    """One to all."""
+
+    elsewhere: ClassVar = {"to": "from: h1; all others receive"}
+
+    kind: Literal["scatter"]
+    from_: Annotated[NodeName | None, Field(alias="from")] = None
+
+    def chosen(self, setting: Setting) -> list[int]:
+        """The source is the first rank."""
+        return _first(super().chosen(setting), setting, "from", self.from_)
+
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+        return Scatter(tuple(ranks), self.bytes, self.message)
+
+
+def _first(chosen: list[int], setting: Setting, key: str, name: str | None) -> list[int]:
+    """The hosts, the named one before the others."""
+    if name is None:
+        return chosen
+    first = setting.index(name, key)
+    return [first, *(host for host in chosen if host != first)]
 
 
 class AllToAllSpec(RepeatedSpec):

@@ -14,7 +14,12 @@ from softroce_lab.experiment.kinds.collectives import (
     RingReduceScatterSpec,
 )
 from softroce_lab.experiment.kinds.ends import FileSpec, PointToPointSpec
-from softroce_lab.experiment.kinds.flows import AllToAllSpec, IncastSpec, PermutationSpec
+from softroce_lab.experiment.kinds.flows import (
+    AllToAllSpec,
+    IncastSpec,
+    PermutationSpec,
+    ScatterSpec,
+)
 from softroce_lab.experiment.kinds.goal import GoalSpec
 from softroce_lab.experiment.kinds.jobs import JobsSpec
 from softroce_lab.experiment.kinds.open_loop import OpenLoopSpec
@@ -25,6 +30,7 @@ Single: TypeAlias = (
     | FileSpec
     | PermutationSpec
     | IncastSpec
+    | ScatterSpec
     | AllToAllSpec
     | RingAllReduceSpec
     | RingReduceScatterSpec

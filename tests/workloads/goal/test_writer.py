@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.workloads.collectives.collective import ALGORITHMS, Collective
 from softroce_lab.workloads.collectives.exchange import Exchange
-from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint, Scatter
 from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.message import FLOAT32
 from softroce_lab.workloads.operations import Operations, Timeline
@@ -14,7 +14,7 @@ from tests.workloads.goal.texts import of, said
 
 HOSTS = tuple(range(4))
 ONCE = [
-    *(kind(HOSTS, 1000, 300) for kind in (PointToPoint, Permutation, Incast, AllToAll)),
+    *(kind(HOSTS, 1000, 300) for kind in (PointToPoint, Permutation, Incast, Scatter, AllToAll)),
     Exchange(HOSTS, 1000, 300, peers=2),
     *(
         Collective(HOSTS, 1600, 200, FLOAT32, operation, algorithm)
