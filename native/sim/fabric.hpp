@@ -250,6 +250,9 @@ class Fabric {
 
   // Of lost packets, losses.cpp. `onto`: the link that was to carry it; kNowhere: none, any more.
   static std::optional<PacketName> name_of(const Load& load);
+  static bool is_first(const PacketName& name, const Packet& packet) {
+    return name.striped ? packet.lab.attempt == 0 : !packet.sent_before;
+  }
   void lose(FlightIndex index, LinkIndex onto, DropCause cause);
   void note_trimmed(Load& load);
   void note_duplicate(Load& load);

@@ -64,8 +64,7 @@ bool Fabric::resolve_copy(Load& load, bool arrived) {
 }
 
 void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause) {
-  Port& port = ports_[port_of(name.destination)];
-  if (name.striped ? load.packet.lab.attempt != 0 : has_payload(name, port)) return;
+  if (!is_first(name, load.packet)) return;
   Repair repair{.dropped_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
                 .source = name.source,
                 .destination = name.destination,
@@ -80,7 +79,7 @@ void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause
     repair.qpn = name.first;
     repair.psn = name.second;
   }
-  if (repairs_.dropped(name, repair)) ++port.reasons;
+  if (repairs_.dropped(name, repair)) ++ports_[port_of(name.destination)].reasons;
 }
 
 // Whether a queue pair has taken the packet: its PSN is behind.
@@ -99,9 +98,9 @@ void Fabric::examine(Load& load, Port& port) {
     if (port.omniscient && !load.spare) port.rnic().messages().handle_loss(packet, now_);
     return;
   }
-  const bool again = !name || !name->striped || packet.lab.attempt != 0 || load.copies != 0;
+  const bool again = name && (load.copies != 0 || !is_first(*name, packet));
   if (load.copies != 0) resolve_copy(load, true);
-  if (!name || !again || !repairs_.awaits(*name)) return port.rnic().handle_packet(packet, now_);
+  if (!again || !repairs_.awaits(*name)) return port.rnic().handle_packet(packet, now_);
   Counters& counters = port.rnic().counters();
   const std::uint64_t placed = counters[Counter::rx_placed];
   port.rnic().handle_packet(packet, now_);

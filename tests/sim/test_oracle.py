@@ -220,3 +220,17 @@ def test_every_transport_has_repair_times(transport):
         first = drops[(drops["attempt"] == 0) & (drops["kind"] == 0)]
         assert repairs["dropped_ns"].tolist() == first["time_ns"].tolist()
         assert repairs["index"].tolist() == first["index"].tolist()
+
+
+def test_a_retransmission_of_go_back_n_that_is_lost_is_no_repair_of_its_own():
+    """Packet 6 had come, out of order; then its retransmission is lost, and it comes later."""
+    rules = [
+        fault("s1->h2", drop={"qpn": 1, "psn": 4, "iter": 1}) | {"name": "first"},
+        fault("s1->h2", drop={"qpn": 1, "psn": 6, "iter": 2}) | {"name": "again"},
+    ]
+    made, found = run(experiment(rules), "rc")
+    assert found.verdict == "passed"
+    assert len(made.fabric.injections()) == 2
+    packet = lost(made)
+    assert packet["dropped_ns"] == made.fabric.injections()["time_ns"][0]
+    assert packet["psn"] == made.fabric.injections()["psn"][0]

@@ -71,6 +71,8 @@ struct Packet {
   bool has_lab_header = false;  // else the payload may begin with an undecoded one
   LabHeader lab;
 
+  bool sent_before = false;  // of RC: this PSN, as its sender knows; not on the wire
+
   const std::uint8_t* payload = nullptr;  // may be absent: the simulated fabric moves no bytes
   std::uint32_t payload_bytes = 0;
 

@@ -162,6 +162,7 @@ bool RcQp::poll_request(Packet& packet, Time now) {
   if (psn_distance(packet.psn, sent_psn_) < 0) {
     ++send.retransmitted;
     count(Counter::tx_connected_retransmitted);
+    packet.sent_before = true;
   }
   advance(send, now);
   packet.ack_request = cursor_packet_ == 0 || wants_acknowledge(now);
