@@ -45,6 +45,7 @@ KINDS = {
     "point-to-point": "{kind: point-to-point, bytes: 16KiB, message: 4KiB}",
     "permutation": "{kind: permutation, bytes: 16KiB, message: 4KiB}",
     "incast": "{kind: incast, bytes: 8KiB, message: 4KiB}",
+    "scatter": "{kind: scatter, bytes: 8KiB, message: 4KiB}",
     "all-to-all": "{kind: all-to-all, bytes: 4KiB}",
     "exchange": "{kind: collective, op: all-to-all, algorithm: bounded, peers: 2, bytes: 32KiB}",
     "collective": "{kind: collective, op: all-reduce, algorithm: halving-doubling, bytes: 32KiB}",

@@ -12,7 +12,7 @@ from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.collectives.exchange import Exchange
-from softroce_lab.workloads.flows import AllToAll, Incast, Permutation
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, Scatter
 from softroce_lab.workloads.message import ADD
 
 PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
@@ -66,6 +66,7 @@ PICTURES = {
     "all-to-all, pairwise": of_exchange(),
     "permutation": of_flows(Permutation(tuple(range(RANKS)), 1, 1, seed=1)),
     "incast": of_flows(Incast(tuple(range(RANKS)), 1, 1)),
+    "scatter": of_flows(Scatter(tuple(range(RANKS)), 1, 1)),
     "all-to-all": of_flows(AllToAll(tuple(range(RANKS)), 1, 1)),
 }
 

@@ -24,6 +24,7 @@ from softroce_lab.cli.development import (
     bench_policy,
     bench_recovery,
     bench_sim,
+    bench_spines,
     bench_up,
 )
 from softroce_lab.cli.modes import ModalCommand, Mode
@@ -212,6 +213,7 @@ app.command(cls=bench_check.Command)(bench_check.check)
 app.command()(bench_sim.sim)
 app.command(cls=bench_recovery.Command)(bench_recovery.recovery)
 app.command()(bench_ec.ec)
+app.command()(bench_spines.spines)
 app.command()(bench_event_log.event_log)
 
 

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench spines`: how soon a transport leaves a spine that loses packets.
+
+One host sends 64 MiB to another over a few spines, one of which loses packets from the beginning
+on, on the virtual clock. Two figures, of each seed: the share of the packets after five base round
+trips that take other spines, and retransmissions as a share of the packets of the transfer.
+
+The packets that went to the bad spine are counted by its losses there, over its rate of loss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.errors import RunError
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.inputs import yaml_source
+from softroce_lab.statistics import median_interval
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+
+ROUND_TRIPS = 5
+OTHERS_LIMIT = 0.95  # of the packets after so many round trips
+RETRANSMITTED_LIMIT = 0.03
+SEEDS, FULL_SEEDS = 5, 100
+BYTES = "64MiB"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """A bad spine among others."""
+
+    spines: int
+    loss: str  # as a rule has it
+    share: float  # of packets that it loses
+
+
+CASES: Mapping[str, Case] = {
+    "dead, one of two": Case(2, "blackout", 1),
+    "dead, one of four": Case(4, "blackout", 1),
+    "grey at 1 %, one of four": Case(4, "random 1%", 0.01),
+    "grey at 10 %, one of four": Case(4, "random 10%", 0.1),
+}
+_UP = "leaf1->spine"
+_EXPERIMENT = """
+name: spines
+topology:
+  generator:
+    {{kind: leaf-spine, leaves: 2, spines: {spines}, hosts_per_leaf: 1,
+      access: {wire}, core: {wire}}}
+lb: flow
+transports: [{transport}]
+workload: {{kind: point-to-point, bytes: {bytes}, message: 1MiB}}
+faults: [{{name: bad, links: "leaf*->spine1", loss: {loss}}}]
+deadline: 2s
+"""
+_WIRE = "{rate: 100Gbit, delay: 1us, limit: 1MiB}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Left:
+    """What one seed came to."""
+
+    seed: int
+    others: float  # share of the packets after ROUND_TRIPS that took other spines
+    retransmitted: float  # share of the packets of the transfer
+
+    @property
+    def missed(self) -> bool:
+        """Whether one of the limits is."""
+        return self.others < OTHERS_LIMIT or self.retransmitted >= RETRANSMITTED_LIMIT
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """All seeds of a case."""
+
+    name: str
+    transport: str
+    found: Sequence[Left]
+
+    @property
+    def missed(self) -> int:
+        """Seeds that miss a limit."""
+        return sum(each.missed for each in self.found)
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        others = [each.others for each in self.found]
+        again = [each.retransmitted for each in self.found]
+        return (
+            f"{self.name:26}{self.transport:8} on other spines after {ROUND_TRIPS} RTTs: median "
+            f"{median_interval(others).median:.1%}, least {min(others):.1%}; retransmitted: median "
+            f"{median_interval(again).median:.2%}, most {max(again):.2%}; "
+            f"{self.missed} of {len(self.found)} seeds miss"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "case": self.name,
+            "transport": self.transport,
+            "missed": self.missed,
+            "seeds": [dataclasses.asdict(each) | {"missed": each.missed} for each in self.found],
+        }
+
+
+def experiment(case: Case, transport: str, bytes_: str) -> Experiment:
+    """The experiment of a case."""
+    text = _EXPERIMENT.format(
+        spines=case.spines, loss=case.loss, transport=transport, bytes=bytes_, wire=_WIRE
+    )
+    return spec.of(yaml_source.parse(text, "spines.yaml"))
+
+
+def measure(case: Case, loaded: Experiment, seed: int) -> Left:
+    """One transfer. RunError if it fails."""
+    run = VirtualRun(loaded, loaded.transports[0], seed, lambda _: None).go()
+    if run.reasons:
+        raise RunError(f"seed {seed}: {run.reasons[0]}")
+    after_ns = ROUND_TRIPS * run.facts["base_rtt_ns"]
+    lost = run.events["link"] == f"{_UP}1"
+    late = int((lost & (np.asarray(run.events["time_ns"]) >= after_ns)).sum())
+    ups = [link for link in run.links if link["name"].startswith(_UP)]
+    entered = sum(link["sent"] + link["injected_drops"] for link in ups)
+    # No more than a window goes each round trip, so at least so many packets went afterwards.
+    afterwards = max(1, entered - ROUND_TRIPS * run.facts["window_packets"])
+    summary = run.summary()
+    needed = summary["packets_sent"] - summary["retransmitted"]
+    others = max(0.0, 1 - late / case.share / afterwards)
+    return Left(seed, others, summary["retransmitted"] / needed)
+
+
+def run(transport: str, seeds: int, say: Callable[[str], None]) -> list[Outcome]:
+    """All cases, with so many seeds from 1 on."""
+    outcomes = []
+    for name, case in CASES.items():
+        say(f"{name}: {seeds} seeds")
+        loaded = experiment(case, transport, BYTES)
+        found = [measure(case, loaded, seed) for seed in range(1, seeds + 1)]
+        outcomes.append(Outcome(name, transport, found))
+    return outcomes
+
+
+def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "round_trips": ROUND_TRIPS,
+        "limits": {"others": OTHERS_LIMIT, "retransmitted": RETRANSMITTED_LIMIT},
+        "verdict": "failed" if any(each.missed for each in outcomes) else "passed",
+        "cases": [each.document() for each in outcomes],
+        "environment": environment(),
+    }

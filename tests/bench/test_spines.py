@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench spines`: how soon packets leave a spine that loses them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.bench import spines
+from softroce_lab.bench.spines import Case, Left, Outcome
+from softroce_lab.cli.app import app
+
+
+def test_a_transport_of_one_path_never_leaves_a_grey_spine():
+    """With one path all of a transfer goes over the bad spine, or nothing."""
+    case = Case(2, "random 10%", 0.1)
+    loaded = spines.experiment(case, "{name: ud_rto, paths: 1}", "2MiB")
+    shares = [spines.measure(case, loaded, seed).others for seed in range(1, 6)]
+    assert all(share < 0.25 or share == 1 for share in shares)
+    assert min(shares) < 0.25
+
+
+def test_without_loss_all_packets_count_as_on_other_spines():
+    case = Case(2, "random 0%", 1)
+    found = spines.measure(case, spines.experiment(case, "csa_ud", "2MiB"), 1)
+    assert (found.others, found.retransmitted) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "missed"),
+    [
+        (Left(1, 0.95, 0.02), False),
+        (Left(1, 0.94, 0.02), True),
+        (Left(1, 0.95, 0.03), True),
+    ],
+)
+def test_a_seed_misses_by_either_limit(left, missed):
+    assert left.missed == missed
+
+
+def test_words():
+    outcome = Outcome("dead, one of two", "csa_ud", [Left(1, 0.9, 0.01), Left(2, 1, 0.02)])
+    assert outcome.text == (
+        "dead, one of two          csa_ud   on other spines after 5 RTTs: median 95.0%, "
+        "least 90.0%; "
+        "retransmitted: median 1.50%, most 2.00%; 1 of 2 seeds miss"
+    )
+    assert spines.document([outcome])["verdict"] == "failed"
+
+
+@pytest.mark.full("spines")
+def test_the_command(full, monkeypatch):
+    """Every case runs; limits are told, not held, for they depend on the transport."""
+    monkeypatch.setattr(spines, "SEEDS", 1)
+    if not full:
+        monkeypatch.setattr(spines, "BYTES", "4MiB")
+    result = CliRunner().invoke(app, ["bench", "spines", "--json", *(["--full"] if full else [])])
+    found = json.loads(result.stdout)
+    assert [each["case"] for each in found["cases"]] == list(spines.CASES)
+    assert result.exit_code == (found["verdict"] == "failed")
+    assert all(len(each["seeds"]) == (100 if full else 1) for each in found["cases"])
