@@ -7,7 +7,6 @@ others are used less and probed now and then, so that a grey link is left within
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ FULL_SHARE = 16
 PROBE_SHARE = 1
 _MEMORY_PACKETS = 4096.0  # evidence beyond this fades, so that a healed path is used again
 _COUNTS = 1 << 32
-_LEAST_EXCESS = 5.0  # losses above expectation before a path is suspected
+_LEAST_EXCESS = 8.0  # losses above expectation before a path is suspected
 
 
 class PathHealth:
@@ -52,10 +51,12 @@ class PathHealth:
         """New shares if they changed, else None.
 
         A path is suspected when it lost three times what its share of the packets would lose at
-        the median path's rate, and at least `_LEAST_EXCESS` packets more than that.
+        the rate of the best quarter of the paths, and at least `_LEAST_EXCESS` packets more than
+        that: half of the paths may be dead.
         """
         rate = self._lost / np.maximum(self._sent, 1.0)
-        expected = statistics.median(rate.tolist()) * self._sent
+        best = np.sort(rate)[: max(len(rate) // 4, 1)]
+        expected = float(best.mean()) * self._sent
         suspected = self._lost > 3 * expected + _LEAST_EXCESS
         if suspected.all():
             suspected[:] = False

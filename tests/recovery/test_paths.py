@@ -58,7 +58,14 @@ def test_two_paths_that_lose_are_left():
     assert health.reweigh() == shares_but(0, 7)
 
 
-@pytest.mark.parametrize("losses", [1, 5])
+def test_half_of_the_paths_may_be_dead():
+    health = Health(PATHS)
+    health.sent(evenly(20))
+    health.note_lost(np.repeat(np.arange(4, dtype=np.uint8), 20))
+    assert health.reweigh() == shares_but(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("losses", [1, 5, 8])
 def test_a_few_losses_are_no_evidence(losses):
     health = Health(PATHS)
     health.sent(evenly(100))
