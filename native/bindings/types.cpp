@@ -36,6 +36,7 @@ void bind_config(nb::module_& m) {
       .def_prop_rw(
           "timeout_ns", [](const MessageConfig& c) { return to_ns(c.timeout); },
           [](MessageConfig& c, std::int64_t ns) { c.timeout = from_ns(ns); })
+      .def_rw("timeout_measured", &MessageConfig::timeout_measured)
       .def_rw("carries_payload", &MessageConfig::carries_payload,
               "False: packets have lengths and no bytes; requests need no memory")
       .def_rw("framing", &MessageConfig::framing, "how data packets name their fragment")

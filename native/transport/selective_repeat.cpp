@@ -10,7 +10,8 @@ namespace softroce {
 
 SelectiveRepeat::SelectiveRepeat(const TransportConfig& config, TransportHost& host)
     : config_(config), host_(host), outstanding_(host, config.message_slots) {
-  // Mittal et al., SIGCOMM 2018, section 4.1: 100 and 320 us where the base RTT is 24 us.
+  // Where nothing is known of the buffers: Mittal et al., SIGCOMM 2018, section 4.1, has 100 and
+  // 320 us where the base RTT is 24 us.
   const Time base = std::max<Time>(config_.base_rtt, kNanosecond);
   if (config_.timeout != 0) config_.rto_low = config_.rto_high = config_.timeout;
   if (config_.rto_low == 0) config_.rto_low = base / 24 * 100;
@@ -37,7 +38,7 @@ void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, Ti
   if (packet == flow.cumulative) flow.since = now;  // nothing older is out
   if (flow.armed_for == kNever) {
     flow.since = now;
-    arm(flow, message.handle, now + timeout(message, flow));
+    arm(flow, message.handle, now + timer(message, flow));
   }
 }
 
@@ -58,6 +59,13 @@ void SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow, Time
   for (; packet < flow.lost_below; ++packet)
     if (!flow.acked.test(packet)) host_.retransmit(message, packet, now);
   flow.retransmitted_below = std::max(flow.retransmitted_below, packet);
+}
+
+Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) const {
+  const Time own = timeout(message, flow);
+  if (!config_.timeout_measured) return own;
+  const Time measured = host_.measured_rto(message.peer);
+  return std::max(own, measured != 0 ? measured : config_.rto_high);
 }
 
 Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
@@ -191,7 +199,7 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
   flow.not_ready = 0;
   const std::uint32_t room = std::min(most_out(), message.count - cumulative);
   host_.allow(message, cumulative + room);
-  const Time due = now + timeout(message, flow);
+  const Time due = now + timer(message, flow);
   if (message.next != cumulative && due < flow.armed_for) arm(flow, message.handle, due);
 }
 
@@ -248,10 +256,10 @@ void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
     flow.waiting = false;
     host_.retransmit(message, flow.cumulative, now);
     flow.since = now;
-    return arm(flow, message.handle, now + timeout(message, flow));
+    return arm(flow, message.handle, now + timer(message, flow));
   }
   if (flow.cumulative == message.next) return;  // nothing is out: the next packet arms it
-  const Time interval = timeout(message, flow);
+  const Time interval = timer(message, flow);
   const Time due = flow.since + backed_off(interval, flow.timeouts_without_progress);
   if (now < due) return arm(flow, message.handle, due);
   host_.write_off(message.peer, now - interval);
@@ -266,8 +274,7 @@ void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
     else
       timed_out(message, flow, now);
   }
-  arm(flow, message.handle,
-      now + backed_off(timeout(message, flow), flow.timeouts_without_progress));
+  arm(flow, message.handle, now + backed_off(timer(message, flow), flow.timeouts_without_progress));
 }
 
 void SelectiveRepeat::give_up(SendMessage& message, Time now) {

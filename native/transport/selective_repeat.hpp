@@ -96,6 +96,9 @@ class SelectiveRepeat : public PacketTransport {
   ReceiveFlow& flow_of(const ReceiveMessage& message) {
     return receives_[static_cast<std::uint32_t>(message.handle)];
   }
+  // How long a timer runs: the transport's own timeout, or the measured RTO if that is to count and
+  // is longer. Before the first sample of the RTT that is RTO_high.
+  Time timer(const SendMessage& message, const SendFlow& flow) const;
   // Doubled behind eager rounds, and varied: an outage that comes round does not meet every one.
   Time backed_off(Time interval, std::uint32_t timeouts_without_progress) const;
   Time longest() const {

@@ -315,12 +315,13 @@ def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[
 
 def _timing(transport: Transport, lab: Lab, options: HostOptions) -> dict[str, Any]:
     """As the hosts' processes derive it."""
-    rtt_ns = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, options.ip_version)).rtt_ns
+    empty = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, options.ip_version))
+    rtt_ns = empty.rtt_ns
     knobs = transport.knobs
     timing = knobs.timing(Timing.on_machine(rtt_ns))
     return {
         "ip_version": options.ip_version,
-        "timing": defaults.document(timing, EngineTiming.on_machine(rtt_ns)),
+        "timing": defaults.document(timing, EngineTiming.on_machine(rtt_ns, empty.buffer_ns)),
         "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
     }
 

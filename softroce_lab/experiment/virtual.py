@@ -167,7 +167,7 @@ class VirtualRun:
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
         self.timing = self._timing(transport)
-        self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns)
+        self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns, self.empty.buffer_ns)
         self.rc = self.rc_of(transport)
         self.usual_control = congestion.for_plan(whole)
         self.control = transport.congestion_control or self.usual_control

@@ -23,6 +23,9 @@ MACHINE_RTT_NS = 2 * MILLISECOND_NS
 BLACKOUT_NS = 1000 * MILLISECOND_NS
 """The longest outage that costs no work request by default."""
 
+_RTO_LOW_NS, _RTO_HIGH_NS, _RTO_RTT_NS = 100_000, 320_000, 24_000
+"""RTO_low, RTO_high and the RTT of the longest path of Mittal et al., SIGCOMM 2018, section 4.1."""
+
 _KEEPALIVE_PROBES = 40
 _KEEPALIVE_BACKOFF_MOST = 4
 """`keepalive_interval_most_ns`, in `keepalive_interval_ns`."""
@@ -73,6 +76,10 @@ class Timing:
 
     fixed_rto_ns: int | None = None
     """RTO of `ud_rto` and `sdr_sr` before any back-off. None: by SRTT and T_min."""
+
+    rto_rttvar_weight: int | None = None
+    """`timeout: measured` makes it 4: no RTO is shorter than SRTT + this * RTTVAR (RFC 6298), nor
+    than T_max before the RTT has been measured. None: the transport's own RTO."""
 
     reordering_window_least_ns: int = 50_000
     """A packet may take longer than one sent after it on another path: by RTTVAR / 2, and never
@@ -167,21 +174,42 @@ class EngineTiming:
     persist_least_ns: int = 20 * MILLISECOND_NS
     """A closed window that no report opens is opened after 4 SRTT, not sooner than this."""
 
+    rto_low_ns: int = MACHINE_RTT_NS * _RTO_LOW_NS // _RTO_RTT_NS
+    """`irn`'s timer with at most three packets of a message in flight."""
+
+    rto_high_ns: int = MACHINE_RTT_NS * _RTO_HIGH_NS // _RTO_RTT_NS
+    """`irn`'s timer with more; `irn` and `srnic` back off from it."""
+
     @classmethod
-    def for_rtt(cls, base_rtt_ns: int) -> EngineTiming:
-        """What suits hosts that answer at once; ValueError unless positive."""
+    def for_rtt(cls, base_rtt_ns: int, buffer_ns: int = 0) -> EngineTiming:
+        """What suits hosts that answer at once; ValueError unless the RTT is positive.
+
+        `buffer_ns`: the longest that a full queue takes to drain. `rto_high_ns` is the round trip
+        through a congested link whose buffer is full (Mittal et al., SIGCOMM 2018, section 4.1),
+        and no less than the paper's value. The paper does not derive RTO_low: no less than its
+        value, nor than its share of the base RTT, but never above RTO_high.
+        """
         if base_rtt_ns <= 0:
             raise ValueError("a base RTT is longer than 0 ns")
+        rto_high_ns = max(_RTO_HIGH_NS, base_rtt_ns + buffer_ns)
+        rto_low_ns = max(_RTO_LOW_NS, base_rtt_ns * _RTO_LOW_NS // _RTO_RTT_NS)
         return cls(
+            rto_low_ns=min(rto_low_ns, rto_high_ns),
+            rto_high_ns=rto_high_ns,
             initial_rtt_ns=base_rtt_ns,
             report_least_interval_ns=max(base_rtt_ns // 4, 1),
             persist_least_ns=4 * base_rtt_ns,
         )
 
     @classmethod
-    def on_machine(cls, fabric_rtt_ns: int) -> EngineTiming:
-        """What suits an emulator, as `Timing.on_machine`."""
-        return _longer(cls(), cls.for_rtt(fabric_rtt_ns))
+    def on_machine(cls, fabric_rtt_ns: int, buffer_ns: int = 0) -> EngineTiming:
+        """What suits an emulator, as `Timing.on_machine`; RTO_low and RTO_high are sums, too."""
+        machine, fabric = cls(), cls.for_rtt(fabric_rtt_ns, buffer_ns)
+        return dataclasses.replace(
+            _longer(machine, fabric),
+            rto_low_ns=machine.rto_low_ns + fabric.rto_low_ns,
+            rto_high_ns=machine.rto_high_ns + fabric.rto_high_ns,
+        )
 
     def apply(self, config: MessageConfig) -> None:
         """Set these in an engine's configuration."""

@@ -14,6 +14,10 @@ from softroce_lab.recovery.defaults import DEFAULT_TIMING, MILLISECOND_NS, Timin
 from softroce_lab.recovery.options import Option, OptionError, Value, validated
 
 NAMES = ("window", "paths", "retry_count", "timeout")
+MEASURED = "measured"
+"""The timeout that is the transport's own, or SRTT + 4 RTTVAR if that is longer (RFC 6298)."""
+RTTVAR_WEIGHT = 4
+"""K of RFC 6298, section 2; natively `RttEstimate::rto` of native/engine/striped/peer.hpp."""
 
 RC_TIMEOUT_UNIT_NS = 4096  # IBA 9.7.6.1.3: 4.096 us * 2**code
 _RC_MOST_CODE = 31
@@ -33,8 +37,24 @@ class Knob(Option):
         return OptionError(self.name, f"{self.name}: {what}", hint=hint or None)
 
 
-def _timeout(help_: str, least_ns: int, most_ns: int) -> Knob:
-    return Knob("timeout", 10 * MILLISECOND_NS, help_, "time", least=least_ns, most=most_ns)
+class MeasurableTimeout(Knob):
+    """A timeout that may follow the measured RTT."""
+
+    __slots__ = ()
+
+    def read(self, given: object) -> Value:
+        """Nanoseconds, or `measured`."""
+        if given == MEASURED:
+            return MEASURED
+        try:
+            return super().read(given)
+        except OptionError as error:
+            hint = f"{error.hint}, or {MEASURED!r}"
+            raise OptionError(self.name, error.what, hint=hint) from None
+
+
+def _timeout(help_: str, least_ns: int, most_ns: int, kind: type[Knob] = Knob) -> Knob:
+    return kind("timeout", 10 * MILLISECOND_NS, help_, "time", least=least_ns, most=most_ns)
 
 
 RC = (
@@ -54,7 +74,9 @@ OF_TIMEOUTS = (
 OF_PACKETS = (
     Knob("retry_count", _PACKET_RETRIES, "retransmissions of a packet", least=1, most=250),
 )
-OF_SENDERS_TIMER = (_timeout("until a packet is retransmitted", 1000, _MOST_TIMEOUT_NS),)
+OF_SENDERS_TIMER = (
+    _timeout("until a packet is retransmitted", 1000, _MOST_TIMEOUT_NS, MeasurableTimeout),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +87,7 @@ class Knobs:
     paths: int | None = None
     retry_count: int | None = None
     timeout_ns: int | None = None
+    timeout_measured: bool = False
 
     @classmethod
     def read(cls, known: Sequence[Knob], given: Mapping[str, Value]) -> Knobs:
@@ -75,7 +98,10 @@ class Knobs:
                 what = f"this transport has no knob {name!r}"
                 raise OptionError(name, what, hint=f"it has {', '.join(names)}")
         values = validated(known, given)
-        return cls(**{_field(name): values[name] for name in given})  # type: ignore[arg-type]
+        fields: dict[str, object] = {_field(name): values[name] for name in given}
+        if fields.get("timeout_ns") == MEASURED:
+            fields |= {"timeout_ns": None, "timeout_measured": True}
+        return cls(**fields)  # type: ignore[arg-type]
 
     def window_packets(self, congestion_packets: int) -> int:
         """The window: the congestion window at its widest, or fewer packets."""
@@ -88,6 +114,8 @@ class Knobs:
             changes["most_attempts"] = self.retry_count + 1
         if self.timeout_ns is not None:
             changes["fixed_rto_ns"] = self.timeout_ns
+        if self.timeout_measured:
+            changes["rto_rttvar_weight"] = RTTVAR_WEIGHT
         return dataclasses.replace(timing, **changes)
 
     def engine(self) -> dict[str, int]:
@@ -96,6 +124,7 @@ class Knobs:
             "paths": self.paths,
             "retry_limit": self.retry_count,
             "timeout_ns": self.timeout_ns,
+            "timeout_measured": self.timeout_measured or None,
         }
         return {name: value for name, value in set_.items() if value is not None}
 

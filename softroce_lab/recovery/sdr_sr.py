@@ -95,6 +95,7 @@ class SdrSr(SackReceiver):
         srtt_ns, _ = self.rtt_ns(send)
         timing = self.timing
         rto_ns = timing.fixed_rto_ns or max(srtt_ns + self.alpha * srtt_ns, timing.t_min_ns)
+        rto_ns = self.no_shorter_than_measured_ns(send, rto_ns)
         return timing.backed_off_ns(rto_ns, send.memory.timeouts)
 
     def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102

@@ -18,19 +18,24 @@ class UdRto(SackReceiver):
 
     name = "ud_rto"
 
-    def timer(self, send: Sending, now_ns: int) -> SetTimer:
+    def rto_ns(self, send: Sending) -> int:
         """max(3 SRTT, T_min); doubling, to T_max, when timeouts in a row bring nothing."""
         srtt_ns, _ = self.rtt_ns(send)
         timing = self.timing
         rto_ns = timing.fixed_rto_ns or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
-        return SetTimer(send, now_ns + self.backed_off_ns(send, rto_ns))
+        return self.backed_off_ns(send, self.no_shorter_than_measured_ns(send, rto_ns))
 
     def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
-        return [self.timer(send, now_ns)]
+        return [SetTimer(send, now_ns + self.rto_ns(send))]
 
-    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:
+        """The RTO may have grown with the RTT since the timer was set; then the timer goes on."""
         state = self.view.send_state(send.handle)
-        timer = self.timer(send, now_ns)
+        rto_ns = self.rto_ns(send)
+        timer = SetTimer(send, now_ns + rto_ns)
         if state is None or state.sent < state.count or state.retransmit_pending:
             return [timer]
+        due_ns = int(state.sent_ns.max()) + rto_ns
+        if now_ns < due_ns:
+            return [SetTimer(send, due_ns)]
         return [timer, Retransmit(send, self.missing(send))]

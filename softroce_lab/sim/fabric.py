@@ -49,12 +49,15 @@ class HostModel:
     initial_rtt_ns: int | None = None
     report_least_interval_ns: int | None = None
     persist_least_ns: int | None = None
+    rto_low_ns: int | None = None
+    rto_high_ns: int | None = None
     rnic: RnicModel = RNICS[IDEAL]
     base_rtt_ns: int | None = None
     line_rate_bps: int | None = None
     cnp_interval_ns: int | None = None
     retry_limit: int | None = None
     timeout_ns: int | None = None
+    timeout_measured: bool | None = None
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""

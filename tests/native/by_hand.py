@@ -80,9 +80,9 @@ class ByHand:
         ]
 
     @classmethod
-    def begun(cls, transport: str, packets: int) -> ByHand:
+    def begun(cls, transport: str, packets: int, **settings) -> ByHand:
         """With a message posted at both ends."""
-        made = cls(transport, packets)
+        made = cls(transport, packets, **settings)
         made.post()
         return made
 

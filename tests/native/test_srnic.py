@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tests.native.by_hand import BASE_RTT_NS, ByHand, feedback
+from tests.native.by_hand import BASE_RTT_NS, RTO_HIGH_NS, RTO_LOW_NS, ByHand, feedback
 
 
 @pytest.fixture
@@ -55,3 +55,29 @@ def test_a_gap_is_retransmitted_once_then_by_the_timer_with_all_that_is_out(talk
     sent_ns = talk.now_ns - 1_000  # when the SACK that told it came; one more followed
     assert talk.retransmitted_at(sent_ns + 10 * BASE_RTT_NS - 1) == []
     assert talk.retransmitted_at(sent_ns + 10 * BASE_RTT_NS) == [1, 4, 5]
+
+
+MILLISECOND_NS = 1_000_000
+
+
+@pytest.mark.parametrize("name", ["irn", "srnic"])
+def test_a_measured_timer_lasts_rto_high_before_the_first_sample(name):
+    talk = ByHand.begun(name, 1, timeout_measured=True)
+    talk.data_out()
+    assert talk.retransmitted_at(1_000 + RTO_HIGH_NS - 1) == []
+    assert talk.retransmitted_at(1_000 + RTO_HIGH_NS) == [0]
+
+
+@pytest.mark.parametrize("name", ["irn", "srnic"])
+@pytest.mark.parametrize("rtt_ns", [10_000, 2 * MILLISECOND_NS])
+def test_a_measured_timer_is_srtt_and_four_rttvar_or_its_own_if_that_is_longer(name, rtt_ns):
+    """After one sample R: R + 4 R / 2 (RFC 6298, section 2.2)."""
+    own_ns = RTO_LOW_NS if name == "irn" else 10 * BASE_RTT_NS
+    talk = ByHand.begun(name, 2, timeout_measured=True)
+    out = talk.data_out()
+    (answer,) = talk.answers(out[0])
+    talk.now_ns = rtt_ns  # one more thousand until it is delivered: sent at 1,000
+    talk.deliver(talk.sender, answer)
+    rto_ns = max(3 * rtt_ns, own_ns)
+    assert talk.retransmitted_at(rtt_ns + 1_000 + rto_ns - 1) == []
+    assert talk.retransmitted_at(rtt_ns + 1_000 + rto_ns) == [1]

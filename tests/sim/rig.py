@@ -60,6 +60,8 @@ class Rig:
             initial_rtt_ns=engine.initial_rtt_ns,
             report_least_interval_ns=engine.report_least_interval_ns,
             persist_least_ns=engine.persist_least_ns,
+            rto_low_ns=engine.rto_low_ns,
+            rto_high_ns=engine.rto_high_ns,
             framing=registry.find(transport).framing,
             transport=registry.find(transport).engine_transport,
             rnic=rnic,
@@ -89,10 +91,24 @@ class Rig:
         number = self._numbers[source, destination]
         self._numbers[source, destination] += 1
         key = (source, destination, number)
-        self.messengers[destination].post_receive(source, key, 0, length)
-        self.messengers[source].post_send(destination, key, 0, length)
-        self._open += 2
+        self.receive(source, destination, key, length)
+        self.send(source, destination, key, length)
         return key
+
+    def send(self, source, destination, key, length):
+        """Have a message sent."""
+        self.messengers[source].post_send(destination, key, 0, length)
+        self._open += 1
+
+    def receive(self, source, destination, key, length):
+        """Have a message received."""
+        self.messengers[destination].post_receive(source, key, 0, length)
+        self._open += 1
+
+    @property
+    def open_posts(self):
+        """How many sends and receives are not over."""
+        return self._open
 
     def run(self, until_ns=FOREVER_NS):
         """Go on until all messages are over, or until then."""

@@ -23,10 +23,12 @@ void FlowControl::wait_to_send(Peer& peer, Time now) {
 }
 
 // A closed window that no report opens again would be for ever: after this long without an echo,
-// what is in flight counts as lost (its retransmission is the policy's business).
+// what is in flight counts as lost (its retransmission is the policy's business). Before the first
+// sample of the RTT the path's queues may be full, for all that is known.
 void FlowControl::arm_persist(Peer& peer, Time now) {
   if (peer.persist_at != kNever) return;
-  peer.persist_at = now + std::max(4 * peer.rtt.srtt, state_.config.persist_least);
+  const Time usual = peer.rtt.srtt != 0 ? 4 * peer.rtt.srtt : state_.config.rto_high;
+  peer.persist_at = now + std::max(usual, state_.config.persist_least);
   if (!mutated(Mutant::persist_not_armed))
     state_.timers.arm(peer.persist_at, TimerKind::persist, peer.index);
 }
@@ -60,7 +62,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   peer.newest.note(packet.lab.stamp_ns, now);
   if (echo.overtaken) return false;
   peer.echoed_ns = echo.newest_ns;
-  if (peer.flight.echo(echo.newest_ns) != 0) peer.rtt.sample(echo.rtt);
+  if (peer.flight.echo(echo.newest_ns)) peer.rtt.sample(echo.rtt);
   peer.credit_packets = report.credit_packets;
   const auto since = [](std::uint32_t newer, std::uint32_t older) {
     return static_cast<std::int32_t>(newer - older) < 0 ? 0 : newer - older;
@@ -114,7 +116,7 @@ bool FlowControl::echoed(Peer& peer, std::uint32_t stamp_ns, Time now) {
   const std::int64_t age_ns = stamp_distance(stamp_of(now), stamp_ns);
   const std::int64_t echo_ns = now / kNanosecond - age_ns;
   if (age_ns < 0 || echo_ns > peer.flight.newest_ns()) return false;
-  if (peer.flight.echo(echo_ns) != 0 && age_ns * kNanosecond <= kStampHorizon)
+  if (peer.flight.echo(echo_ns) && age_ns * kNanosecond <= kStampHorizon)
     peer.rtt.sample(age_ns * kNanosecond);
   return true;
 }

@@ -27,9 +27,10 @@ struct MessageConfig {
   Time report_least_interval = 100 * kMicrosecond;
   Time initial_rtt = 2 * kMillisecond;
   Time persist_least = 20 * kMillisecond;
-  Time rto_low = 0;  // of a packet-reactive transport; 0: derived from `initial_rtt`
-  Time rto_high = 0;
-  Time timeout = 0;  // of such a transport, in place of all it has; 0: its own
+  Time rto_low = 0;   // of a packet-reactive transport; 0: the paper's share of `initial_rtt`
+  Time rto_high = 0;  // also before an unmeasured peer's closed window counts as lost
+  Time timeout = 0;   // of such a transport, in place of all it has; 0: its own
+  bool timeout_measured = false;  // no timeout of it is shorter than the measured RTO
   std::uint32_t retry_limit = 40;
   std::uint32_t rnr_retry = 7;
   bool spray = false;  // such a transport's packets take all paths, not one a message

@@ -111,6 +111,7 @@ class MessageEngine final : private TransportHost {
   Time last_received_at(PeerIndex peer) const override {
     return state_.peers[peer].last_received_at;
   }
+  Time measured_rto(PeerIndex peer) const override { return state_.peers[peer].rtt.rto(); }
   void send_control(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
   void retransmit(SendMessage& message, std::uint32_t packet, Time now) override;
   void forget_retransmit(SendMessage& message, std::uint32_t packet) override;

@@ -17,10 +17,11 @@
 namespace softroce {
 
 struct TransportConfig {
-  Time base_rtt = 2 * kMillisecond;  // of an unloaded path; scales every timer that is not set
-  Time rto_low = 0;                  // 0: derived from base_rtt
+  Time base_rtt = 2 * kMillisecond;  // of an unloaded path
+  Time rto_low = 0;                  // 0: the paper's share of base_rtt
   Time rto_high = 0;
-  Time timeout = 0;  // in place of each of a transport's timeouts; 0: those
+  Time timeout = 0;               // in place of each of a transport's timeouts; 0: those
+  bool timeout_measured = false;  // none is shorter than SRTT + 4 RTTVAR (RFC 6298)
   std::uint32_t bdp_packets = 1024;
   std::uint32_t retry_limit = 40;  // consecutive timeouts, or keepalives, without progress
   std::uint32_t rnr_retry = 7;     // accepted RNR NAKs; 7: unlimited
@@ -43,6 +44,7 @@ class TransportHost {
   virtual SendMessage* find_send(Handle send) = 0;
   virtual ReceiveMessage* find_receive(Handle receive) = 0;
   virtual Time last_received_at(PeerIndex peer) const = 0;  // any valid packet; -1: never
+  virtual Time measured_rto(PeerIndex peer) const = 0;      // SRTT + 4 RTTVAR; 0: no sample yet
 
   // A control message of at most kMostSmallBody bytes, on that path. One that finds no room is
   // dropped and counted, as if the network had lost it.

@@ -44,6 +44,8 @@ struct RttEstimate {
     relaxed_store(rttvar, rttvar + (error - rttvar) / 4);
     relaxed_store(srtt, srtt + (rtt - srtt) / 8);
   }
+
+  Time rto() const { return srtt + 4 * rttvar; }
 };
 
 // When each packet in flight was sent, so that an echoed timestamp gives the number accounted for.
@@ -64,6 +66,7 @@ class FlightLog {
   void sent(std::int64_t now_ns) {
     newest_ns_ = now_ns;
     sent_ns_[sent_++ & (capacity() - 1)] = now_ns;
+    if (sent_ - unechoed_ > capacity()) unechoed_ = sent_ - capacity();
   }
 
   void sent(std::int64_t now_ns, std::uint32_t code) {
@@ -71,27 +74,30 @@ class FlightLog {
     sent(now_ns);
   }
 
-  // When the newest packet in flight was sent that `is_named(code)`; -1: none is.
+  // When the newest packet that nothing echoed was sent that `is_named(code)`; -1: none is.
   template <typename F>
   std::int64_t newest_named(F is_named) const {
-    for (std::uint64_t at = sent_; at-- != accounted_;)
+    for (std::uint64_t at = sent_; at-- != unechoed_;)
       if (is_named(codes_[at & (capacity() - 1)])) return sent_ns_[at & (capacity() - 1)];
     return -1;
   }
 
-  // All packets sent no later than the echoed one have arrived or are lost. Returns how many were
-  // newly accounted for.
-  std::uint32_t echo(std::int64_t sent_ns) {
-    const std::uint64_t before = accounted_;
-    while (accounted_ < sent_ && sent_ns_[accounted_ & (capacity() - 1)] <= sent_ns) ++accounted_;
-    return static_cast<std::uint32_t>(accounted_ - before);
+  // All packets sent no later than the echoed one have arrived or are lost. Whether something is
+  // news, and so a sample of the RTT: forgiven packets count.
+  bool echo(std::int64_t sent_ns) {
+    const std::uint64_t before = unechoed_;
+    while (unechoed_ < sent_ && sent_ns_[unechoed_ & (capacity() - 1)] <= sent_ns) ++unechoed_;
+    accounted_ = std::max(accounted_, unechoed_);
+    return unechoed_ != before;
   }
 
+  // What is in flight is so no longer, though nothing was echoed: it may still arrive.
   void forgive() { accounted_ = sent_; }
 
  private:
   std::uint64_t sent_ = 0;
   std::uint64_t accounted_ = 0;
+  std::uint64_t unechoed_ = 0;  // the oldest that nothing echoed, of those that are remembered
   std::int64_t newest_ns_ = -1;
   std::vector<std::int64_t> sent_ns_;
   std::vector<std::uint32_t> codes_;

@@ -16,7 +16,7 @@ from softroce_lab.check import rules
 from softroce_lab.check.striped.controls import Controls, Said
 from softroce_lab.check.striped.feedback import IRN, Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
-from softroce_lab.recovery.defaults import MILLISECOND_NS, Timing
+from softroce_lab.recovery.defaults import MILLISECOND_NS
 
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 
@@ -29,12 +29,12 @@ class Timers:
     longest_ns: int  # nor any wait longer
 
     @classmethod
-    def of(cls, transport: str, timing: Timing) -> Timers:
-        """By the base RTT: RTO_low and RTO_high are 100/24 and 320/24 of it, SRNIC's is 10."""
-        high_ns = timing.initial_rtt_ns * 320 // 24
-        least_ns = timing.initial_rtt_ns * 100 // 24
-        longest_ns = max(high_ns, min(16 * high_ns, _LONGEST_NS))
-        return cls(least_ns if transport == IRN else 10 * timing.initial_rtt_ns, longest_ns)
+    def of(cls, transport: str, view: Striped) -> Timers:
+        """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all."""
+        fixed_ns = view.timing.fixed_rto_ns
+        low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
+        least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
+        return cls(least_ns, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
 
 
 class Told:
@@ -132,7 +132,7 @@ def why_not(
     number = int(np.flatnonzero((told.sent["index"] == packet) & (told.sent["at"] == at))[0])
     before_ns = int(told.sent_ns[number - 1])
     transport = controls.transports[stream.number]
-    timeouts_ns = told.again_ns(Timers.of(transport, view.timing).least_ns)
+    timeouts_ns = told.again_ns(Timers.of(transport, view).least_ns)
     # The oldest packet need not be the first that leaves when its timer has run out.
     until_ns = NEVER if view.pacing else now_ns + way_ns
     if np.any((timeouts_ns > before_ns) & (timeouts_ns <= until_ns)):

@@ -137,6 +137,13 @@ class Striped:
         return self._told_times().get("persist_least_ns", EngineTiming().persist_least_ns)
 
     @property
+    def irn_rto_ns(self) -> tuple[int, int]:
+        """RTO_low and RTO_high; of runs that do not have them, as they were before."""
+        told, rtt_ns = self._told_times(), self.timing.initial_rtt_ns
+        low_ns, high_ns = rtt_ns * 100 // 24, rtt_ns * 320 // 24
+        return told.get("rto_low_ns", low_ns), told.get("rto_high_ns", high_ns)
+
+    @property
     def pacing(self) -> str | None:
         """The run's congestion control, if it may let packets wait for many round trips."""
         named = self._told().get("congestion_control")

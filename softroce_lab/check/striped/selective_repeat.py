@@ -210,7 +210,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
         since = max(since, int(view.messages["last_at"][message]))
     transport = controls.transports.get(stream.number)
     if transport in feedback.TRANSPORTS:
-        longest_ns = acknowledged.Timers.of(transport, view.timing).longest_ns
+        longest_ns = acknowledged.Timers.of(transport, view).longest_ns
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns

@@ -34,6 +34,7 @@ class Empty:
 
     rtt_ns: int  # a full packet there and a small one back, between the hosts farthest apart
     rate_bps: int  # of the slowest link at a host, either way; 0: nothing limits it
+    buffer_ns: int  # the longest that a full queue of a link takes to drain; 0: no queue fills
 
     def window_packets(self, path_mtu: int) -> int:
         """One bandwidth-delay product, and half as much again for reports that wait.
@@ -52,20 +53,22 @@ def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
 
     The round trip is no less than `LEAST_RTT_NS`.
     """
-    picoseconds, rate_bps = _of_links(plan, path_mtu)
-    return Empty(max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns), rate_bps)
+    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu)
+    rtt_ns = max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns)
+    return Empty(rtt_ns, rate_bps, buffer_ns)
 
 
 @functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, needs the same
-def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int]:
-    """The longest round trip in picoseconds, and the rate of the slowest link at a host."""
+def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int, int]:
+    """Longest round trip in ps, rate of the slowest link at a host, `buffer_ns`."""
     trips = _Trips(plan, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
     one, _ = trips.farthest(plan.hosts[0].name)
     _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
     rails = {host.ports[0] for host in plan.hosts}
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
-    return picoseconds, min((rate for rate in at_hosts if rate), default=0)
+    slowest_bps = min((rate for rate in at_hosts if rate), default=0)
+    return picoseconds, slowest_bps, _deepest_ns(plan, path_mtu + HEADERS_BYTES)
 
 
 class _Trips:
@@ -89,6 +92,22 @@ class _Trips:
             for other in self._hosts
         }
         return max(trips.items(), key=lambda trip: trip[1])
+
+
+def _deepest_ns(plan: Plan, frame_bytes: int) -> int:
+    """How long the slowest queue to drain holds a frame that finds it full."""
+    effects = (each.effect for each in plan.faults if each.window.always)
+    drains = (_drain_ns(each, frame_bytes) for each in effects if isinstance(each, Queue))
+    return max(drains, default=0)
+
+
+def _drain_ns(queue: Queue, frame_bytes: int) -> int:
+    packets, size = queue.limit_packets, queue.limit_bytes
+    limits = [size] if size is not None else []
+    limits += [packets * frame_bytes] if packets is not None else []
+    if not queue.rate_bps or not limits:
+        return 0
+    return -(-8 * min(limits) * 10**9 // queue.rate_bps)
 
 
 def rates(plan: Plan) -> dict[int, int]:

@@ -103,6 +103,7 @@ class HostHandle:
             path_mtu=path_mtu,
             fabric_rtt_ns=empty.rtt_ns,
             line_rate_bps=empty.rate_bps,
+            buffer_ns=empty.buffer_ns,
             cpu=cpu,
             statistics=statistics.path_for(lab.directory, port),
             event_log=None if event_log is None else str(event_log),

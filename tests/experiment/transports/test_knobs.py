@@ -143,6 +143,25 @@ def test_they_are_in_the_document_and_go_to_other_processes():
     assert Transport.of(irn.document()) == irn
 
 
+@pytest.mark.parametrize("name", sorted(WAITS))
+def test_a_timeout_may_be_the_measured_one(name):
+    (chosen,) = of(f"transports=[{{name: {name}, timeout: measured}}]").transports
+    assert chosen.label == f"{name}+timeout=measured"
+    assert chosen.knobs == knobs.Knobs(timeout_measured=True)
+    assert chosen.knobs.engine() == {"timeout_measured": True}
+    assert chosen.knobs.timing(Timing()) == Timing(rto_rttvar_weight=4)
+    assert Transport.of(chosen.document()) == chosen
+
+
+@pytest.mark.parametrize("name", sorted(WAITS))
+def test_a_measured_timeout_outlasts_a_queue_that_nothing_was_measured_of(tmp_path, name):
+    """The first packet takes 40 us, where the base RTT that is known of is 1 us."""
+    slow = 'faults=[{name: slow, links: "s1->h2", delay: 40us, at: 0s, for: 1s}]'
+    near = "topology.generator.access={rate: 100Gbit}"
+    found, left, _ = run(tmp_path, f"{{name: {name}, timeout: measured}}", SINGLE, slow, near)
+    assert (found.verdict, len(left)) == ("passed", 1)
+
+
 def test_a_document_of_before_has_none():
     document = Transport.named("rc").document()
     del document["knobs"]
@@ -173,12 +192,17 @@ def test_labels_name_them():
     assert [each.label for each in transports] == ["rc", "rc+window=128", "one-path"]
 
 
-def test_a_case_of_the_fuzzer_keeps_them():
-    (chosen,) = of("transports=[{name: rc, window: 8, retry_count: 0}]").transports
+@pytest.mark.parametrize(
+    "entry",
+    ["{name: rc, window: 8, retry_count: 0}", "{name: srnic, timeout: measured}",
+     "{name: sdr_sr, timeout: measured}"],
+)  # fmt: skip
+def test_a_case_of_the_fuzzer_keeps_them(entry):
+    (chosen,) = of(f"transports=[{entry}]").transports
     case = draw.draw(1)
     text = seeds.text(case, chosen)
     (again,) = spec.of(yaml_source.parse(text, "case.yaml")).transports
-    assert (again.name, again.knobs) == ("rc", chosen.knobs)
+    assert (again.name, again.knobs) == (chosen.name, chosen.knobs)
     seen = seeds.run_case(case, 1, (chosen,))
     assert not seen.violations
 
@@ -217,6 +241,8 @@ def _class_of(file):
         ("{name: irn, retry_count: 0}", "retry_count: 0 is out of bounds\n  hint: from 1 to 1000"),
         ("{name: irn, timeout: 3}", "x.yaml:3:35: timeout: 3 has no unit"),
         ("{name: irn, timeout: 11s}", "timeout: 11 s is out of bounds\n  hint: from 1 us to 10 s"),
+        ("{name: rc, timeout: measured}", "x.yaml:3:34: timeout: 'measured'"),
+        ("{name: irn, timeout: soon}", "or 'measured'"),
         ("{name: rc, timeout: 1us}", "timeout: 1 us is out of bounds"),
         ("{name: irn, windw: 3}", "unknown key 'windw'\n  hint: did you mean 'window'?"),
         ("{name: irn, window: }", "'window' has no value"),
@@ -244,7 +270,8 @@ def transports_of(names):
 
 
 def test_the_table_has_each_knob_of_each_transport_with_its_bounds():
-    text = (PROJECT_ROOT / "docs/transports.md").read_text().partition("## Knobs")[2]
+    text = (PROJECT_ROOT / "docs/transports.md").read_text()
+    text = text.partition("## Knobs")[2].partition("\n## ")[0]
     lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
     table = [
         (knob.strip(" `"), name, bounds)

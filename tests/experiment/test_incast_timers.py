@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""32 hosts send to one at once, and no queue is full: what timers retransmit, they do in vain."""
+
+import pytest
+
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.workload_run import RETRANSMITTED
+from softroce_lab.inputs import yaml_source
+
+INCAST = """\
+name: incast
+topology:
+  generator: {kind: star, hosts: 33, access: {rate: 100Gbit, delay: 1us, limit: 64MiB}}
+transports: [TRANSPORT]
+workload: {kind: incast, bytes: 1MiB, message: 64KiB, to: h1}
+deadline: 1s
+"""
+PACKETS = 32 * 16 * 33
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        "rc", "irn", "ud_rto", "csa_ud",
+        "{name: irn, timeout: measured}", "{name: srnic, timeout: measured}",
+        "{name: sdr_sr, timeout: measured}",
+    ],
+)  # fmt: skip
+def test_hardly_anything_is_retransmitted(transport):
+    """Where 64 MiB take 5.4 ms to drain, and 33 full windows are in the queue."""
+    experiment = spec.of(yaml_source.parse(INCAST.replace("TRANSPORT", transport), "incast.yaml"))
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert run.verdict == "passed"
+    assert run.count(RETRANSMITTED) < 0.005 * PACKETS
