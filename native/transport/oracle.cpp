@@ -91,10 +91,8 @@ class Oracle final : public PacketTransport {
   const Time patience_;
   OutstandingSends sends_;
   std::deque<Flow> flows_;  // by the handle's index
-  // Of messages without a receive, until it is posted: the id of one that was refused, and those
-  // that their sender gave up.
+  // Of messages that were refused without a receive, until it is posted: their ids.
   std::unordered_map<PeerKey, std::uint32_t, PeerKeyHash> unready_;
-  std::unordered_map<PeerKey, WcStatus, PeerKeyHash> given_up_;
 };
 
 void Oracle::send_posted(SendMessage& message) {
@@ -110,14 +108,13 @@ void Oracle::send_posted(SendMessage& message) {
 
 // ---------------------------------------------------------------- receiver
 
-void Oracle::receive_posted(ReceiveMessage& message, Time now) {
+void Oracle::receive_posted(ReceiveMessage& message, Time) {
   const PeerKey key{message.peer, message.key};
   if (const auto found = unready_.find(key); found != unready_.end()) {
     SmallBody body(static_cast<BodyType>(Word::ready));
     host_.send_control(message.peer, kAnyPath, body.put(found->second).bytes());
     unready_.erase(found);
   }
-  if (given_up_.contains(key)) host_.wake_at(now, message.handle);
 }
 
 void Oracle::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
@@ -215,15 +212,6 @@ void Oracle::ready(SendMessage& message, Time now) {
 }
 
 void Oracle::woken(Handle subject, Time, Time now) {
-  if (subject & kReceiveTag) {
-    ReceiveMessage* message = host_.find_receive(subject);
-    if (message == nullptr) return;
-    const auto found = given_up_.find({message->peer, message->key});
-    if (found == given_up_.end()) return;
-    const WcStatus status = found->second;
-    given_up_.erase(found);
-    return host_.end(*message, status, now);
-  }
   SendMessage* message = host_.find_send(subject);
   if (message == nullptr) return;
   auto& waiting = flow_of(*message).waiting;
@@ -241,11 +229,8 @@ bool Oracle::ended(PeerIndex peer, const Naming& naming, Time now) {
     if (message != nullptr && message->key == naming.key) host_.end(*message, status, now);
     return true;
   }
-  const PeerKey key{peer, naming.key};
-  unready_.erase(key);
-  if (!host_.sender_gave_up(peer, naming.id, naming.key, status, now) &&
-      given_up_.size() < kMostUnready)
-    given_up_[key] = status;
+  unready_.erase(PeerKey{peer, naming.key});
+  host_.sender_gave_up(peer, naming.id, naming.key, status, now);
   return true;
 }
 

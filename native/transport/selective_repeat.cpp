@@ -68,15 +68,14 @@ Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) co
   return std::max(own, measured != 0 ? measured : config_.rto_high);
 }
 
-Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
-  if (timeouts_without_progress <= kEager) return interval;
+Time SelectiveRepeat::backed_off(Time interval, std::uint32_t rounds, Time most) const {
+  if (rounds <= kEager) return interval;
   const Time first = std::max(interval, config_.rto_high);
-  const Time doubled =
-      std::min(first << std::min(timeouts_without_progress - kEager, kMostDoubled), longest());
+  const Time doubled = std::min(first << std::min(rounds - kEager, kLargestShift), most);
   const Time whole = std::max(doubled, 2 * first);
   const Time least = std::max(whole / 2, first);
   const auto room = static_cast<std::uint64_t>(whole - least + 1);
-  return least + static_cast<Time>(lab_mix64(timeouts_without_progress) % room);
+  return least + static_cast<Time>(lab_mix64(rounds) % room);
 }
 
 // ---------------------------------------------------------------- receiving
@@ -220,7 +219,8 @@ void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
   if (flow.waiting || flow.heard) return;  // of a packet that was sent before
   if (config_.rnr_retry < 7 && flow.not_ready >= config_.rnr_retry)
     return host_.end(message, WcStatus::rnr_retry_exc_err, now);
-  const Time pause = backed_off(config_.rto_high, kEager + flow.not_ready++);
+  const Time most = std::max(config_.rto_high, kLongestWait);
+  const Time pause = backed_off(config_.rto_high, kEager + flow.not_ready++, most);
   flow.waiting = true;
   flow.timeouts_without_progress = 0;
   host_.pause(message, true);

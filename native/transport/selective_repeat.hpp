@@ -14,7 +14,8 @@
 // - A receiver without arrivals sends keepalives (ASK), at intervals that grow in the same way, and
 //   fails the receive if `retry_limit` of them in a row bring no response.
 // - RNR, as in IBA 9.7.5.2.8: what was sent is lost; the send pauses, then tries its first missing
-//   packet again, and continues when that is acknowledged.
+//   packet again, and continues when that is acknowledged. Pauses double from RTO_high to 40 ms, so
+//   that a receive that is late by seconds costs a hundred tries and not thousands.
 // - A message stays on one path, as a queue pair's packets do, unless MessageConfig.spray is set.
 #pragma once
 
@@ -86,7 +87,8 @@ class SelectiveRepeat : public PacketTransport {
   };
   static constexpr std::size_t kMostGivenUp = 1 << 12;
   static constexpr std::uint32_t kEager = 3;  // rounds without progress before the interval doubles
-  static constexpr std::uint32_t kMostDoubled = 4;  // times
+  static constexpr std::uint32_t kMostDoubled = 4;  // times, of a timer
+  static constexpr std::uint32_t kLargestShift = 16;
   // And not beyond this: forty waits outlast a cable that is cut for a second, and are soon over.
   static constexpr Time kLongestWait = 40 * kMillisecond;
 
@@ -100,7 +102,10 @@ class SelectiveRepeat : public PacketTransport {
   // is longer. Before the first sample of the RTT that is RTO_high.
   Time timer(const SendMessage& message, const SendFlow& flow) const;
   // Doubled behind eager rounds, and varied: an outage that comes round does not meet every one.
-  Time backed_off(Time interval, std::uint32_t timeouts_without_progress) const;
+  Time backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
+    return backed_off(interval, timeouts_without_progress, longest());
+  }
+  Time backed_off(Time interval, std::uint32_t rounds, Time most) const;
   Time longest() const {
     return std::max(config_.rto_high, std::min(config_.rto_high << kMostDoubled, kLongestWait));
   }

@@ -240,9 +240,9 @@ void MessageEngine::end(ReceiveMessage& message, WcStatus status, Time now) {
   receiver_.fail(message.handle, status, now);
 }
 
-bool MessageEngine::sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
+void MessageEngine::sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
                                    WcStatus status, Time now) {
-  return receiver_.sender_gave_up(peer, id, key, status, now);
+  receiver_.sender_gave_up(peer, id, key, status, now);
 }
 
 void MessageEngine::wake_at(Time at, Handle subject) {

@@ -122,7 +122,7 @@ class MessageEngine final : private TransportHost {
   void write_off(PeerIndex peer, Time sent_up_to) override;
   void end(SendMessage& message, WcStatus status, Time now) override;
   void end(ReceiveMessage& message, WcStatus status, Time now) override;
-  bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
                       Time now) override;
   void wake_at(Time at, Handle subject) override;
 

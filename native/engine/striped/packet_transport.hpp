@@ -66,9 +66,9 @@ class TransportHost {
 
   virtual void end(SendMessage& message, WcStatus status, Time now) = 0;
   virtual void end(ReceiveMessage& message, WcStatus status, Time now) = 0;
-  // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
-  // there is none, yet or any more.
-  virtual bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
+  // The sender has given the message up: ends its receive, begun or not, unless it is over; one
+  // that is not posted yet ends when it is.
+  virtual void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
                               WcStatus status, Time now) = 0;
   virtual void wake_at(Time at, Handle subject) = 0;  // PacketTransport::woken
 

@@ -49,6 +49,8 @@ bool Receiver::post(const MessageRequest& request, Time now) {
     peer.channels->slotless.push_back(message.handle);
     give_slots(peer, now);
   }
+  const auto given_up = given_up_.extract(key);
+  if (given_up) fail(message.handle, given_up.mapped(), now);
   return true;
 }
 
@@ -282,22 +284,20 @@ void Receiver::fail(Handle receive, WcStatus status, Time now) {
   if (peer.channels) give_slots(peer, now);
 }
 
-bool Receiver::sender_gave_up(PeerIndex index, std::uint32_t id, const MessageKey& key,
+void Receiver::sender_gave_up(PeerIndex index, std::uint32_t id, const MessageKey& key,
                               WcStatus status, Time now) {
   using State = ReceiveSlot::State;
   Peer& peer = state_.peers[index];
   ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
   const auto newer = slot.state == State::empty ? 1 : static_cast<std::int32_t>(id - slot.id);
-  const bool begun = slot.state == State::open && newer >= 0;
-  if (begun) fail(slot.message, status, now);
-  if (newer <= 0) return begun;
+  if (slot.state == State::open && newer >= 0) fail(slot.message, status, now);
+  if (newer <= 0) return;
   // It never began here. What of it is still on its way will be late.
   slot.state = State::failed;
   slot.id = id;
   const auto found = posted_.find({index, key});
-  if (found == posted_.end()) return false;
-  fail(found->second, status, now);
-  return true;
+  if (found != posted_.end()) return fail(found->second, status, now);
+  if (given_up_.size() < kMostGivenUp) given_up_.insert_or_assign({index, key}, status);
 }
 
 }  // namespace softroce

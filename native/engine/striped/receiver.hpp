@@ -23,7 +23,7 @@ class Receiver {
   void flush(Time now);
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
-  bool sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
                       Time now);
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
@@ -62,6 +62,9 @@ class Receiver {
   ControlQueue& control_;
   Pool<ReceiveMessage, kReceiveTag> messages_;
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
+  // Of messages that were given up before a receive was posted: the next one of the key ends so.
+  static constexpr std::size_t kMostGivenUp = 1 << 12;
+  std::unordered_map<PeerKey, WcStatus, PeerKeyHash> given_up_;
 };
 
 }  // namespace softroce

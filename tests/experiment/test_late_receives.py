@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Receives that are posted seconds after their sends, under loss: both ends come to an end."""
+
+import pytest
+
+from softroce_lab.errors import ibv_wc_status
+from softroce_lab.recovery import registry
+from tests.sim.rig import Rig, load
+
+SECOND_NS = 10**9
+LATE_NS = 2 * SECOND_NS
+MESSAGES = 4
+LENGTH_BYTES = 20_000
+BASE_RTT_NS = 10_000
+SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+PAIR = {
+    "nodes": {"h1": {"kind": "host"}, "h2": {"kind": "host"}, "s1": {"kind": "switch"}},
+    "links": [
+        {"endpoints": ["h1:a", "s1:a"], "rate": "100Gbit", "delay": "1us"},
+        {"endpoints": ["h2:a", "s1:b"], "rate": "100Gbit", "delay": "1us"},
+    ],
+}
+
+
+def ran(transport, key, seed):
+    """A rig whose sends were posted at once and whose receives were posted late."""
+    fault = {"name": "lossy", "links": "*<->*", "loss": "random 5%", "key": key}
+    rig = Rig(load(PAIR, faults=[fault], seed=seed), transport, BASE_RTT_NS)
+    rig.connect((0, 1))
+    keys = [(0, 1, number) for number in range(MESSAGES)]
+    for each in keys:
+        rig.send(0, 1, each, LENGTH_BYTES)
+    rig.run(LATE_NS)
+    for each in keys:
+        rig.receive(0, 1, each, LENGTH_BYTES)
+    return rig, keys
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("key", ["identity", "index"])
+@pytest.mark.parametrize("transport", [name for name in registry.transports() if name != "rc"])
+def test_all_messages_arrive(transport, key, seed):
+    """5 % on each of the two links, both ways: a tenth of the packets is lost each way."""
+    rig, keys = ran(transport, key, seed)
+    assert rig.run(), f"open at the end: {rig.open_posts} posts"
+    assert {rig.sent[each].status for each in keys} == {SUCCESS}
+    assert {rig.received[each].status for each in keys} == {SUCCESS}
+
+
+@pytest.mark.parametrize("key", ["identity", "index"])
+def test_a_queue_pair_ends_all_its_sends(key):
+    """Eight timeouts without an acknowledgement end it, for an RNR NAK is none, as in Linux.
+
+    The responder is not told (IBA 9.7): its receives are posted until its program ends the queue
+    pair. A run of an experiment ends with the failed sends.
+    """
+    rig, keys = ran("rc", key, 1)
+    rig.run()
+    statuses = [rig.sent[each].status for each in keys]
+    assert statuses[0] == int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+    assert set(statuses[1:]) == {int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)}
+    assert rig.received == {}
+
+
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.NATIVE))
+def test_data_packets_of_a_message_that_waits_are_few(transport):
+    """As many as pauses of up to 40 ms, with some more for those that are lost."""
+    rig, _ = ran(transport, "identity", 1)
+    packets = -(-LENGTH_BYTES // (4096 - 40))
+    assert rig.counter(0, "tx_data") < MESSAGES * (packets + 130)
