@@ -45,6 +45,7 @@ class Told:
         ordered = sorted(
             (each for each in heard if each.last_received_at != NEVER), key=_received_at
         )
+        self.unsure = not all(each.sure for each in ordered)  # whether all of it was heard
         bodies = [each.body for each in ordered]
         self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
         self.time_ns = view.time_ns(self.at)

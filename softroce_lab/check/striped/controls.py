@@ -49,6 +49,7 @@ class Said:
     stream: int  # that it is part of
     at: int  # place of the first sighting
     last_received_at: int  # where it reached the receiver's link; NEVER
+    sure: bool  # whole then; else a copy's bits were flipped, and perhaps this one's
     gone: bool  # dropped or corrupted
     body: control.Message | Feedback
 
@@ -114,12 +115,19 @@ class Controls:
         begins = np.cumsum([0, *map(len, groups.values())])[:-1]
         rows, places = view.rows[which[order]], view.places[which[order]]
         lost[which[order]] |= view.corrupted_before(rows, places, begins)
+        hidden = np.zeros(len(lost), dtype=np.bool_)
+        hidden[which[order]] = view.perhaps_corrupted(rows, places, begins)
         for sightings in sorted(groups.values()):
-            said = self._one(sightings, lost)
+            said = self._one(sightings, lost, hidden)
             if said is not None:
                 yield said
 
-    def _one(self, sightings: list[int], lost: npt.NDArray[np.bool_]) -> Said | None:
+    def _one(
+        self,
+        sightings: list[int],
+        lost: npt.NDArray[np.bool_],
+        hidden: npt.NDArray[np.bool_],
+    ) -> Said | None:
         view = self.view
         place = int(view.places[sightings[0]])
         stream = int(view.stream_of[sightings[0]])
@@ -139,6 +147,7 @@ class Controls:
             stream,
             place,
             int(view.places[heard[0]]) if heard else NEVER,
+            bool(heard) and not hidden[heard[0]],
             any(lost[n] for n in sightings),
             message,
         )

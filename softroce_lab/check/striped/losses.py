@@ -126,6 +126,7 @@ class Losses:
                 later
                 & (self.last_received_at[part] == NEVER)
                 & (each.said.last_received_at != NEVER)
+                & each.said.sure
             )
             if not (new | unheard).any():
                 continue

@@ -264,18 +264,32 @@ class Striped:
         """Sightings behind a link whose rule flipped bits, where the snap length hides it.
 
         `begins`: where those of each packet begin. Of one that was duplicated besides, another copy
-        may be whole, but its ICRC is missing: none counts as flipped.
+        may be whole, but its ICRC is missing: none counts as flipped (`perhaps_corrupted`).
         """
+        behind, doubled = self._behind_flips(rows, places, begins)
+        return behind & ~doubled
+
+    def perhaps_corrupted(
+        self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Those of duplicated packets: one copy's bits were flipped, and nothing tells which."""
+        behind, doubled = self._behind_flips(rows, places, begins)
+        return behind & doubled
+
+    def _behind_flips(
+        self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Sightings without ICRC behind such a link, and those of duplicated packets."""
         if not len(begins):
-            return np.zeros(0, dtype=np.bool_)
+            return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_)
         evidence = self.evidence
         doubled = np.logical_or.reduceat(evidence.commented(DUPLICATED)[rows], begins)
         flipped = np.where(evidence.commented(CORRUPTED)[rows], places, NEVER)
-        first = np.where(doubled, NEVER, np.minimum.reduceat(flipped, begins))
+        first = np.minimum.reduceat(flipped, begins)
         checked = self.packets["has"][rows] & Has.ICRC_CHECKED != 0
         sightings = np.diff(np.append(begins, len(rows)))
         behind: npt.NDArray[np.bool_] = (places > np.repeat(first, sightings)) & ~checked
-        return behind
+        return behind, np.repeat(doubled, sightings)
 
     def _messages(self) -> Table:
         sent = self.transmissions

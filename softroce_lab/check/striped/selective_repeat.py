@@ -107,6 +107,8 @@ def _by_feedback(
     why = acknowledged.why_not(view, controls, told[message], one, strict=view.times_senders)
     if not why:
         tally.passed()
+    elif told[message].unsure:
+        tally.doubts("one copy of the feedback had flipped bits, and the ICRCs were cut off")
     elif told[message].overtaken:
         tally.doubts("answers overtook each other, and may behind the capture")
     elif dropped_by_queues(view.evidence, view.answers(stream)):
@@ -139,9 +141,13 @@ def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
         return asked
     horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
     heard = [each for each in asked if each.said.last_received_at < one["at"]]
-    older = sum(int(view.time_ns(each.said.last_received_at)) < horizon for each in heard)
+    older = [
+        place
+        for place, each in enumerate(heard)
+        if each.said.sure and int(view.time_ns(each.said.last_received_at)) < horizon
+    ]
     # Before the first arrived, the timer may have expired.
-    return heard[older - 1 :] if older else []
+    return heard[older[-1] :] if older else []
 
 
 def _doubt(view: Striped, controls: Controls, stream: Stream, one: np.void) -> str | None:
