@@ -137,8 +137,10 @@ void bind_sim(nb::module_& m) {
   nb::class_<Fabric>(m, "Fabric", "A simulated fabric and its clock; softroce_lab.sim builds it.")
       .def(
           "__init__",
-          [](Fabric* self, const std::string& lb) { new (self) Fabric(load_balancing_named(lb)); },
-          "load_balancing"_a)
+          [](Fabric* self, const std::string& lb, std::uint64_t tie_key) {
+            new (self) Fabric(load_balancing_named(lb), tie_key);
+          },
+          "load_balancing"_a, "tie_key"_a)
       .def(
           "add_port",
           [](Fabric& f, const MessageConfig& messages, std::uint64_t mac,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -26,6 +27,7 @@ using wire::Departure;
 using wire::Frame;
 using wire::ShapedLink;
 using Wheel = wire::Wheel<std::uint64_t>;
+using TiedWheel = wire::Wheel<std::uint32_t, 10, 11>;  // as the simulated fabric's
 
 // handle, length, marked, trimmed, due in picoseconds
 using Gone = std::tuple<std::uint32_t, std::uint32_t, bool, bool, Time>;
@@ -106,28 +108,36 @@ void bind_link(nb::module_& m) {
       .def("figures", &LinkOnItsOwn::figures, "A struct LinkFigures.");
 }
 
-void bind_wheel(nb::module_& m) {
-  nb::class_<Wheel>(m, "Wheel", "Numbers in the order of their times, in picoseconds.")
+template <typename W, typename Number>
+void bind_wheel(nb::module_& m, const char* name) {
+  nb::class_<W>(m, name, "Numbers in the order of their times, in picoseconds.")
       .def(nb::init<>())
-      .def("add", &Wheel::add, "at"_a, "value"_a)
-      .def("next", &Wheel::next)
+      .def(
+          "add",
+          [](W& wheel, Time at, Number value, std::uint32_t tie) {
+            if (tie >= W::kTies) throw std::invalid_argument("too large a tie");
+            wheel.add(at, value, tie);
+          },
+          "at"_a, "value"_a, "tie"_a = 0)
+      .def("next", &W::next)
       .def(
           "take",
-          [](Wheel& wheel, Time now) -> nb::object {
+          [](W& wheel, Time now) -> nb::object {
             Time at = 0;
-            std::uint64_t value = 0;
+            Number value = 0;
             if (!wheel.take(now, at, value)) return nb::none();
             return nb::make_tuple(at, value);
           },
           "now"_a, "(time, number) of the first that is due, or None.")
-      .def("__len__", &Wheel::size);
+      .def("__len__", &W::size);
 }
 
 }  // namespace
 
 void bind_wire(nb::module_& m) {
   bind_link(m);
-  bind_wheel(m);
+  bind_wheel<Wheel, std::uint64_t>(m, "Wheel");
+  bind_wheel<TiedWheel, std::uint32_t>(m, "TiedWheel");
   m.def(
       "jitter_of",
       [](std::uint32_t bits, std::int64_t jitter_ns, std::uint32_t distribution) {

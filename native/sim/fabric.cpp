@@ -154,6 +154,7 @@ void Fabric::transmit(Port& port) {
     Flight& flight = flights_[index];
     prepare(flight, load);
     rnic.packet_done(now_);
+    flight.tie_salt = port.tie_salt;
     if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
     if (learns_) learn(load);
     const Packet& sent = load.packet;
@@ -415,7 +416,16 @@ void Fabric::fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked) {
     ++links_[onto].rare.marked;
   }
   flight.link = onto;
-  wheel_.add(arrival, {EventKind::arrival, index});
+  arrive_at(arrival, {EventKind::arrival, index});
+}
+
+// Links of equal rates and delays bring packets at the same moment. The order of scheduling would
+// favour one source for a whole run, so a hash of the run's key, the source and the moment decides
+// who enters a queue first. Packets of one source keep their order.
+void Fabric::arrive_at(Time at, Event event) {
+  const std::uint32_t salt = flights_[event.subject].tie_salt;
+  const std::uint64_t draw = lab_absorb(salt, static_cast<std::uint64_t>(at));
+  wheel_.add(at, event, static_cast<std::uint32_t>(draw >> (64 - kTieBits)));
 }
 
 void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy) {
@@ -458,7 +468,7 @@ void Fabric::depart(LinkIndex from) {
   Link& link = links_[from];
   for (const wire::Departure& each : departures_) {
     link.stepwise->released(each.frame, each.at, each.at);
-    wheel_.add(each.at + link.lag(), {EventKind::arrival, each.frame.handle});
+    arrive_at(each.at + link.lag(), {EventKind::arrival, each.frame.handle});
   }
   departures_.clear();
   const Time next = link.stepwise->next();

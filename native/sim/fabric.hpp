@@ -2,9 +2,10 @@
 // The simulated fabric: host ports with the soft RNIC, switches with the XDP programs' decisions,
 // links with the wire stage's queues, and a clock that goes from event to event.
 //
-// Events of one moment happen in the order in which they were scheduled; nothing depends on
-// addresses, hashing order or the machine's clock. Its driver runs it until a host has an
-// event, acts on that host, and runs it on.
+// Packets that arrive at one moment do so in the order of a draw (arrive_at), behind what hosts do
+// at that moment, in the order in which it was scheduled. Nothing depends on addresses of memory,
+// hashing order or the machine's clock. Its driver runs it until a host has an event, acts on that
+// host, and runs it on.
 #pragma once
 
 #include <array>
@@ -62,7 +63,9 @@ struct PortTotals {
 
 class Fabric {
  public:
-  explicit Fabric(LoadBalancing load_balancing) : load_balancing_(load_balancing) {}
+  // `tie_key`: of the draws among packets that arrive at the same moment.
+  Fabric(LoadBalancing load_balancing, std::uint64_t tie_key)
+      : load_balancing_(load_balancing), tie_key_(tie_key) {}
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 
@@ -145,6 +148,7 @@ class Fabric {
     RnicPipeline pipeline;
     Time to_send = 0;  // what all that the RNIC holds will take of the link
     LinkIndex uplink = 0;
+    std::uint32_t tie_salt = 0;  // of the packets that it sends
     Time wake_at = kNever;
     Time stalls_at = kNever, stalls_until = kNever;
     Time timers_run(Time at) const {
@@ -232,6 +236,7 @@ class Fabric {
   bool meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg);
   void queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy);
   void fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked);
+  void arrive_at(Time at, Event event);  // of a packet or a ghost
   void queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy);
   void depart(LinkIndex from);
   void step(LinkIndex link);
@@ -273,9 +278,11 @@ class Fabric {
                  lab_verdict& verdict);
 
   LoadBalancing load_balancing_;
+  std::uint64_t tie_key_;
   Time now_ = 0;
   bool paused_ = false;
-  wire::Wheel<Event, 10> wheel_;
+  static constexpr int kTieBits = 11;  // what events have room for
+  wire::Wheel<Event, 10, kTieBits> wheel_;
   Slab<Port> ports_;
   std::vector<Switch> switches_;
   std::uint32_t routes_ = 1;  // counts their changes

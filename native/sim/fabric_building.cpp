@@ -29,6 +29,7 @@ PortIndex Fabric::add_port(const PortConfig& config) {
   Port& port = ports_.emplace_back(*this, index, config);
   port.omniscient = port.rnic().messages().is_omniscient();
   port.reasons = port.omniscient;
+  port.tie_salt = static_cast<std::uint32_t>(lab_absorb(tie_key_, address));
   port_of_address_[at] = index;
   return index;
 }

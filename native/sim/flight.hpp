@@ -38,6 +38,7 @@ struct alignas(64) Flight {
   std::uint8_t hop_limit = 0;            // less the switches passed
   std::uint8_t planned_at = 0;           // in `plan`: where it goes from the next switch
   bool corrupted = false;                // the ICRC detects it
+  std::uint32_t tie_salt = 0;            // of its source: Fabric::arrive_at
   Plan plan{};
   std::uint32_t ghost_on = kNowhere;  // of a ghost: the link that it is on; kNowhere: at the host
 

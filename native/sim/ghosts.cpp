@@ -14,7 +14,7 @@ void Fabric::begin_ghost(FlightIndex index, LinkIndex onto) {
   flight.link = kNowhere;
   flight.ghost_on = onto;
   const Time at = onto != kNowhere ? links_[onto].ghost_arrival(now_) : now_;
-  wheel_.add(at, {EventKind::ghost, index});
+  arrive_at(at, {EventKind::ghost, index});
 }
 
 void Fabric::move_ghost(FlightIndex index) {
@@ -32,7 +32,7 @@ void Fabric::move_ghost(FlightIndex index) {
       flight.ghost_on = choose_for_flow(next, group, flights_.load(index).flow);
       at = links_[flight.ghost_on].ghost_arrival(now_);
     }
-    return wheel_.add(at, {EventKind::ghost, index});
+    return arrive_at(at, {EventKind::ghost, index});
   }
   --off_links_;
   Port& port = ports_[flight.destination];

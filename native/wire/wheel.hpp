@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A timing wheel: events come out in the exact order of (time, insertion), however late or seldom
-// one looks.
+// A timing wheel: events come out in the exact order of (time, tie, insertion), however late or
+// seldom one looks. A tie is a small number that is given with an event; 0 if none is.
 //
 //   ready      what lies in slots up to the cursor; few events, in order
 //   near       a ring of slots, two groups of them: the cursor's group and the next
@@ -8,7 +8,8 @@
 //   overflow   a heap of all beyond
 //
 // With 2^12 groups of 2^11 slots, a slot of 2^20 ps (1.05 us) suits a machine's own frames: 2.1 ms
-// near at least, 8.8 s far; one of 2^10 ps a simulated fabric's: 2.1 us and 8.6 ms.
+// near at least, 8.8 s far; one of 2^10 ps a simulated fabric's: 2.1 us and 8.6 ms. Shorter slots
+// leave bits of an event's 32 for its tie.
 //
 // A slot's events lie in the order of insertion, side by side in a few pieces of memory, and are
 // sorted when the cursor gets there: adding and taking an event cost the same however many there
@@ -21,6 +22,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -78,12 +80,14 @@ class Slots {
   std::uint64_t summary_ = 0;
 };
 
-template <typename T, int kSlotShift = 20>  // a slot lasts 2^kSlotShift ps
+template <typename T, int kSlotShift = 20, int kTieBits = 0>  // a slot lasts 2^kSlotShift ps
 class Wheel {
  public:
-  // Times are not negative. An event in the past is due at once, in its turn.
-  void add(Time at, const T& value) {
-    place(at, value);
+  static constexpr std::uint32_t kTies = 1U << kTieBits;
+
+  // Times are not negative, ties below kTies. An event in the past is due at once, in its turn.
+  void add(Time at, const T& value, std::uint32_t tie = 0) {
+    place({at, tie, value});
     ++size_;
     if (next_known_ && at < next_) next_ = at;
   }
@@ -126,26 +130,31 @@ class Wheel {
   static constexpr std::uint64_t kAheadSlots = 256;
   static constexpr int kGroupBits = Slots::kBits - 1;
   static constexpr std::size_t kFewEvents = 32;  // that are sorted best by insertion
+  static constexpr int kDigitBits = 7;
+  static constexpr std::uint32_t kDigitMask = (1 << kDigitBits) - 1;
 
   struct Ready {
     Time at;
+    std::uint32_t tie;
     T value;
   };
   struct Earlier {
-    bool operator()(const Ready& a, const Ready& b) const { return a.at < b.at; }
+    bool operator()(const Ready& a, const Ready& b) const {
+      return a.at != b.at ? a.at < b.at : a.tie < b.tie;
+    }
   };
   struct Numbered {
-    Time at;
+    Ready event;
     std::uint64_t order;
-    T value;
     bool operator<(const Numbered& other) const {  // a heap's top is its greatest
-      return at != other.at ? at > other.at : order > other.order;
+      return event.at != other.event.at ? event.at > other.event.at : order > other.order;
     }
   };
   struct Item {            // in a slot or a group
-    std::uint32_t offset;  // ps since that began
+    std::uint32_t moment;  // ps since that began, and behind them the tie
     T value;
   };
+  static_assert(kSlotShift + (Slots::kBits - 1) + kTieBits <= 32);
   struct alignas(64) Piece {
     static constexpr std::size_t kItems = std::max<std::size_t>(7, (64 - 4) / sizeof(Item));
     std::uint32_t following = Slots::kEmpty;
@@ -156,6 +165,12 @@ class Wheel {
   static std::uint64_t group_of(std::uint64_t slot) { return slot >> kGroupBits; }
   static Time begin_of_slot(std::uint64_t slot) { return static_cast<Time>(slot << kSlotShift); }
   static Time begin_of_group(std::uint64_t group) { return begin_of_slot(group << kGroupBits); }
+  static Item item(const Ready& event, Time begin) {
+    return {static_cast<std::uint32_t>(event.at - begin) << kTieBits | event.tie, event.value};
+  }
+  static Ready event(const Item& item, Time begin) {
+    return {begin + (item.moment >> kTieBits), item.moment % kTies, item.value};
+  }
 
   std::uint32_t new_piece() {
     if (free_ == Slots::kEmpty) {
@@ -185,37 +200,34 @@ class Wheel {
     return piece == list.last ? list.used : Piece::kItems;
   }
 
-  // Hands each event of a list that began at `begin` on, in the order of insertion, and frees its
-  // memory.
+  // Those of a list, in the order of insertion.
   template <typename F>
-  void empty(Slots::List list, Time begin, F take) {
-    for (std::uint32_t index = list.first; index != Slots::kEmpty;) {
-      for (std::uint32_t each = 0; each < used(list, index); ++each) {
-        const Item item = pieces_[index].items[each];  // what takes it may move the pieces
-        take(begin + item.offset, item.value);
-      }
-      const std::uint32_t following = std::exchange(pieces_[index].following, free_);
-      free_ = index;
-      index = following;
-    }
+  void each_item(const Slots::List& list, F take) const {
+    for (std::uint32_t index = list.first; index != Slots::kEmpty; index = pieces_[index].following)
+      for (std::uint32_t each = 0; each < used(list, index); ++each)
+        take(pieces_[index].items[each]);
+  }
+  void free(const Slots::List& list) {
+    if (list.last == Slots::kEmpty) return;
+    pieces_[list.last].following = std::exchange(free_, list.first);
   }
 
-  void place(Time at, const T& value) {
-    const std::uint64_t slot = slot_of(at);
+  void place(const Ready& event) {
+    const std::uint64_t slot = slot_of(event.at);
     const std::uint64_t group = group_of(slot), here = group_of(cursor_);
     if (slot <= cursor_)
-      insert({at, value});
+      insert(event);
     else if (group <= here + 1)
-      append(near_, slot, {static_cast<std::uint32_t>(at - begin_of_slot(slot)), value});
+      append(near_, slot, item(event, begin_of_slot(slot)));
     else if (group - here < Slots::kCount)
-      append(far_, group, {static_cast<std::uint32_t>(at - begin_of_group(group)), value});
+      append(far_, group, item(event, begin_of_group(group)));
     else
-      push_overflow(at, value);
+      push_overflow(event);
   }
 
   // In its turn among those that are ready.
   void insert(const Ready& event) {
-    if (ready_.size() == taken_ || ready_.back().at <= event.at) return ready_.push_back(event);
+    if (ready_.size() == taken_ || !Earlier{}(event, ready_.back())) return ready_.push_back(event);
     const auto first = ready_.begin() + static_cast<std::ptrdiff_t>(taken_);
     ready_.insert(std::upper_bound(first, ready_.end(), event, Earlier{}), event);
   }
@@ -225,8 +237,8 @@ class Wheel {
     taken_ = 0;
   }
 
-  void push_overflow(Time at, const T& value) {
-    overflow_.push_back({at, overflowed_++, value});
+  void push_overflow(const Ready& event) {
+    overflow_.push_back({event, overflowed_++});
     std::push_heap(overflow_.begin(), overflow_.end());
   }
 
@@ -236,7 +248,7 @@ class Wheel {
     if (slot != Slots::kNone) return slot;
     const std::uint64_t group = far_.next(group_of(cursor_));
     if (group != Slots::kNone) return group << kGroupBits;
-    return overflow_.empty() ? Slots::kNone : slot_of(overflow_.front().at);
+    return overflow_.empty() ? Slots::kNone : slot_of(overflow_.front().event.at);
   }
 
   // Moves the cursor to the next slot with events, `limit` at most. False: that is too far ahead.
@@ -246,11 +258,12 @@ class Wheel {
     if (taken_ != 0 && taken_ >= ready_.size() / 2) drop_taken();
     const std::uint64_t before = group_of(std::exchange(cursor_, slot));
     if (group_of(slot) != before) bring_near(before);
-    const std::size_t first = ready_.size();
-    empty(near_.take(slot), begin_of_slot(slot), [this](Time at, const T& value) {
-      ready_.push_back({at, value});
-    });
-    sort_from(first);
+    const Slots::List list = near_.take(slot);
+    items_.clear();
+    each_item(list, [this](const Item& item) { items_.push_back(item); });
+    free(list);
+    sort_items();
+    for (const Item& item : items_) ready_.push_back(event(item, begin_of_slot(slot)));
     return true;
   }
 
@@ -262,34 +275,56 @@ class Wheel {
   // The cursor has come to another group than `before`.
   void bring_near(std::uint64_t before) {
     const std::uint64_t group = group_of(cursor_);
-    while (!overflow_.empty() && group_of(slot_of(overflow_.front().at)) - group < Slots::kCount) {
-      const Numbered first = overflow_.front();
+    while (!overflow_.empty() &&
+           group_of(slot_of(overflow_.front().event.at)) - group < Slots::kCount) {
+      const Ready first = overflow_.front().event;
       std::pop_heap(overflow_.begin(), overflow_.end());
       overflow_.pop_back();
-      place(first.at, first.value);
+      place(first);
     }
-    const auto place_it = [this](Time at, const T& value) { place(at, value); };
-    if (group != before + 1) empty(far_.take(group), begin_of_group(group), place_it);
-    empty(far_.take(group + 1), begin_of_group(group + 1), place_it);
+    if (group != before + 1) spread(group);
+    spread(group + 1);
   }
 
-  void sort_from(std::size_t first) {
-    const auto begin = ready_.begin() + static_cast<std::ptrdiff_t>(first);
-    if (ready_.size() - first > kFewEvents) return std::stable_sort(begin, ready_.end(), Earlier{});
-    for (std::size_t each = first + 1; each < ready_.size(); ++each) {
-      const Ready event = ready_[each];
-      std::size_t at = each;
-      for (; at > first && ready_[at - 1].at > event.at; --at) ready_[at] = ready_[at - 1];
-      ready_[at] = event;
+  // The events of a group, over its slots.
+  void spread(std::uint64_t group) {
+    const Slots::List list = far_.take(group);
+    each_item(list, [this, begin = begin_of_group(group)](const Item& item) {
+      place(event(item, begin));
+    });
+    free(list);
+  }
+
+  // Those of a slot, by their moments; what is equal keeps its order.
+  void sort_items() {
+    const auto earlier = [](const Item& a, const Item& b) { return a.moment < b.moment; };
+    if (items_.size() <= kFewEvents) {
+      for (std::size_t each = 1; each < items_.size(); ++each) {
+        const Item item = items_[each];
+        std::size_t at = each;
+        for (; at > 0 && earlier(item, items_[at - 1]); --at) items_[at] = items_[at - 1];
+        items_[at] = item;
+      }
+    } else if (!std::is_sorted(items_.begin(), items_.end(), earlier)) {
+      for (int shift = 0; shift < kSlotShift + kTieBits; shift += kDigitBits) sort_by_digit(shift);
     }
+  }
+
+  // A step of radix sort, which costs no branch that the processor would guess wrong.
+  void sort_by_digit(int shift) {
+    std::array<std::uint32_t, 1 << kDigitBits> places{};
+    const auto digit = [shift](const Item& item) { return item.moment >> shift & kDigitMask; };
+    for (const Item& item : items_) ++places[digit(item)];
+    std::exclusive_scan(places.begin(), places.end(), places.begin(), 0U);
+    sorted_.resize(items_.size());
+    for (const Item& item : items_) sorted_[places[digit(item)]++] = item;
+    items_.swap(sorted_);
   }
 
   Time earliest(const Slots::List& list, Time begin) const {
     std::uint32_t least = UINT32_MAX;
-    for (std::uint32_t index = list.first; index != Slots::kEmpty; index = pieces_[index].following)
-      for (std::uint32_t each = 0; each < used(list, index); ++each)
-        least = std::min(least, pieces_[index].items[each].offset);
-    return begin + least;
+    each_item(list, [&least](const Item& item) { least = std::min(least, item.moment); });
+    return begin + (least >> kTieBits);
   }
 
   Time find_next() const {
@@ -298,10 +333,11 @@ class Wheel {
       return earliest(near_[slot], begin_of_slot(slot));
     if (const std::uint64_t group = far_.next(group_of(cursor_)); group != Slots::kNone)
       return earliest(far_[group], begin_of_group(group));
-    return overflow_.empty() ? kNever : overflow_.front().at;
+    return overflow_.empty() ? kNever : overflow_.front().event.at;
   }
 
-  std::vector<Ready> ready_;  // from `taken_` on
+  std::vector<Ready> ready_;          // from `taken_` on
+  std::vector<Item> items_, sorted_;  // of the slot that the cursor comes to
   std::size_t taken_ = 0;
   Slots near_, far_;
   std::uint64_t cursor_ = 0;  // slots up to this one have been emptied

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import heapq
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
@@ -71,6 +72,12 @@ class HostModel:
         return config
 
 
+def _tie_key(seed: int) -> int:
+    """Of the draws among packets that arrive at the same moment."""
+    digest = hashlib.sha256(f"{seed}/ties".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
 class SimFabric:
     """The fabric of a plan; the hosts' first rails are `endpoints`, in the order of the hosts."""
 
@@ -93,7 +100,7 @@ class SimFabric:
         self.link_names = locate.arrows(plan)
         self.host = host or HostModel()
         self._others = {plan.hosts[index].name: model for index, model in others.items()}
-        self.native = _native.Fabric(plan.load_balancing)
+        self.native = _native.Fabric(plan.load_balancing, _tie_key(plan.seed))
         self.ports = [port for node in plan.hosts for port in node.ports]
         self._number_of = {port: number for number, port in enumerate(self.ports)}
         self._switch_of: dict[str, int] = {}

@@ -107,7 +107,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "retransmit", "csa_ud", 21)
+@mutant(DatagramPolicy, "retransmit", "csa_ud", 11)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -118,7 +118,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 2)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 3)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -152,7 +152,7 @@ def nothing_is_lost(original):
     return is_lost
 
 
-@mutant(CsaUd, "check_send", "csa_ud", 2)
+@mutant(CsaUd, "check_send", "csa_ud", 15)
 def asks_once(original):
     """A sender without a word asks once."""
 

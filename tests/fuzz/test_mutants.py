@@ -27,7 +27,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "bit_skipped": ("csa_ud", 2),
     "bytes_skipped": ("csa_ud", 0),
     "one_too_early": ("csa_ud", 0),
-    "duplicate_counts": ("irn", 6),
+    "duplicate_counts": ("irn", 1),
     "slot_reused_early": ("csa_ud", 87),
     "retransmit_of_neighbour": ("csa_ud", 1),
     "attempt_not_counted": ("csa_ud", 21),
@@ -49,7 +49,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "rc_duplicate_executed": ("rc", 1),
     "rc_retries_unlimited": ("rc", 14),
     "dcqcn_stops": ("irn", 0),
-    "swift_stops": ("csa_ud", 47),
+    "swift_stops": ("csa_ud", 145),
 }
 
 
