@@ -25,6 +25,7 @@ from softroce_lab.cli.development import (
     bench_recovery,
     bench_sim,
     bench_spines,
+    bench_tails,
     bench_up,
 )
 from softroce_lab.cli.modes import ModalCommand, Mode
@@ -214,6 +215,7 @@ app.command()(bench_sim.sim)
 app.command(cls=bench_recovery.Command)(bench_recovery.recovery)
 app.command()(bench_ec.ec)
 app.command()(bench_spines.spines)
+app.command()(bench_tails.tails)
 app.command()(bench_event_log.event_log)
 
 
