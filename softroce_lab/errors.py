@@ -53,7 +53,7 @@ class ibv_wc_status(enum.IntEnum):  # noqa: N801 - the C name, as pyverbs has it
 
 
 class LabError(Exception):
-    """Base of all; `what` says what is wrong, `hint` what to do about it."""
+    """Base of all; `what` states what is wrong, `hint` what to do about it."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -107,7 +107,7 @@ class ProgramError(UserError):
 
 
 class EnvironmentLackError(LabError):
-    """The machine lacks a capability that the lab needs; the hint says how to get it."""
+    """The machine lacks a capability that the lab needs; the hint states how to get it."""
 
     exit_code = ExitCode.LACKING
 

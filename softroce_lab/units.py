@@ -69,7 +69,7 @@ def _whole(text: str, what: str, example: str, units: Mapping[str, int], offered
 
 
 def parse_bytes(text: str) -> int:
-    """`128 MiB`, `64KiB`, `2 kB` -> bytes. SI and IEC prefixes are told apart."""
+    """`128 MiB`, `64KiB`, `2 kB` -> bytes. SI and IEC prefixes are distinguished."""
     return _whole(text, "size", "128 MiB", _SIZES, ", ".join(_SIZES))
 
 

@@ -166,8 +166,8 @@ def test_of_two_first_starts_one_prepares_and_both_run(first_starts):
 
 
 def test_every_step_is_one_line_with_size_and_seconds(first_starts):
-    said = "".join(result.stderr for result in first_starts[1])
-    lines = [line for line in said.splitlines() if "waiting" not in line]
+    output = "".join(result.stderr for result in first_starts[1])
+    lines = [line for line in output.splitlines() if "waiting" not in line]
     assert len(lines) == 4
     size_and_seconds = re.compile(r" \.\.\. ([\d.]+ [kMG]?B|all there), \d+ s$")
     assert [line for line in lines if not size_and_seconds.search(line)] == []
@@ -385,9 +385,9 @@ def test_an_interrupted_preparation_goes_on(prepared):
         while not (prepared / ".venv/pyvenv.cfg").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         os.killpg(launched.pid, signal.SIGINT)
-        _, said = launched.communicate(timeout=TIMEOUT_S)
+        _, output = launched.communicate(timeout=TIMEOUT_S)
     assert launched.returncode == 130
-    assert "interrupted" in said
+    assert "interrupted" in output
     result = start(prepared, "up", "after")
     assert (steps(result), result.stdout) == ([2, 3, 4], "mini up after\n")
 

@@ -71,8 +71,8 @@ def test_run_of_another_has_all_but_our_labs(entries):
         "lab.with_name('theirs').mkdir(parents=True)\n"
         "(folder.parent / 'theirs').touch()\n"
     )
-    said = printed(script, *map(str, entries))
-    assert said == [f"text ['inside'] {file} False"]
+    output = printed(script, *map(str, entries))
+    assert output == [f"text ['inside'] {file} False"]
     assert not lab.with_name("theirs").exists()
     assert not (session.RUN / "theirs").exists()
 

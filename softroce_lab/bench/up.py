@@ -240,12 +240,12 @@ def _ask_mininet(graph: str) -> dict[str, Any]:
             command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         ) as script:
             try:
-                said, words = script.communicate(graph, timeout=_MININET_S)
+                output, words = script.communicate(graph, timeout=_MININET_S)
             except BaseException:
                 script.terminate()
                 script.wait(_MININET_S)
                 raise
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(output)
     except subprocess.TimeoutExpired:
         return {"missing": f"it takes over {_MININET_S:g} s"}
     except FileNotFoundError:

@@ -80,7 +80,7 @@ def _key(flow: Flow) -> tuple[bytes, bytes, int]:
 def _any(evidence: Evidence, flow: Flow, *, answers: bool) -> bool:
     return bool(
         np.any(opcodes.IS_RESPONSE[evidence.packets["opcode"][flow.sent]] == answers)
-    ) or bool(np.any(opcodes.IS_RESPONSE[evidence.packets["opcode"][flow.heard]] == answers))
+    ) or bool(np.any(opcodes.IS_RESPONSE[evidence.packets["opcode"][flow.arrivals]] == answers))
 
 
 # ---------------------------------------------------------------- by the connection manager
@@ -166,7 +166,7 @@ def _asked(evidence: Evidence, known: list[Flow]) -> tuple[Indices, Indices]:
     packets = evidence.packets
     when, which = [], []
     for number, flow in enumerate(known):
-        rows = flow.heard[~opcodes.IS_RESPONSE[packets["opcode"][flow.heard]]]
+        rows = flow.arrivals[~opcodes.IS_RESPONSE[packets["opcode"][flow.arrivals]]]
         when.append(_moment(evidence, rows))
         which.append(np.full(len(rows), number))
     moments = np.concatenate(when)
@@ -186,8 +186,8 @@ def _vote(evidence: Evidence, flow: Flow, when: Indices, which: Indices) -> Indi
     family = opcodes.FAMILY[opcode]
     # A NAK may name what did not come, and a response in the middle a PSN of no request.
     gap = opcodes.NAK << 5 | opcodes.SEQUENCE_ERROR
-    tells = np.where(family == Family.READ_RESPONSE, opcodes.BEGINS[opcode], syndrome != gap)
-    moments = _moment(evidence, rows[tells.astype(bool)][:_VOTERS])
+    shows = np.where(family == Family.READ_RESPONSE, opcodes.BEGINS[opcode], syndrome != gap)
+    moments = _moment(evidence, rows[shows.astype(bool)][:_VOTERS])
     if not len(when):
         return np.zeros(0, np.int64)
     before = np.searchsorted(when, moments) - 1
@@ -207,7 +207,7 @@ def successive(evidence: Evidence, connection: Connection) -> Iterator[Connectio
         yield connection
         return
     packets = evidence.packets
-    rows = flow.heard[~opcodes.IS_RESPONSE[packets["opcode"][flow.heard]]]
+    rows = flow.arrivals[~opcodes.IS_RESPONSE[packets["opcode"][flow.arrivals]]]
     bounds = [0, *_begins(evidence, connection, rows), connection.until]
     for since, until in itertools.pairwise(bounds):
         yield dataclasses.replace(connection, since=since, until=until)
@@ -234,14 +234,14 @@ def _begins(evidence: Evidence, connection: Connection, rows: Indices) -> Iterat
         highest = max(highest, psn)
 
 
-def _first_seen(evidence: Evidence, flow: Flow | None, heard: Indices, at: int) -> int:
+def _first_seen(evidence: Evidence, flow: Flow | None, arrivals: Indices, at: int) -> int:
     """The index, in order of time, of a received request: where it left, if captured there."""
     place, psn = evidence.place_in_time, evidence.packets["psn"]
-    since, until = int(place[heard[at - 1]]), int(place[heard[at]])
-    sent = heard[:0] if flow is None else flow.sent
+    since, until = int(place[arrivals[at - 1]]), int(place[arrivals[at]])
+    sent = arrivals[:0] if flow is None else flow.sent
     sent = sent[(place[sent] > since) & (place[sent] < until)]
     sent = sent[~opcodes.IS_RESPONSE[evidence.packets["opcode"][sent]]]
-    same = sent[psn[sent] == psn[heard[at]]]
+    same = sent[psn[sent] == psn[arrivals[at]]]
     return int(place[same[0]]) if len(same) else until
 
 
@@ -257,9 +257,9 @@ class _Anew:
         self._packets, self._rows, self._psns = evidence.packets, rows, psns
         self._is_uc = connection.requests is not None and connection.requests.service == opcodes.UC
         answers = rows[:0] if connection.answers is None else connection.answers.sent
-        told = answers[self._packets["has"][answers] & Has.AETH != 0]
-        self._msns = self._packets["msn"][told].astype(np.int64)
-        self._answered = evidence.place_in_time[told]
+        reported = answers[self._packets["has"][answers] & Has.AETH != 0]
+        self._msns = self._packets["msn"][reported].astype(np.int64)
+        self._answered = evidence.place_in_time[reported]
         self._asked = evidence.place_in_time[rows]
 
     def begins(self, at: int, since: int) -> bool:

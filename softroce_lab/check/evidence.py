@@ -157,8 +157,8 @@ class Evidence:
         """Frames with this effect of the injector in their comments."""
         comments = self.capture.comments
         # The last one is of index -1: no comment.
-        said = np.array([*(_says(each, effect) for each in comments), False], dtype=np.bool_)
-        mask: Mask = said[self.packets["comment"]]
+        stated = np.array([*(_states(each, effect) for each in comments), False], dtype=np.bool_)
+        mask: Mask = stated[self.packets["comment"]]
         return mask
 
     def rules_of_the_run(self, word: str) -> bool:
@@ -209,6 +209,6 @@ class Evidence:
         return {number: each.name for number, each in numbered if each.name is not None}
 
 
-def _says(comment: str, effect: str) -> bool:
+def _states(comment: str, effect: str) -> bool:
     """Comments are what was done, one after the other: `corrupted: rule a; duplicated: rule b`."""
     return any(part.startswith(effect) for part in comment.split("; "))

@@ -35,14 +35,14 @@ class Flow:
     qp: int
     service: int  # the upper three bits of the opcode
     sent: Indices  # rows, as near to the sender as there are, by time
-    heard: Indices  # as near to the receiver; the same, where there is one place
+    arrivals: Indices  # as near to the receiver; the same, where there is one place
     at_sender: bool = False  # nothing was lost before the place of `sent`
-    at_receiver: bool = False  # no loss after the place of `heard`
+    at_receiver: bool = False  # no loss after the place of `arrivals`
 
     @property
     def several_places(self) -> bool:
         """Whether the two are different ones."""
-        return self.sent is not self.heard
+        return self.sent is not self.arrivals
 
 
 def flows(evidence: Evidence) -> list[Flow]:
@@ -94,7 +94,7 @@ def _flow(evidence: Evidence, rows: Indices) -> Flow:
         qp=int(first["destination_qp"]),
         service=int(first["opcode"]) >> 5,
         sent=places[0],
-        heard=places[-1] if len(places) > 1 else places[0],
+        arrivals=places[-1] if len(places) > 1 else places[0],
     )
 
 
@@ -190,7 +190,7 @@ def _located(evidence: Evidence, all_flows: list[Flow]) -> list[Flow]:
             home[flow.source] = near
     located = []
     for flow in all_flows:
-        first, last = (int(packets["interface"][rows[0]]) for rows in (flow.sent, flow.heard))
+        first, last = (int(packets["interface"][rows[0]]) for rows in (flow.sent, flow.arrivals))
         near, far = ends.get(first, ("", ""))[0], ends.get(last, ("", ""))[1]
         known = evidence.options.at
         located.append(

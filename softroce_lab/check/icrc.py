@@ -41,12 +41,12 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
 
 def _difference(evidence: Evidence, row: int) -> str:
     packet = evidence.packets[row]
-    said = f"the ICRC is {int(packet['icrc']):#010x}"
+    text = f"the ICRC is {int(packet['icrc']):#010x}"
     try:
         due = _native.icrc(evidence.capture.frame(int(packet["number"])))
     except ValueError:
-        return said
-    return f"{said}; of these bytes it is {due:#010x}"
+        return text
+    return f"{text}; of these bytes it is {due:#010x}"
 
 
 SUITE = Suite((RIGHT,), check)

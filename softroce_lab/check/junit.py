@@ -31,9 +31,9 @@ def _unread(failure: UserError) -> Suite:
 def _case(verdict: Verdict) -> Case:
     case = Case(f"check.{verdict.checker}", verdict.rule)
     if verdict.outcome is Outcome.FAIL:
-        said = f"{verdict.failures} of {verdict.checked} violate {verdict.clause}"
+        text = f"{verdict.failures} of {verdict.checked} violate {verdict.clause}"
         lines = "\n".join(_lines(verdict))
-        return Case(case.classname, case.name, "failure", said, verdict.rule, lines)
+        return Case(case.classname, case.name, "failure", text, verdict.rule, lines)
     if verdict.outcome is Outcome.INCONCLUSIVE:
         return Case(case.classname, case.name, "skipped", verdict.note)
     if verdict.outcome is Outcome.NOT_APPLICABLE:

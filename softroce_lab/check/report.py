@@ -64,13 +64,13 @@ def _amount(verdict: Verdict) -> str:
 
 def _sum(verdicts: Sequence[Verdict]) -> str:
     counts = collections.Counter(each.outcome for each in verdicts)
-    said = (
+    counted = (
         (Outcome.PASS, "pass"),
         (Outcome.FAIL, "fail"),
         (Outcome.INCONCLUSIVE, "inconclusive"),
         (Outcome.NOT_APPLICABLE, "not applicable"),
     )
-    of = ", ".join(f"{counts[outcome]} {word}" for outcome, word in said if counts[outcome])
+    of = ", ".join(f"{counts[outcome]} {word}" for outcome, word in counted if counts[outcome])
     return f"{format_count(len(verdicts), 'rule')}: {of}"
 
 

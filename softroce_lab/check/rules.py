@@ -21,7 +21,7 @@ _SPREAD = re.compile(r"delay \S+ (\d\S*)( distribution)?")  # delay 100us 90us d
 _FARTHEST = 4  # times the jitter is where the distributions that are not uniform are cut off
 
 
-def are_told(evidence: Evidence) -> bool:
+def are_known(evidence: Evidence) -> bool:
     """Whether a manifest lists its fault rules."""
     return evidence.run is not None and "faults" in evidence.run.manifest
 

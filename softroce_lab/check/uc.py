@@ -34,7 +34,7 @@ LENGTHS = Rule(
 SILENCE = Rule(
     "uc.no-answers", "a queue pair of UC gets no acknowledgements and no NAKs", "IBA 9.8.2"
 )
-PKEY = Rule("uc.pkey", PKEY_OF_RC.says, PKEY_OF_RC.clause)
+PKEY = Rule("uc.pkey", PKEY_OF_RC.states, PKEY_OF_RC.clause)
 RULES = (CONTINUITY, ONCE, OPCODES, LENGTHS, SILENCE, PKEY)
 
 

@@ -30,7 +30,7 @@ class Rule:
     """Something that must hold, by a name that stays."""
 
     name: str  # "rc.nak-once-per-gap": what is before the point is the checker
-    says: str  # one line, for people
+    states: str  # one line, for people
     clause: str  # of the specification, or the section of this project's documents, that demands it
 
     @property

@@ -2,7 +2,7 @@
 """One experiment on both clocks, and whether they agree: `lab crosscheck`, docs/crosscheck.md.
 
 A quantity is measured in every run; runs of one transport and seed on the two clocks make a pair;
-the difference of a pair is given in units of a margin; `agreement` says what the pairs of all seeds
+the difference of a pair is given in units of a margin; `agreement` has what the pairs of all seeds
 come to. Margins are this project's.
 """
 
@@ -41,7 +41,7 @@ SHARE = 0.1
 off by what the machine is taken to add to each round trip of it, `MACHINE_RTT_NS`."""
 
 MOST_SHARE = 0.5
-"""A completion time has no margin beyond this share of it: one that holds all says nothing."""
+"""A completion time has no margin beyond this share of it: one that holds all shows nothing."""
 
 PACKETS_SHARE = 0.01
 """Of a run's data packets, that counts of packets may be off by besides."""
@@ -147,7 +147,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """What else is to be said of a transport."""
+    """What else is to be reported of a transport."""
 
     transport: str
     distance: Distance  # of all completion times
@@ -314,7 +314,7 @@ def _about(
 
 
 def _same_losses(outcomes: Iterable[experiment_run.Outcome], transport: Transport) -> bool | None:
-    """Whether both clocks lost the same data packets first, with each seed; None: none tells."""
+    """Whether both clocks lost the same data packets first, with each seed; None: unknown."""
     if not transport.shows_messages:
         return None
     lost = [

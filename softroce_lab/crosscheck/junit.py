@@ -25,9 +25,9 @@ def write(path: Path, outcome: Outcome) -> None:
 def _case(about: About, comparison: Comparison) -> Case:
     classname, name = f"crosscheck.{about.transport}", comparison.quantity.name
     found = comparison.agreement
-    said = f"off by {found.median:+.2f} [{found.low:+.2f}, {found.high:+.2f}] margins"
+    text = f"off by {found.median:+.2f} [{found.low:+.2f}, {found.high:+.2f}] margins"
     if found.verdict == "differs":
-        return Case(classname, name, "failure", said, name, "\n".join(about.causes))
+        return Case(classname, name, "failure", text, name, "\n".join(about.causes))
     if found.verdict == "undecided":
-        return Case(classname, name, "skipped", said)
+        return Case(classname, name, "skipped", text)
     return Case(classname, name)

@@ -30,8 +30,8 @@ def summary(frame: bytes, link_type: int = ETHERNET) -> str:
         return str(packet.summary())
     ip = packet.getlayer(IP) or packet.getlayer(IPv6)
     ends = f"{ip.src}:{packet[UDP].sport} > {ip.dst}: " if ip else ""
-    said = filter(None, (bth.mysummary(), _headers(bth), _body(bth), _icrc(bth)))
-    return ends + ", ".join(said)
+    parts = filter(None, (bth.mysummary(), _headers(bth), _body(bth), _icrc(bth)))
+    return ends + ", ".join(parts)
 
 
 def _headers(bth: BTH) -> str:

@@ -120,18 +120,18 @@ class Body(Packet):
     """Base of the bodies of control messages and reports."""
 
     def mysummary(self) -> str:
-        """All it says, in a line."""
+        """All fields, in a line."""
         names = [each.name for each in self.fields_desc if each.name not in ("type", "reserved")]
-        return " ".join([str(self.name), *(f"{name} {self._told(name)}" for name in names)])
+        return " ".join([str(self.name), *(f"{name} {self._reported(name)}" for name in names)])
 
-    def _told(self, name: str) -> str:
+    def _reported(self, name: str) -> str:
         value = self.getfieldval(name)
         if not isinstance(value, list):
             return str(self.get_field(name).i2repr(self, value))
-        return "[" + ", ".join(map(_told, value)) + "]"
+        return "[" + ", ".join(map(_reported, value)) + "]"
 
 
-def _told(entry: Packet) -> str:
+def _reported(entry: Packet) -> str:
     """An entry of a list, in short."""
     if isinstance(entry, PacketSet):
         return entry.missing()

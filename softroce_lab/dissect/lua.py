@@ -16,13 +16,13 @@ from softroce_lab.dissect.description import Field, MissingPackets, Record, Repe
 from softroce_lab.dissect.opcodes import UD_SEND_ONLY
 
 MARK = "-- softroce_lab: Wireshark's dissector of the lab's own headers"
-"""The first line: what tells our file from others'."""
+"""The first line: what distinguishes our file from others'."""
 
 _WALKER = Path(__file__).with_name("walker.lua")
 
 
 def dissector(version: str) -> str:
-    """The whole program; `version` is said in it."""
+    """The whole program; `version` is part of it."""
     made = _Fields()
     tables = [
         f"local HEADER = {made.record(description.HEADER)}",

@@ -121,8 +121,8 @@ class CmMessage(Packet):
         ids = [
             each.name for each in self.fields_desc if each.name.endswith(("comm_id", "quest_id"))
         ]
-        told = " ".join(f"{name} {self.getfieldval(name):#x}" for name in ids)
-        return f"CM {str(self.name).partition(' ')[0]} {told}"
+        reported = " ".join(f"{name} {self.getfieldval(name):#x}" for name in ids)
+        return f"CM {str(self.name).partition(' ')[0]} {reported}"
 
 
 class CmReq(CmMessage):

@@ -98,7 +98,7 @@ class BTH(Packet):
     ]
 
     def kind(self) -> Opcode | None:
-        """What the opcode, given or implied, says of the packet; None: there is no such opcode."""
+        """What the opcode, given or implied, means; None: there is no such opcode."""
         return OPCODES.get(self.implied_opcode() if self.opcode is None else self.opcode)
 
     def implied_opcode(self) -> int:
@@ -167,7 +167,7 @@ class BTH(Packet):
             ip_header = _header_alone(ip, len=options + udp_bytes, chksum=0)
         return icrc.icrc(ip_header, udp_header, bth, rest)
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ what it states
 
     def icrc_due(self) -> int | None:
         """What the ICRC should be; None: the packet is not in UDP over IP, or not whole."""
@@ -176,7 +176,7 @@ class BTH(Packet):
         return self._icrc_over(*self._completed(self.self_build(), self.do_build_payload()))
 
     def icrc_is_right(self) -> bool | None:
-        """Whether it is; None: that cannot be told, the packet was not captured as a whole."""
+        """Whether it is; None: that cannot be known, the packet was not captured as a whole."""
         due = self.icrc_due()
         return None if due is None or self.icrc is None else self.icrc == due
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The AETH's syndrome: acknowledgement, RNR or NAK, and what it says (IBA 9.7.5.2, 9.7.7.2)."""
+"""The AETH's syndrome: acknowledgement, RNR or NAK, and what it states (IBA 9.7.5.2, 9.7.7.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def value(syndrome: int) -> int:
 
 
 def credits_of(code: int) -> int | None:
-    """Receive requests that a responder says it has posted; None: it does not say (table 45)."""
+    """Receive requests that a responder reports as posted; None: it does not (table 45)."""
     if code == _UNLIMITED:
         return None
     return code if code < 2 else 2 + code % 2 << code // 2 - 1

@@ -85,18 +85,18 @@ def personal() -> Place:
     """The own folder of the user behind sudo, else of the one that this process runs as."""
     uid = os.environ.get("SUDO_UID", "")
     user = _user(int(uid)) if os.geteuid() == 0 and uid.isdigit() else _this_user()
-    told = _folders(user).get("Personal Lua Plugins")
-    return Place(Path(told) if told else user.home / _PERSONAL, user)
+    listed = _folders(user).get("Personal Lua Plugins")
+    return Place(Path(listed) if listed else user.home / _PERSONAL, user)
 
 
 def everyones() -> Place:
     """The folder for all users; EnvironmentLackError where Wireshark is not there to name it."""
-    told = _folders(_this_user()).get("Global Lua Plugins")
-    if told is None:
+    listed = _folders(_this_user()).get("Global Lua Plugins")
+    if listed is None:
         raise EnvironmentLackError(
             "tshark or wireshark", hint="install one, or name the folder with --dir"
         )
-    return Place(Path(told), _this_user())
+    return Place(Path(listed), _this_user())
 
 
 def named(folder: Path) -> Place:
@@ -105,14 +105,14 @@ def named(folder: Path) -> Place:
 
 
 def _folders(user: User) -> dict[str, str]:
-    """What Wireshark says of its folders when that user runs it; nothing without Wireshark."""
+    """What Wireshark prints of its folders when that user runs it; nothing without Wireshark."""
     program = next(filter(None, map(shutil.which, _READERS)), None)
     if program is None:
         return {}
     drops = user.drops_rights
     environment = {"PATH": os.defpath, "HOME": str(user.home), "LC_ALL": "C.UTF-8"}
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             [program, "-G", "folders"],
             env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
             user=user.uid if drops else None, group=user.gid if drops else None,
@@ -120,7 +120,7 @@ def _folders(user: User) -> dict[str, str]:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    lines = (line.partition(":") for line in told.stdout.splitlines())
+    lines = (line.partition(":") for line in listed.stdout.splitlines())
     return {name.strip(): folder.strip() for name, _, folder in lines if folder.strip()}
 
 

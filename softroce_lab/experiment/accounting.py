@@ -123,20 +123,20 @@ class Accounts:
 
     def _sent(self, near: Port, arrived: int) -> int:
         """A host's process uses its first rail; of others no more is known than what arrived."""
-        said = self._hosts.get(near.node)
+        reports = self._hosts.get(near.node)
         first = self._plan.node(near.node).ports[0]
-        return int(said["frames_sent"]) if said is not None and near == first else arrived
+        return int(reports["frames_sent"]) if reports is not None and near == first else arrived
 
     def ports(self) -> list[PortFigures]:
         """Every host that had a process."""
-        return [self._port(name, said) for name, said in self._hosts.items()]
+        return [self._port(name, reports) for name, reports in self._hosts.items()]
 
-    def _port(self, name: str, said: dict[str, Any]) -> PortFigures:
-        statistics = said["port"]
+    def _port(self, name: str, reports: dict[str, Any]) -> PortFigures:
+        statistics = reports["port"]
         return PortFigures(
             node=name,
             handed=self._counted[self._plan.node(name).ports[0].ifindex].to_xsk,
-            taken=said["frames_received"],
+            taken=reports["frames_received"],
             emulator_drops=statistics["rx_dropped"] + statistics["rx_ring_full"],
         )
 

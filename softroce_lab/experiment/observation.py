@@ -53,8 +53,8 @@ class Observation:
         self._stolen = StolenTime()
         self.epoch_ns = time.monotonic_ns()
 
-    def end(self, said: Mapping[str, dict[str, Any]], *, striped: bool = True) -> Observed:
-        """`said`: figures of each host process, by its name; all have ended.
+    def end(self, reports: Mapping[str, dict[str, Any]], *, striped: bool = True) -> Observed:
+        """`reports`: figures of each host process, by its name; all have ended.
 
         `striped`: only what was done to packets with the lab's header is of this run.
         """
@@ -63,12 +63,12 @@ class Observation:
         end_ns = time.monotonic_ns()
         plan = lab.present_plan()  # others may have changed faults meanwhile
         met = {fault.rule_id: fault for fault in (*lab.plan.faults, *plan.faults)}
-        accounts = Accounts(lab.plan, Counts.of(lab) - self._before, said, met.values())
+        accounts = Accounts(lab.plan, Counts.of(lab) - self._before, reports, met.values())
         links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
         unwritten = drained.drops_lost - self._written.drops_lost
         stolen = self._stolen.share()
         injections = self._recorded(end_ns)
-        ours = _of_run(injections, self._addresses(said), striped=striped)
+        ours = _of_run(injections, self._addresses(reports), striped=striped)
         return Observed(
             epoch_ns=self.epoch_ns,
             end_ns=end_ns,
@@ -84,7 +84,7 @@ class Observation:
                 end_ns - self.epoch_ns,
             ),
             faults=list(met.values()),
-            fidelity=judge(links, ports, said, stage, unwritten=unwritten, stolen=stolen),
+            fidelity=judge(links, ports, reports, stage, unwritten=unwritten, stolen=stolen),
         )
 
     def _recorded(self, until_ns: int) -> Drops:

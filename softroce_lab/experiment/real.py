@@ -97,15 +97,15 @@ def _run(
         time.sleep(SETTLE_S)
         finished = {index: host.finish(patience_s) for index, host in crew.items()}
     names = tuple(node.name for node in lab.plan.plain_hosts)
-    said = {names[index]: figures for index, (figures, _) in finished.items()}
+    reports = {names[index]: figures for index, (figures, _) in finished.items()}
     journals = {index: journal for index, (_, journal) in finished.items()}
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
-    observed = observation.end(said, striped=shown)
-    lines = [figures.pop("wrong") for figures in said.values()]
-    digests = {name: figures.pop("sha256") for name, figures in said.items()}
+    observed = observation.end(reports, striped=shown)
+    lines = [figures.pop("wrong") for figures in reports.values()]
+    digests = {name: figures.pop("sha256") for name, figures in reports.items()}
     wrong = [line for each in lines for line in each or ()] + unequal(digests)
-    policy_errors = [why for each in said.values() if (why := each.pop("policy_error"))]
+    policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
     run = WorkloadRun(
         transport=transport.label,
         congestion_control=_control(transport, lab),
@@ -115,14 +115,16 @@ def _run(
         messages=_messages(workload, journals, begun_ns),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
-        counters={name: figures["counters"] for name, figures in said.items()},
-        stats={name: figures.pop("stats") for name, figures in said.items()},
+        counters={name: figures["counters"] for name, figures in reports.items()},
+        stats={name: figures.pop("stats") for name, figures in reports.items()},
         events=_events(observed, acts, begun_ns),
-        policies={name: summary for name, each in said.items() if (summary := each["policy"])},
+        policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
         verified=None if None in lines else not wrong,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=_facts(observed, said, lab) | _timing(transport, lab, options) | sha256_fact(digests),
+        facts=_facts(observed, reports, lab)
+        | _timing(transport, lab, options)
+        | sha256_fact(digests),
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
 
@@ -216,7 +218,7 @@ class _Watch:
         self._begun = self._moved = time.monotonic()
         self._progress = progress
         self._policy_error: str | None = None
-        self._said: dict[HostHandle, dict[str, Any]] = {}  # the newest of each
+        self._reports: dict[HostHandle, dict[str, Any]] = {}  # the newest of each
 
     def until_over(self) -> list[str]:
         """Returns why it was ended, in words; [] if it ended."""
@@ -246,23 +248,23 @@ class _Watch:
                     self._handle_message(host, document)
 
     def _handle_message(self, host: HostHandle, document: dict[str, Any]) -> None:
-        before = self._said.get(host, {}).get("progress", 0)
-        self._said[host] = document
+        before = self._reports.get(host, {}).get("progress", 0)
+        self._reports[host] = document
         if document["progress"] > before:
             self._moved = time.monotonic()
-            self._progress(sum(each["messages"] for each in self._said.values()))
+            self._progress(sum(each["messages"] for each in self._reports.values()))
 
     def _why_to_stop(self) -> str | None:
         now = time.monotonic()
         if now - self._begun > self._deadline_ns / 1e9:
             deadline = units.format_duration(self._deadline_ns)
             return f"the deadline of {deadline} came, {len(self._waiting)} hosts were not done"
-        waiting = [self._said.get(host, {}) for host in self._waiting]
-        if any(said.get("due") for said in waiting):
+        waiting = [self._reports.get(host, {}) for host in self._waiting]
+        if any(reports.get("due") for reports in waiting):
             self._moved = now  # a host waits for the clock, not for others
         still_s = now - self._moved
-        failed = any(said.get("failed") for said in self._said.values())
-        if failed and still_s > _QUIET_S and all(said.get("quiet") for said in waiting):
+        failed = any(reports.get("failed") for reports in self._reports.values())
+        if failed and still_s > _QUIET_S and all(reports.get("quiet") for reports in waiting):
             return f"{len(self._waiting)} hosts wait for what failed elsewhere"
         if still_s > STALL_S:
             return f"nothing moved for {STALL_S:g} s"
@@ -326,7 +328,7 @@ def _timing(transport: Transport, lab: Lab, options: HostOptions) -> dict[str, A
     }
 
 
-def _facts(observed: Observed, said: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
+def _facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
     return {
         "xdp_mode": lab.mode,
         "lacks": lab.lacks,
@@ -336,7 +338,7 @@ def _facts(observed: Observed, said: Mapping[str, dict[str, Any]], lab: Lab) -> 
             name: {
                 key: value for key, value in figures.items() if key not in ("counters", "policy")
             }
-            for name, figures in said.items()
+            for name, figures in reports.items()
         },
         "ports": [dataclasses.asdict(port) for port in observed.ports],
         "stage": dataclasses.asdict(observed.stage),

@@ -110,7 +110,7 @@ def run(
 ) -> Outcome:
     """Do all runs and write them down. UserError, EnvironmentLackError, RunError.
 
-    A transport that rules cannot hit does not run if others do, and is told in the outcome.
+    A transport that rules cannot hit does not run if others do, and is named in the outcome.
     What is captured lies in the run directory, a file a run. `mode` and `hosts` are of the real
     clock. A run that ends badly is a verdict, not an exception.
     """
@@ -120,9 +120,9 @@ def run(
         raise EnvironmentLackError("the rights of root", hint=hint)
     directory = RunDirectory.create(experiment.name, under=under)
     experiment, left_out = blind_rules.compared(experiment)
-    told: dict[str, Any] = {"left_out": [each.document() for each in left_out]}
+    reported: dict[str, Any] = {"left_out": [each.document() for each in left_out]}
     about = environment() | {"file": experiment.file}
-    directory.manifest(state="running", **_facts(experiment) | told, environment=about)
+    directory.manifest(state="running", **_facts(experiment) | reported, environment=about)
     for note in (*(each.note for each in left_out), *pace.notes(experiment)):
         reporter.say(note)
     runs: list[WorkloadRun] = []
@@ -240,10 +240,10 @@ def _all_runs(experiment: Experiment, reporter: Reporter, clock: _Clock) -> Iter
         with _runner(experiment, seed, reporter, clock) as one_run:
             for transport in experiment.transports:
                 wanted = clock.wanted(experiment, transport, seed)
-                yield _told(one_run, experiment, transport, seed, wanted, reporter, total)
+                yield _reported(one_run, experiment, transport, seed, wanted, reporter, total)
 
 
-def _told(
+def _reported(
     one_run: OneRun,
     experiment: Experiment,
     transport: Transport,

@@ -47,7 +47,7 @@ from softroce_lab.workloads.work import Workload
 
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
-_TOLD_EVERY = 256  # completions
+_REPORTED_EVERY = 256  # completions
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
 
@@ -347,7 +347,7 @@ class VirtualRun:
             host.buffer.sent(done.peer, done.key)
         self._post(host, host.work.on_sent(done.peer, done.key, self.fabric.now_ns))
         self.done += 1
-        if self.done % _TOLD_EVERY == 0:
+        if self.done % _REPORTED_EVERY == 0:
             self.progress(self.done)
 
     def _received(self, host: _Host, done: Done) -> None:

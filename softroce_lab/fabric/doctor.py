@@ -240,8 +240,8 @@ def _compiler() -> None:
                 pass
         except LabError as error:
             log.seek(0)
-            said = log.readline().decode("utf-8", "replace").strip()
-            raise LabError(f"{error.what}; {said}" if said else error.what) from error
+            output = log.readline().decode("utf-8", "replace").strip()
+            raise LabError(f"{error.what}; {output}" if output else error.what) from error
 
 
 def _native_module() -> str:

@@ -167,14 +167,14 @@ class FaultControl:
         self, stage: WireStage, old: dict[int, list[Fault]], new: dict[int, list[Fault]]
     ) -> None:
         """Set every shape that differs at the stage, or none of them if one is refused."""
-        told: list[int] = []
+        reported: list[int] = []
         try:
             for directed, faults in new.items():
                 if faults != old.get(directed):
                     stage.shape(directed, faults)
-                    told.append(directed)
+                    reported.append(directed)
         except BaseException:
-            for directed in told:
+            for directed in reported:
                 stage.shape(directed, old.get(directed, ()))
             raise
 

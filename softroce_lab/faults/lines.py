@@ -72,8 +72,8 @@ def moment(window: Window, now_ns: int | None) -> str:
 
 def texts(faults: Iterable[Fault], now_ns: int | None = None) -> tuple[str, ...]:
     """The faults of a directed link, one text a line, and how they are at a moment."""
-    said = [(line(group), moment(group[0].window, now_ns)) for group in grouped(faults)]
-    return tuple(f"{what} ({how})" if how else what for what, how in said)
+    pairs = [(line(group), moment(group[0].window, now_ns)) for group in grouped(faults)]
+    return tuple(f"{what} ({how})" if how else what for what, how in pairs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def _lines(chosen: dict[str, Fault], interface: str, mtu: int) -> Iterator[str]:
     if "rate" in chosen:
         place = "parent 1:1" if words else "root"
         queue = chosen["rate"].effect
-        assert isinstance(queue, Queue)  # noqa: S101 - what the word says
+        assert isinstance(queue, Queue)  # noqa: S101 - what the word means
         yield f"tc qdisc add dev {interface} {place} handle 2: tbf {_tbf(queue, mtu)}"
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Deterministic simulation testing: seeds in, violated invariants out."""
+"""Deterministic simulation testing: seeds in, failed invariants out."""

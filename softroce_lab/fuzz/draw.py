@@ -2,7 +2,7 @@
 """Draws an experiment from a seed: a fabric, work, and faults of every kind.
 
 A case is an experiment file as a mapping, so that what fails can be written down, read, shrunk and
-run by `lab run`. It is said for `csa_ud`, and every other transport is to survive it too.
+run by `lab run`. It is written for `csa_ud`, and every other transport is to survive it too.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _all_give_up(run: WorkloadRun, made: VirtualRun) -> bool:
 def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
     """Whether two hosts of a transport with few retries may have run out of them.
 
-    A policy has enough of them, unless a knob says otherwise. The others: only where loss is
+    A policy has enough of them, unless a knob is set otherwise. The others: only where loss is
     heavy or comes in outages, and between the two hosts so much was lost that every retry in a row
     can have met a loss.
     """
@@ -185,7 +185,7 @@ def _unrecorded(run: WorkloadRun, made: VirtualRun, pair: Pair) -> int:
 
 
 def _unrouted(made: VirtualRun) -> int:
-    """What switches dropped while a link was not in the routes, or before they had heard of it."""
+    """What switches dropped while a link was not in the routes, or before they knew of it."""
     switches = made.fabric.switches().values()
     return sum(each["no_route"] + each["ttl_exceeded"] for each in switches)
 
@@ -195,7 +195,7 @@ def _lost(link: Mapping[str, Any]) -> int:
 
 
 def _knows(made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
-    """A transport that is told of every loss, beside no other, retransmits nothing else."""
+    """A transport that knows every loss, beside no other, retransmits nothing else."""
     knows = made.transport.entry.virtual_only and not made.own
     if knows and run.count(SPURIOUS) > _duplicated(run):
         yield f"guesses: {run.count(SPURIOUS)} packets came twice, {_duplicated(run)} by a rule"

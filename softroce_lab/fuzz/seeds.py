@@ -35,7 +35,7 @@ from softroce_lab.recovery import congestion, registry
 _RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 _AGAIN_EVERY = 50  # seeds: one of so many is run twice and compared
 _MOST_SHRINKS = 300
-_MOST_SLOTS = 1024  # of an engine that is told nothing
+_MOST_SLOTS = 1024  # of an engine without settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Violation:
 
     seed: int
     transport: Transport
-    what: str  # its first word says in which way
+    what: str  # its first word states in which way
     case: str  # the experiment file
     file: str | None = None  # that it was read from; None: drawn from the seed
 
@@ -373,17 +373,17 @@ def campaign(
     transports: tuple[Transport, ...],
     *,
     until: Callable[[], bool] = lambda: False,
-    told: Callable[[Campaign], None] = lambda _: None,
+    progress: Callable[[Campaign], None] = lambda _: None,
 ) -> Campaign:
     """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
 
-    `told` hears of the campaign after every seed.
+    `progress` gets the campaign after every seed.
     """
     found = Campaign(transports)
     try:
         for each in seen:
             found.add(each)
-            told(found)
+            progress(found)
             if until():
                 break
     except KeyboardInterrupt:

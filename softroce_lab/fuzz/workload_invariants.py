@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What holds of what hosts post: nothing before what it requires, and what the file says.
+"""What holds of what hosts post: nothing before what it requires, and what the file contains.
 
 The first is checked against the graph that hosts are driven by. That graph may itself be wrong: so
 programs of GOAL are read once more, by other code, and of experts and training it is known how much
@@ -49,7 +49,7 @@ class _Doing:
 
 
 def violations(made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
-    """What hosts posted too early, and messages that are not what the file says."""
+    """What hosts posted too early, and messages that are not those of the file."""
     rows = _rows(run.messages)
     for host, vertices in made.schedule.of.items():
         doings = [_of_vertex(each, rows) for each in vertices]
@@ -112,7 +112,7 @@ def _too_early(host: str, doings: Sequence[_Doing]) -> Iterator[str]:
                 ready.append(follower)
 
 
-# --- What the file says ----------------------------------------------------------------------
+# --- What the file contains ------------------------------------------------------------------
 
 
 def _as_written(spec: WorkloadSpec, work: Workload, run: WorkloadRun) -> Iterator[str]:

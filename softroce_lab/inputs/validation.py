@@ -66,7 +66,7 @@ M = TypeVar("M", bound=Model)
 
 
 def validate(model: type[M], source: Source) -> M:
-    """Make a model of what a file says; UserError for the first thing in the file that is wrong."""
+    """Make a model of a file's contents; UserError for the first mistake in it."""
     try:
         return model.model_validate(source.data)
     except ValidationError as error:

@@ -63,7 +63,7 @@ class Mark(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """What a file says, and where it says it."""
+    """What a file contains, and where."""
 
     file: str | None  # None: not from a file, errors then name no place
     data: dict[str, Data]
@@ -91,7 +91,7 @@ class Source:
         return self.values.get(self._known(place))
 
     def below(self, key: str) -> Source:
-        """What the file says at `key`, as if it were a file of its own; there are keys and values.
+        """What the file has at `key`, as if it were a file of its own; there are keys and values.
 
         Places in it are those of the whole file.
         """

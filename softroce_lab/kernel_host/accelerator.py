@@ -31,7 +31,7 @@ _REFUSAL = b"KVM internal error"
 
 
 def choose(image: Image, say: Say) -> str:
-    """KVM if a kernel of `image` comes up under it, else TCG. `say` hears of the attempt."""
+    """KVM if a kernel of `image` comes up under it, else TCG. `say` gets the attempt."""
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         return TCG
     known = guest_image.cache() / f"accelerator-{_situation()}"
@@ -66,15 +66,15 @@ def _comes_up(accelerator: str, image: Image) -> bool:
 
 
 def _listen(output: IO[bytes]) -> bytes:
-    """What is said until it is clear, or time is up."""
-    said, deadline = b"", time.monotonic() + _PROBE_S
+    """What is printed until it is clear, or time is up."""
+    printed, deadline = b"", time.monotonic() + _PROBE_S
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
-        while _WORD not in said and _REFUSAL not in said:
+        while _WORD not in printed and _REFUSAL not in printed:
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 break
             data = os.read(output.fileno(), 4096)
             if not data:
                 break
-            said += data
-    return said
+            printed += data
+    return printed

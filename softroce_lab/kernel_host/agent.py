@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Process 1 of a kernel host: sets the guest up as it is told, then runs commands for the lab.
+"""Process 1 of a kernel host: sets the guest up as configured, then runs commands for the lab.
 
 It runs in the guest, on Debian's Python and its standard library alone. What the guest is to be
 comes from QEMU's fw_cfg; commands come over virtio-serial ports called `lab.0`, `lab.1` and so on,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the console of a guest that died says about why.
+"""What the console of a guest that died shows of the cause.
 
 A kernel that gives up prints a report (arch/x86/kernel/dumpstack.c): what is wrong, where, what the
 registers held, who called whom, and then a dozen more lines of registers. What tells one death
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_CALLS = 6  # in a summary, innermost first
-_LAST_LINES = 8  # of a guest that said nothing of the kind
+_LAST_LINES = 8  # of a guest that printed nothing of the kind
 
 _STAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
 _PANIC = "Kernel panic - not syncing: "
@@ -78,7 +78,7 @@ def read_panic(console: Path) -> KernelPanic | None:
 
 
 def last_words(console: Path) -> str:
-    """Why a guest died, as far as its console tells, to go behind an error about it."""
+    """Why a guest died, as far as its console shows, to go behind an error about it."""
     if (found := read_panic(console)) is not None:
         return f": its kernel panicked: {found}"
     lines: list[str] = []

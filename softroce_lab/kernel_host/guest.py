@@ -57,9 +57,9 @@ class Completed:
     def check(self) -> Self:
         """Itself, or RunError if the exit code is not 0."""
         if self.exit_code:
-            said = (self.stderr or self.stdout).decode("utf-8", "replace").strip()
+            output = (self.stderr or self.stdout).decode("utf-8", "replace").strip()
             line = " ".join(self.argv)
-            raise RunError(f"{line} ended with {self.exit_code} in the guest; it said: {said}")
+            raise RunError(f"{line} ended with {self.exit_code} in the guest; it said: {output}")
         return self
 
     @property
@@ -81,12 +81,12 @@ class Completed:
 
 
 def console_file(node: str) -> str:
-    """The file in the lab's directory where a guest's console goes, and what QEMU says."""
+    """The file in the lab's directory where a guest's console goes, and what QEMU prints."""
     return f"guest-{node}.console"
 
 
 def config_file(node: str) -> str:
-    """The file in the lab's directory that tells a guest what it is."""
+    """The file in the lab's directory with a guest's settings."""
     return f"guest-{node}.json"
 
 
@@ -193,7 +193,7 @@ class Guest:
             raise
 
     def await_ready(self, deadline: float, check: Callable[[], None]) -> None:
-        """Wait until it runs commands, until time.monotonic() says `deadline`.
+        """Wait until it runs commands, until time.monotonic() is `deadline`.
 
         `check` is called meanwhile and may raise. RunError.
         """
@@ -294,7 +294,7 @@ class Command:
         self._channel = channel
         self._id = secrets.token_hex(8)
         self._news = threading.Condition()
-        self._said = {"out": bytearray(), "err": bytearray()}
+        self._output = {"out": bytearray(), "err": bytearray()}
         self._exit_code: int | None = None
         self._gone = False  # the connection is
         self._writing = threading.Lock()
@@ -312,13 +312,13 @@ class Command:
     def stdout(self) -> bytes:
         """Its output so far."""
         with self._news:
-            return bytes(self._said["out"])
+            return bytes(self._output["out"])
 
     @property
     def stderr(self) -> bytes:
         """What it has complained about so far."""
         with self._news:
-            return bytes(self._said["err"])
+            return bytes(self._output["err"])
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""
@@ -363,16 +363,16 @@ class Command:
         return self._until(lambda: self._exit_code is not None, timeout_s)
 
     def expect(self, text: bytes, timeout_s: float) -> bytes:
-        """Wait until its output has `text` in it; what it said so far. RunError as of `wait`, or
-        if it ends without having said that.
+        """Wait until its output has `text` in it; what it printed so far. RunError as of `wait`, or
+        if it ends without having printed that.
         """
 
-        def said() -> bool:
-            return text in self._said["out"] or text in self._said["err"]
+        def output() -> bool:
+            return text in self._output["out"] or text in self._output["err"]
 
-        if not self._until(lambda: said() or self._exit_code is not None, timeout_s):
+        if not self._until(lambda: output() or self._exit_code is not None, timeout_s):
             raise CommandTimeoutError(self, timeout_s)
-        if not said():
+        if not output():
             done = Completed(self.argv, self._exit_code or 0, self.stdout, self.stderr)
             done.check()
             raise RunError(f"{' '.join(self.argv)} ended without saying {text!r} in the guest")
@@ -398,8 +398,8 @@ class Command:
         """
         while True:
             with self._news:
-                fresh = {kind: bytes(data) for kind, data in self._said.items() if data}
-                for data in self._said.values():
+                fresh = {kind: bytes(data) for kind, data in self._output.items() if data}
+                for data in self._output.values():
                     data.clear()
                 if not fresh and self._exit_code is not None:
                     return self._exit_code
@@ -455,16 +455,16 @@ class Command:
                 return
 
     def _take(self, line: bytes) -> None:
-        """What the agent says of this command; the rest is of others, before."""
+        """What the agent reports of this command; the rest is of others, before."""
         try:
             answer = json.loads(line)
         except ValueError:
             return
         if not isinstance(answer, dict) or answer.get("id") != self._id:
             return
-        for kind, said in self._said.items():
+        for kind, output in self._output.items():
             if kind in answer:
-                said += base64.b64decode(answer[kind])
+                output += base64.b64decode(answer[kind])
         if "exit" in answer:
             self._exit_code = int(answer["exit"])
 
@@ -473,8 +473,8 @@ class CommandTimeoutError(RunError, TimeoutError):
     """A command did not do what was waited for."""
 
     def __init__(self, command: Command, timeout_s: float) -> None:
-        said = (command.stderr or command.stdout)[-400:].decode("utf-8", "replace").strip()
+        output = (command.stderr or command.stdout)[-400:].decode("utf-8", "replace").strip()
         super().__init__(
             f"{' '.join(command.argv)} took more than {timeout_s:g} s in the guest"
-            + (f"; it said: {said}" if said else "")
+            + (f"; it said: {output}" if output else "")
         )

@@ -110,7 +110,7 @@ def find(kernel: KernelVersion) -> Image | None:
 
 
 def prepare(kernel: KernelVersion, say: Say) -> Image:
-    """The same, built if it is not there. `say` hears of progress.
+    """The same, built if it is not there. `say` gets the progress.
 
     EnvironmentLackError if tools are missing, RunError if a step fails.
     """
@@ -174,15 +174,15 @@ def _alone(say: Say) -> Iterator[None]:
     cache().mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours()
     with _open_lock() as lock:
-        deadline, told = time.monotonic() + _WAIT_S, False
+        deadline, noted = time.monotonic() + _WAIT_S, False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not told:
+                if not noted:
                     say("another process builds a kernel host's image; waiting for it")
-                told = True
+                noted = True
                 if time.monotonic() > deadline:
                     busy = f"{cache() / _LOCK} stays locked"
                     raise RunError(busy, hint="see what holds it") from None
@@ -388,6 +388,6 @@ def _run(command: Sequence[object], timeout_s: float = _STEP_S) -> str:
     except subprocess.TimeoutExpired as error:
         raise RunError(f"{words[0]} did not end in {timeout_s} s") from error
     if done.returncode:
-        said = " / ".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
-        raise RunError(f"{words[0]} failed ({done.returncode}); it said: {said}")
+        output = " / ".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
+        raise RunError(f"{words[0]} failed ({done.returncode}); it said: {output}")
     return done.stdout

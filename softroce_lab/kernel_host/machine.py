@@ -43,7 +43,7 @@ _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _FIRST_BRIDGE = 50  # ifindex; above what QEMU's taps get, below the plan's
 # Emulated, the time-stamp counter is slow to prove itself, and what it gives way to is slower.
 # The tests and initcalls left out take an emulated processor a second; no module is signed here.
-# After an oops a kernel goes on with what is broken: better it ends at once, and says why, with the
+# After an oops a kernel goes on with what is broken: better it ends, and prints why, with the
 # warnings (level 4) that came before.
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet loglevel=5 oops=panic panic=-1 tsc=reliable mitigations=off nokaslr "
@@ -116,7 +116,7 @@ def _bridge(index: int, port: Port, tap: str, mtu: int) -> None:
             links.raise_flags(control, name, links.IFF_UP)
 
 
-# --- What it is told -----------------------------------------------------------------------------
+# --- Its settings --------------------------------------------------------------------------------
 
 
 def config(plan: Plan, node: Node, hosts: str) -> str:
@@ -199,7 +199,7 @@ def probe_command(accelerator: str, image: Image) -> list[str]:
 def command(
     node: Node, machine: Guest, image: Image, accelerator: str, taps: Sequence[int], directory: Path
 ) -> list[str]:
-    """The machine, with its console and what it is told in the lab's `directory`."""
+    """The machine, with its console and its settings in the lab's `directory`."""
     words = [
         *_machine(accelerator, image, ""),
         *("-name", node.namespace, "-smp", str(machine.cpus)),

@@ -46,8 +46,8 @@ def run(
     with guest.start(argv) as command:
         code = command.stream(take)
     if code not in _OK or not outcome.sent:
-        said = complaints.decode("utf-8", "replace").strip()
-        raise RunError(f"ping ended with {code} in {guest.node}: {said}")
+        output = complaints.decode("utf-8", "replace").strip()
+        raise RunError(f"ping ended with {code} in {guest.node}: {output}")
     return outcome
 
 

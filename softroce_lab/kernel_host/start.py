@@ -78,14 +78,14 @@ def start(ledger: Ledger, plan: Plan, node: Node, namespace: int, means: Means) 
             stack.callback(os.close, fd)
         image = means.images[node.guest.kernel]
         argv = machine.command(node, node.guest, image, means.accelerator, taps, directory)
-        said = stack.enter_context(console.open("ab"))
+        log_file = stack.enter_context(console.open("ab"))
         process.spawn(
             ledger,
             argv,
             role=guests.role(node.name),
             netns_fd=namespace,
-            stdout=said,
-            stderr=said,
+            stdout=log_file,
+            stderr=log_file,
             pass_fds=taps,
         )
 

@@ -29,7 +29,7 @@ class Bandwidth:
     peak: float  # bytes/s of the best interval; 0: not known
     average: float  # bytes/s
     messages_per_second: float
-    received: int  # messages that a receiver of SENDs was told of
+    received: int  # messages that a receiver of SENDs completed
 
     @classmethod
     def of(cls, results: Sequence[Any], test: PerfTest, size: int, received: int) -> Bandwidth:
@@ -58,7 +58,7 @@ def peak_rate(posted_ns: Times, completed_ns: Times) -> float:
     count = len(completed_ns)
     if not 0 < count <= MOST_PEAK:
         return 0.0
-    # Of messages that a completion tells of together, the last makes the best rate.
+    # Of messages that one completion reports together, the last makes the best rate.
     ends = np.flatnonzero(np.diff(completed_ns, append=completed_ns[-1] + 1))
     best = 0.0
     for first in range(count):

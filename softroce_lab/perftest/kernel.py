@@ -22,12 +22,12 @@ from softroce_lab.perftest.lab import DEVICE, check_kernel_gid
 from softroce_lab.perftest.oob import OobServer, OobSocket
 from softroce_lab.perftest.oob_perftest import BwReport, Conversation, PerftestDest, PerftestPeer
 from softroce_lab.perftest.options import PerfTest
-from softroce_lab.perftest.tests import Hear, Measure, answers, begins, is_active, prepare
+from softroce_lab.perftest.tests import Measure, OnAddresses, answers, begins, is_active, prepare
 from softroce_lab.plan.plan import Node
 from softroce_lab.rnic import GID, Context
 
 _MEET_S = 20.0
-_TERMINAL = 24, 200  # a program tells a terminal at once what it tells a pipe at its end
+_TERMINAL = 24, 200  # a program prints to a terminal immediately, to a pipe at its end
 _LAST_S = 0.5
 _PROGRAM_S = 120.0  # a run of a program in a guest that is emulated, beside its own duration
 _MTUS = (256, 512, 1024, 2048, 4096)  # enum ibv_mtu, from 1 on
@@ -114,7 +114,9 @@ class _Programs:
         self._server = server
         self._options = port, gid_index
 
-    def measure(self, test: PerfTest, size: int, hear: Hear | None = None) -> Bandwidth | Latency:
+    def measure(
+        self, test: PerfTest, size: int, on_addresses: OnAddresses | None = None
+    ) -> Bandwidth | Latency:
         """One size."""
         argv = program(test, size, *self._options)
         near, far = self._guests
@@ -122,8 +124,8 @@ class _Programs:
             server.expect(b"Waiting for client", _MEET_S)
             done = near.run([*argv, str(self._server.address)], _limit_s(test)).check()
             server.wait(_MEET_S)
-        if hear is not None:
-            hear([], [])
+        if on_addresses is not None:
+            on_addresses([], [])
         return figures(done.text, test, size)
 
 
@@ -147,30 +149,44 @@ class _Mixed:
         self._port, self._gid_index = port, gid_index
         self._client = client
 
-    def measure(self, test: PerfTest, size: int, hear: Hear | None = None) -> Bandwidth | Latency:
+    def measure(
+        self, test: PerfTest, size: int, on_addresses: OnAddresses | None = None
+    ) -> Bandwidth | Latency:
         """One size."""
         argv = program(test, size, self._port, self._gid_index)
         guest = self._lab.guest(self._kernel.name)
         with guest.blamed():
-            return (self._calls if self._client else self._serves)(guest, argv, test, size, hear)
+            return (self._calls if self._client else self._serves)(
+                guest, argv, test, size, on_addresses
+            )
 
     def _calls(
-        self, guest: Guest, argv: list[str], test: PerfTest, size: int, hear: Hear | None
+        self,
+        guest: Guest,
+        argv: list[str],
+        test: PerfTest,
+        size: int,
+        on_addresses: OnAddresses | None,
     ) -> Bandwidth | Latency:
         with guest.start(argv) as server:
             with server.blamed(), self._connected(guest, server, test) as socket:
-                found = self._run(test, size, socket, hear)
+                found = self._run(test, size, socket, on_addresses)
             server.wait(_limit_s(test)).check()
         assert found is not None  # noqa: S101 - a client posts
         return found
 
     def _serves(
-        self, guest: Guest, argv: list[str], test: PerfTest, size: int, hear: Hear | None
+        self,
+        guest: Guest,
+        argv: list[str],
+        test: PerfTest,
+        size: int,
+        on_addresses: OnAddresses | None,
     ) -> Bandwidth | Latency:
         there = [*argv, str(self._plain.address)]
         with self._listening() as listener, guest.start(there) as client:
             with client.blamed(), self._accepted(listener, guest, client, test) as socket:
-                self._run(test, size, socket, hear)
+                self._run(test, size, socket, on_addresses)
             done = client.wait(_limit_s(test)).check()
         return figures(done.text, test, size)
 
@@ -192,7 +208,7 @@ class _Mixed:
             return OobServer(self._port, str(self._plain.address))
 
     def _run(
-        self, test: PerfTest, size: int, socket: OobSocket, hear: Hear | None
+        self, test: PerfTest, size: int, socket: OobSocket, on_addresses: OnAddresses | None
     ) -> Bandwidth | Latency | None:
         """Our end; what it found, if it was the one to post."""
         talk = Conversation(
@@ -204,13 +220,15 @@ class _Mixed:
             talk.peer.negotiate(1 + _MTUS.index(test.mtu))
             remote = [_address(each) for each in talk.meet(own)]
             end.connect(remote)
-            if hear is not None:
-                hear(*((end.addresses, remote) if self._client else (remote, end.addresses)))
+            if on_addresses is not None:
+                on_addresses(
+                    *((end.addresses, remote) if self._client else (remote, end.addresses))
+                )
             prepare(end, test, client=self._client)
             talk.connected(own)
             talk.before_run(own[0])
             end.begin()
-            # A passive end is done when its peer, who speaks first, says the next word.
+            # A passive end is done when its peer, who sends first, sends again.
             found = self._active(end, test, size)
             report = _report(found, size)
             talk.after_run(own[0], report)

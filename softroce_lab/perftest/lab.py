@@ -85,8 +85,8 @@ def chosen(
 def check_kernel_gid(lab: Lab, node: Node, index: int) -> None:
     """UserError if this GID of a kernel host is not its IPv4 address, as a soft peer needs it."""
     file = f"/sys/class/infiniband/{DEVICE}/ports/1/gids/{index}"
-    told = lab.guest(node.name).run(["cat", file], _LOOK_S)
-    gid = ipaddress.IPv6Address(told.text.strip() if told.exit_code == 0 else "::")
+    printed = lab.guest(node.name).run(["cat", file], _LOOK_S)
+    gid = ipaddress.IPv6Address(printed.text.strip() if printed.exit_code == 0 else "::")
     if gid.ipv4_mapped is None:
         what = f"GID {index} of {node.name} is {gid if int(gid) else 'empty'}"
         hint = f"a soft host is reached by IPv4, GID {GID_INDEX}"

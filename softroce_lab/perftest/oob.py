@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Out-of-band exchange: what two programs tell each other over TCP before they use RDMA.
+"""Out-of-band exchange: what two programs exchange over TCP before they use RDMA.
 
 The formats are those of perftest and of the ibv_*_pingpong programs, so that unmodified ones can
-be at the other end. Every wait is bounded; what goes wrong is an `OobError` that says with whom.
+be at the other end. Every wait is bounded; what goes wrong is an `OobError` with its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_PORT = 18515
 
 _RETRY_S = 0.05  # while a server may not be listening yet
 _SHORTEST_S = 0.001  # a timeout of 0 would mean: do not wait at all
-_LOOK_S = 0.5  # how often those who wait to be told look whether there is still somebody to tell
+_LOOK_S = 0.5  # how often those who wait check that the other side is still there
 _LAST_WORDS_BYTES = 1 << 16  # that a peer may say after our goodbye
 
 
@@ -113,8 +113,8 @@ class OobSocket:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(words)
             self._socket.shutdown(socket.SHUT_WR)
-            while left > 0 and (said := self._receive(4096, until)):
-                left -= len(said)
+            while left > 0 and (output := self._receive(4096, until)):
+                left -= len(output)
 
     def close(self) -> None:
         """Hang up."""
@@ -218,7 +218,7 @@ class PingpongDest:
 
     @classmethod
     def parse(cls, octets: bytes) -> Self:
-        """The queue pair that a peer tells; OobError if that is none."""
+        """The queue pair that a peer sends; OobError if that is none."""
         number = "([0-9a-fA-F]{1,8})"
         found = re.fullmatch(f"{number}:{number}:{number}:([0-9a-fA-F]{{32}})", text_of(octets))
         if not found:
@@ -238,13 +238,13 @@ def pingpong_client(peer: OobSocket, own: PingpongDest) -> PingpongDest:
     return remote
 
 
-def pingpong_server_hears(peer: OobSocket) -> PingpongDest:
-    """The client's queue pair. Bring ours to RTS, then tell it by `pingpong_server_tells`."""
+def pingpong_server_receives(peer: OobSocket) -> PingpongDest:
+    """The client's queue pair. Bring ours to RTS, then tell it by `pingpong_server_sends`."""
     return PingpongDest.parse(peer.read(PingpongDest.SIZE_BYTES))
 
 
-def pingpong_server_tells(peer: OobSocket, own: PingpongDest) -> None:
-    """Tell the client our queue pair, and hear that it has its own ready."""
+def pingpong_server_sends(peer: OobSocket, own: PingpongDest) -> None:
+    """Send the client our queue pair, and wait until it has its own ready."""
     peer.write(own.build())
     if (word := peer.read(len(_DONE))) != _DONE:
         raise OobError(f"{peer.peer} says {word!r} instead of 'done'")

@@ -3,7 +3,7 @@
 
 As perftest 4.5+0.17 (which calls itself 6.06) speaks on TCP without -R or -z; found in its source
 (src/perftest_communication.c) and in what its programs write to each other. docs/connections.md
-says which exchange comes when. Of each exchange the client speaks first.
+has which exchange comes when. In each exchange the client sends first.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class PerftestPeer:
         if self._client:
             self._peer.write(own)
             return self._peer.read(len(own))
-        heard = self._peer.read(len(own))
+        received = self._peer.read(len(own))
         self._peer.write(own)
-        return heard
+        return received
 
     def negotiate(
         self,
@@ -129,8 +129,8 @@ class PerftestPeer:
             )
         buffer = self._larger(cycle_buffer_bytes)
         line = self._larger(cache_line_bytes)
-        heard = text_of(self.swap(f"{mtu}\0".encode()))
-        theirs = int(heard) if heard.isdecimal() and int(heard) in _MTUS else mtu
+        received = text_of(self.swap(f"{mtu}\0".encode()))
+        theirs = int(received) if received.isdecimal() and int(received) in _MTUS else mtu
         return Negotiated(version, min(mtu, theirs), buffer, line)
 
     def exchange(self, own: PerftestDest) -> PerftestDest:
@@ -146,7 +146,7 @@ class PerftestPeer:
         self.exchange(own)
 
     def report(self, own: BwReport) -> BwReport:
-        """Tell what was measured, hear what the peer did; a passive side's means nothing."""
+        """Send what was measured, receive what the peer did; a passive side's means nothing."""
         size = int(self._swap(_LONG, own.size_bytes))
         iterations = int(self._swap(_LONG, own.iterations))
         measured = (own.bw_peak, own.bw_avg, own.message_rate_avg)
@@ -166,7 +166,7 @@ class PerftestPeer:
 
 
 class Conversation:
-    """What one of perftest's programs says when; the queue pairs are the caller's business.
+    """What one of perftest's programs sends when; the queue pairs are the caller's business.
 
     `negotiate`, `meet`, connect the queue pairs, `connected`; then for each size `before_run`, run,
     `after_run`; at last `part`. Both sides call the same, in the same order.
@@ -210,7 +210,7 @@ class Conversation:
             self.peer.synchronise(own)
 
     def after_run(self, own: PerftestDest, measured: BwReport) -> BwReport | None:
-        """All of ours has completed; the peer's report where it tells one."""
+        """All of ours has completed; the peer's report where it sends one."""
         report = None
         if self._duplex and self.verb == "write" and self._all_sizes:
             self.peer.synchronise(own)

@@ -23,8 +23,8 @@ from softroce_lab.perftest.oob import (
     OobSocket,
     PingpongDest,
     pingpong_client,
-    pingpong_server_hears,
-    pingpong_server_tells,
+    pingpong_server_receives,
+    pingpong_server_sends,
 )
 from softroce_lab.perftest.options import Options as TestOptions
 from softroce_lab.perftest.options import PerfTest, Service
@@ -34,7 +34,7 @@ from softroce_lab.rnic import GID
 _BYTES, _DATAGRAM_BYTES = 4096, 2048
 _MTU = 1024
 _MEET_S, _PROGRAM_S = 20.0, 120.0
-_TERMINAL = 24, 200  # a program tells a terminal at once what it tells a pipe at its end
+_TERMINAL = 24, 200  # a program prints to a terminal immediately, to a pipe at its end
 _SERVICES: dict[str, Service] = {"rc": "RC", "uc": "UC", "ud": "UD"}
 
 
@@ -140,10 +140,12 @@ def _seconds(result: Any) -> float:
 
 
 def _between_soft(lab: Lab, client: Node, server: Node, test: PerfTest) -> Outcome:
-    told: list[list[Address]] = []
+    shown: list[list[Address]] = []
     with tests.ends(lab, client.name, server.name) as both:
-        near, _ = tests.run(both, test, test.sizes[0], hear=lambda *sides: told.extend(sides))
-    return _outcome(test, _seconds(near), *told)
+        near, _ = tests.run(
+            both, test, test.sizes[0], on_addresses=lambda *sides: shown.extend(sides)
+        )
+    return _outcome(test, _seconds(near), *shown)
 
 
 def _command(options: Options, test: PerfTest) -> list[str]:
@@ -155,7 +157,7 @@ def _command(options: Options, test: PerfTest) -> list[str]:
     ]  # fmt: skip
 
 
-def _told_seconds(text: str, test: PerfTest) -> float:
+def _printed_seconds(text: str, test: PerfTest) -> float:
     """From a program's last line: microseconds an exchange are more exact than its seconds."""
     found = re.search(r"iters in [\d.]+ seconds = ([\d.]+) usec/iter", text)
     if found is None:
@@ -173,7 +175,7 @@ def _between_programs(
         called = [*argv, str(server.address)]
         done = near.run(called, _PROGRAM_S).check()
         there.wait(_PROGRAM_S)
-    return _outcome(test, _told_seconds(done.text, test), [], [])
+    return _outcome(test, _printed_seconds(done.text, test), [], [])
 
 
 class _Program:
@@ -213,12 +215,12 @@ class _Program:
             self._guest.start(argv) as there,
         ):
             with there.blamed(), self._accepted(listener, there) as socket:
-                remote = _address(pingpong_server_hears(socket))
+                remote = _address(pingpong_server_receives(socket))
                 self._ready(end, remote, client=False)
-                pingpong_server_tells(socket, _dest(end))
+                pingpong_server_sends(socket, _dest(end))
                 self._wait(end)
             done = there.wait(_PROGRAM_S).check()
-            seconds = _told_seconds(done.text, self._test)
+            seconds = _printed_seconds(done.text, self._test)
             return _outcome(self._test, seconds, [remote], end.addresses)
 
     def _play(self, end: PerfEnd, remote: Address, *, client: bool) -> None:

@@ -21,13 +21,15 @@ from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.options import PerfTest
 from softroce_lab.rnic import Context
 
-Hear = Callable[[list[Address], list[Address]], None]
+OnAddresses = Callable[[list[Address], list[Address]], None]
 
 
 class Measure(Protocol):
-    """Runs one size of a test, and tells `hear` both sides' queue pairs. RdmaError, RunError."""
+    """Runs one size of a test; `on_addresses` gets both sides' queue pairs. RdmaError, RunError."""
 
-    def __call__(self, test: PerfTest, size: int, hear: Hear | None = None) -> Bandwidth | Latency:
+    def __call__(
+        self, test: PerfTest, size: int, on_addresses: OnAddresses | None = None
+    ) -> Bandwidth | Latency:
         """The figures."""
 
 
@@ -44,9 +46,11 @@ class Ends:
     server: Context
     names: tuple[str, str]
 
-    def measure(self, test: PerfTest, size: int, hear: Hear | None = None) -> Bandwidth | Latency:
-        """Run one size of a test. `hear` is told both sides' queue pairs. RdmaError, RunError."""
-        return measure(self, test, size, hear=hear)
+    def measure(
+        self, test: PerfTest, size: int, on_addresses: OnAddresses | None = None
+    ) -> Bandwidth | Latency:
+        """Run one size; `on_addresses` gets both sides' queue pairs. RdmaError, RunError."""
+        return measure(self, test, size, on_addresses=on_addresses)
 
 
 @contextlib.contextmanager
@@ -69,10 +73,15 @@ def ends(
 
 
 def measure(
-    between: Ends, test: PerfTest, size: int, *, slots: int = 1, hear: Hear | None = None
+    between: Ends,
+    test: PerfTest,
+    size: int,
+    *,
+    slots: int = 1,
+    on_addresses: OnAddresses | None = None,
 ) -> Bandwidth | Latency:
     """Run one size of a test, as `Ends.measure`; `slots` messages have memory of their own."""
-    near, far = run(between, test, size, slots=slots, hear=hear)
+    near, far = run(between, test, size, slots=slots, on_addresses=on_addresses)
     if test.latency:
         return Latency.of(near, test, size)
     posted = [near, far] if test.bidirectional else [near]
@@ -80,7 +89,12 @@ def measure(
 
 
 def run(
-    between: Ends, test: PerfTest, size: int, *, slots: int = 1, hear: Hear | None = None
+    between: Ends,
+    test: PerfTest,
+    size: int,
+    *,
+    slots: int = 1,
+    on_addresses: OnAddresses | None = None,
 ) -> tuple[Any, Any]:
     """As `measure`, for what both ends saw."""
     with (
@@ -89,8 +103,8 @@ def run(
     ):
         client.connect(server.addresses)
         server.connect(client.addresses)
-        if hear is not None:
-            hear(client.addresses, server.addresses)
+        if on_addresses is not None:
+            on_addresses(client.addresses, server.addresses)
         prepare(client, test, client=True)
         prepare(server, test, client=False)
         if begins(test, client=True):

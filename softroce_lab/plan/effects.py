@@ -117,7 +117,7 @@ class Filter:
         return (not self.kinds or "other" in self.kinds) and (not self.iters or 1 in self.iters)
 
 
-# --- Lost packets. `kind` tells them apart in JSON. ------------------------------------------
+# --- Lost packets. `kind` distinguishes them in JSON ------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

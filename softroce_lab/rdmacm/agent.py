@@ -202,13 +202,13 @@ class CmAgent(Closable):
         """Handle arrivals and due timers. False: there was nothing."""
         with _changed:
             now_ns = self.clock_ns()
-            heard = self._mad_port.poll()
-            for source, octets in heard:
+            received = self._mad_port.poll()
+            for source, octets in received:
                 self._take(self.manager.handle_mad(octets, source, now_ns))
             due_ns = self.manager.next_timeout_ns
             if due_ns is not None and due_ns <= now_ns:
                 self._take(self.manager.handle_timeout(now_ns))
-            return bool(heard)
+            return bool(received)
 
     def _work(self) -> None:
         busy_until_s, silences = 0.0, 0

@@ -88,14 +88,14 @@ class GsiPort:
     def poll(self) -> list[tuple[IPv6Address, bytes]]:
         """(source, octets) of what has come; does not wait."""
         _, completions = self._rcq.poll(RECEIVES)
-        heard = []
+        received = []
         for wc in completions:
             area = self._mr.read(_SLOT_BYTES, wc.wr_id * _SLOT_BYTES)
             self._idle.append(wc.wr_id)
-            heard.append((source_gid(area), area[GRH_BYTES : wc.byte_len]))
+            received.append((source_gid(area), area[GRH_BYTES : wc.byte_len]))
         while self._idle:  # one that the RNIC is late with is posted all the same
             self._post(self._idle.pop())
-        return heard
+        return received
 
     def close(self) -> None:
         """Give back queue pair 1."""

@@ -400,7 +400,7 @@ def rotated(packets: npt.NDArray[np.uint32], retransmissions: int) -> npt.NDArra
 
     If they went out in the same order each time, a queue shorter than they are would drop the last
     of them each time, and what loses each nth packet of a link the same ones. Turns of the golden
-    ratio (Knuth, TAOCP volume 3, 6.4) go everywhere and keep step with nothing.
+    ratio (Knuth, TAOCP volume 3, 6.4) go everywhere and are synchronised with nothing.
     """
     turn = retransmissions * _GOLDEN_RATIO_32 % (1 << 32)
     return np.roll(packets, -(turn * len(packets) >> 32))

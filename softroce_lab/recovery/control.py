@@ -135,7 +135,7 @@ class NackResponse:
 
 @dataclasses.dataclass(slots=True)
 class Ack:
-    """These messages are complete, or their refusal has been heard."""
+    """These messages are complete, or their refusal has been received."""
 
     ids: tuple[int, ...]
 

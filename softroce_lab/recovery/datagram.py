@@ -100,7 +100,7 @@ class DatagramPolicy(Policy):
     def on_status_request(
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
     ) -> Actions:
-        """The sender waits to hear what this receive, its message `id_`, lacks."""
+        """The sender asks what this receive, its message `id_`, lacks."""
         raise NotImplementedError
 
     def check_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Actions:
@@ -228,18 +228,18 @@ class DatagramPolicy(Policy):
 
     def _flush_acks(self, work: PeerWork, now_ns: int) -> list[Action]:
         batch = tuple(work.acks)
-        said = self.send_control(work.index, control.Ack(batch + work.acked_before))
+        ack = self.send_control(work.index, control.Ack(batch + work.acked_before))
         times = self._copies(work, now_ns)
         work.acked_before = batch
         work.acks.clear()
         work.ack_at_ns = None
-        return [said] * times
+        return [ack] * times
 
     def _copies(self, work: PeerWork, now_ns: int) -> int:
         """How many redundant acknowledgements are sent: more and more of those without effect.
 
-        Loss may keep step with what makes the receiver speak, and take each of them otherwise. It
-        counts once a round trip: all packets of a spurious retransmission are acknowledged.
+        Loss may be synchronised with what makes the receiver send, and take each of them. It counts
+        once a round trip: all packets of a spurious retransmission are acknowledged.
         """
         srtt, _ = self.rtt_ns(work.index, at_receiver=True)
         counted = [id_ for id_ in work.acks if work.count_acknowledgement(id_, now_ns, srtt)]
@@ -444,7 +444,7 @@ class DatagramPolicy(Policy):
     ) -> Iterator[Action]:
         """Fail a send at both ends."""
         refused = control.Refused(send.id, send.key, by_receiver=False, status=status)
-        work.refusals[send.id] = refused  # repeated until it is heard
+        work.refusals[send.id] = refused  # repeated until it is acknowledged
         yield self.send_control(work.index, refused)
         yield from self.fail_send(work, send, status)
 
@@ -454,7 +454,7 @@ class DatagramPolicy(Policy):
         """Retransmit, unless a packet was sent as often as may be: then fail at both ends.
 
         Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
-        questions decide: the second half of the attempts is kept until it is heard again.
+        questions decide: the second half of the attempts is kept until it sends again.
         """
         if attempts_most >= self.timing.most_attempts:
             yield from self.give_up_send(work, send, ibv_wc_status.IBV_WC_RETRY_EXC_ERR)

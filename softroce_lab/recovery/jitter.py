@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Intervals that keep step with nothing.
+"""Intervals that are synchronised with nothing.
 
 What comes round on the way, such as a link that flaps, would meet each of what is repeated at one
 interval. So intervals vary once they have backed off: as good as at random, and the same in every
 run, for the number of the repetition is all that they follow from. (Multiples of the golden ratio
 would spread intervals more evenly; but any few of them in a row have nearly the same sum, which is
-an interval to keep step with.)
+an interval to be synchronised with.)
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class PathHealth:
 
     def note_sent(self, counts: Sequence[int]) -> None:
         """So many packets have been sent on each path since the beginning, modulo 2**32."""
-        told = np.array(counts, dtype=np.int64)
-        self._sent += (told - self._counts) % _COUNTS
-        self._counts = told
+        reported = np.array(counts, dtype=np.int64)
+        self._sent += (reported - self._counts) % _COUNTS
+        self._counts = reported
         total = float(self._sent.sum())
         if total > _MEMORY_PACKETS:
             self._sent *= _MEMORY_PACKETS / total

@@ -87,7 +87,7 @@ class PeerWork:
     slots: int
     sends: dict[int, Sending] = dataclasses.field(default_factory=dict)  # by id
     sends_by_key: dict[Key, Sending] = dataclasses.field(default_factory=dict)
-    refusals: dict[int, control.Refused] = dataclasses.field(default_factory=dict)  # not heard yet
+    refusals: dict[int, control.Refused] = dataclasses.field(default_factory=dict)  # not acked yet
     newest_id: int | None = None  # that was given to a send
     receives: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by handle
     opened: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by id

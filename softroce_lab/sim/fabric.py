@@ -35,7 +35,7 @@ REROUTE_NS = 1_500_000  # after a link went down or came up, as on the real cloc
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostModel:
-    """What every host's message engine is told; `None` leaves the engine's own default."""
+    """The settings of every host's message engine; `None` leaves the engine's own default."""
 
     path_mtu: int = 4096
     paths: int = 8
@@ -179,7 +179,7 @@ class SimFabric:
         `snap_bytes` of each packet; 0: all.
         """
         texts = {fault.rule_id: comments(fault) for fault in self.plan.faults}
-        rules = [(rule, said[0], said[-1]) for rule, said in texts.items()]
+        rules = [(rule, lines[0], lines[-1]) for rule, lines in texts.items()]
         self.native.capture(list(links.items()), snap_bytes, rules, write)
 
     def end_capture(self) -> list[int]:

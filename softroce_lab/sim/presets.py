@@ -11,7 +11,7 @@ Host latency: 0.5 us, as simulators of data-centre transports have it. PCIe late
 or so that a small packet takes out of a host through a NIC and back in, PCIe has about 900
 (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018, section
 2); that half of it is each way's is inferred. Packets a second: 215 million, what ConnectX-6's user
-manual says of messages.
+manual states of messages.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def carry_out(
 ) -> Iterator[tuple[Task, Row]]:
     """Every task with its row, in the order in which they end.
 
-    A task whose process dies is a row that says so; those that were carried out beside it are done
+    A task whose process dies is a row that shows it; those that were carried out beside it are done
     again, one at a time, to see which of them it was. RunError if nobody is left who could go on.
     """
     waiting, suspects = collections.deque(tasks), collections.deque[Task]()

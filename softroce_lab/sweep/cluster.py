@@ -82,7 +82,7 @@ def _probe(distributed: Any, address: str) -> None:
         hint = "--scheduler tcp://HOST:PORT"
         raise UserError(f"{address!r} is no address of a scheduler: {error}", hint=hint) from None
     except (OSError, TimeoutError) as error:
-        what = f"no Dask scheduler answers at {address}: {error or 'it says nothing'}"
+        what = f"no Dask scheduler answers at {address}: {error or 'it gave no reason'}"
         raise _unreachable(what) from None
     if found.get("type") != "Scheduler":
         raise _unreachable(f"what answers at {address} is no Dask scheduler")

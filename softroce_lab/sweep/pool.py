@@ -73,7 +73,7 @@ class OneByOne(Pool):
 
 
 class _Workers(ProcessPoolExecutor):
-    """Processes that never hear of Ctrl-C: what to do about it is the business of this one."""
+    """Processes that never get Ctrl-C: what to do about it is the business of this one."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """As its base has it; a process that this starts inherits what is blocked now."""

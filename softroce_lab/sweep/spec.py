@@ -143,7 +143,7 @@ class Sweep:
     falls: Falls | None = None  # which figure is watched along which axis
 
     def tasks(self, code: str) -> list[Task]:
-        """All runs in their order; `code` says which code will run them, and is part of keys."""
+        """All runs in their order; `code` is which code will run them, and is part of keys."""
         found: list[Task] = []
         for combination in self.combinations:
             experiment = combination.experiment
@@ -341,7 +341,7 @@ def _distinct(points: Sequence[Point], source: Source) -> Iterator[Point]:
 
 
 def _check_columns(axes: Sequence[Axis], source: Source) -> None:
-    """UserError for an axis that is called like what the table says of another one."""
+    """UserError for an axis that is called like a column of another one."""
     names = {axis.name for axis in axes}
     for name, kind in itertools.product(names, KINDS):
         if (column := in_unit(name, kind)) in names:
@@ -389,7 +389,7 @@ def _combinations(axes: Sequence[Axis], base: Source, source: Source) -> Iterato
 
 
 def _culprit(points: Points, axes: Sequence[Axis], base: Source) -> Point:
-    """The value to blame: combinations come in order, and the ones before this one were right."""
+    """The wrong value: combinations come in order, and the ones before this one were right."""
     moved = [point for point, axis in zip(points, axes, strict=True) if point != axis.points[0]]
     if moved:
         return moved[-1]

@@ -33,7 +33,7 @@ class Work:
     keep: str | None = None  # the folder that run directories are kept in
 
     def __call__(self, task: Task) -> Row:
-        """Run it. A mistake, of the user's or of ours, is a row that says so."""
+        """Run it. A mistake, of the user's or of ours, is a row that shows it."""
         began_s, cpu_s = time.perf_counter(), _cpu_s()
         try:
             row = self._run(task)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 VARIABLE = "SOFTROCE_EVENT_LOG"
-"""Environment: the file that every `Context` of an endpoint logs to which is told no other."""
+"""Environment: the file that every `Context` of an endpoint logs to, unless it gets another."""
 
 _TAIL_BYTES = 1 << 16
 _MESSAGE = frozenset({"peer", "operation", "step", "message"})

@@ -63,7 +63,7 @@ def judge(
     unwritten: int,
     stolen: float,
 ) -> Fidelity:
-    """The verdict from links, ports, the wire stage, and what each host process said of itself.
+    """The verdict from links, ports, the wire stage, and what each host process reported.
 
     `unwritten`: records of drops and captured packets that the monitor's files had no room for;
     `stolen`: share of the CPUs' time that the hypervisor gave to others.

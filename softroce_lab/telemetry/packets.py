@@ -2,7 +2,7 @@
 """Frames of a capture as rows of a table: what the checkers look at.
 
 One row a frame, in the order of the file, made by the native reader (native/capture/row.hpp, whose
-struct has this layout). Headers that a frame has not are zero; `has` says which ones it has.
+struct has this layout). Headers that a frame has not are zero; `has` shows which ones it has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Kind(enum.IntEnum):
     ROCE = 0  # UDP to port 4791 with a BTH of a known opcode, all of whose headers were captured
     OTHER = 1  # something else: ARP, TCP, ICMP, UDP to another port, an IP fragment
     SHORT = 2  # RoCE by its port, but the snap length cut off headers that are needed
-    MALFORMED = 3  # RoCE by its port, and wrong: lengths, opcode, version (`refusal` says)
+    MALFORMED = 3  # RoCE by its port, and wrong: lengths, opcode, version (`refusal` has which)
 
 
 class Has(enum.IntFlag):

@@ -27,7 +27,7 @@ Texts = Callable[[Sequence[Fault]], tuple[str, ...]]
 
 
 def marks(faults: Iterable[Fault], texts: Texts, now_ns: int | None = None) -> dict[int, Mark]:
-    """What to show of each directed link's faults; `texts` says those of one link in full.
+    """What to show of each directed link's faults; `texts` has those of one link in full.
 
     `now_ns` is the moment of the timeline; None: of a lab that is not up, so a link is down if it
     always is, and every other fault is taken to act.

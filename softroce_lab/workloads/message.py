@@ -62,7 +62,7 @@ def piece_count(length_bytes: int, most_bytes: int) -> int:
 
 
 def combine(message: Message, buffer: Buffer, received: npt.NDArray[np.uint8]) -> None:
-    """Do what `message` says with its bytes that arrived, on the destination's buffer."""
+    """Do what `message` requires with its bytes that arrived, on the destination's buffer."""
     at = message.destination_offset
     target = buffer.view(np.uint8)[at : at + message.length_bytes]
     if message.combine is ADD:

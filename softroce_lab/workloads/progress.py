@@ -22,7 +22,7 @@ from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
 from softroce_lab.workloads.work import Workload
 
-DEPTH = 4  # sends outstanding to a peer, unless the experiment says otherwise
+DEPTH = 4  # sends outstanding to a peer, unless the experiment sets another
 
 
 class Act(enum.Enum):

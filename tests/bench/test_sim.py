@@ -27,11 +27,11 @@ def test_a_case_counts_every_packet_on_every_link_and_tells_setup_apart():
 def test_the_document_has_medians_by_hosts_and_transport():
     small = Case(128, "rc", [moved(128, cpu_s) for cpu_s in (0.5, 0.25, 1.0)])
     large = Case(4096, "rc", [moved(4096, 1.0)] * 3)
-    told = sim.document([small, large])
-    assert told["hops_per_cpu_second"] == {"128": {"rc": 2000}, "4096": {"rc": 1000}}
-    assert told["peak_rss_bytes"] == 1 << 20
-    assert told["rounds"] == 3
-    first, second = told["cases"]
+    reported = sim.document([small, large])
+    assert reported["hops_per_cpu_second"] == {"128": {"rc": 2000}, "4096": {"rc": 1000}}
+    assert reported["peak_rss_bytes"] == 1 << 20
+    assert reported["rounds"] == 3
+    first, second = reported["cases"]
     assert first["hops_per_cpu_second"] == {"median": 2000, "low": 1000, "high": 4000}
     assert first["over_htsim"] == 2000 / sim.HTSIM[128]
     assert second["over_htsim"] is None

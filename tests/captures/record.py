@@ -90,8 +90,8 @@ class Guests:
             yield
             time.sleep(SETTLE_S)
             dump.kill(signal.SIGINT)
-            said = dump.wait(10).stderr
-            assert b"\n0 packets dropped by kernel" in said, said
+            output = dump.wait(10).stderr
+            assert b"\n0 packets dropped by kernel" in output, output
 
 
 def operations(guests):

@@ -373,10 +373,10 @@ class _Responder:
     def _early(self, request: Packet) -> Exchange:
         """Said once, until what is missing has come (IBA 9.7.5.2.2)."""
         answer = self._next()
-        says = answer is not None and answer.psn == self.expected and answer.is_nak
-        told = says and not self.nak_is_sent
+        states = answer is not None and answer.psn == self.expected and answer.is_nak
+        reported = states and not self.nak_is_sent
         self.nak_is_sent = True
-        return Exchange(request, self._take(int(told)), is_taken=False)
+        return Exchange(request, self._take(int(reported)), is_taken=False)
 
     def _again(self, request: Packet) -> Exchange:
         """Acknowledged at once (IBA C9-105), or answered as it was."""
@@ -415,11 +415,11 @@ class _Memory:
     def saw(self, at: int, data: bytes, right: int) -> list[Poke]:
         """The peer was told that this is there. What it did not know of, the program wrote."""
         self.rights |= int(right)
-        told = dict(enumerate(data, at))
-        changed = any(self.now.get(address, byte) != byte for address, byte in told.items())
-        for address, byte in told.items():
+        reported = dict(enumerate(data, at))
+        changed = any(self.now.get(address, byte) != byte for address, byte in reported.items())
+        for address, byte in reported.items():
             self.before.setdefault(address, byte)
-        self.now |= told
+        self.now |= reported
         return [Poke(self.key, at, data)] if changed else []
 
     def write(self, at: int, data: bytes) -> None:

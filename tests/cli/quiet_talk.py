@@ -23,14 +23,14 @@ def main() -> None:
     ):
         near, far = Side(first), Side(second)
         connect(near, far, timeout=14)
-        told = False
+        reported = False
         while True:
             near.post(IBV_WR_RDMA_WRITE, far, MESSAGE_BYTES)
             while not near.poll():
                 time.sleep(0.005)
-            if not told:
+            if not reported:
                 print("ready", flush=True)
-                told = True
+                reported = True
 
 
 main()

@@ -87,9 +87,9 @@ def test_faults_that_come_and_go_meanwhile_are_in_the_lines(up):
     up.run("fault", "clear", "--lab", up.name)
     ping(up, 1)
     lines = running.interrupt().stdout.splitlines()
-    said = [line.partition("bytes")[2] for line in lines]
+    output = [line.partition("bytes")[2] for line in lines]
     rule = "rule live:loss]"
-    assert said == [f"  [dropped: random 100%, {rule}", f"  [dropped: periodic 1 1, {rule}", ""]
+    assert output == [f"  [dropped: random 100%, {rule}", f"  [dropped: periodic 1 1, {rule}", ""]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

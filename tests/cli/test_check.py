@@ -122,7 +122,7 @@ def test_every_rule_is_listed_with_what_demands_it():
     done = lab("--list")
     assert done.exit_code == 0
     for rule in suites.rules():
-        assert f"{rule.name}\n    {rule.says}\n    {rule.clause}\n" in done.output
+        assert f"{rule.name}\n    {rule.states}\n    {rule.clause}\n" in done.output
     assert len(json.loads(lab("--list", "--json").output)["rules"]) == len(suites.rules())
 
 

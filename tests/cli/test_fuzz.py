@@ -97,8 +97,8 @@ def test_there_are_no_more_processes_than_seeds(monkeypatch):
 
 def test_progress_without_a_terminal_is_told_in_lines():
     arguments = ["fuzz", "--seeds", "2", "--jobs", "1", "--transport", "rc"]
-    told = CliRunner().invoke(app, arguments)
-    assert "lab: 2 of 2 seeds" in told.stderr
+    reported = CliRunner().invoke(app, arguments)
+    assert "lab: 2 of 2 seeds" in reported.stderr
     assert CliRunner().invoke(app, [*arguments, "--quiet"]).stderr == ""
 
 

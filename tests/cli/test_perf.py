@@ -123,14 +123,14 @@ def test_an_interrupt_leaves_nothing(lab):
         if line.startswith(" #bytes"):  # it runs
             break
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=50)
+    _, output = process.communicate(timeout=50)
     assert process.returncode == 130
-    assert "still in the kernel" not in said
-    assert "Traceback" not in said
+    assert "still in the kernel" not in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "states"),
     [
         (["write_band"], "there is no test write_band"),
         (["write_bw", "-c", "UD"], "write does not go over UD"),
@@ -149,8 +149,8 @@ def test_an_interrupt_leaves_nothing(lab):
         (["write_bw", "--capture-file", "x.pcapng"], "nothing is captured into x.pcapng"),
     ],
 )
-def test_nonsense_is_refused(arguments, says):
+def test_nonsense_is_refused(arguments, states):
     result = CliRunner().invoke(app, ["perf", *arguments])
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert states in result.stderr
     assert "Traceback" not in result.stderr

@@ -30,7 +30,7 @@ def test_options(lab):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "states"),
     [
         (["-n", "0"], "-n 0 is too few"),
         (["-r", "0"], "-r 0 is not possible"),
@@ -40,7 +40,7 @@ def test_options(lab):
         (["-m", "1500"], "path MTU of 1500"),
     ],
 )
-def test_nonsense_is_refused(arguments, says):
+def test_nonsense_is_refused(arguments, states):
     result = CliRunner().invoke(app, ["pingpong", *arguments])
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert states in result.stderr

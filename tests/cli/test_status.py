@@ -83,6 +83,6 @@ def test_a_link_that_was_removed_by_hand(lab):
     assert elsewhere.returncode == 0
     pinged = lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms")
     assert pinged.returncode == 1
-    for told in (elsewhere, pinged, lab.run("inspect", "s1", "--lab", lab.name),
+    for reported in (elsewhere, pinged, lab.run("inspect", "s1", "--lab", lab.name),
                  lab.run("graph", lab.name)):  # fmt: skip
-        assert lost["what"] in told.stderr
+        assert lost["what"] in reported.stderr

@@ -135,10 +135,10 @@ def test_ctrl_c_ends_it_and_keeps_what_is_done(line, tmp_path):
         rows = tmp_path / "sweeps/mine/rows.jsonl"
         until(lambda: rows.is_file() and rows.stat().st_size)
         os.killpg(process.pid, signal.SIGINT)
-        said = read_all(master)
+        output = read_all(master)
         assert process.wait(ENDS_S) == 130
-    assert b"Traceback" not in said
-    assert b"what is done is kept in sweeps/mine" in said
+    assert b"Traceback" not in output
+    assert b"what is done is kept in sweeps/mine" in output
     done = len(rows.read_text().splitlines())
     assert len(pq.read_table(tmp_path / "sweeps/mine/runs.parquet")) == done
     until(lambda: not group_is_there(process.pid))
@@ -160,9 +160,9 @@ def group_is_there(group):
 
 
 def read_all(master):
-    said = b""
+    output = b""
     while True:
         try:
-            said += os.read(master, 65536)
+            output += os.read(master, 65536)
         except OSError:  # the last one who held the other end is gone
-            return said
+            return output

@@ -42,7 +42,7 @@ ADDRESSES = ("ip.src", "ip.dst", "ipv6.src", "ipv6.dst")
 MACS = ("eth.src", "eth.dst")
 IMMEDIATES = (IB + "immdt", IB + "ieth")
 HEADER_FIELDS = [part.name for part in description.HEADER.parts]
-NOT_TOLD = {"version", "reserved"}  # of struct lab_hdr, by our codec
+NOT_SHOWN = {"version", "reserved"}  # of struct lab_hdr, by our codec
 # What follows from the rest, and our codec does not tell.
 CHECKED_APART = ("pad", "icrc", "tver", "padcnt", "resv7")
 
@@ -86,9 +86,9 @@ BODY_NAMES = [
 
 def by_codec(frame: bytes, striped: bool) -> dict[str, Any]:
     """All fields, told by the engine's codec."""
-    told = _native.decode_frame(frame, striped)
-    assert isinstance(told, dict), told
-    return dict(told)
+    reported = _native.decode_frame(frame, striped)
+    assert isinstance(reported, dict), reported
+    return dict(reported)
 
 
 # ---------------------------------------------------------------- scapy's layers
@@ -97,7 +97,7 @@ def by_codec(frame: bytes, striped: bool) -> dict[str, Any]:
 def by_scapy(packet: Packet) -> dict[str, Any]:
     """All fields, told by our layers."""
     bth = packet[BTH]
-    told = {
+    reported = {
         "eth.src": int(packet[Ether].src.replace(":", ""), 16),
         "eth.dst": int(packet[Ether].dst.replace(":", ""), 16),
         **_by_ip(packet),
@@ -110,13 +110,15 @@ def by_scapy(packet: Packet) -> dict[str, Any]:
         (AtomicAckETH, "atomicacketh."), (ImmDt, ""),
     ):  # fmt: skip
         if layer in bth:
-            told |= _values(bth[layer], prefix, skip=("reserved",))
+            reported |= _values(bth[layer], prefix, skip=("reserved",))
     if IETH in bth:
-        told[IB + "ieth"] = bth[IETH].r_key
+        reported[IB + "ieth"] = bth[IETH].r_key
     if LabHeader in bth:
         header = bth[LabHeader]
-        told |= {name: header.getfieldval(name) for name in HEADER_FIELDS if name not in NOT_TOLD}
-    return told | {"payload": payload_of(packet)}
+        reported |= {
+            name: header.getfieldval(name) for name in HEADER_FIELDS if name not in NOT_SHOWN
+        }
+    return reported | {"payload": payload_of(packet)}
 
 
 def payload_of(packet: Packet) -> bytes:
@@ -146,16 +148,16 @@ def _values(layer: Packet, prefix: str, skip: tuple[str, ...]) -> dict[str, Any]
 
 def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
     """What a control message or report says, by Wireshark's names."""
-    told: dict[str, list[Any]] = {}
+    reported: dict[str, list[Any]] = {}
     body = packet[LabHeader].payload if LabHeader in packet else None
     if not isinstance(body, Body):
-        return told
+        return reported
     record = next(each for each in BODIES if each.name == body.name)
     prefix = f"{PREFIX}.{record.abbreviation}"
     for part in record.parts:
         value = body.getfieldval(part.name)
         if isinstance(part, Field):
-            told[f"{prefix}.{part.name}"] = [value]
+            reported[f"{prefix}.{part.name}"] = [value]
             continue
         for entry in value:
             within = (
@@ -163,11 +165,11 @@ def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
             )
             for field in entry.fields_desc:
                 if field.name != "bits":
-                    named = told.setdefault(f"{within}.{field.name}", [])
+                    named = reported.setdefault(f"{within}.{field.name}", [])
                     named.append(entry.getfieldval(field.name))
             if isinstance(entry, PacketSet):
-                told[SET_TEXT] = [entry.missing()]
-    return told
+                reported[SET_TEXT] = [entry.missing()]
+    return reported
 
 
 # ---------------------------------------------------------------- tshark
@@ -175,23 +177,23 @@ def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
 
 def by_tshark(seen: dict[str, list[str]]) -> dict[str, Any]:
     """All fields, told by tshark; a name that it does not show is not there."""
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for name in TSHARK_NAMES:
         if name in seen:
-            told[name] = _number(name, seen[name][0])
-    told[IB + "bth.reserved8"] = int(seen[IB + "reserved"][0], 16)
+            reported[name] = _number(name, seen[name][0])
+    reported[IB + "bth.reserved8"] = int(seen[IB + "reserved"][0], 16)
     for name in ("padcnt", "tver", "reserved7"):
-        told.pop(f"{IB}bth.{name}")
-    if IB + "atomiceth.swapdt" in told:  # Wireshark has but one pair of names for these
+        reported.pop(f"{IB}bth.{name}")
+    if IB + "atomiceth.swapdt" in reported:  # Wireshark has but one pair of names for these
         for name in ("va", "r_key"):
-            told[f"{IB}atomiceth.{name}"] = told.pop(f"{IB}reth.{name}")
+            reported[f"{IB}atomiceth.{name}"] = reported.pop(f"{IB}reth.{name}")
     for name in HEADER_FIELDS:
-        value = told.pop(f"{PREFIX}.{name}", None)
-        if value is not None and name not in NOT_TOLD:
-            told[name] = value
+        value = reported.pop(f"{PREFIX}.{name}", None)
+        if value is not None and name not in NOT_SHOWN:
+            reported[name] = value
     for name in (IB + "reserved", IB + "invariant.crc", "data.data"):
-        told.pop(name, None)
-    return told
+        reported.pop(name, None)
+    return reported
 
 
 def _number(name: str, text: str) -> Any:
@@ -224,10 +226,10 @@ def check_all(frames: list[bytes], home: Path) -> list[Packet]:
     packets = [parse(frame) for frame in frames]
     for number, (frame, packet, shown) in enumerate(zip(frames, packets, seen, strict=True), 1):
         place = f"packet {number}, {summary(frame)}"
-        told = by_codec(frame, LabHeader in packet)
-        same(by_scapy(packet), told, place)
-        told.pop("payload")
-        same(by_tshark(shown), told, place)
+        reported = by_codec(frame, LabHeader in packet)
+        same(by_scapy(packet), reported, place)
+        reported.pop("payload")
+        same(by_tshark(shown), reported, place)
         same(body_by_scapy(packet), body_by_tshark(shown), place)
         check_icrc(frame, packet, shown)
         assert bytes(packet) == frame, place

@@ -137,15 +137,15 @@ def test_a_header_on_another_path_s_port_is_a_payload():
 
 def test_defaults_build_what_the_engine_takes():
     packet = OVER_IP["ipv4"] / UDP(sport=0xC003) / BTH(destqp=0x11) / DETH(srcqp=0x11) / LabHeader()
-    told = _native.decode_frame(bytes(packet / b"seven.."), True)
-    assert (told["path"], told["count"], told["length"]) == (3, 1, 7)
+    reported = _native.decode_frame(bytes(packet / b"seven.."), True)
+    assert (reported["path"], reported["count"], reported["length"]) == (3, 1, 7)
     for number, layer in CONTROLS.items():
-        told = _native.decode_frame(bytes(packet / layer()), True)
-        assert (told["kind"], told["length"]) == (description.CONTROL, len(layer()))
-        assert number >= description.PACKET_ACK or control.decode(told["payload"])
-        assert told["payload"][0] == number
-    told = _native.decode_frame(bytes(packet / ReceiverReport()), True)
-    assert (told["kind"], told["length"]) == (description.REPORT, 36)
+        reported = _native.decode_frame(bytes(packet / layer()), True)
+        assert (reported["kind"], reported["length"]) == (description.CONTROL, len(layer()))
+        assert number >= description.PACKET_ACK or control.decode(reported["payload"])
+        assert reported["payload"][0] == number
+    reported = _native.decode_frame(bytes(packet / ReceiverReport()), True)
+    assert (reported["kind"], reported["length"]) == (description.REPORT, 36)
 
 
 # ---------------------------------------------------------------- bodies

@@ -71,9 +71,9 @@ def test_wireshark_tells_the_same(tmp_path):
     """Which message, in which transaction, of which communications."""
     frames = transports.management()
     names = ("infiniband.mad.attributeid", "infiniband.mad.transactionid", "_ws.col.Info")
-    told = tshark.fields(tmp_path, tshark.write_pcap(tmp_path / "x.pcap", frames), names)
+    reported = tshark.fields(tmp_path, tshark.write_pcap(tmp_path / "x.pcap", frames), names)
     kinds = set()
-    for frame, line in zip(frames, told, strict=True):
+    for frame, line in zip(frames, reported, strict=True):
         layer = parse(frame)[MAD]
         assert int(line[names[0]][0], 0) == layer.attribute_id
         assert int(line[names[1]][0], 0) == layer.tid

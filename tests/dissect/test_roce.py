@@ -119,8 +119,8 @@ def test_what_follows_from_the_rest_is_filled_in(opcode, data):
 @given(data=st.data())
 def test_the_codec_tells_the_same(opcode, data):
     fields = data.draw(st.one_of(packets(opcode, IPV4), packets(opcode, IPV6)))
-    told = readers.by_scapy(parse(frame_of(fields)))
-    readers.same(told, fields, opcode.name)
+    reported = readers.by_scapy(parse(frame_of(fields)))
+    readers.same(reported, fields, opcode.name)
 
 
 @settings(max_examples=60)
@@ -161,8 +161,8 @@ def test_opcodes_are_those_of_the_specification():
 @pytest.fixture(scope="module")
 def values(tmp_path_factory):
     """Wireshark's own names for values of InfiniBand's fields: (field, value) -> name."""
-    told = tshark.run(tmp_path_factory.mktemp("home"), "-G", "values").splitlines()
-    lines = [line.split("\t") for line in told if line.startswith("V\tinfiniband.")]
+    reported = tshark.run(tmp_path_factory.mktemp("home"), "-G", "values").splitlines()
+    lines = [line.split("\t") for line in reported if line.startswith("V\tinfiniband.")]
     return {(field, int(number, 0)): name for _, field, number, name in lines}
 
 
@@ -213,8 +213,8 @@ def test_an_opcode_follows_from_the_headers(name, packet, ip):
     assert built[BTH].kind().name == name
     assert built[BTH].icrc_is_right() is True
     if built[BTH].opcode in BY_HAND:
-        told = _native.decode_frame(bytes(ip / UDP() / packet))
-        readers.same(readers.by_scapy(built), told, name)
+        reported = _native.decode_frame(bytes(ip / UDP() / packet))
+        readers.same(readers.by_scapy(built), reported, name)
 
 
 def test_headers_that_no_opcode_has_are_refused():

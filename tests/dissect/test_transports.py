@@ -30,7 +30,7 @@ SENT_BY_NONE = {0x81}  # CNP: known to the codec, and sent by nothing yet
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """What each transport sends, as layers, after all readers have told the same of it."""
     homes = {name: tmp_path_factory.mktemp("home") for name in transports.ALL}
     return {
@@ -38,48 +38,48 @@ def told(tmp_path_factory):
     }
 
 
-def test_all_readers_tell_the_same_of_all_that_we_send(told):
-    assert set(registry.transports(registry.Kind.POLICY)) <= set(told)
-    assert all(len(packets) > 5 for packets in told.values())
-    seen = {packet[BTH].opcode for packets in told.values() for packet in packets}
+def test_all_readers_tell_the_same_of_all_that_we_send(reported):
+    assert set(registry.transports(registry.Kind.POLICY)) <= set(reported)
+    assert all(len(packets) > 5 for packets in reported.values())
+    seen = {packet[BTH].opcode for packets in reported.values() for packet in packets}
     assert seen == set(OPCODES) - SENT_BY_NONE
 
 
-def test_all_kinds_of_striped_packets_are_among_them(told):
+def test_all_kinds_of_striped_packets_are_among_them(reported):
     for name in registry.transports(registry.Kind.POLICY):
-        bodies = Counter(type(packet[LabHeader].payload) for packet in told[name])
-        tells = TELLS.get(name, {description.CHUNKS})
+        bodies = Counter(type(packet[LabHeader].payload) for packet in reported[name])
+        shows = TELLS.get(name, {description.CHUNKS})
         of_some = {description.CLEAR, description.CHUNKS, *OF_ENGINE}.union(*TELLS.values())
-        wanted = {CONTROLS[each] for each in (CONTROLS.keys() - of_some) | tells}
+        wanted = {CONTROLS[each] for each in (CONTROLS.keys() - of_some) | shows}
         assert wanted | {ReceiverReport} <= set(bodies), bodies
-        assert any(packet[LabHeader].attempt for packet in told[name])
+        assert any(packet[LabHeader].attempt for packet in reported[name])
 
 
-def test_all_that_native_transports_say_is_among_them(told):
+def test_all_that_native_transports_say_is_among_them(reported):
     other = {"irn": description.PACKET_SACK, "srnic": description.PACKET_NACK}
     both = {description.ACK, description.RNR, description.REFUSE}
     for name in registry.transports(registry.Kind.NATIVE):
-        bodies = {type(packet[LabHeader].payload) for packet in told[name]}
+        bodies = {type(packet[LabHeader].payload) for packet in reported[name]}
         wanted = {CONTROLS[each] for each in (both | OF_ENGINE) - {other[name]}}
         assert wanted == {each for each in bodies if issubclass(each, Body)} - {ReceiverReport}
 
 
-def test_what_uc_frames_carry_is_told(told):
+def test_what_uc_frames_carry_is_told(reported):
     """UC WRITE ONLY with immediate; slot, packet and address agree (docs/framing.md)."""
     for name in ("sdr_sr over UC", "sdr_sr over UC and IPv6"):
-        data = [packet for packet in told[name] if RETH in packet]
+        data = [packet for packet in reported[name] if RETH in packet]
         assert len(data) > 200
         for packet in data:
             slot, offset = packet[ImmDt].immdt >> 22, packet[ImmDt].immdt >> 4 & 0x3FFFF
             assert packet[BTH].opcode == 0x2B
             assert packet[RETH].va == (slot << 18 | offset) * 1024
             assert packet[RETH].dmalen == len(readers.payload_of(packet))
-        clears = [packet[Clear] for packet in told[name] if Clear in packet]
+        clears = [packet[Clear] for packet in reported[name] if Clear in packet]
         assert {each.root_key for each in clears} >= {packet[RETH].r_key for packet in data}
 
 
-def test_all_kinds_of_acknowledgements_are_among_them(told):
-    syndromes = {packet[AETH].syndrome for packet in told["RC"] if AETH in packet}
+def test_all_kinds_of_acknowledgements_are_among_them(reported):
+    syndromes = {packet[AETH].syndrome for packet in reported["RC"] if AETH in packet}
     assert {syndrome.kind(each) for each in syndromes} == {
         syndrome.ACK, syndrome.RNR_NAK, syndrome.NAK,
     }  # fmt: skip
@@ -87,9 +87,9 @@ def test_all_kinds_of_acknowledgements_are_among_them(told):
     assert codes == {0, 2}  # out of sequence, remote access
 
 
-def test_control_messages_say_what_was_meant(told):
+def test_control_messages_say_what_was_meant(reported):
     """Our layers beside the decoder of the policies."""
-    bodies = [packet[LabHeader].payload for packet in told["control messages"]]
+    bodies = [packet[LabHeader].payload for packet in reported["control messages"]]
     assert len(bodies) == len(transports.CONTROLS)
     for body, meant in zip(bodies, transports.CONTROLS, strict=True):
         assert isinstance(body, Body)
@@ -100,18 +100,18 @@ def test_control_messages_say_what_was_meant(told):
 
 def check_message(body, decoded):
     """The layer's fields are those of the decoded message."""
-    said = {field.name: getattr(decoded, field.name) for field in dataclasses.fields(decoded)}
-    missing = said.pop("missing", None)
+    output = {field.name: getattr(decoded, field.name) for field in dataclasses.fields(decoded)}
+    missing = output.pop("missing", None)
     assert [packets_of(each) for each in getattr(body, "missing", [])] == (
         [] if missing is None else [missing.indices().tolist()]
     )
-    key = said.pop("key", None)
+    key = output.pop("key", None)
     assert key is None or (body.operation, body.step, body.message) == key
     if isinstance(decoded, control.Nack):
         assert (bool(body.known_id), bool(body.known_stamp)) == (
-            said["id"] is not None, said["echo_stamp_ns"] is not None,
+            output["id"] is not None, output["echo_stamp_ns"] is not None,
         )  # fmt: skip
-    for name, value in said.items():
+    for name, value in output.items():
         assert values_of(body, name) == (value or 0 if not isinstance(value, tuple) else value)
 
 

@@ -127,8 +127,8 @@ def striped():
 def test_it_comes_before_wireshark_s_own_guesses(striped, tmp_path):
     """With every heuristic of Wireshark's on, as users have them."""
     capture = tshark.write_pcap(tmp_path / "x.pcap", striped)
-    told = tshark.run(tmp_path, "-r", str(capture), "-Y", "softroce", guesses=True)
-    assert len(told.splitlines()) == len(striped)
+    reported = tshark.run(tmp_path, "-r", str(capture), "-Y", "softroce", guesses=True)
+    assert len(reported.splitlines()) == len(striped)
 
 
 def test_its_lines_say_what_packets_are(striped, tmp_path):

@@ -67,12 +67,12 @@ def fields(
     """The fields of every frame that has any of these names: name -> all its values, as shown."""
     shown = ["-T", "fields", "-E", "occurrence=a", "-E", f"aggregator={_REPEATS}"]
     wanted = [part for name in names for part in ("-e", name)]
-    told = run(home, "-r", str(capture), *shown, *wanted, *arguments)
+    reported = run(home, "-r", str(capture), *shown, *wanted, *arguments)
     return [
         {
             name: text.split(_REPEATS)
             for name, text in zip(names, line.split(_ENDS), strict=True)
             if text
         }
-        for line in told.splitlines()
+        for line in reported.splitlines()
     ]

@@ -203,13 +203,13 @@ def test_capture_says_what_the_injector_did(demo, small_file, nothing_left):
                 comments.append(getattr(metadata, "comments", None))
     events = pq.read_table(directory / "events.parquet").to_pylist()
     dropped = [e for e in events if e["event"] == "drop" and e["link"] == "leaf1->spine2"]
-    said = [comment for comment in comments if comment]
+    output = [comment for comment in comments if comment]
     captures = document["captures"]
     if (
         sum(each["missed"] for each in captures) == 0
     ):  # as always, unless the machine is too busy elsewhere
-        assert len(said) == len(dropped) > 0
-    assert set(map(tuple, said)) == {(b"dropped: random 1%, rule spine-loss",)}
+        assert len(output) == len(dropped) > 0
+    assert set(map(tuple, output)) == {(b"dropped: random 1%, rule spine-loss",)}
     assert sum(each["captured"] for each in captures) == len(comments)
     manifest = json.loads((directory / "manifest.json").read_text())
     for run, capture in zip(manifest["runs"], captures, strict=True):

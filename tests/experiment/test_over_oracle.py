@@ -97,7 +97,7 @@ def test_a_run_directory_has_every_repair_and_its_figures(outcome):
     table = pq.read_table(outcome.directory / "repairs.parquet").to_pylist()
     manifest = json.loads((outcome.directory / "manifest.json").read_text())
     assert {each["cause"] for each in table} <= set(CAUSES)
-    for found, told in zip(manifest["runs"], outcome.document()["runs"], strict=True):
+    for found, printed in zip(manifest["runs"], outcome.document()["runs"], strict=True):
         name = found["transport"], found["seed"]
         mine = [each for each in table if (each["transport"], each["seed"]) == name]
         times = sorted(each["arrived_ns"] - each["dropped_ns"] for each in mine)
@@ -105,10 +105,10 @@ def test_a_run_directory_has_every_repair_and_its_figures(outcome):
         assert found["unrepaired"] == 0
         assert found["repair_p50_ns"] == times[-(-len(times) // 2) - 1]
         assert found["repair_p99_ns"] == times[-(-99 * len(times) // 100) - 1]
-        assert {key: told[key] for key in found if key in told} == {
-            key: found[key] for key in found if key in told
+        assert {key: printed[key] for key in found if key in printed} == {
+            key: found[key] for key in found if key in printed
         }
-        assert "repair_p99_ns" in told["few_samples"]
+        assert "repair_p99_ns" in printed["few_samples"]
     bound = {each["seed"]: each for each in manifest["runs"] if each["transport"] == "oracle"}
     for each in manifest["runs"]:
         over = each["repair_p50_ns"] / bound[each["seed"]]["repair_p50_ns"]

@@ -65,8 +65,8 @@ def run(wanted, lab, transport, progress=lambda messages: None, control=None):
     [*((name, None) for name in registry.transports()), ("irn", "swift"), ("csa_ud", "dcqcn")],
 )
 def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
-    told = []
-    found = run(experiment(tmp_path), lab, transport, told.append, control)
+    reported = []
+    found = run(experiment(tmp_path), lab, transport, reported.append, control)
     assert found.congestion_control == (control or "bdp")
     assert found.verdict == "passed", found.reasons
     assert found.verified is True
@@ -82,8 +82,8 @@ def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
     assert summary["retransmitted"] >= int(times["retransmitted"].sum()) > 0
     assert (found.events["event"] == "drop").sum() == summary["injected_drops"]
     assert set(found.counters) == {"h1", "h2", "h3", "h4"}
-    assert told == sorted(told)
-    assert all(0 < messages <= len(times) for messages in told)
+    assert reported == sorted(reported)
+    assert all(0 < messages <= len(times) for messages in reported)
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "rc"])

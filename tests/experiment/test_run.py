@@ -35,14 +35,14 @@ TIMES = ("posted", "first_sent", "first_received", "received", "completed")
 
 class Recording:
     def __init__(self):
-        self.heard = []
+        self.received = []
 
     def say(self, text):
-        self.heard.append(text)
+        self.received.append(text)
 
     def run(self, name, messages):
-        self.heard.append((name, messages))
-        return self.heard.append
+        self.received.append((name, messages))
+        return self.received.append
 
 
 def of(text=SMALL, *changes):
@@ -147,8 +147,8 @@ def test_progress_is_told(tmp_path):
     reporter = Recording()
     experiment_run.run(of(SMALL, "transports=[csa_ud]"), reporter, under=tmp_path)
     total = of().workload(1).message_count
-    assert reporter.heard[0] == ("csa_ud", total)
-    assert reporter.heard[-1] == total
+    assert reporter.received[0] == ("csa_ud", total)
+    assert reporter.received[-1] == total
 
 
 def test_links_that_nothing_shapes_are_taken_for_something(tmp_path):
@@ -193,9 +193,9 @@ def test_what_cannot_be_written_down_is_no_run_that_goes_on(tmp_path, monkeypatc
 def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
     class Impatient(Recording):
         def run(self, name, messages):
-            if len(self.heard) == 1:
+            if len(self.received) == 1:
                 raise KeyboardInterrupt
-            self.heard.append(name)
+            self.received.append(name)
             return lambda _: None
 
     reporter = Impatient()
@@ -208,7 +208,7 @@ def test_what_is_done_is_kept_when_an_interrupt_comes(tmp_path):
     assert [run["transport"] for run in manifest["runs"]] == ["csa_ud"]
     table = pq.read_table(folder / "messages.parquet")
     assert set(table["transport"].to_pylist()) == {"csa_ud"}
-    assert reporter.heard[-1] == f"1 of 2 runs are done, and kept in {folder}"
+    assert reporter.received[-1] == f"1 of 2 runs are done, and kept in {folder}"
 
 
 def test_an_interrupt_before_anything_is_done_leaves_the_latest_run(tmp_path):
@@ -307,16 +307,16 @@ def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):
     found = outcome(tmp_path, "blackout=70ms")
     for run, transport in zip(found.runs, found.experiment.transports, strict=True):
         made = VirtualRun(found.experiment, transport, 1, lambda _: None)
-        told = run.facts["timing"]
+        reported = run.facts["timing"]
         assert run.facts["rc"] == dataclasses.asdict(made.rc)
         used = dataclasses.asdict(made.engine_timing) | dataclasses.asdict(made.timing)
-        assert told == {name: value for name, value in used.items() if value is not None}
+        assert reported == {name: value for name, value in used.items() if value is not None}
         rtt_ns = run.facts["base_rtt_ns"]
         assert (
-            told["keepalive_interval_ns"]
+            reported["keepalive_interval_ns"]
             == Timing.for_rtt(rtt_ns, blackout_ns=70_000_000).keepalive_interval_ns
         )
-        assert told["keepalive_interval_ns"] != Timing.for_rtt(rtt_ns).keepalive_interval_ns
+        assert reported["keepalive_interval_ns"] != Timing.for_rtt(rtt_ns).keepalive_interval_ns
 
 
 def test_contexts_that_an_rnic_had_to_fetch_are_counted(tmp_path):

@@ -79,12 +79,12 @@ def test_every_packet_of_every_link_is_there(directory):
 def test_comments_are_the_events_at_the_nanosecond(directory):
     capture = capture_file.read(directory / "trace.pcapng")
     packets = capture.packets
-    told = packets["comment"] >= 0
+    reported = packets["comment"] >= 0
     assert set(capture.comments) == {"dropped: random 5%, rule loss"}
     names = [each.name for each in capture.interfaces]
     seen = [
         (int(row["time_ns"]), names[row["interface"]], int(row["psn"]), int(row["destination_qp"]))
-        for row in packets[told]
+        for row in packets[reported]
     ]
     drops = [(e["time_ns"], e["link"], e["psn"], e["qpn"]) for e in injected_events_of(directory)]
     assert seen == drops
@@ -131,11 +131,11 @@ def test_behind_a_flipped_bit_the_icrc_is_wrong(tmp_path):
     packets = capture.packets
     names = np.array([each.name for each in capture.interfaces])[packets["interface"]]
     good = packets["has"] & Has.ICRC_GOOD != 0
-    told = packets["comment"] >= 0
+    reported = packets["comment"] >= 0
     assert set(capture.comments) == {"corrupted: 10%, rule noise"}
     assert good[names != "s2->h2"].all()
-    assert (~good).sum() == told.sum() > 3
-    assert set(names[told]) == {"s1->s2"}
+    assert (~good).sum() == reported.sum() > 3
+    assert set(names[reported]) == {"s1->s2"}
 
 
 def test_marks_and_trims_are_in_the_frames(tmp_path):

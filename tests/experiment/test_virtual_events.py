@@ -31,8 +31,8 @@ def events_of(number):
     return found, found.events
 
 
-@pytest.mark.parametrize(("number", "receiver_says"), [(0, "nack"), (1, "sack")])
-def test_what_a_policy_did_is_told(number, receiver_says):
+@pytest.mark.parametrize(("number", "receiver_states"), [(0, "nack"), (1, "sack")])
+def test_what_a_policy_did_is_told(number, receiver_states):
     found, events = events_of(number)
     rows = list(zip(events["source"], events["event"], events["packets"], strict=True))
     retransmitted = sum(int(packets) for _, event, packets in rows if event == "retransmit")
@@ -41,7 +41,7 @@ def test_what_a_policy_did_is_told(number, receiver_says):
     met = collections.Counter((source, event) for source, event, _ in rows)
     assert met["injector", "drop"] == drops > 0
     assert met["h1", "retransmit"] > 0
-    assert met["h2", receiver_says] > 0
+    assert met["h2", receiver_states] > 0
 
 
 def test_what_a_rule_did_is_told_with_whose_packet_it_was():

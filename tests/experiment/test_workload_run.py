@@ -146,10 +146,10 @@ def test_the_run_directory(tmp_path):
     assert messages["seed"] == [4] * 4 + [5] * 4
     assert messages["source"][:2] == ["h2", "h3"]
     assert messages["operation"][:4] == [0, 0, 1, 1]
-    told = pq.read_table(directory.path / "events.parquet").to_pydict()
-    assert told["event"] == ["nack", "drop"]
-    assert told["seed"] == [5, 5]
-    assert told["link"] == ["", ""]
+    reported = pq.read_table(directory.path / "events.parquet").to_pydict()
+    assert reported["event"] == ["nack", "drop"]
+    assert reported["seed"] == [5, 5]
+    assert reported["link"] == ["", ""]
     links = json.loads((directory.path / "links.json").read_text())["runs"]
     assert list(links) == ["rc/4", "csa_ud/5"]
     stats = json.loads((directory.path / "stats.json").read_text())["runs"]

@@ -426,13 +426,13 @@ def test_a_deleted_port_is_no_reason_to_shape_nothing(make):
     gone = running.plan.node("h2").ports[0]
     with running.enter("h2"), IPRoute() as ip:
         ip.link("del", index=gone.ifindex)
-    said = []
-    control = dataclasses.replace(running.faults, say=said.append)
+    output = []
+    control = dataclasses.replace(running.faults, say=output.append)
     wanted = live.parse_impairments(["delay", "20ms"])
     control.change(
         lambda plan: live.set_on(plan, links_of(plan, "h1->leaf1"), wanted), time.monotonic_ns
     )
-    (note,) = said
+    (note,) = output
     assert note == "leaf1:h2 is gone; its frames are not shaped"
     sent, replies = echoes(running, "h1", "h3", count=3, interval_s=0.05)
     assert len(replies) == sent
@@ -503,21 +503,21 @@ def test_ctrl_c_waits_until_a_change_is_made(make, monkeypatch):
 
 def test_a_lab_that_went_down_is_told_and_not_begun_again(lab_name, traces):
     running = lab.up(topology.load("two-hosts", name=lab_name))
-    control, held, told = running.faults, threading.Event(), []
+    control, held, reported = running.faults, threading.Event(), []
 
     def change():
         held.wait(PATIENCE_S)
         try:
             control.change(lambda plan: plan, time.monotonic_ns)
         except RunError as error:
-            told.append(str(error))
+            reported.append(str(error))
 
     thread = threading.Thread(target=change)
     thread.start()
     running.down()
     held.set()
     thread.join()
-    (error,) = told
+    (error,) = reported
     assert "went down meanwhile" in error
     assert not control.directory.exists()
     assert traces.gone(), traces.found()

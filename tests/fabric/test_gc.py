@@ -167,12 +167,12 @@ def test_what_no_lab_made_is_left_alone(labs, intrude):
     (labs / "a").mkdir()
     (labs / "z").mkdir()
     before = tree(labs / "m")
-    said = []
-    done = gc.collect(said.append)
+    output = []
+    done = gc.collect(output.append)
     assert (names(done.removed), done.failures) == (["a", "z"], [])
     assert runtime.examine("m").word == "unreadable"
-    assert len(said) == 1
-    assert f"{labs}/m" in said[0]
+    assert len(output) == 1
+    assert f"{labs}/m" in output[0]
     assert os.path.lexists(labs / "m")
     assert tree(labs / "m") == before
 

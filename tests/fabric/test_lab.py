@@ -150,9 +150,9 @@ def test_a_taken_name_changes_nothing(two_hosts, traces):
 def test_what_an_interrupted_up_left_is_replaced(two_hosts, traces, killed_at):
     killed_at(12, lambda on_step: lab.up(two_hosts, on_step=on_step))
     assert runtime.examine(two_hosts.name).remains
-    said = []
-    lab.up(two_hosts, say=said.append).down()
-    assert "removing what is left" in said[0]
+    output = []
+    lab.up(two_hosts, say=output.append).down()
+    assert "removing what is left" in output[0]
     assert traces.gone(), traces.found()
 
 
@@ -187,9 +187,9 @@ def test_strangers_inside_are_named_and_lose_their_links(running, two_hosts, tra
         stranger = subprocess.Popen(["sleep", "60"])
     fd = os.open(f"/proc/{stranger.pid}/ns/net", os.O_RDONLY)
     traces.remember_bpf_objects()
-    said = []
-    running.down(said.append)
-    assert [f"sleep ({stranger.pid})" in line for line in said] == [True]
+    output = []
+    running.down(output.append)
+    assert [f"sleep ({stranger.pid})" in line for line in output] == [True]
     with netns.entered(fd), open("/proc/thread-self/net/dev") as devices:
         assert "p1:" not in devices.read()
     assert stranger.poll() is None

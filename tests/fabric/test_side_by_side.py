@@ -33,10 +33,10 @@ def ping(made, count=PINGS):
     address = made.plan.node("h2").address
     command = ["ping", "-n", "-q", "-c", str(count), "-i", "0.01", "-W", "0.3", address]
     process = made.spawn(command, role="ping", node="h1", stdout=subprocess.PIPE)
-    said = process.stdout.read().decode()
+    output = process.stdout.read().decode()
     process.end()
     process.stdout.close()
-    return int(said.partition(" received")[0].rpartition(" ")[2])
+    return int(output.partition(" received")[0].rpartition(" ")[2])
 
 
 def activity(made):

@@ -14,7 +14,7 @@ from softroce_lab.inputs.yaml_source import parse
 PLAN = topology.load("two-hosts")
 
 
-def told(words: str) -> list[str]:
+def reported(words: str) -> list[str]:
     faults = set_on(PLAN, [0], parse_impairments(words.split())).faults
     return commands([fault for fault in faults if fault.directed_link == 0], "p1", PLAN.mtu)
 
@@ -40,7 +40,7 @@ def told(words: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_what_tc_can_say(words: str, lines: list[str]) -> None:
-    assert told(words) == lines
+    assert reported(words) == lines
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_tc_can_say(words: str, lines: list[str]) -> None:
     ],
 )
 def test_what_tc_cannot_say_is_a_comment_alone(words: str, note: str) -> None:
-    (line,) = told(words)
+    (line,) = reported(words)
     assert line.startswith(note)
 
 
@@ -68,13 +68,13 @@ def test_what_tc_cannot_say_is_a_comment_alone(words: str, note: str) -> None:
     ],
 )
 def test_what_tc_does_otherwise_is_noted_below(words: str, note: str) -> None:
-    command, line = told(words)
+    command, line = reported(words)
     assert command.startswith("tc qdisc add dev p1 root")
     assert line.startswith(note)
 
 
 def test_bursts_become_a_gemodel_of_the_same_mean() -> None:
-    assert "loss gemodel 20% 25%" in told("loss burst 50% 4")[0]
+    assert "loss gemodel 20% 25%" in reported("loss burst 50% 4")[0]
 
 
 def test_one_netem_takes_one_loss_and_knows_no_time() -> None:

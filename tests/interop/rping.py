@@ -41,25 +41,25 @@ class End:
     def __init__(self, cmid):
         cmid.timeout_s = WAIT_S
         self.cmid = cmid
-        self.heard = cmid.reg_msgs(INFO.size)
-        self.said = cmid.reg_msgs(INFO.size)
-        cmid.post_recv(self.heard)
+        self.received = cmid.reg_msgs(INFO.size)
+        self.output = cmid.reg_msgs(INFO.size)
+        cmid.post_recv(self.received)
 
     def tell(self, address=0, rkey=0, size=0):
-        self.said.write(INFO.pack(address, rkey, size), INFO.size)
-        self.cmid.post_send(self.said)
+        self.output.write(INFO.pack(address, rkey, size), INFO.size)
+        self.cmid.post_send(self.output)
 
-    def told(self, *, last=False):
+    def reported(self, *, last=False):
         """What was told has arrived. Of the last word only the other side can know: it may have
         heard it and gone, and its acknowledgement be lost."""
         gone = (IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR) if last else ()
         done(self.cmid.get_send_comp(), *gone)
 
-    def hear(self):
+    def receive(self):
         done(self.cmid.get_recv_comp())
-        told = INFO.unpack(self.heard.read(INFO.size, 0))
-        self.cmid.post_recv(self.heard)
-        return told
+        reported = INFO.unpack(self.received.read(INFO.size, 0))
+        self.cmid.post_recv(self.received)
+        return reported
 
 
 def listener(address):
@@ -77,18 +77,18 @@ def serve(listening, count):
     buffer = end.cmid.reg_msgs(1 << 20)
     texts = []
     for nth in range(1, count + 1):
-        address, rkey, size = end.hear()
+        address, rkey, size = end.receive()
         end.cmid.post_read(buffer, size, address, rkey, flags=IBV_SEND_SIGNALED)
         done(end.cmid.get_send_comp())
         end.tell()
-        end.told()
+        end.reported()
         texts.append(buffer.read(size, 0))
-        address, rkey, _ = end.hear()
+        address, rkey, _ = end.receive()
         length = texts[-1].index(b"\0") + 1
         end.cmid.post_write(buffer, length, address, rkey, flags=IBV_SEND_SIGNALED)
         done(end.cmid.get_send_comp())
         end.tell()
-        end.told(last=nth == count)
+        end.reported(last=nth == count)
     end.cmid.disconnect()
     end.cmid.close()
     return texts
@@ -104,11 +104,11 @@ def ping(source, server, texts):
     for nth, text in enumerate(texts, 1):
         start.write(text + b"\0", length)
         end.tell(start.buf, start.rkey, length)
-        end.told()
-        end.hear()
+        end.reported()
+        end.receive()
         end.tell(back.buf, back.rkey, length)
-        end.hear()
-        end.told(last=nth == len(texts))
+        end.receive()
+        end.reported(last=nth == len(texts))
         assert back.read(length, 0) == text + b"\0"
     cmid.disconnect()
     cmid.close()

@@ -44,9 +44,9 @@ def run(lab, client, server, test, gid_index=GID_INDEX, **values):
         return measure(made, made.sizes[0])
 
 
-@pytest.mark.parametrize(("index", "says"), [(0, "fe80::"), (9, "empty"), (9999, "empty")])
-def test_a_gid_that_no_soft_host_reaches_is_refused(lab, index, says):
-    with pytest.raises(UserError, match=f"GID {index} of k1 is {says}"):
+@pytest.mark.parametrize(("index", "states"), [(0, "fe80::"), (9, "empty"), (9999, "empty")])
+def test_a_gid_that_no_soft_host_reaches_is_refused(lab, index, states):
+    with pytest.raises(UserError, match=f"GID {index} of k1 is {states}"):
         run(lab, "h1", "k1", "send_bw", gid_index=index)
 
 

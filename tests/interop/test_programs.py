@@ -15,8 +15,8 @@ from softroce_lab.perftest.oob import (
     OobSocket,
     PingpongDest,
     pingpong_client,
-    pingpong_server_hears,
-    pingpong_server_tells,
+    pingpong_server_receives,
+    pingpong_server_sends,
 )
 from softroce_lab.perftest.oob_perftest import BwReport, Conversation, PerftestDest, PerftestPeer
 from softroce_lab.rnic import GID
@@ -110,8 +110,8 @@ def test_pingpong_of_linux_plays_with_us_as_server(here, kind):
     own = prepared(here, kind)
     with here.listen() as server, here.guest.start([*program(kind), here.address]) as client:
         with server.accept(MEET_S, MEET_S) as peer:
-            brought_to_rts(here, pingpong_server_hears(peer))
-            pingpong_server_tells(peer, own)
+            brought_to_rts(here, pingpong_server_receives(peer))
+            pingpong_server_sends(peer, own)
             pingpong(here, kind, first=False)
         ended = client.wait(PROGRAM_S)
     assert ended.exit_code == 0, ended

@@ -105,5 +105,5 @@ def test_last_words(tmp_path):
     console.write_text("".join(f"line {n}\n" for n in range(20)))
     assert guest_console.last_words(console).startswith("; it said: line 12 / line 13 / ")
     console.write_text(READY + KILLED)
-    said = guest_console.last_words(console)
-    assert said.startswith(": its kernel panicked: Kernel panic - not syncing: Attempted to kill")
+    output = guest_console.last_words(console)
+    assert output.startswith(": its kernel panicked: Kernel panic - not syncing: Attempted to kill")

@@ -94,11 +94,11 @@ def test_it_has_the_memory_that_the_topology_wants(guests):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_rail_has_an_rxe_that_is_active_at_the_labs_mtu(guests, name):
-    said = guests[name].run(["ibv_devinfo"]).check().text
-    assert said.count("PORT_ACTIVE") == 2
-    assert "hca_id:\trxe0" in said
-    assert "hca_id:\trxe1" in said
-    assert said.count("active_mtu:\t\t2048") == 2
+    output = guests[name].run(["ibv_devinfo"]).check().text
+    assert output.count("PORT_ACTIVE") == 2
+    assert "hca_id:\trxe0" in output
+    assert "hca_id:\trxe1" in output
+    assert output.count("active_mtu:\t\t2048") == 2
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -295,8 +295,8 @@ def test_as_many_commands_at_a_time_as_there_are_channels(guests):
         for number, command in enumerate(commands):
             command.write(b"%d" % number)
             command.end_input()
-        said = [command.wait(SHORT_S).stdout for command in commands]
-    assert said == [b"%d" % number for number in range(guest.CHANNELS)]
+        output = [command.wait(SHORT_S).stdout for command in commands]
+    assert output == [b"%d" % number for number in range(guest.CHANNELS)]
     assert guests["k2"].run(["true"]).exit_code == 0
 
 
@@ -461,8 +461,8 @@ def test_a_guest_that_cannot_be_set_up_says_why_and_nothing_stays(tmp_path, monk
     config = guest_machine.config
 
     def wrong(*arguments):
-        told = json.loads(config(*arguments))
-        return json.dumps(told | {"network": told["network"] + "link set dev eth7 up\n"})
+        reported = json.loads(config(*arguments))
+        return json.dumps(reported | {"network": reported["network"] + "link set dev eth7 up\n"})
 
     monkeypatch.setattr(guest_machine, "config", wrong)
     plan = topology.load("kernel-peer", name=f"t{secrets.token_hex(3)}")

@@ -44,11 +44,11 @@ def test_what_is_removed_leaves_the_lock(images):
 
 def test_nothing_is_removed_while_one_is_built(images, monkeypatch):
     monkeypatch.setattr(image, "_WAIT_S", 0.3)
-    said = []
-    with image._alone(said.append), pytest.raises(RunError, match="lock stays locked"):
-        image.remove(said.append)
+    output = []
+    with image._alone(output.append), pytest.raises(RunError, match="lock stays locked"):
+        image.remove(output.append)
     assert (images / "bookworm-0/root.ext4").is_file()
-    assert len(said) == 1
+    assert len(output) == 1
 
 
 def test_what_a_link_in_the_cache_leads_to_is_not_removed(images, tmp_path):

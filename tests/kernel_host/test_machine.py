@@ -37,16 +37,16 @@ def plan(tmp_path):
 
 
 def test_a_guest_is_told_its_name_its_hosts_and_its_rails(plan):
-    told = json.loads(guest_machine.config(plan, plan.node("k1"), "10.0.0.1 h1\n"))
-    assert told["name"] == "k1"
-    assert told["hosts"] == "10.0.0.1 h1\n"
-    assert told["rails"] == ["eth0", "eth1"]
+    reported = json.loads(guest_machine.config(plan, plan.node("k1"), "10.0.0.1 h1\n"))
+    assert reported["name"] == "k1"
+    assert reported["hosts"] == "10.0.0.1 h1\n"
+    assert reported["rails"] == ["eth0", "eth1"]
 
 
 def test_rails_get_names_addresses_and_permanent_gateways(plan):
     node = plan.node("k1")
-    told = json.loads(guest_machine.config(plan, node, ""))
-    lines = told["network"].splitlines()
+    reported = json.loads(guest_machine.config(plan, node, ""))
+    lines = reported["network"].splitlines()
     # Names change hands: the second interface of the guest is called what the first one was not.
     assert lines.index("link set dev eth1 name rail1") < lines.index("link set dev rail0 name eth0")
     for port, gateway in ((port, links.gateways(plan)[port.ifindex]) for port in node.ports):
@@ -55,11 +55,11 @@ def test_rails_get_names_addresses_and_permanent_gateways(plan):
         permanent = f"lladdr {gateway} dev {port.name} nud permanent"
         assert f"neighbour add 169.254.0.1 {permanent}" in lines
         assert f"neighbour add fe80::1 {permanent}" in lines
-    lines = told["routes"]["4"].splitlines()
+    lines = reported["routes"]["4"].splitlines()
     assert "route add default via 169.254.0.1 dev eth0 onlink src 10.0.0.2" in lines
     assert "route add 10.1.0.0/16 via 169.254.0.1 dev eth1 onlink src 10.1.0.2" in lines
     assert "rule add from 10.1.0.2 table 101" in lines
-    assert "rule add from fd53:6c61:6200::a01:2 table 101" in told["routes"]["6"].splitlines()
+    assert "rule add from fd53:6c61:6200::a01:2 table 101" in reported["routes"]["6"].splitlines()
 
 
 def test_the_machine_is_the_plans(plan, monkeypatch):

@@ -32,15 +32,15 @@ class Sent:
     """A frame that left an endpoint, decoded."""
 
     frame: bytes
-    told: dict
+    reported: dict
 
     @property
     def is_data(self) -> bool:
-        return self.told["kind"] == DATA
+        return self.reported["kind"] == DATA
 
     @property
     def body(self) -> bytes:
-        return bytes(self.told["payload"])
+        return bytes(self.reported["payload"])
 
 
 def feedback(sent: Sent) -> tuple:
@@ -96,13 +96,13 @@ class ByHand:
         found = []
         while (frame := end.poll_frame(self.now_ns)) is not None:
             found.append(Sent(frame, _native.decode_frame(frame, True)))
-        return [each for each in found if each.told["kind"] != 2]
+        return [each for each in found if each.reported["kind"] != 2]
 
     def data_out(self) -> dict[int, Sent]:
         """The data packets that the sender sends now, by index."""
         sent = [each for each in self.out(self.sender) if each.is_data]
-        assert len({each.told["index"] for each in sent}) == len(sent)
-        return {each.told["index"]: each for each in sent}
+        assert len({each.reported["index"] for each in sent}) == len(sent)
+        return {each.reported["index"]: each for each in sent}
 
     def deliver(self, end, *sent: Sent) -> list[Sent]:
         """Hand frames over, in this order; what that end answers."""

@@ -82,7 +82,7 @@ class Bytes:
         return self.duo.sides[1].post_receive((0, length), wr_id=wr_id)
 
 
-def told(completion):
+def reported(completion):
     return (
         completion.wr_id,
         completion.status,
@@ -107,7 +107,7 @@ def history(requests, kind, seed, **cable):
         for at, side, frame in duo.pair.take_sent()
     ]
     counters = [side.endpoint.counters() for side in duo.sides]
-    return frames, counters, [[told(each) for each in side.completions] for side in duo.sides]
+    return frames, counters, [[reported(each) for each in side.completions] for side in duo.sides]
 
 
 @pytest.mark.parametrize("kind", [RC, UC])

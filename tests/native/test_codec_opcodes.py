@@ -255,12 +255,12 @@ def check_every_bit(frame):
     whole = _native.decode_frame(frame)
     assert isinstance(whole, dict)
     for bit in range(len(frame) * 8):
-        told = _native.decode_frame(frames.flip(frame, bit))
+        reported = _native.decode_frame(frames.flip(frame, bit))
         refusal = refusal_of_bit(frame, bit)
         if refusal is None:
-            assert {name for name in whole if whole[name] != told[name]} <= VARIANT_FIELDS, bit
+            assert {name for name in whole if whole[name] != reported[name]} <= VARIANT_FIELDS, bit
         else:
-            assert told == refusal, (bit // 8, bit % 8)
+            assert reported == refusal, (bit // 8, bit % 8)
 
 
 @ALL

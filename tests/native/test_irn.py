@@ -21,8 +21,8 @@ def test_reordering_without_loss_causes_one_nack_a_packet_that_is_early(talk):
     ]  # fmt: skip
     # Each gap is retransmitted once, in vain, and the receiver answers that, too.
     again = [each for answer in answers for each in talk.deliver(talk.sender, answer)]
-    assert [each.told["index"] for each in again] == [1, 4]
-    assert [each.told["attempt"] for each in again] == [1, 1]
+    assert [each.reported["index"] for each in again] == [1, 4]
+    assert [each.reported["attempt"] for each in again] == [1, 1]
     assert [feedback(each) for each in talk.answers(*again)] == [("ack", 6), ("ack", 6)]
     assert talk.statuses() == ([0], [0])
     assert np.array_equal(talk.data, talk.place)
@@ -41,7 +41,7 @@ def test_what_is_retransmitted_first_is_at_the_cumulative_acknowledgement_then_g
     out = talk.data_out()
     answers = talk.answers(*(out[i] for i in (0, 2, 4, 5)))
     retransmitted = [
-        [each.told["index"] for each in talk.deliver(talk.sender, answer)] for answer in answers
+        [each.reported["index"] for each in talk.deliver(talk.sender, answer)] for answer in answers
     ]
     assert retransmitted == [[], [1], [3], []]
 
@@ -49,7 +49,7 @@ def test_what_is_retransmitted_first_is_at_the_cumulative_acknowledgement_then_g
 def test_a_lost_retransmission_is_left_to_the_timer(talk):
     out = talk.data_out()
     lost = talk.deliver(talk.sender, *talk.answers(*(out[i] for i in (0, 2, 3, 4))))
-    assert [each.told["index"] for each in lost] == [1]
+    assert [each.reported["index"] for each in lost] == [1]
     sent_ns = talk.now_ns
     assert talk.deliver(talk.sender, *talk.answers(out[5])) == []
     assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS - 1) == []
@@ -61,7 +61,7 @@ def test_a_partial_acknowledgement_does_not_tell_a_loss_while_nothing_higher_is_
     out = talk.data_out()
     first, second = talk.answers(out[1], out[2])
     (again,) = talk.deliver(talk.sender, first)
-    assert again.told["index"] == 0
+    assert again.reported["index"] == 0
     assert talk.deliver(talk.sender, second) == []
     (answer,) = talk.answers(again)
     assert feedback(answer) == ("ack", 3)
@@ -77,12 +77,12 @@ def test_a_gap_behind_a_repaired_one_is_retransmitted_once():
     out = talk.data_out()  # 0 to 5; 0 is lost
     (again,) = talk.deliver(talk.sender, *talk.answers(out[1]))
     (answer,) = talk.answers(again)
-    out |= {each.told["index"]: each for each in talk.deliver(talk.sender, answer)}  # 6 and 7
+    out |= {each.reported["index"]: each for each in talk.deliver(talk.sender, answer)}  # 6 and 7
     talk.deliver(talk.sender, *talk.answers(out[2], out[3]))
     # 4 is lost, too, and is retransmitted; the NACKs of all that follows name the same gap.
     answers = talk.answers(out[5], out[6], out[7])
     assert [feedback(each)[:2] for each in answers] == [("nack", 4)] * 3
-    sent = [each.told["index"] for each in talk.deliver(talk.sender, *answers)]
+    sent = [each.reported["index"] for each in talk.deliver(talk.sender, *answers)]
     assert sent.count(4) == 1
 
 
@@ -95,7 +95,7 @@ def test_after_a_timeout_a_partial_acknowledgement_tells_the_next_loss():
     (answer,) = talk.answers(talk.latest[0])
     assert feedback(answer) == ("ack", 1)
     # The next at the cumulative acknowledgement, and a new one for which there is room now.
-    assert [each.told["index"] for each in talk.deliver(talk.sender, answer)] == [1, 6]
+    assert [each.reported["index"] for each in talk.deliver(talk.sender, answer)] == [1, 6]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_at_most_one_bandwidth_delay_product_is_out_past_the_cumulative_acknowle
     assert sorted(out) == [0, 1, 2, 3]
     answers = talk.answers(*(out[i] for i in (1, 2, 3, 0)))
     # NACKs open no room: nothing new, only the gap.
-    assert [each.told["index"] for each in talk.deliver(talk.sender, *answers[:3])] == [0]
+    assert [each.reported["index"] for each in talk.deliver(talk.sender, *answers[:3])] == [0]
     assert feedback(answers[3]) == ("ack", 4)
-    sent = [each.told["index"] for each in talk.deliver(talk.sender, answers[3])]
+    sent = [each.reported["index"] for each in talk.deliver(talk.sender, answers[3])]
     assert sent == [4, 5, 6]  # what was retransmitted spuriously is in flight still

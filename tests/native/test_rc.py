@@ -232,11 +232,11 @@ def test_no_duplicate_is_acknowledged_by_the_psn_of_a_result(result):
         frames += a.frames()
     answers = [b.answers(frame) for frame in (*frames, frames[0], frames[0])]
     assert [len(each) for each in answers] == [1, 1, 0, 1]  # at first it is left to the result
-    said = [_native.decode_frame(each[0]) for each in answers if each]
-    written, answered, again = (each["infiniband.bth.psn"] for each in said)
+    output = [_native.decode_frame(each[0]) for each in answers if each]
+    written, answered, again = (each["infiniband.bth.psn"] for each in output)
     assert answered == written + 1
     assert again == written
-    assert said[2]["infiniband.aeth.msn"] == said[1]["infiniband.aeth.msn"]  # C9-148
+    assert output[2]["infiniband.aeth.msn"] == output[1]["infiniband.aeth.msn"]  # C9-148
 
 
 @pytest.mark.parametrize("result", [READ, FETCH_ADD])
@@ -269,8 +269,8 @@ def test_a_duplicate_before_a_result_that_is_to_be_said_is_acknowledged_by_it():
         frames += a.frames()
     for frame in (*frames, frames[0]):
         b.endpoint.handle_frame(frame, 0)
-    said = [_native.decode_frame(frame) for frame in b.frames()]
-    opcodes = [each["infiniband.bth.opcode"] for each in said]
+    output = [_native.decode_frame(frame) for frame in b.frames()]
+    opcodes = [each["infiniband.bth.opcode"] for each in output]
     assert len(opcodes) > 2
     assert [at for at, opcode in enumerate(opcodes) if opcode == ACKNOWLEDGE] == [0]  # the first
 
@@ -286,16 +286,16 @@ def read_and_its_duplicate(**changes):
     a.post_send(one, request, bytes(2 * mtu + 500))
     (frame,) = a.frames()
     assert len(b.answers(frame)) == 3
-    told = dict(_native.decode_frame(frame))
+    reported = dict(_native.decode_frame(frame))
     changes = {name: other_key if value == "other" else value for name, value in changes.items()}
     skipped = changes.pop("skipped", 0)
-    told["infiniband.bth.psn"] += skipped
-    told["infiniband.reth.va"] += skipped * mtu
-    told["infiniband.reth.dmalen"] -= skipped * mtu
+    reported["infiniband.bth.psn"] += skipped
+    reported["infiniband.reth.va"] += skipped * mtu
+    reported["infiniband.reth.dmalen"] -= skipped * mtu
     for name, value in changes.items():
         field = f"infiniband.reth.{name}"
-        told[field] = value if name == "r_key" else told[field] + value
-    return len(b.answers(bytes(_native.encode_frame(told))))
+        reported[field] = value if name == "r_key" else reported[field] + value
+    return len(b.answers(bytes(_native.encode_frame(reported))))
 
 
 @pytest.mark.parametrize(("skipped", "packets"), [(0, 3), (1, 2), (2, 1)])

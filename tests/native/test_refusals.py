@@ -475,8 +475,8 @@ def test_a_late_packet_of_a_message_that_is_over_writes_nothing(rig):
     rig.step_until(rig.now_ns + 10**9, lambda: rig.sides[1].completions)
     for index in (0, 10, 19):
         payload = FORGED[: CHUNK if index < 19 else CHUNK - 7]
-        told = inject(rig, data_frame(index=index, payload=payload))
-        assert told == {"rx_duplicate": 1}
+        reported = inject(rig, data_frame(index=index, payload=payload))
+        assert reported == {"rx_duplicate": 1}
     ends_well(rig)
 
 

@@ -43,9 +43,9 @@ def credits_of(senders, at_ns=1_000):
     at_ns += 1_000_000  # the report is due; they still count as sending
     receiver.handle_timeout(at_ns)
     while (frame := receiver.poll_frame(at_ns)) is not None:
-        told = _native.decode_frame(frame, True)
-        if told["kind"] == REPORT:
-            (found[told["ip.dst"]],) = struct.unpack(">I", bytes(told["payload"])[8:12])
+        reported = _native.decode_frame(frame, True)
+        if reported["kind"] == REPORT:
+            (found[reported["ip.dst"]],) = struct.unpack(">I", bytes(reported["payload"])[8:12])
     return found
 
 

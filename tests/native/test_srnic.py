@@ -25,7 +25,7 @@ def test_packets_in_order_are_acknowledged_others_by_a_word_of_the_bitmap(talk):
         ("ack", 6),
     ]
     again = [each for answer in answers for each in talk.deliver(talk.sender, answer)]
-    assert [each.told["index"] for each in again] == [1, 3, 4]
+    assert [each.reported["index"] for each in again] == [1, 3, 4]
     assert talk.statuses() == ([0], [0])
     assert np.array_equal(talk.data, talk.place)
 
@@ -36,7 +36,7 @@ def test_the_word_is_that_of_the_packet():
     out = talk.data_out()
     (answer,) = talk.answers(out[130])
     assert feedback(answer) == ("sack", 0, (128, 0b100))
-    retransmitted = [each.told["index"] for each in talk.deliver(talk.sender, answer)]
+    retransmitted = [each.reported["index"] for each in talk.deliver(talk.sender, answer)]
     assert retransmitted == list(range(130))
 
 
@@ -44,13 +44,15 @@ def test_a_lost_sack_is_made_up_for_by_the_next(talk):
     out = talk.data_out()
     answers = talk.answers(*(out[i] for i in (0, 2, 5)))
     again = talk.deliver(talk.sender, answers[2])
-    assert [each.told["index"] for each in again] == [1, 3, 4]  # not 2
+    assert [each.reported["index"] for each in again] == [1, 3, 4]  # not 2
 
 
 def test_a_gap_is_retransmitted_once_then_by_the_timer_with_all_that_is_out(talk):
     out = talk.data_out()
     answers = talk.answers(out[0], out[2], out[3])
-    retransmitted = [each.told["index"] for a in answers for each in talk.deliver(talk.sender, a)]
+    retransmitted = [
+        each.reported["index"] for a in answers for each in talk.deliver(talk.sender, a)
+    ]
     assert retransmitted == [1]
     sent_ns = talk.now_ns - 1_000  # when the SACK that told it came; one more followed
     assert talk.retransmitted_at(sent_ns + 10 * BASE_RTT_NS - 1) == []

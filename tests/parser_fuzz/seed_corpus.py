@@ -74,14 +74,16 @@ def goal_files() -> dict[str, bytes]:
 
 def control_bodies() -> dict[str, bytes]:
     """What the policies say to each other on a cable that loses a fifth."""
-    return {name: _told(name, number) for number, name in enumerate(("csa_ud", "ud_rto", "sdr_sr"))}
+    return {
+        name: _reported(name, number) for number, name in enumerate(("csa_ud", "ud_rto", "sdr_sr"))
+    }
 
 
-def _told(name: str, number: int) -> bytes:
-    rig, told = PairRig(name, path_mtu=1024), [bytes([number])]
+def _reported(name: str, number: int) -> bytes:
+    rig, reported = PairRig(name, path_mtu=1024), [bytes([number])]
     for side, each in enumerate(rig.sides):
         each.runner._recorder = lambda _, __, action, side=side: (
-            told.append(_framed(side, action.body)) if isinstance(action, Control) else None
+            reported.append(_framed(side, action.body)) if isinstance(action, Control) else None
         )
     for cable in rig.cables:
         cable.loss = threshold(0.2)
@@ -93,7 +95,7 @@ def _told(name: str, number: int) -> bytes:
         control.Rnr(0, (1, 0, 2)),
         control.Keepalive(((1, (1, 0, 1)),)),
     ]
-    return b"".join(told[:18] + [_framed(1, control.encode(each, 256)) for each in bodies])
+    return b"".join(reported[:18] + [_framed(1, control.encode(each, 256)) for each in bodies])
 
 
 def _framed(side: int, body: bytes) -> bytes:
@@ -116,10 +118,10 @@ def out_of_band() -> dict[str, bytes]:
     dest = PerftestDest(0x22, 7, gid, 0x1234, 0x7F0000001000).build()
     begin = VERSION.encode().ljust(16, b"\0") + struct.pack(">ii", 4096, 64) + b"5\0"
     report = struct.pack(">QQddd", 65536, 5000, 1200.5, 1100.25, 0.0176)
-    said = {"pingpong-server": b"\0" + pingpong, "pingpong-client": b"\1" + pingpong + b"done\0"}
+    output = {"pingpong-server": b"\0" + pingpong, "pingpong-client": b"\1" + pingpong + b"done\0"}
     for who in (2, 4, 8, 0x22, 0x2E, 0x44, 0x6C, 0x84, 0xA2, 0xE2):
-        said[f"perftest-{who:02x}"] = bytes([who]) + begin + 5 * dest + report + dest + b"done\0"
-    return said
+        output[f"perftest-{who:02x}"] = bytes([who]) + begin + 5 * dest + report + dest + b"done\0"
+    return output
 
 
 def results() -> dict[str, bytes]:
@@ -177,14 +179,15 @@ def datagrams() -> dict[str, bytes]:
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
         "trimmed": b"".join(_datagram(n, flags=1) for n in range(4)),
-        "report": b"".join(_told_to(1 | n << 2, _header(2) + report) for n in range(4)),
-        "control": b"".join(_told_to(1 | 4, _header(1) + sack) for _ in range(3)),
+        "report": b"".join(_reported_to(1 | n << 2, _header(2) + report) for n in range(4)),
+        "control": b"".join(_reported_to(1 | 4, _header(1) + sack) for _ in range(3)),
         "uc": b"".join(_write(index) for index in range(16)),
         "uc-late": b"".join(_write(index % 16, slot=index // 16) for index in range(48))
         + _write(3, generation=3)
         + _write(3),
-        "uc-clear": _cleared() + _told_to(0x11, _header(2) + report + 8 * b"\0\0\0\1"),
-        "retransmit": _told_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40)) + _told_to(0x34, b""),
+        "uc-clear": _cleared() + _reported_to(0x11, _header(2) + report + 8 * b"\0\0\0\1"),
+        "retransmit": _reported_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40))
+        + _reported_to(0x34, b""),
     }
 
 
@@ -200,7 +203,7 @@ def _header(kind: int, index: int = 0, flags: int = 0) -> bytes:
 
 def _datagram(index: int, flags: int = 0) -> bytes:
     data = bytes(min(_CHUNK, _MESSAGE - index * _CHUNK))
-    return _told_to(0x14 if index % 4 == 0 else 0, _header(0, index, flags) + data)
+    return _reported_to(0x14 if index % 4 == 0 else 0, _header(0, index, flags) + data)
 
 
 def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
@@ -208,7 +211,9 @@ def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
     user = slot >> index % 8 * 4 & 0xF
     immediate = slot << 22 | index << 4 | user
     data = bytes(min(256, _MESSAGE - index * 256))
-    return _told_to(0xC0, struct.pack(">BIB", generation * 16 + index % 16, immediate, 0) + data)
+    return _reported_to(
+        0xC0, struct.pack(">BIB", generation * 16 + index % 16, immediate, 0) + data
+    )
 
 
 def _cleared() -> bytes:
@@ -216,10 +221,10 @@ def _cleared() -> bytes:
     receives = tuple((n, (1, 0, n), _MESSAGE) for n in range(3))
     body = control.encode(control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216)
     name = (1, 1, 0, 1, len(body), 5000, 1000, 100)  # message_id 1: for the engine
-    return _told_to(0x91, struct.pack(">BBBBHH8I", 1 << 4 | 1, 0, 0, 0, 0, 0, *name) + body)
+    return _reported_to(0x91, struct.pack(">BBBBHH8I", 1 << 4 | 1, 0, 0, 0, 0, 0, *name) + body)
 
 
-def _told_to(how: int, body: bytes) -> bytes:
+def _reported_to(how: int, body: bytes) -> bytes:
     return struct.pack(">BH", how, len(body)) + body
 
 
@@ -293,11 +298,11 @@ def conversations() -> dict[str, bytes]:
             short = [bytes(data) for data, _ in reader if len(data) <= 200]
         some[name] = _pcap(short[:60], 0xA1B2C3D4, "<", _ETHERNET)
     for name in ("csa_ud", "ud_rto"):
-        some[name] = _pcap(_said(name), 0xA1B23C4D, "<", _ETHERNET)
+        some[name] = _pcap(_output(name), 0xA1B23C4D, "<", _ETHERNET)
     return some
 
 
-def _said(name: str) -> list[bytes]:
+def _output(name: str) -> list[bytes]:
     rig = PairRig(name, path_mtu=256)
     rig.pair.keep_sent()
     for cable in rig.cables:

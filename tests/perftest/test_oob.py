@@ -18,8 +18,8 @@ from softroce_lab.perftest.oob import (
     OobSocket,
     PingpongDest,
     pingpong_client,
-    pingpong_server_hears,
-    pingpong_server_tells,
+    pingpong_server_receives,
+    pingpong_server_sends,
 )
 from softroce_lab.perftest.oob_perftest import (
     BwReport,
@@ -109,9 +109,9 @@ def test_pingpong_exchanges(ends):
     mine, theirs = PingpongDest(1, 2, GID_10), PingpongDest(3, 4, GID_11)
 
     def serve():
-        heard = pingpong_server_hears(server)
-        pingpong_server_tells(server, theirs)
-        return heard
+        received = pingpong_server_receives(server)
+        pingpong_server_sends(server, theirs)
+        return received
 
     assert both(lambda: pingpong_client(client, mine), serve) == [theirs, mine]
 
@@ -120,7 +120,7 @@ def test_a_pingpong_client_that_is_not_done(raw):
     server, bare = raw
     bare.sendall(b"over\0")
     with pytest.raises(OobError, match=r"says b'over\\x00' instead of 'done'"):
-        pingpong_server_tells(server, PingpongDest(1, 2, GID_10))
+        pingpong_server_sends(server, PingpongDest(1, 2, GID_10))
 
 
 # perftest
@@ -161,25 +161,25 @@ def test_a_perftest_conversation(ends):
 
     def talk(peer, mtu, own, report):
         agreed = peer.negotiate(mtu)
-        heard = peer.exchange_all(own)
+        received = peer.exchange_all(own)
         peer.synchronise(own[0])
         reported = peer.report(report)
         peer.finish(own[0])
-        return agreed, heard, reported
+        return agreed, received, reported
 
-    told, got = both(
+    shown, got = both(
         lambda: talk(client, 5, mine, measured), lambda: talk(server, 3, theirs, BwReport())
     )
-    assert told == (Negotiated("6.06", 3, 4096, 64), theirs, BwReport())
+    assert shown == (Negotiated("6.06", 3, 4096, 64), theirs, BwReport())
     assert got == (Negotiated("6.06", 3, 4096, 64), mine, measured)
 
 
 def test_a_client_of_linux_is_understood_byte_by_byte(raw):
     server, bare = raw
     own = PerftestDest(1, 2, GID_11)
-    said = [LINUX_VERSION, struct.pack(">ii", 4096, 64), b"3\0", LINUX_DEST]
-    said += [*LINUX_REPORT, LINUX_DEST, b"done\0"]
-    bare.sendall(b"".join(said))
+    output = [LINUX_VERSION, struct.pack(">ii", 4096, 64), b"3\0", LINUX_DEST]
+    output += [*LINUX_REPORT, LINUX_DEST, b"done\0"]
+    bare.sendall(b"".join(output))
     peer = PerftestPeer(server, client=False)
     assert peer.negotiate(5) == Negotiated("6.06", 3, 4096, 64)
     assert peer.exchange(own) == PerftestDest.parse(LINUX_DEST)
@@ -196,10 +196,12 @@ def test_a_client_of_linux_is_understood_byte_by_byte(raw):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "agreed"), [(b"2\0", 2), (b"9\0", 4), (b"x\0", 4), (b"\0\0", 4)])
-def test_an_mtu_that_is_none_leaves_ours(raw, said, agreed):
+@pytest.mark.parametrize(
+    ("output", "agreed"), [(b"2\0", 2), (b"9\0", 4), (b"x\0", 4), (b"\0\0", 4)]
+)
+def test_an_mtu_that_is_none_leaves_ours(raw, output, agreed):
     server, bare = raw
-    bare.sendall(LINUX_VERSION + struct.pack(">ii", 8192, 128) + said)
+    bare.sendall(LINUX_VERSION + struct.pack(">ii", 8192, 128) + output)
     negotiated = PerftestPeer(server, client=False).negotiate(4)
     assert negotiated == Negotiated("6.06", agreed, 8192, 128)
 
@@ -223,26 +225,26 @@ class Recorded(PerftestPeer):
     """A peer of whose exchanges only the kind is kept."""
 
     def __init__(self):
-        self.said = ""
+        self.output = ""
 
     def exchange_all(self, own):
-        self.said += "Q"
+        self.output += "Q"
         return own
 
     def synchronise(self, own):
-        self.said += "s"
+        self.output += "s"
 
     def report(self, own):
-        self.said += "R"
+        self.output += "R"
         return own
 
     def finish(self, own):
-        self.said += "F"
+        self.output += "F"
 
 
 # As 4.5+0.17's programs were seen to do; c: the queue pairs are connected, r: the test runs.
 @pytest.mark.parametrize(
-    ("test", "options", "said"),
+    ("test", "options", "output"),
     [
         ("write_bw", {}, "QcQsrsRF"),
         ("read_bw", {}, "QcQsrsRF"),
@@ -263,19 +265,19 @@ class Recorded(PerftestPeer):
         ("write_bw", {"all_sizes": True, "duplex": True}, "QcQssrsRsrsRF"),
     ],
 )
-def test_what_is_said_when(test, options, said):
+def test_what_is_said_when(test, options, output):
     own = [PerftestDest(1, 2, GID_10)]
     peer = Recorded()
     conversation = Conversation(peer, test, **options)
     conversation.meet(own)
-    peer.said += "c"
+    peer.output += "c"
     conversation.connected(own)
     for _ in range(1 + bool(options.get("all_sizes"))):
         conversation.before_run(own[0])
-        peer.said += "r"
+        peer.output += "r"
         conversation.after_run(own[0], BwReport())
     conversation.part(own[0], BwReport())
-    assert peer.said == said
+    assert peer.output == output
 
 
 @pytest.mark.parametrize("test", ["", "write", "write_", "write_iops", "ib_write_bw"])
@@ -326,7 +328,7 @@ def test_a_peer_that_falls_silent(raw):
     server, bare = raw
     bare.sendall(b"0000:")
     with pytest.raises(OobError, match="5 of 52 bytes came: silence"):
-        pingpong_server_hears(server)
+        pingpong_server_receives(server)
 
 
 @pytest.fixture
@@ -387,7 +389,7 @@ def test_a_peer_that_hangs_up(raw):
     bare.sendall(b"0000:")
     bare.shutdown(socket.SHUT_WR)
     with pytest.raises(OobError, match="hung up after 5 of 52 bytes"):
-        pingpong_server_hears(server)
+        pingpong_server_receives(server)
 
 
 def test_a_name_that_is_none():

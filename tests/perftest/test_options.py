@@ -47,7 +47,7 @@ def test_a_duration_takes_the_place_of_iterations():
 
 
 @pytest.mark.parametrize(
-    ("test", "values", "says"),
+    ("test", "values", "states"),
     [
         ("write", {}, "no test write"),
         ("write_bw", {"service": "UD"}, "write does not go over UD"),
@@ -75,8 +75,8 @@ def test_a_duration_takes_the_place_of_iterations():
         ("write_bw", {"mtu": 4096}, "MTU of 4096"),
     ],
 )
-def test_nonsense_is_refused(test, values, says):
-    with pytest.raises(UserError, match=says):
+def test_nonsense_is_refused(test, values, states):
+    with pytest.raises(UserError, match=states):
         of(test, **values)
 
 

@@ -133,9 +133,9 @@ def test_a_mad_that_a_silent_rnic_did_not_take_is_lost_and_no_more(agents, ports
     ports[0].mute = True
     queue = Queue()
     comm_id = agents[0].create(queue)
-    told = CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ESTABLISHED, comm_id)
-    agents[0].call(lambda manager, now_ns: [Send(gid_of(ADDRESSES[1]), b""), told])
-    assert queue.wait(60.0) == (agents[0], told)
+    reported = CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ESTABLISHED, comm_id)
+    agents[0].call(lambda manager, now_ns: [Send(gid_of(ADDRESSES[1]), b""), reported])
+    assert queue.wait(60.0) == (agents[0], reported)
 
 
 def test_a_silent_rnic_costs_no_receives(contexts, pair, monkeypatch):

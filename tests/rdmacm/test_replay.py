@@ -41,12 +41,12 @@ def manager(address, *numbers):
     return ConnectionManager(port, Dealt(*numbers), TIMING)
 
 
-def said(outputs):
+def output(outputs):
     (send,) = [each for each in outputs if isinstance(each, Send)]
     return send.mad
 
 
-def told(outputs):
+def reported(outputs):
     return [each.event.name for each in outputs if isinstance(each, CmEvent)]
 
 
@@ -71,10 +71,10 @@ def test_our_passive_side_answers_as_linux_did(recorded):
     active = gid_of(ACTIVE)
     (request,) = ours.handle_mad(req, active, 0)
     params = ConnParams(qp_num=answer.local_qpn)
-    assert said(ours.accept(request.id, params, 0)) == rep
-    assert told(ours.handle_mad(rtu, active, 0)) == ["RDMA_CM_EVENT_ESTABLISHED"]
-    assert told(ours.handle_mad(dreq, active, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
-    assert said(ours.disconnect(request.id, 0)) == drep
+    assert output(ours.accept(request.id, params, 0)) == rep
+    assert reported(ours.handle_mad(rtu, active, 0)) == ["RDMA_CM_EVENT_ESTABLISHED"]
+    assert reported(ours.handle_mad(dreq, active, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+    assert output(ours.disconnect(request.id, 0)) == drep
 
 
 def test_our_active_side_says_what_linux_said(recorded):
@@ -87,12 +87,12 @@ def test_our_active_side_says_what_linux_said(recorded):
     target = Target(ACTIVE, header.port, PASSIVE, PORT, rdma_port_space.RDMA_PS_TCP)
     ours.resolve_addr(comm_id, target)
     params = ConnParams(qp_num=asked.local_qpn)
-    assert masked(said(ours.connect(comm_id, params, 0))) == masked(req)
+    assert masked(output(ours.connect(comm_id, params, 0))) == masked(req)
     passive = gid_of(PASSIVE)
-    assert told(ours.handle_mad(rep, passive, 0)) == ["RDMA_CM_EVENT_CONNECT_RESPONSE"]
-    assert masked(said(ours.establish(comm_id))) == masked(rtu)
-    assert masked(said(ours.disconnect(comm_id, 0))) == masked(dreq)
-    assert told(ours.handle_mad(drep, passive, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+    assert reported(ours.handle_mad(rep, passive, 0)) == ["RDMA_CM_EVENT_CONNECT_RESPONSE"]
+    assert masked(output(ours.establish(comm_id))) == masked(rtu)
+    assert masked(output(ours.disconnect(comm_id, 0))) == masked(dreq)
+    assert reported(ours.handle_mad(drep, passive, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -104,12 +104,12 @@ def test_a_service_id_is_resolved_as_linux_does(number):
     theirs.listen(theirs.create(), rdma_port_space.RDMA_PS_UDP, PORT)
     (request,) = theirs.handle_mad(req, gid_of(ACTIVE), 0)
     params = ConnParams(qp_num=answered.qpn)
-    assert said(theirs.accept(request.id, params, 0, answered.qkey)) == rep
+    assert output(theirs.accept(request.id, params, 0, answered.qkey)) == rep
 
     ours = manager(ACTIVE, asked.request_id, 0)
     comm_id = ours.create()
     target = Target(ACTIVE, header.port, PASSIVE, PORT, rdma_port_space.RDMA_PS_UDP)
     ours.resolve_addr(comm_id, target)
-    assert masked(said(ours.connect(comm_id, ConnParams(), 0))) == masked(req)
+    assert masked(output(ours.connect(comm_id, ConnParams(), 0))) == masked(req)
     (found,) = ours.handle_mad(rep, gid_of(PASSIVE), 0)
     assert (found.ud.qp_num, found.ud.qkey) == (answered.qpn, answered.qkey)

@@ -41,7 +41,7 @@ class ControlLoss:
     ) -> None:
         self._rig, self._side = rig, side
         self._matches, self._most = matches, most
-        self._said = 0
+        self._output = 0
         self.seen = 0
         self.lost: list[control.Message] = []
         end = rig.sides[side]
@@ -50,8 +50,8 @@ class ControlLoss:
     def _record(self, now_ns: int, event: Event, action: Action) -> None:
         if not isinstance(action, Control):
             return
-        sequence = self._rig.counters(self._side)["tx_report"] + self._said
-        self._said += 1
+        sequence = self._rig.counters(self._side)["tx_report"] + self._output
+        self._output += 1
         message = control.decode(action.body)
         if not self._matches(message):
             return

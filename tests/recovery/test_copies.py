@@ -39,9 +39,9 @@ def data_sent(rig):
         kinds += [event.kind.name for event in rig.sides[0].endpoint.take_events()]
         rig.sides[1].endpoint.take_events()
     frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
-    told = [_native.decode_frame(frame, True) for frame in frames]
+    reported = [_native.decode_frame(frame, True) for frame in frames]
     return [
-        (each["index"], each["attempt"], each["path"]) for each in told if each["kind"] == DATA
+        (each["index"], each["attempt"], each["path"]) for each in reported if each["kind"] == DATA
     ], kinds
 
 

@@ -38,8 +38,8 @@ def run(rig, milliseconds):
 
 
 def answers(events):
-    said = [control.decode(event.body) for event in events if event.kind.name == "CONTROL"]
-    return [(m.round, m.status) for m in said if isinstance(m, NackResponse)]
+    output = [control.decode(event.body) for event in events if event.kind.name == "CONTROL"]
+    return [(m.round, m.status) for m in output if isinstance(m, NackResponse)]
 
 
 def look(rig, round_, *missing):
@@ -66,5 +66,5 @@ def test_an_overtaken_look_does_not_take_the_newer_ones_answer(rig):
 def test_rounds_wrap(rig):
     for round_ in (30_000, 60_000, 65_535, 65_536, 65_537):
         look(rig, round_, 3)
-        heard = answers(run(rig, 15))
-        assert heard == [(round_ % 65_536, NackStatus.RETRANSMITTED)] * 2
+        received = answers(run(rig, 15))
+        assert received == [(round_ % 65_536, NackStatus.RETRANSMITTED)] * 2

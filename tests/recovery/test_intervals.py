@@ -286,8 +286,8 @@ def test_urgent_retransmissions_leave_before_those_asked_for_earlier():
         for side in rig.sides:
             side.endpoint.take_events()
     frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
-    told = [_native.decode_frame(frame, True) for frame in frames]
-    order = [(each["message"], each["index"]) for each in told if each["kind"] == DATA]
+    reported = [_native.decode_frame(frame, True) for frame in frames]
+    order = [(each["message"], each["index"]) for each in reported if each["kind"] == DATA]
     assert order == [(1, 2), (1, 3), (0, 0), (0, 1)]
     assert sender.endpoint.send_state(handles[0]).retransmit_pending == 0
 

@@ -128,9 +128,9 @@ def test_of_a_chain_those_before_the_bad_one_are_posted(pair, contexts):
     bad = alice.request(IBV_WR_SEND, bob, 8, wr_id=2, next_wr=last)
     first = alice.request(IBV_WR_SEND, bob, 8, wr_id=1, next_wr=bad)
     bad.ah.close()
-    told = alice.request(IBV_WR_SEND, bob, 8)
-    refused(errno.EINVAL, alice.qp.post_send, first, told)
-    assert (told.wr_id, told.next_wr, told.ah) == (2, last, bad.ah)
+    reported = alice.request(IBV_WR_SEND, bob, 8)
+    refused(errno.EINVAL, alice.qp.post_send, first, reported)
+    assert (reported.wr_id, reported.next_wr, reported.ah) == (2, last, bad.ah)
     run(pair)
     assert alice.ends() == [(1, IBV_WC_SUCCESS)]
 

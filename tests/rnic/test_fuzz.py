@@ -15,7 +15,7 @@ ROOT = HERE.parents[1]
 CALLS = 4000
 
 
-def said_by(program, seed):
+def output_by(program, seed):
     """What a fuzzer says at its end; PROGRAM SEED CALLS does it again."""
     command = [sys.executable, "-X", "faulthandler", str(HERE / program), str(seed), str(CALLS)]
     child = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False,
@@ -26,11 +26,11 @@ def said_by(program, seed):
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_anything_at_all(seed):
-    done = int(said_by("fuzz_api.py", seed)[0])
+    done = int(output_by("fuzz_api.py", seed)[0])
     assert CALLS // 4 < done < CALLS  # some of it makes sense, some does not
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_requests_of_any_kind(seed):
-    ends = int(said_by("fuzz_requests.py", seed)[0])
+    ends = int(output_by("fuzz_requests.py", seed)[0])
     assert ends > CALLS // 4

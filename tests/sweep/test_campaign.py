@@ -45,14 +45,14 @@ over:
 ENDS_S = 60
 
 
-class Told:
+class Reported:
     """Remembers what a sweep says."""
 
     def __init__(self):
-        self.said, self.rows, self.runs = [], [], None
+        self.output, self.rows, self.runs = [], [], None
 
     def say(self, text):
-        self.said.append(text)
+        self.output.append(text)
 
     def begin(self, runs):
         self.runs = runs
@@ -67,10 +67,10 @@ def carry_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(campaign, "_pool", in_place)
 
-    def carry_out(text=SWEEP, told=None, **options):
+    def carry_out(text=SWEEP, reported=None, **options):
         (tmp_path / "many.yaml").write_text(text)
-        told = told or Told()
-        return campaign.run(sweep_spec.load("many"), Options(**options), told), told
+        reported = reported or Reported()
+        return campaign.run(sweep_spec.load("many"), Options(**options), reported), reported
 
     return carry_out
 
@@ -93,9 +93,9 @@ def journal():
 
 def test_one_row_a_run(carry_out):
     began_s = time.monotonic()
-    outcome, told = carry_out()
+    outcome, reported = carry_out()
     elapsed_s = time.monotonic() - began_s
-    assert (told.runs, len(told.rows), outcome.count("passed")) == (16, 16, 8)
+    assert (reported.runs, len(reported.rows), outcome.count("passed")) == (16, 16, 8)
     assert not outcome.passed
     rows = table().to_pylist()
     assert [row["run"] for row in rows] == list(range(16))
@@ -128,7 +128,7 @@ def test_two_processes_give_the_rows_of_one(carry_out, tmp_path, monkeypatch):
     outcome, _ = carry_out()
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    again = campaign.run(outcome.sweep, Options(under=tmp_path / "again", jobs=2), Told())
+    again = campaign.run(outcome.sweep, Options(under=tmp_path / "again", jobs=2), Reported())
     costs = ("wall_s", "cpu_s")
     both = [
         [{k: v for k, v in row.items() if k not in costs} for row in each.rows]
@@ -178,15 +178,15 @@ def test_kept_run_directories(carry_out, tmp_path):
 def test_a_run_is_done_when_its_directory_is_there_if_that_is_wanted(carry_out):
     part = ["seed=1", "loss=none", "transport=rc"]
     carry_out(only=part)
-    outcome, told = carry_out(only=part, keep_runs=True)
-    assert (told.runs, outcome.kept) == (2, 0)
-    assert told.said == ["2 runs of 2 without a run directory, done anew"]
+    outcome, reported = carry_out(only=part, keep_runs=True)
+    assert (reported.runs, outcome.kept) == (2, 0)
+    assert reported.output == ["2 runs of 2 without a run directory, done anew"]
     lost, _ = (Path(row["run_dir"]) for row in outcome.rows)
     assert carry_out(only=part, keep_runs=True)[1].runs == 0
     shutil.rmtree(lost)
     assert carry_out(only=part)[1].runs == 0
-    outcome, told = carry_out(only=part, keep_runs=True)
-    assert told.said == [
+    outcome, reported = carry_out(only=part, keep_runs=True)
+    assert reported.output == [
         "1 run of 2 are there already, in sweeps/many",
         "1 run of 2 without a run directory, done anew",
     ]
@@ -199,9 +199,9 @@ def test_a_run_is_done_when_its_directory_is_there_if_that_is_wanted(carry_out):
 def test_what_is_done_is_not_done_again(carry_out):
     carry_out(only=["loss=none"])
     assert len(table()) == 8
-    outcome, told = carry_out()
-    assert (told.runs, outcome.kept, len(outcome.rows)) == (8, 8, 16)
-    assert told.said == ["8 runs of 16 are there already, in sweeps/many"]
+    outcome, reported = carry_out()
+    assert (reported.runs, outcome.kept, len(outcome.rows)) == (8, 8, 16)
+    assert reported.output == ["8 runs of 16 are there already, in sweeps/many"]
     assert carry_out()[1].runs == 0
     assert carry_out(fresh=True)[1].runs == 16
 
@@ -209,8 +209,8 @@ def test_what_is_done_is_not_done_again(carry_out):
 def test_what_is_chosen_is_done_anew_and_the_others_stay(carry_out):
     carry_out()
     before = {row["key"]: row for row in journal()}
-    outcome, told = carry_out(only=["transport=rc"], fresh=True)
-    assert (told.runs, outcome.kept, len(table())) == (8, 0, 16)
+    outcome, reported = carry_out(only=["transport=rc"], fresh=True)
+    assert (reported.runs, outcome.kept, len(table())) == (8, 0, 16)
     lines = journal()
     assert len(lines) == 16
     assert [row["transport"] for row in lines] == ["csa_ud"] * 8 + ["rc"] * 8
@@ -219,7 +219,7 @@ def test_what_is_chosen_is_done_anew_and_the_others_stay(carry_out):
 
 
 def test_done_anew_and_interrupted_it_goes_on(carry_out):
-    class Impatient(Told):
+    class Impatient(Reported):
         def done(self, task, row):
             super().done(task, row)
             if len(self.rows) == 3:
@@ -227,20 +227,20 @@ def test_done_anew_and_interrupted_it_goes_on(carry_out):
 
     carry_out()
     with pytest.raises(KeyboardInterrupt):
-        carry_out(told=Impatient(), only=["transport=rc"], fresh=True)
+        carry_out(reported=Impatient(), only=["transport=rc"], fresh=True)
     assert len(table()) == 8 + 3
     assert carry_out()[1].runs == 5
 
 
 def test_interrupted_it_keeps_what_is_done(carry_out):
-    class Impatient(Told):
+    class Impatient(Reported):
         def done(self, task, row):
             super().done(task, row)
             if len(self.rows) == 5:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out(told=Impatient())
+        carry_out(reported=Impatient())
     assert len(table()) == 5
     assert json.loads(Path("sweeps/many/manifest.json").read_text())["state"] == "interrupted"
     assert carry_out()[1].runs == 11
@@ -250,8 +250,8 @@ def test_interrupted_it_keeps_what_is_done(carry_out):
 def test_a_line_that_was_half_written_is_taken_away(carry_out, torn):
     carry_out(only=["seed=1"])
     append(torn)
-    _, told = carry_out(only=["seed=2"])
-    assert (told.runs, told.said) == (8, [])
+    _, reported = carry_out(only=["seed=2"])
+    assert (reported.runs, reported.output) == (8, [])
     assert len(journal()) == 16
 
 
@@ -299,9 +299,9 @@ def test_a_line_that_is_no_row_is_passed_over_and_its_run_done_again(carry_out, 
     file = Path("sweeps/many/rows.jsonl")
     first, second = file.read_bytes().splitlines()
     file.write_bytes(damage(first) + b"\n" + second + b"\n")
-    outcome, told = carry_out(only=part)
-    assert (told.runs, outcome.count("passed"), len(table())) == (1, 2, 2)
-    assert told.said == [
+    outcome, reported = carry_out(only=part)
+    assert (reported.runs, outcome.count("passed"), len(table())) == (1, 2, 2)
+    assert reported.output == [
         "sweeps/many/rows.jsonl: 1 line without a whole row, passed over",
         "1 run of 2 are there already, in sweeps/many",
     ]
@@ -325,9 +325,9 @@ def append(data):
 
 def test_a_changed_file_is_noticed(carry_out):
     carry_out()
-    _, told = carry_out(SWEEP.replace("[16KiB, 64KiB]", "[64KiB, 256KiB]"))
-    assert told.runs == 8
-    assert told.said == [
+    _, reported = carry_out(SWEEP.replace("[16KiB, 64KiB]", "[64KiB, 256KiB]"))
+    assert reported.runs == 8
+    assert reported.output == [
         "8 runs of 16 are there already, in sweeps/many",
         "the file, or the code, has changed: 8 rows of other runs are passed over",
     ]
@@ -351,7 +351,7 @@ def test_another_native_module_is_other_code(tmp_path, monkeypatch):
 
 
 def test_there_is_one_writer(carry_out):
-    class Second(Told):
+    class Second(Reported):
         def done(self, task, row):
             for fresh in (False, True):
                 with pytest.raises(UserError, match="another sweep is writing to sweeps/many"):
@@ -359,8 +359,8 @@ def test_there_is_one_writer(carry_out):
             super().done(task, row)
 
     for fresh in (False, True):
-        _, told = carry_out(told=Second(), only=["seed=1", "loss=none"], fresh=fresh)
-        assert len(told.rows) == 4
+        _, reported = carry_out(reported=Second(), only=["seed=1", "loss=none"], fresh=fresh)
+        assert len(reported.rows) == 4
 
 
 def test_it_can_be_killed_at_any_moment(tmp_path):
@@ -435,8 +435,8 @@ def test_what_cannot_be_run_is_a_row_and_is_tried_again(carry_out, monkeypatch):
     (reason,) = outcome.rows[0]["reasons"]
     assert reason.startswith("crashes: ZeroDivisionError: nothing left (test_campaign.py:")
     assert {row["verdict"] for row in table().to_pylist()} == {"error"}
-    outcome, told = carry_out(only=["loss=none", "seed=1"])
-    assert (told.runs, outcome.count("passed")) == (4, 4)
+    outcome, reported = carry_out(only=["loss=none", "seed=1"])
+    assert (reported.runs, outcome.count("passed")) == (4, 4)
 
 
 def test_what_became_of_a_file_since_is_a_row(carry_out, tmp_path):

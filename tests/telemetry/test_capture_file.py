@@ -58,7 +58,7 @@ def one(capture):
     return row
 
 
-def said(capture):
+def output(capture):
     """Each note without the place in the file: (what, count, first)."""
     return [(note.what.partition(" (at byte")[0], note.count, note.first) for note in capture.notes]
 
@@ -237,7 +237,7 @@ def test_malformed_packets_keep_what_can_be_read(read, frame, refusal):
     assert capture.refusals[row["refusal"]].startswith(refusal)
     assert (row["psn"], row["opcode"]) == (77, frame.opcode)
     assert row["has"] & Has.ICRC_GOOD
-    assert said(capture) == [("malformed RoCEv2 packets", 1, 2)]
+    assert output(capture) == [("malformed RoCEv2 packets", 1, 2)]
     assert capture.payload(2) == b""
 
 
@@ -277,7 +277,7 @@ OTHERS = {
 def test_other_frames_are_counted(read, frame):
     capture = read(Pcap().file([PLAIN, frame, frame]))
     assert kinds(capture) == [Kind.ROCE, Kind.OTHER, Kind.OTHER]
-    assert said(capture) == [(dict(OTHERS.values())[frame], 2, 2)]
+    assert output(capture) == [(dict(OTHERS.values())[frame], 2, 2)]
     assert capture.payload(2) == b""
     assert capture.frame(2) == frame
 
@@ -332,7 +332,7 @@ def test_more_captured_than_there_was(read):
     pcap = Pcap()
     capture = read(pcap.header() + pcap.packet(0, PLAIN, 60))
     assert (one(capture)["kind"], one(capture)["length"]) == (Kind.ROCE, len(PLAIN))
-    assert said(capture) == [("packets with more bytes captured than they had", 1, 1)]
+    assert output(capture) == [("packets with more bytes captured than they had", 1, 1)]
 
 
 # ---------------------------------------------------------------- link layers
@@ -364,7 +364,7 @@ def test_link_layers(read, link_type, link):
     tagged = any(tag in link for tag in (b"\x81\x00", b"\x88\xa8"))
     assert bool(row["has"] & Has.VLAN) == tagged
     vlan = [("frames with VLAN tags, which were stepped over", 1, 1)]
-    assert said(capture) == (vlan if tagged else [])
+    assert output(capture) == (vlan if tagged else [])
     assert (capture.payload(1), capture.frame(1)) == (b"other", link + IP)
 
 
@@ -379,7 +379,7 @@ def test_a_link_type_that_is_not_read(read):
     capture = read(Pcap(link_type=147).file([PLAIN, PLAIN]))
     assert kinds(capture) == [Kind.OTHER] * 2
     what = "packets of an interface whose link type is not read"
-    assert said(capture) == [(what, 2, 1)]
+    assert output(capture) == [(what, 2, 1)]
     assert capture.interfaces[0].link_type == 147
 
 
@@ -470,7 +470,7 @@ def test_pcapng_with_everything(read, order):
     comments = [None if i < 0 else capture.comments[i] for i in capture.packets["comment"]]
     assert comments == ["dropped: gemodel bad, rule x", None, None, None, "one\ntwo"]
     assert [capture.frame(n) for n in range(1, 6)] == [PLAIN, IP, PLAIN, OURS, PLAIN[:70]]
-    assert said(capture) == [
+    assert output(capture) == [
         ("blocks of unknown kind, left out", 1, 2),
         ("packets without a time", 1, 3),
         ("RoCEv2 packets that were not captured to their end: their ICRC cannot be checked", 1, 5),
@@ -541,7 +541,9 @@ def test_times_that_do_not_fit(read, ticks, offset_s):
     offset = (IF_TSOFFSET, struct.pack("<q", offset_s))
     capture = read(ng.section() + ng.interface(offset) + ng.enhanced(ticks, PLAIN))
     assert not one(capture)["has"] & Has.STAMPED
-    assert said(capture) == [("packets with a time beyond 64 bits of nanoseconds since 1970", 1, 1)]
+    assert output(capture) == [
+        ("packets with a time beyond 64 bits of nanoseconds since 1970", 1, 1)
+    ]
 
 
 def test_time_that_goes_back_on_an_interface(read):
@@ -551,7 +553,7 @@ def test_time_that_goes_back_on_an_interface(read):
                 ng.enhanced(8, PLAIN), ng.enhanced(9, PLAIN))
     )  # fmt: skip
     what = "packets with a time before that of the packet ahead of them on their interface"
-    assert said(capture) == [(what, 1, 3)]
+    assert output(capture) == [(what, 1, 3)]
 
 
 def test_a_simple_packet_is_cut_at_the_snap_length(read):

@@ -44,23 +44,28 @@ def test_a_message_from_post_to_completion(path):
     near.post_send(SEND, (0, 3000), wr_id=1 << 63)
     duo.run()
     assert [log.close().lost for log in logs] == [0, 0]
-    first, *told, last = lines(path, host="a")
+    first, *reported, last = lines(path, host="a")
     assert (first["event"], first["schema_version"], last["event"]) == (
         "log_opened",
         event_log.SCHEMA_VERSION,
         "log_closed",
     )
-    assert [line["event"] for line in told] == ["post_send", "sent", "ack_received", "completion"]
-    post, sent, ack, completion = told
+    assert [line["event"] for line in reported] == [
+        "post_send",
+        "sent",
+        "ack_received",
+        "completion",
+    ]
+    post, sent, ack, completion = reported
     assert (post["opcode"], post["bytes"], post["wr_id"], post["qp"]) == (
         "SEND", 3000, 1 << 63, near.number,
     )  # fmt: skip
     assert distance(sent["last_psn"], sent["psn"]) == 3
     assert ack["psn"] == sent["last_psn"]
     assert (completion["status"], completion["signaled"]) == ("SUCCESS", True)
-    _, *told, _ = lines(path, host="b")
-    assert [line["event"] for line in told] == ["post_recv", "completion", "ack_sent"]
-    assert (told[1]["opcode"], told[1]["wr_id"], told[1]["bytes"]) == ("RECV", 7, 3000)
+    _, *reported, _ = lines(path, host="b")
+    assert [line["event"] for line in reported] == ["post_recv", "completion", "ack_sent"]
+    assert (reported[1]["opcode"], reported[1]["wr_id"], reported[1]["bytes"]) == ("RECV", 7, 3000)
 
 
 def test_retransmissions_are_told_with_their_reason_and_add_up(path):

@@ -37,9 +37,9 @@ def verdict(*, link=(), port=(), hosts=None, stage=(), unwritten=0, stolen=0.0):
     """Of a run with one link and one port, changed as said."""
     links = [dataclasses.replace(LINK, **dict(link)), LINK]
     ports = [dataclasses.replace(PORT, **dict(port)), PORT]
-    said = {"h1": host()} if hosts is None else hosts
+    output = {"h1": host()} if hosts is None else hosts
     whole = dataclasses.replace(STAGE, **dict(stage))
-    return judge(links, ports, said, whole, unwritten=unwritten, stolen=stolen)
+    return judge(links, ports, output, whole, unwritten=unwritten, stolen=stolen)
 
 
 def test_a_run_without_reproach():
@@ -87,10 +87,10 @@ REASONS = {
 def test_each_reason_alone(reason, changes):
     fidelity = verdict(**changes)
     assert not fidelity.faithful
-    (told,) = fidelity.reasons
-    assert told.startswith(reason)
-    assert str(fidelity) == f"not faithful: {told}"
-    document = {"verdict": "not faithful", "reasons": [told], "thresholds": THRESHOLDS}
+    (reported,) = fidelity.reasons
+    assert reported.startswith(reason)
+    assert str(fidelity) == f"not faithful: {reported}"
+    document = {"verdict": "not faithful", "reasons": [reported], "thresholds": THRESHOLDS}
     assert fidelity.document() == document
 
 

@@ -37,8 +37,8 @@ def stream(*packets):
         yield block(1, struct.pack("=HHI", 1, 0, 0) + option(9, b"\x09") + option(2, name))
     for interface, frame, comment in packets:
         head = struct.pack("=IIIII", interface, *divmod(WALL_NS, 2**32), len(frame), 2000)
-        said = option(1, comment) + bytes(4) if comment else b""
-        yield block(6, head + padded(frame) + said)
+        output = option(1, comment) + bytes(4) if comment else b""
+        yield block(6, head + padded(frame) + output)
     yield block(5, struct.pack("=III", 0, 0, 0))
 
 
@@ -55,8 +55,8 @@ def test_a_stream_in_pieces_of_any_length(size):
     packets = [(1, ping, b""), (0, roce(0x04), b"dropped: gemodel bad, rule x"), (1, ping, b"")]
     data, taken = b"".join(stream(*packets)), Lines()
     found = [each for at in range(0, len(data), size) for each in taken.of(data[at : at + size])]
-    told = f"{CLOCK} s1->h1 10.0.0.1 > 10.0.0.2: ICMP, 2000 bytes"
-    assert found[::2] == [told, told]
+    reported = f"{CLOCK} s1->h1 10.0.0.1 > 10.0.0.2: ICMP, 2000 bytes"
+    assert found[::2] == [reported, reported]
     assert found[1].startswith(f"{CLOCK} h1->s1 ")
     assert found[1].endswith(" psn 77, 2000 bytes  [dropped: gemodel bad, rule x]")
     assert found == lines(*packets)
@@ -91,8 +91,8 @@ def test_striped_messages():
     base = "UD_SEND_ONLY sport 49153 qp 0x11 psn 77"
     assert text(roce(0x64, **lab)) == f"{base} data 3 packet 17 of 512 path 1"
     more = lab | {"attempt": 2, "operation": 8, "step": 9, "trimmed": True}
-    told = f"{base} data 8.9.3 packet 17 of 512 path 1 attempt 2 trimmed"
-    assert text(roce(0x64, **more)) == told
+    reported = f"{base} data 8.9.3 packet 17 of 512 path 1 attempt 2 trimmed"
+    assert text(roce(0x64, **more)) == reported
     control = lab | {"kind": 1, "message": 40}
     assert text(roce(0x64, **control)) == f"{base} control 40 path 1"
     assert text(roce(0x64)) == base
@@ -113,14 +113,14 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "told"), OTHERS)
-def test_other_frames(frame, told):
-    assert words(bytes(frame)) == told
+@pytest.mark.parametrize(("frame", "reported"), OTHERS)
+def test_other_frames(frame, reported):
+    assert words(bytes(frame)) == reported
 
 
 @pytest.mark.parametrize("size", range(0, 110, 3))
 def test_frames_that_are_cut_off_are_lines_all_the_same(size):
     lab = {"kind": 0, "message": 3, "index": 17, "count": 512}
-    said = words(roce(0x64, **lab)[:size])
-    assert said == "cut off" or " > " in said
-    assert (" qp 0x11 psn 77" in said) == (size >= 54)
+    output = words(roce(0x64, **lab)[:size])
+    assert output == "cut off" or " > " in output
+    assert (" qp 0x11 psn 77" in output) == (size >= 54)

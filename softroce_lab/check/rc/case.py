@@ -81,13 +81,13 @@ class Case:
     def _begins_here(self) -> bool:
         """Whether the capture has the connection from its beginning, as far as packets show."""
         requests, answers = self.near_responder.requests, self.near_responder.answers
-        once, told = requests.once, np.flatnonzero(answers.has_aeth)
-        if not len(once) or not len(told):
+        once, reported = requests.once, np.flatnonzero(answers.has_aeth)
+        if not len(once) or not len(reported):
             return True
         end = requests.end[once[requests.ends[once]]]
         missing = sum(end - begin for begin, end in requests.holes)
-        most = np.count_nonzero(end <= answers.through[told[0]]) + missing
-        return bool(requests.begins[once[0]] and answers.msn[told[0]] <= most)
+        most = np.count_nonzero(end <= answers.through[reported[0]]) + missing
+        return bool(requests.begins[once[0]] and answers.msn[reported[0]] <= most)
 
     @functools.cached_property
     def asked_before(self) -> Mask:
@@ -102,9 +102,9 @@ class Case:
     def knows_path_mtu(self) -> bool:
         """Whether it is more than a guess by packets that need not be full."""
         seen = self.near_requester
-        said = self.evidence.options.path_mtu or self.connection.agreed.path_mtu
+        stated = self.evidence.options.path_mtu or self.connection.agreed.path_mtu
         there = np.concatenate((seen.requests.opcode, seen.answers.opcode))
-        return said is not None or not np.all(opcodes.ENDS[there])
+        return stated is not None or not np.all(opcodes.ENDS[there])
 
     @functools.cached_property
     def lost_on_the_way(self) -> int:
@@ -123,16 +123,16 @@ class Case:
     def may_overtake_behind(self) -> bool:
         """Whether requests may overtake each other between the capture and the responder."""
         flow = self.connection.requests
-        if flow is None or not rules.are_told(self.evidence):
+        if flow is None or not rules.are_known(self.evidence):
             return self._overtook
-        return rules.reorder(self.evidence, flow.heard)
+        return rules.reorder(self.evidence, flow.arrivals)
 
     @functools.cached_property
     def may_overtake_before(self) -> bool:
         """Whether responses may have, between the responder and the capture."""
         if self.near_responder.at_responder:
             return False
-        if not rules.are_told(self.evidence):
+        if not rules.are_known(self.evidence):
             return self._overtook
         return self.evidence.rules_of_the_run(rules.REORDER) or rules.spread(self.evidence)
 
@@ -142,12 +142,12 @@ class Case:
         flow = self.connection.requests
         if flow is None or not flow.several_places:
             return False
-        sent, heard = (self.evidence.packets["psn"][rows] for rows in (flow.sent, flow.heard))
-        psns = [np.unique(each, return_counts=True) for each in (sent, heard)]
+        sent, arrivals = (self.evidence.packets["psn"][rows] for rows in (flow.sent, flow.arrivals))
+        psns = [np.unique(each, return_counts=True) for each in (sent, arrivals)]
         # Of a PSN of which none was lost, the first one here is the first one there.
         both, one, other = np.intersect1d(psns[0][0], psns[1][0], return_indices=True)
         whole = both[psns[0][1][one] == psns[1][1][other]]
-        left, came = (_by_psn(each, whole) for each in (sent, heard))
+        left, came = (_by_psn(each, whole) for each in (sent, arrivals))
         return bool(np.any(np.diff(came[np.argsort(left)]) < 0))
 
     def _unanswered(self) -> int:
@@ -158,8 +158,8 @@ class Case:
         again = next_of_psn(requests.psn, requests.place)[asked]
         # The greatest PSN acknowledged before it came again; acknowledged PSNs never decrease.
         greatest = np.maximum.accumulate(np.concatenate(([0], answers.through)))
-        said = greatest[np.searchsorted(answers.place, np.maximum(again, 0))]
-        silent = (again >= 0) & (said <= requests.psn[asked])
+        stated = greatest[np.searchsorted(answers.place, np.maximum(again, 0))]
+        silent = (again >= 0) & (stated <= requests.psn[asked])
         # A NAK is a response, too.
         refused = np.isin(requests.psn[asked], answers.psn[answers.is_rnr])
         return int(np.count_nonzero(silent & ~refused))

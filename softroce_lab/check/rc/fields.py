@@ -22,12 +22,12 @@ PKEY = Rule("rc.pkey", "all packets of one direction carry the same P_Key", "IBA
 def check_syndromes(case: Case) -> None:
     """Every AETH: the kind in the upper three bits, the code of a NAK in the lower five."""
     answers, tally = case.near_responder.answers, case.tally["syndrome"]
-    told = np.flatnonzero(answers.has_aeth)
-    kind, code = answers.syndrome[told] >> 5, answers.syndrome[told] & 31
+    reported = np.flatnonzero(answers.has_aeth)
+    kind, code = answers.syndrome[reported] >> 5, answers.syndrome[reported] & 31
     reserved = ~np.isin(kind, KINDS) | ((kind == NAK) & (code >= len(NAK_CODES)))
-    wrong = reserved | (answers.is_result[told] & (kind != ACK))
+    wrong = reserved | (answers.is_result[reported] & (kind != ACK))
     tally.passed(int(np.count_nonzero(~wrong)))
-    for at in told[wrong].tolist():
+    for at in reported[wrong].tolist():
         syndrome, psn = int(answers.syndrome[at]), int(answers.psn[at])
         what = "a result" if answers.is_result[at] else "an acknowledgement"
         tally.failed([answers.number[at]], f"syndrome {syndrome:#04x} in {what} of {named(psn)}")

@@ -43,10 +43,10 @@ def check_sequence(requests: Requests, tally: Tally) -> None:
     bad, checked = _out_of_sequence(requests)
     tally.passed(checked - len(bad))
     for one, other in bad:
-        said = " and ".join(opcode_name(int(requests.opcode[each])) for each in (one, other))
+        stated = " and ".join(opcode_name(int(requests.opcode[each])) for each in (one, other))
         tally.failed(
             (requests.number[one], requests.number[other]),
-            f"{said} follow each other at {named(int(requests.psn[other]))}",
+            f"{stated} follow each other at {named(int(requests.psn[other]))}",
         )
 
 
@@ -140,8 +140,8 @@ def _was_there(case: Case, requests: Requests, again: Indices) -> Mask:
     """Whether the responder had acknowledged packets before they were sent again."""
     answers = case.near_responder.answers
     through = np.maximum.accumulate(np.concatenate(([0], answers.through)))
-    said = through[np.searchsorted(answers.place, requests.place[again])]
-    there: Mask = said > requests.psn[again]
+    stated = through[np.searchsorted(answers.place, requests.place[again])]
+    there: Mask = stated > requests.psn[again]
     return there
 
 

@@ -38,11 +38,11 @@ class Messages:
         once = requests.once
         self._ends = np.sort(requests.end[once][requests.ends[once]])
         self._holes = np.array([end for _, end in requests.holes], np.int64)
-        self.told = np.flatnonzero(~answers.is_result & (answers.psn >= _first(requests.psn)))
-        self.through = answers.through[self.told]
-        self.msn = answers.msn[self.told]
-        behind = requests.results_from(self.through, answers.place[self.told])
-        self.spare = np.where(answers.is_ack[self.told], behind, 0)
+        self.reported = np.flatnonzero(~answers.is_result & (answers.psn >= _first(requests.psn)))
+        self.through = answers.through[self.reported]
+        self.msn = answers.msn[self.reported]
+        behind = requests.results_from(self.through, answers.place[self.reported])
+        self.spare = np.where(answers.is_ack[self.reported], behind, 0)
 
     def ended(self, through: Indices) -> Indices:
         """How many messages end before this PSN."""
@@ -70,8 +70,8 @@ class Messages:
     def _usual(self, mine: Mask) -> int:
         """What explains most; of several such, the most frequent without those behind a gap."""
         excess, spare = self.excess[mine], self.spare[mine]
-        said = np.concatenate((excess, (excess - spare)[spare > 0] % _MSNS))
-        values, counts = np.unique(said, return_counts=True)
+        stated = np.concatenate((excess, (excess - spare)[spare > 0] % _MSNS))
+        values, counts = np.unique(stated, return_counts=True)
         likely = values[np.argsort(-counts, kind="stable")[:_CANDIDATES]]
         fits = [((excess - value) % _MSNS <= spare).sum() for value in likely]
         exact = [(excess == value).sum() for value in likely]
@@ -105,7 +105,7 @@ def check(case: Case) -> None:
     for at in wrong.tolist():
         due = int(messages.msn[at] - messages.excess[at] + usual[at]) % _MSNS
         tally.failed(
-            [answers.number[messages.told[at]]],
+            [answers.number[messages.reported[at]]],
             f"MSN {messages.msn[at]} at {named(int(messages.through[at]) - 1)}, where {due} is due",
         )
 
@@ -137,17 +137,17 @@ def _check_results(case: Case, messages: Messages) -> None:
 
 def _check_order(case: Case) -> None:
     answers, tally = case.near_responder.answers, case.tally["msn-monotonic"]
-    told = np.flatnonzero(answers.has_aeth)
-    if len(told) < 2:
+    reported = np.flatnonzero(answers.has_aeth)
+    if len(reported) < 2:
         return
-    steps = (np.diff(answers.msn[told]) + _MSNS // 2) % _MSNS - _MSNS // 2
+    steps = (np.diff(answers.msn[reported]) + _MSNS // 2) % _MSNS - _MSNS // 2
     back = np.flatnonzero(steps < 0)
     tally.passed(len(steps) - len(back))
     if len(back) and case.may_overtake_before:
         tally.doubts(OVERTAKEN, len(back))
         return
     for at in back.tolist():
-        one, other = told[at], told[at + 1]
+        one, other = reported[at], reported[at + 1]
         tally.failed(
             (answers.number[one], answers.number[other]),
             f"MSN {answers.msn[other]} after {answers.msn[one]}",

@@ -236,7 +236,7 @@ def seen_at_requester(evidence: Evidence, connection: Connection) -> Seen:
         evidence,
         connection,
         ask.sent if ask else np.empty(0, np.int64),
-        answer.heard if answer else np.empty(0, np.int64),
+        answer.arrivals if answer else np.empty(0, np.int64),
     )
 
 
@@ -246,7 +246,7 @@ def seen_at_responder(evidence: Evidence, connection: Connection) -> Seen:
     return _seen(
         evidence,
         connection,
-        ask.heard if ask else np.empty(0, np.int64),
+        ask.arrivals if ask else np.empty(0, np.int64),
         answer.sent if answer else np.empty(0, np.int64),
     )
 

@@ -50,11 +50,11 @@ class _Acknowledged:
 
     def __init__(self, seen: Seen) -> None:
         requests, answers = seen.requests, seen.answers
-        heard = ~answers.lost
+        arrivals = ~answers.lost
         self._first = int(requests.psn[0]) if len(requests) else 0
         self._results, self._taken = _results(requests, answers)
-        self._place = answers.place[heard]
-        through = answers.through[heard]
+        self._place = answers.place[arrivals]
+        through = answers.through[arrivals]
         self._greatest = np.maximum.accumulate(through)
         # Right after each response, which has been processed by then.
         self._least = np.maximum.accumulate(self._held_up(through, self._place + 1))
@@ -139,7 +139,7 @@ def _too_far(case: Case, at: int, oldest: int) -> None:
         tally.doubts(_LOST_BEFORE)
         return
     tally.failed(
-        (*_told(seen, at), seen.requests.number[at]),
+        (*_reported(seen, at), seen.requests.number[at]),
         f"sent again from {named(int(seen.requests.psn[at]))}, where {named(oldest)} is the oldest "
         "not acknowledged",
     )
@@ -148,13 +148,13 @@ def _too_far(case: Case, at: int, oldest: int) -> None:
 def _too_early(case: Case, at: int, oldest: int) -> None:
     seen = case.near_requester
     case.tally["go-back-n"].failed(
-        (*_told(seen, at), seen.requests.number[at]),
+        (*_reported(seen, at), seen.requests.number[at]),
         f"sent again from {named(int(seen.requests.psn[at]))}, though all before {named(oldest)} "
         "was acknowledged",
     )
 
 
-def _told(seen: Seen, at: int) -> tuple[int, ...]:
+def _reported(seen: Seen, at: int) -> tuple[int, ...]:
     """The response before it."""
     before = int(np.searchsorted(seen.answers.place, seen.requests.place[at])) - 1
     return (int(seen.answers.number[before]),) if before >= 0 else ()
@@ -165,8 +165,8 @@ def _knew(seen: Seen, at: int) -> bool:
     answers, requests = seen.answers, seen.requests
     psn, now = int(requests.psn[at]), int(requests.time_ns[at])
     beyond = np.flatnonzero((answers.through > psn) & ~answers.lost)
-    told = beyond[answers.place[beyond] < requests.place[at]]
-    return len(told) > 0 and now - int(answers.time_ns[told[0]]) > _SLACK_NS
+    reported = beyond[answers.place[beyond] < requests.place[at]]
+    return len(reported) > 0 and now - int(answers.time_ns[reported[0]]) > _SLACK_NS
 
 
 def check_retries(case: Case) -> None:

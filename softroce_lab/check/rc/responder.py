@@ -184,7 +184,7 @@ def check_order(case: Case) -> None:
         before = plain[np.argmax(through[:at])]
         tally.failed(
             (answers.number[before], answers.number[plain[at]]),
-            f"{_said(answers, int(plain[at]))} after {_said(answers, int(before))}",
+            f"{_stated(answers, int(plain[at]))} after {_stated(answers, int(before))}",
         )
 
 
@@ -194,7 +194,7 @@ def _falls(values: Indices) -> Mask:
     return below
 
 
-def _said(answers: Answers, at: int) -> str:
+def _stated(answers: Answers, at: int) -> str:
     kind = "ACK" if answers.is_ack[at] else "RNR NAK" if answers.is_rnr[at] else "NAK"
     return f"{kind} of {named(int(answers.psn[at]))}"
 
@@ -212,7 +212,7 @@ def check_duplicates(case: Case) -> None:
     duplicates = np.flatnonzero(case.walk.place == Place.DUPLICATE)
     again = next_of_psn(requests.psn, requests.place)[duplicates]
     results = np.flatnonzero(answers.is_result)
-    said_when = Moments(answers.psn[results], answers.place[results])
+    stated_when = Moments(answers.psn[results], answers.place[results])
     fatal = answers.place[answers.is_fatal]
     new = np.flatnonzero(case.walk.place == Place.EXPECTED)
     is_result = np.isin(requests.family[new], (Family.READ, Family.ATOMIC))
@@ -223,22 +223,22 @@ def check_duplicates(case: Case) -> None:
         if soon or (len(fatal) and fatal[0] < place):
             continue
         if requests.family[at] in (Family.READ, Family.ATOMIC):
-            result = said_when.next(psn, place)
+            result = stated_when.next(psn, place)
             answer = len(answers) if result is None else int(results[result])
         else:
             answer = int(np.searchsorted(answers.place, place))
-        said = answer < len(answers) and (until < 0 or answers.place[answer] < until)
+        stated = answer < len(answers) and (until < 0 or answers.place[answer] < until)
         last = int(np.searchsorted(requests.place[new], place)) - 1
         plain = requests.family[at] not in (Family.READ, Family.ATOMIC)
-        if not said and plain and psn not in left and last >= 0 and is_result[last]:
+        if not stated and plain and psn not in left and last >= 0 and is_result[last]:
             left.add(psn)
             continue
-        _judge(case, at, said=bool(said), ended=until < 0)
+        _judge(case, at, stated=bool(stated), ended=until < 0)
 
 
-def _judge(case: Case, at: int, *, said: bool, ended: bool) -> None:
+def _judge(case: Case, at: int, *, stated: bool, ended: bool) -> None:
     requests, tally = case.near_responder.requests, case.tally["duplicate-acknowledged"]
-    if said:
+    if stated:
         tally.passed()
     elif ended and _time_ns(case, -1) - requests.time_ns[at] < _PATIENCE_NS:
         tally.doubts("the capture ends")

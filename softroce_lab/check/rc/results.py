@@ -54,11 +54,11 @@ def check_kinds(case: Case) -> None:
     fits = np.where(is_read, family == Family.READ, family == Family.ATOMIC)
     tally.passed(int(np.count_nonzero(known & fits)))
     for at in np.flatnonzero(known & ~fits).tolist():
-        asked, said = once[of[at]], results[at]
+        asked, stated = once[of[at]], results[at]
         tally.failed(
-            (requests.number[asked], answers.number[said]),
-            f"{opcode_name(int(answers.opcode[said]))} to a "
-            f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[said]))}",
+            (requests.number[asked], answers.number[stated]),
+            f"{opcode_name(int(answers.opcode[stated]))} to a "
+            f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[stated]))}",
         )
 
 
@@ -135,10 +135,12 @@ class _Reader:
     def check(self) -> None:
         """Each response, compared with the expected one."""
         answers, requests = self.answers, self.requests
-        heard = np.searchsorted(requests.place[self.reads], answers.place[self.responses]).tolist()
+        arrivals = np.searchsorted(
+            requests.place[self.reads], answers.place[self.responses]
+        ).tolist()
         columns = zip(
             self.responses.tolist(),
-            heard,
+            arrivals,
             answers.psn[self.responses].tolist(),
             answers.payload_bytes[self.responses].tolist(),
             answers.opcode[self.responses].tolist(),
@@ -172,7 +174,7 @@ class _Reader:
         if broken is not None and begin < broken.psn < psn:
             begin = broken.psn
         # The requester got them another time, or never had what it waited for.
-        other_time = self._was_said(begin) or self._asked_again(at, begin)
+        other_time = self._was_stated(begin) or self._asked_again(at, begin)
         if not self.case.near_responder.at_responder and other_time:
             self.tally.doubts("responses may have been lost before the capture (--at)")
             return
@@ -181,7 +183,7 @@ class _Reader:
             f"{named(psn)} follows where {named(begin)} is due",
         )
 
-    def _was_said(self, psn: int) -> bool:
+    def _was_stated(self, psn: int) -> bool:
         """Whether a PSN had a response at any time."""
         return bool(np.any(self.answers.psn[self.responses] == psn))
 

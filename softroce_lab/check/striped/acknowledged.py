@@ -77,7 +77,7 @@ class Told:
         Then it may be reordered after it, too. Each control message has the next number.
         """
         view = self._view
-        if rules.are_told(view.evidence):
+        if rules.are_known(view.evidence):
             return False
         heard = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
         numbers = view.column("lab_message", np.flatnonzero(heard & (view.kinds == CONTROL)))

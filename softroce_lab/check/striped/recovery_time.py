@@ -72,7 +72,7 @@ def measure(
 
 
 def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
-    """Nothing can be violated here: the notes have the figures, `measure` the numbers."""
+    """Nothing can fail here: the notes have the figures, `measure` the numbers."""
     rules: dict[str, Tally] = tallies(RULES)
     for transport, steps in measure(view, controls, losses).items():
         for step, times in steps.items():

@@ -53,12 +53,12 @@ def _print(cases: list[bench_sim.Case]) -> None:
     print("{:>6} {:<10} {:<22} {:>6} {:>8} {:>10}".format(*titles))
     for each in cases:
         rate = each.rate
-        told = f"{rate.median / 1e6:.2f} [{rate.low / 1e6:.2f}, {rate.high / 1e6:.2f}]"
+        figure = f"{rate.median / 1e6:.2f} [{rate.low / 1e6:.2f}, {rate.high / 1e6:.2f}]"
         htsim = bench_sim.HTSIM.get(each.hosts)
         ratio = f"{rate.median / htsim:.2f}x" if htsim else "-"
         memory = units.format_bytes(each.peak_rss_bytes)
         print(
-            f"{each.hosts:>6} {each.transport:<10} {told:<22} {ratio:>6} "
+            f"{each.hosts:>6} {each.transport:<10} {figure:<22} {ratio:>6} "
             f"{each.setup_cpu_s:>6.1f} s {memory:>10}"
         )
     print("htsim: over csg-htsim's 2.56 million at 128 and 1.09 million at 1024 hosts, same work")

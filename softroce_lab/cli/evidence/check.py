@@ -142,11 +142,11 @@ def _report(
 def _list(wanted: frozenset[str], *, as_json: bool) -> None:
     rules = [rule for rule in suites.rules() if rule.name in wanted]
     if as_json:
-        listed = [{"rule": each.name, "says": each.says, "clause": each.clause} for each in rules]
+        listed = [{"rule": each.name, "says": each.states, "clause": each.clause} for each in rules]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "rules": listed}, indent=1))
         return
     for rule in rules:
-        print(f"{rule.name}\n    {rule.says}\n    {rule.clause}")
+        print(f"{rule.name}\n    {rule.states}\n    {rule.clause}")
 
 
 def _gid(text: str) -> bytes:

@@ -14,7 +14,7 @@ from softroce_lab.errors import UserError
 
 app = typer.Typer(add_completion=False)
 
-_SAID = {
+_PRINTED = {
     "absent": "not installed: `lab wireshark --install` writes {path}",
     "current": "installed: {path}",
     "outdated": "of another version: {path}; `lab wireshark --install` renews it",
@@ -57,7 +57,7 @@ def wireshark(
     if as_json:
         print(json.dumps({"path": str(found.path), "state": found.state}, indent=1))
     else:
-        print(_SAID[found.state].format(path=found.path))
+        print(_PRINTED[found.state].format(path=found.path))
 
 
 def _at_most_one(given: dict[str, bool]) -> None:

@@ -17,7 +17,7 @@ from rich.progress import (
 from softroce_lab import units
 from softroce_lab.cli.screen import Screen
 
-_TOLD = 20  # times, where standard error is no terminal
+_PRINTED = 20  # times, where standard error is no terminal
 _LEAST_S, _MOST_S = 1.0, 600.0  # between two times
 
 
@@ -33,7 +33,7 @@ class Counting(Screen):
         self._task = self._progress.add_task(verb, total=None)
         self._total: int | None = None
         self._done = 0
-        self._told_at_s = time.monotonic()
+        self._printed_at_s = time.monotonic()
 
     def begin(self, total: int | None) -> None:
         """So many are to be done; None: as many as there is time for."""
@@ -47,15 +47,15 @@ class Counting(Screen):
         bad = f", {bad}" if bad else ""
         self._progress.update(self._task, completed=self._done, description=self._verb + bad)
         if not self._console.is_terminal and self._is_time():
-            self._told_at_s = time.monotonic()
+            self._printed_at_s = time.monotonic()
             of = "" if self._total is None else f" of {self._total}"
             self.say(f"{self._done}{of} {self._things}{bad}{self._left()}")
 
     def _is_time(self) -> bool:
-        since_s = time.monotonic() - self._told_at_s
+        since_s = time.monotonic() - self._printed_at_s
         if self._total is None or since_s >= _MOST_S:
             return since_s >= _MOST_S
-        twentieth = self._done % math.ceil(self._total / _TOLD) == 0
+        twentieth = self._done % math.ceil(self._total / _PRINTED) == 0
         return self._done == self._total or (twentieth and since_s >= _LEAST_S)
 
     def _left(self) -> str:

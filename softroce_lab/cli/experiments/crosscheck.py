@@ -101,13 +101,13 @@ def _print(outcome: Outcome) -> None:
     print(f"\nMedians of {units.format_count(len(outcome.experiment.seeds), 'seed')}.")
     for about in outcome.about:
         found = about.distance
-        said = f"distributions {found.largest:.2f} apart (p {found.p:.3f})"
-        said += {
+        printed = f"distributions {found.largest:.2f} apart (p {found.p:.3f})"
+        printed += {
             True: ", the same packets lost when sent first",
             False: ", not the same packets lost when sent first",
             None: "",
         }[about.same_first_losses]
-        print(f"  {about.transport}: {said}; {about.faithful} of {about.runs} faithful")
+        print(f"  {about.transport}: {printed}; {about.faithful} of {about.runs} faithful")
         for cause in about.causes:
             print(f"    {cause}")
     print(f"\nThe clocks: {outcome.verdict}.\n{outcome.directory}")

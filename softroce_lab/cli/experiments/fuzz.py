@@ -127,17 +127,17 @@ def _many(
     screen: Counting,
 ) -> Campaign:
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    said = 0
+    shown = 0
 
-    def told(campaign: Campaign) -> None:
-        nonlocal said
-        for each in campaign.violations[said:]:
+    def progress(campaign: Campaign) -> None:
+        nonlocal shown
+        for each in campaign.violations[shown:]:
             screen.say(f"seed {each.seed}, {each.transport.label}: {each.what}")
-        said = len(campaign.violations)
-        screen.add(f"{said} broken" if said else "")
+        shown = len(campaign.violations)
+        screen.add(f"{shown} broken" if shown else "")
 
     return experiment_fuzz.campaign(
-        fuzz_pool.run(seeds, transports, jobs), transports, told=told,
+        fuzz_pool.run(seeds, transports, jobs), transports, progress=progress,
         until=lambda: end is not None and time.monotonic() >= end,
     )  # fmt: skip
 

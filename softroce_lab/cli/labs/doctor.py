@@ -43,7 +43,7 @@ def _print(finding: examiner.Finding) -> None:
     state = "ok" if finding.found else missing if finding.tried else "?"
     print(f"{state:8} {finding.capability:24} {finding.detail}")
     if finding.tried and not finding.found:
-        said = {"for": finding.why, "without": finding.without, "get": finding.how}
-        for word, text in said.items():
+        output = {"for": finding.why, "without": finding.without, "get": finding.how}
+        for word, text in output.items():
             if text:
                 print(f"{'':8}   {word}: {text}")

@@ -44,8 +44,8 @@ def acts(experiment: Experiment) -> int:
     """The expected events of policies in one run: a few per message, and those per packet."""
     used = [transport.entry.policy for transport in experiment.used_transports]
     policies = [policy for policy in used if policy is not None]
-    tells = any(issubclass(policy, SackReceiver) for policy in policies)
-    words = packets_of_a_message(experiment) // _PACKETS_A_WORD if tells else 0
+    shows = any(issubclass(policy, SackReceiver) for policy in policies)
+    words = packets_of_a_message(experiment) // _PACKETS_A_WORD if shows else 0
     messages = experiment.workload(experiment.seeds[0]).message_count
     return messages * (_ACTS_A_MESSAGE + words) if policies else 0
 

@@ -275,7 +275,7 @@ class HostTask:
         task.begin(host.now_ns)
         _say(begun=True)
         reported = time.monotonic()
-        while not task.finished and not self._told_to_stop():
+        while not task.finished and not self._stop_requested():
             if (error := self._policy_error()) is not None:
                 return error.what
             self._check()
@@ -300,7 +300,7 @@ class HostTask:
         failure = self._thread.failure
         return failure if isinstance(failure, PolicyError) else PolicyCall.overdue
 
-    def _told_to_stop(self) -> bool:
+    def _stop_requested(self) -> bool:
         """Wait until something is over or due, a while at most; whether a command came instead.
 
         EOFError if the commanding process has closed the pipe.

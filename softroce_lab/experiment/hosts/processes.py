@@ -214,8 +214,8 @@ class HostHandle:
     def _gone(self) -> RunError:
         status = self._process.wait(1.0)
         self._stderr.seek(0)
-        said = self._stderr.read()[-2000:].decode(errors="replace").strip()
-        last = f": {said.splitlines()[-1]}" if said else ""
+        output = self._stderr.read()[-2000:].decode(errors="replace").strip()
+        last = f": {output.splitlines()[-1]}" if output else ""
         how = f"the host {self.node.name} {_how_ended(status)}{last}"
         error = None if self._calls is None else self._calls.error(f"ended the process: {how}")
         return error or RunError(how)

@@ -20,7 +20,7 @@ _PROGRAM = "the program"
 
 
 class GoalSpec(WorkloadSpec):
-    """What a GOAL file says."""
+    """What a GOAL file contains."""
 
     elsewhere: ClassVar = dict.fromkeys(
         ("bytes", "message", "repeat", "every", "skew"), "the GOAL file has sizes and times"

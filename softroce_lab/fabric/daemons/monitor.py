@@ -81,7 +81,7 @@ def sync(directory: Path, timeout_s: float) -> Drained:
     """
     with Connection(directory, timeout_s) as monitor:
         monitor.send(Word.SYNC)
-        return Drained(*monitor.hear().numbers)
+        return Drained(*monitor.receive().numbers)
 
 
 class Connection:
@@ -117,7 +117,7 @@ class Connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendmsg([request], [rights] if files else [])
 
-    def hear(self, timeout_s: float | None = None) -> Answer:
+    def receive(self, timeout_s: float | None = None) -> Answer:
         """The next response, in the rest of the connection's time, or in `timeout_s`."""
         if timeout_s is None:
             timeout_s = self._deadline - time.monotonic()

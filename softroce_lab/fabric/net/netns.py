@@ -3,7 +3,7 @@
 
 A namespace begins unnamed and a name's file begins unlinked (O_TMPFILE): both die with their
 maker. Their identities go into the ledger, and only then do they become visible. So whatever a
-crash leaves behind can be told from a stranger's: the namespace by its cookie, which the kernel
+crash leaves behind differs from a stranger's: the namespace by its cookie, which the kernel
 gives out once per boot (SO_NETNS_COOKIE, Linux 5.14), the file by its inode.
 """
 

@@ -49,7 +49,7 @@ class Capture:
                 listing.write("".join(f"{n} {name}\n" for n, name in links.items()).encode())
                 files = (file, listing.fileno())
                 self._monitor.send(Word.CAPTURE, snap_bytes, most_packets, files)
-            self._check(self._monitor.hear())
+            self._check(self._monitor.receive())
         except BaseException:
             self._monitor.close()
             raise
@@ -86,7 +86,7 @@ class Capture:
         return self._receive()
 
     def _receive(self) -> Figures:
-        answer = self._monitor.hear(_FAREWELL_S)
+        answer = self._monitor.receive(_FAREWELL_S)
         found = self._figures(answer)
         if answer.word == Word.END:
             self._over = found

@@ -111,9 +111,9 @@ class Stats:
             "host": published.port.partition(":")[0],
             "port": published.port,
         }
-        said = published.snapshot.document()
-        yield Group("rnic", at, _merged(said))
-        for qp in said["qps"]:
+        document = published.snapshot.document()
+        yield Group("rnic", at, _merged(document))
+        for qp in document["qps"]:
             labels = at | {"qp": str(qp["qp"]), "type": qp["type"]}
             yield Group("qp", labels, _merged(qp))
 
@@ -159,9 +159,9 @@ class Stats:
         }
 
 
-def _merged(said: Mapping[str, Any]) -> dict[str, int]:
+def _merged(document: Mapping[str, Any]) -> dict[str, int]:
     """A counter that has one name here and there has one value, too."""
-    return {**said["hw_counters"], **said["engine"]}
+    return {**document["hw_counters"], **document["engine"]}
 
 
 class Collector:

@@ -3,7 +3,7 @@
 
 Hensgen, Finkel, Manber: Two algorithms for barrier synchronization (1988), the dissemination
 barrier. In round k rank r sends an empty message to rank r + 2^k (modulo N), when it has received
-those of all rounds before. After ceil(log2 N) rounds it has, directly or not, heard of everybody.
+those of all rounds before. After ceil(log2 N) rounds it has received from all, directly or not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a GOAL file says, before anything is matched."""
+"""What a GOAL file contains, before anything is matched."""
 
 from __future__ import annotations
 

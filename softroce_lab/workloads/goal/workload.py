@@ -28,7 +28,7 @@ _MOST_SHOWN = 6  # operations of a cycle
 
 
 class Goal(Buffered):
-    """What a GOAL file says: its ranks are hosts, its times are nanoseconds.
+    """What a GOAL file contains: its ranks are hosts, its times are nanoseconds.
 
     The halves of a tag name a message's operation and step; those of one tag are numbered.
     Between two hosts messages are posted in the order of the file, as long as no send then waits

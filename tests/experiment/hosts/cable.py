@@ -43,9 +43,9 @@ class Cable:
             happened = self.pair.run(min(until_ns, self.pair.now_ns + SLICE_NS))
             for end in self.messengers:
                 happened |= bool(end.step())
-            told = [end.completions() for end in self.messengers]
-            if happened or any(told):
-                return told
+            reported = [end.completions() for end in self.messengers]
+            if happened or any(reported):
+                return reported
             if self.pair.now_ns >= until_ns:
                 return None
 
@@ -54,9 +54,9 @@ class Cable:
         limit_ns = self.pair.now_ns + within_ns
         while not all(task.finished for task in tasks):
             due_ns = min(task.next_at_ns for task in tasks)
-            told = self.step(min(limit_ns, due_ns)) or [[], []]
+            reported = self.step(min(limit_ns, due_ns)) or [[], []]
             assert self.pair.now_ns < limit_ns, "unfinished"
-            for task, ended in zip(tasks, told, strict=True):
+            for task, ended in zip(tasks, reported, strict=True):
                 for done in ended:
                     task.complete(done)
                 if task.next_at_ns <= self.pair.now_ns:

@@ -33,9 +33,9 @@ class Talk(Cable):
         """Until so many posts are over."""
         limit_ns = self.pair.now_ns + within_ns
         while sum(map(len, self.done.values())) < posts:
-            told = self.step(limit_ns)
-            assert told, f"unfinished at {self.pair.now_ns} ns: {self.done}"
-            for host, ended in zip(HOSTS, told, strict=True):
+            reported = self.step(limit_ns)
+            assert reported, f"unfinished at {self.pair.now_ns} ns: {self.done}"
+            for host, ended in zip(HOSTS, reported, strict=True):
                 self.done[host] += ended
         return self.done
 

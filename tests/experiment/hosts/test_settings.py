@@ -76,6 +76,6 @@ def test_a_command_that_is_cut_is_an_error():
 def test_a_workload_survives_the_pipe():
     workload = PointToPoint((3, 5), 1000, 300)
     settings = WorkloadSettings(5, packed(workload), 7, 2)
-    told = WorkloadSettings(**json.loads(json.dumps(dataclasses.asdict(settings))))
-    assert unpacked(told.workload) == workload
-    assert (told.host, told.seed, told.depth) == (5, 7, 2)
+    reported = WorkloadSettings(**json.loads(json.dumps(dataclasses.asdict(settings))))
+    assert unpacked(reported.workload) == workload
+    assert (reported.host, reported.seed, reported.depth) == (5, 7, 2)

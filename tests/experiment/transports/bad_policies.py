@@ -22,7 +22,7 @@ def names_line(reason, file, line):
     return first <= int(place[1]) <= last
 
 
-def says(reason, why):
+def states(reason, why):
     """Whether a reason has this text, or one of these."""
     return any(each in reason for each in (why if isinstance(why, tuple) else (why,)))
 

@@ -9,7 +9,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.transports import policy_call, watchdog
-from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, says
+from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
 
 EXPERIMENT = """
 name: t
@@ -37,7 +37,7 @@ def test_a_bad_policy_fails_and_the_other_transport_runs(tmp_path, soon, name):
     assert time.monotonic() - began < 30
     mine, other = outcome.runs
     assert (mine.verdict, other.verdict) == ("failed", "passed")
-    assert says(mine.reasons[0], why)
+    assert states(mine.reasons[0], why)
     assert names_line(mine.reasons[0], tmp_path / "mine.py", line), mine.reasons[0]
 
 

@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.transports import policy_call, watchdog
 from softroce_lab.fabric import lab as fabric
-from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, says
+from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
 
 EXPERIMENT = """
 name: t{name}
@@ -76,6 +76,6 @@ def fails_and_the_other_runs(lab, tmp_path, name):
     mine = run(wanted, 0, lab)
     assert time.monotonic() - began < 30
     assert mine.verdict == "failed"
-    assert says(mine.reasons[0], why)
+    assert states(mine.reasons[0], why)
     assert names_line(mine.reasons[0], tmp_path / "mine.py", line), mine.reasons[0]
     assert run(wanted, 1, lab).verdict == "passed"

@@ -135,12 +135,12 @@ def test_what_was_dropped_is_there_and_says_why(rig, tmp_path):
         sent = send(rig, 300)
         capture.end()
     found = capture_file.read(path)
-    said = comments(found)
-    assert len(said) == 300
+    output = comments(found)
+    assert len(output) == 300
     dropped, corrupted = "dropped: random 50%, rule half", "corrupted: 25%, rule noise"
-    assert set(said) == {None, dropped, corrupted}
-    assert said.count(dropped) == rig.total("injected_tx")
-    assert said.count(corrupted) == rig.total("corrupted")
+    assert set(output) == {None, dropped, corrupted}
+    assert output.count(dropped) == rig.total("injected_tx")
+    assert output.count(corrupted) == rig.total("corrupted")
     assert {*found.packets["captured"].tolist()} == {90}
     assert {*found.packets["length"].tolist()} == {len(sent[0])}
     beginnings = [frame[14 + 12 : 90] for frame in sent]  # behind MACs, TTL and checksum
@@ -175,8 +175,8 @@ def test_rules_that_come_while_a_capture_runs_are_known_by_name(rig, tmp_path):
         rig.xdp.clear_faults()
         send(rig, 1)
         capture.end()
-    said = [f"dropped: random 100%, rule cut-{n}" for n in (0, 0, 1, 1, 2, 2)]
-    assert comments(capture_file.read(path)) == [*said, "dropped: rule 70", None]
+    output = [f"dropped: random 100%, rule cut-{n}" for n in (0, 0, 1, 1, 2, 2)]
+    assert comments(capture_file.read(path)) == [*output, "dropped: rule 70", None]
 
 
 def test_two_captures_of_one_link_have_each_what_it_asked_for(rig, tmp_path):
@@ -399,7 +399,7 @@ def test_what_makes_no_sense_is_refused_and_harms_nobody(rig, tmp_path):
             assert stranger.recv(100) == b""
     with monitor.Connection(tmp_path) as connection:
         connection.send(monitor.Word.END)
-        assert connection.hear().error == errno.EINVAL
+        assert connection.receive().error == errno.EINVAL
     monitor.sync(tmp_path, TIMEOUT_S)
 
 
@@ -417,12 +417,14 @@ def test_tshark_reads_it(rig, tmp_path):
     wanted = ("frame.interface_name", "frame.comment", "frame.len", "infiniband.bth.psn")
     command = ["tshark", "-n", "-r", str(path), "-T", "json"]
     command += [word for field in wanted for word in ("-e", field)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    layers = [entry["_source"]["layers"] for entry in json.loads(told)]
+    reported = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    layers = [entry["_source"]["layers"] for entry in json.loads(reported)]
     assert [layer["frame.interface_name"] for layer in layers] == [["h1->s1"], ["s1->h2"]] * 2
     assert [layer["infiniband.bth.psn"] for layer in layers] == [["0"], ["0"], ["1"], ["1"]]
-    said = ["dropped: random 100%, rule cut"]
-    assert [layer.get("frame.comment") for layer in layers] == [None, said] * 2
+    output = ["dropped: random 100%, rule cut"]
+    assert [layer.get("frame.comment") for layer in layers] == [None, output] * 2
 
 
 def test_figures_as_a_document():

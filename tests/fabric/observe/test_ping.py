@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_echoes_of_this_machine():
     here = Port("x", "lo", 1, "00:00:00:00:00:00", "127.0.0.1")
-    heard = []
+    received = []
     with ping.Pinger(here, here) as pinger:
         outcome = ping.run(
             pinger,
@@ -46,8 +46,8 @@ def test_echoes_of_this_machine():
             interval_ns=1_000_000,
             size_bytes=1001,
             timeout_ns=10**9,
-            say=heard.append,
+            say=received.append,
         )
     assert [reply.sequence for reply in outcome.firsts] == [1, 2, 3]
-    assert outcome.replies == heard
-    assert all(0 < reply.rtt_ns < 10**8 and reply.hops == 0 for reply in heard)
+    assert outcome.replies == received
+    assert all(0 < reply.rtt_ns < 10**8 and reply.hops == 0 for reply in received)

@@ -34,8 +34,8 @@ def one(data: bytes) -> None:
     """Tell it all of them; then its clock must come to an end."""
     user = User()
     for at in range(0, len(data) - MAD_BYTES, 1 + MAD_BYTES):
-        user.hear(data[at], data[at + 1 : at + 1 + MAD_BYTES])
-    user.hear(0, data[-300:])  # of another length as a rule
+        user.receive(data[at], data[at + 1 : at + 1 + MAD_BYTES])
+    user.receive(0, data[-300:])  # of another length as a rule
     user.wait()
 
 
@@ -54,7 +54,7 @@ class User:
             self._take(self.manager.connect(asker, ConnParams(qp_num=0x22), 0))
         self._open = len(self.manager._open)
 
-    def hear(self, how: int, octets: bytes) -> None:
+    def receive(self, how: int, octets: bytes) -> None:
         """A MAD."""
         _obey_the_law(octets)
         self.now_ns += _TIMES_NS[how >> 3 & 3]

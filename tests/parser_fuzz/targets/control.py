@@ -33,10 +33,10 @@ def one(data: bytes) -> None:
     rig = PairRig(policy, arena_bytes=1 << 18, path_mtu=_MTU, framing=framing)
     for number, length in enumerate(_LENGTHS):
         rig.transfer((1, 0, number), length, sender=number % 2)
-    for told, later, body in _messages(data[1:]):
+    for reported, later, body in _messages(data[1:]):
         _obey_the_law(body)
         rig.step(rig.now_ns + MILLISECOND_NS * later, most_steps=_MOST_STEPS)
-        side = rig.sides[1 - told]
+        side = rig.sides[1 - reported]
         side.endpoint.control(side.peer, body)
     rig.finish(_MOST_NS, most_steps=_MOST_STEPS)
     _check_guards(rig)

@@ -24,7 +24,7 @@ def one(data: bytes) -> None:
     again = _workload("\n".join(writer.lines(workload)), "written")
     assert again.ranks == workload.ranks
     for host, vertices in workload.schedule().of.items():
-        assert list(map(_said, again.schedule().of[host])) == list(map(_said, vertices))
+        assert list(map(_output, again.schedule().of[host])) == list(map(_output, vertices))
 
 
 def _workload(text: str, file: str) -> Goal:
@@ -32,7 +32,7 @@ def _workload(text: str, file: str) -> Goal:
     return Goal(program, range(len(program.ranks)))
 
 
-def _said(vertex: Vertex) -> tuple[object, ...]:
+def _output(vertex: Vertex) -> tuple[object, ...]:
     both = type(vertex), vertex.requires, vertex.irequires
     if isinstance(vertex, Compute):
         return *both, vertex.duration_ns, vertex.cpu

@@ -14,8 +14,8 @@ from softroce_lab.perftest.oob import (
     OobSocket,
     PingpongDest,
     pingpong_client,
-    pingpong_server_hears,
-    pingpong_server_tells,
+    pingpong_server_receives,
+    pingpong_server_sends,
 )
 from softroce_lab.perftest.oob_perftest import (
     KINDS,
@@ -36,13 +36,13 @@ _LISTENER = socket.create_server(("127.0.0.1", 0))
 
 def one(data: bytes) -> None:
     """Talk to somebody who says this and hangs up."""
-    who, said = data[:1] or b"\0", data[1:]
+    who, output = data[:1] or b"\0", data[1:]
     with socket.create_connection(_LISTENER.getsockname()) as far:
         near, _ = _LISTENER.accept()
         with OobSocket(near, _TIMEOUT_S) as peer:
             for each in (far, near):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-            far.sendall(said)
+            far.sendall(output)
             far.shutdown(socket.SHUT_WR)
             try:
                 _talk(peer, who[0])
@@ -73,7 +73,7 @@ def _talk(peer: OobSocket, who: int) -> None:
 
 def _pingpong(peer: OobSocket, *, client: bool) -> None:
     own = PingpongDest(0x11, 1, _GID)
-    remote = pingpong_client(peer, own) if client else pingpong_server_hears(peer)
+    remote = pingpong_client(peer, own) if client else pingpong_server_receives(peer)
     assert PingpongDest.parse(remote.build()) == remote
     if not client:
-        pingpong_server_tells(peer, own)
+        pingpong_server_sends(peer, own)

@@ -12,15 +12,15 @@ from tests.workloads.legal_order import carry_out
 def test_nobody_leaves_before_all_have_entered(hosts):
     """What each has heard of, if it passes on what it has received in the rounds before."""
     barrier = Barrier(tuple(range(hosts)))
-    heard = {host: {host} for host in barrier.ranks}
+    received = {host: {host} for host in barrier.ranks}
     rounds = {}
     for message in barrier.messages():
         rounds.setdefault(message.key[1], []).append(message)
     for messages in rounds.values():
-        before = {host: set(each) for host, each in heard.items()}
+        before = {host: set(each) for host, each in received.items()}
         for message in messages:
-            heard[message.destination] |= before[message.source]
-    assert all(each == set(range(hosts)) for each in heard.values())
+            received[message.destination] |= before[message.source]
+    assert all(each == set(range(hosts)) for each in received.values())
     assert len(rounds) == barrier.rounds == (hosts - 1).bit_length()
     assert barrier.message_count == len(list(barrier.messages()))
 

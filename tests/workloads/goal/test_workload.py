@@ -11,7 +11,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.schedule import Compute, Receive, Send
 from softroce_lab.workloads.work import mismatches
-from tests.workloads.goal.texts import CROSSED, assert_refused, binomial_tree, of, ranks, said
+from tests.workloads.goal.texts import CROSSED, assert_refused, binomial_tree, of, output, ranks
 from tests.workloads.legal_order import Network, carry_out
 
 
@@ -172,4 +172,4 @@ def test_any_program_without_a_cycle_is_carried_out(messages, drawn, order):
     for depth in (1, 3):
         buffers = carry_out(workload, 3, order=order, depth=depth)
         assert mismatches(workload, list(buffers.items()), 3) == []
-    assert said(of("\n".join(writer.lines(workload)))) == said(workload)
+    assert output(of("\n".join(writer.lines(workload)))) == output(workload)

@@ -10,7 +10,7 @@ from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.message import FLOAT32
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.schedule import Compute
-from tests.workloads.goal.texts import of, said
+from tests.workloads.goal.texts import of, output
 
 HOSTS = tuple(range(4))
 ONCE = [
@@ -32,7 +32,7 @@ def again(workload):
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_read_is_what_was_written(once, times):
     workload = Operations(once, times)
-    assert said(again(workload)) == said(workload)
+    assert output(again(workload)) == output(workload)
 
 
 def test_hosts_become_ranks():

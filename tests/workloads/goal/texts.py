@@ -56,7 +56,7 @@ def assert_refused(text, line, column, what):
     assert (found.file, found.line, found.column) == (FILE, line, column)
 
 
-def said(workload):
+def output(workload):
     """What each host does, but for offsets in buffers."""
     return {
         host: [(type(each), each.requires, each.irequires, *_own(each)) for each in vertices]
