@@ -317,7 +317,7 @@ def few_samples(summary: Mapping[str, Any]) -> list[str]:
     samples = dict.fromkeys(kinds, summary["measured"])
     if summary["steps"] is not None:
         kinds, samples = kinds | STEPS, samples | dict.fromkeys(STEPS, summary["steps"])
-    if summary["repairs"] is not None:
+    if summary["repairs"]:  # without any there is no figure to mark
         kinds, samples = kinds | REPAIR, samples | dict.fromkeys(REPAIR, summary["repairs"])
     return [key for key, at in kinds.items() if samples[key] < samples_needed(at)]
 
