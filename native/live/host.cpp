@@ -170,8 +170,8 @@ void Host::attempt(const std::function<void()>& what) {
 // submitter that has the lock may be waiting for room among the actions.
 void Host::retire() {
   std::unique_lock lock(submitters_, std::defer_lock);
-  for (; !lock.try_lock(); rest()) attempt([this] { run_actions(now()); });
-  while (!actions_.empty()) attempt([this] { run_actions(now()); });
+  for (; !lock.try_lock(); rest()) attempt([this] { run_actions(); });
+  while (!actions_.empty()) attempt([this] { run_actions(); });
   running_ = false;
 }
 
@@ -180,8 +180,8 @@ bool Host::turn() {
   const Time began = now();
   if (began >= publish_at_) [[unlikely]]
     publish(began);
-  bool busy = run_actions(began);
-  busy |= receive(began);
+  bool busy = run_actions();
+  busy |= receive(busy ? now() : began);
   fire_timers(now());
   busy |= run_application(now());
   busy |= hand_over_events();  // before the long part of a turn: decisions wait for them
@@ -190,9 +190,10 @@ bool Host::turn() {
   return busy;
 }
 
-bool Host::run_actions(Time now) {
+// Each at its own time: it may have been submitted long after the turn began, on a busy machine.
+bool Host::run_actions() {
   bool any = false;
-  for (Action action; actions_.pop(action); any = true) action(rnic_, now);
+  for (Action action; actions_.pop(action); any = true) action(rnic_, now());
   return any;
 }
 

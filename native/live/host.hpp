@@ -83,7 +83,7 @@ class Host final : public Endpoint {
   void attempt(const std::function<void()>& what);
   void retire();
   bool turn();
-  bool run_actions(Time now);
+  bool run_actions();
   bool receive(Time now);
   bool transmit(Time now);
   bool lose(Time now);
