@@ -11,6 +11,7 @@ from softroce_lab.errors import UserError
 
 CHOSEN = {
     ("bench check", "captures of your own"): ["mine.pcapng"],
+    ("bench recovery", "--short"): ["--short"],
     ("bench faults", "--only wire"): ["--only", "wire"],
     ("demo", "--clock virtual"): ["--clock", "virtual"],
     ("demo", "nothing captured"): ["--capture", "none"],
