@@ -26,6 +26,7 @@ _NS_PER_KM = 1e6 / 150  # [S] the round trip over a km of distance: 3750 km are 
 _MOST_PARTS = 64  # numbers of failed submessages that are computed apart
 _PART_CELLS = 1 << 10
 _NEGLIGIBLE = 1e-16
+_MOST_ROUND_TRIPS = 1_000_000  # that a timer waits: alpha and beta
 
 Predictions: TypeAlias = dict[str, Completion]
 
@@ -37,7 +38,7 @@ def rtt_of_ns(distance_km: float) -> float:
 
 def chunk_loss(packet_loss: float, packets: int) -> float:
     """[S] P_chunk = 1 - (1 - p)^N."""
-    return -math.expm1(packets * math.log1p(-packet_loss))
+    return -math.expm1(packets * math.log1p(-packet_loss)) if packet_loss < 1 else 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Scenario:
             if not 0 < value < math.inf:
                 raise UserError(f"the {name} is {value:g}, not above 0")
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
-            if not 0 <= value < math.inf:
-                raise UserError(f"{name} is {value:g}, not at least 0")
+            if not 0 <= value <= _MOST_ROUND_TRIPS:
+                raise UserError(f"{name} is {value:g}, not from 0 to {_MOST_ROUND_TRIPS:,}")
         if self.loss and not LEAST_LOSS <= self.loss <= MOST_LOSS:
             raise UserError(
                 f"a chunk loss of {self.loss:.3g} is outside of the model",
@@ -106,7 +107,7 @@ class Scenario:
         """The probability that a submessage of the message cannot be decoded."""
         failing, rest_failing = _undecodable_parts(self, scheme)
         whole = self.chunks // self.data_chunks
-        return -math.expm1(_log_none(whole, failing) + _log_none(1, rest_failing))
+        return abs(math.expm1(_log_none(whole, failing) + _log_none(1, rest_failing)))
 
     def repeated(self, alpha: float) -> Completion:
         """Selective repeat of the whole message."""

@@ -98,6 +98,12 @@ def test_a_ring_over_sites():
         (["--k", "250"], r"k + m is 258"),
         (["--alpha", "-1"], "alpha is -1"),
         (["--sites", "1"], "a ring of 1 sites"),
+        (["--loss", "100%"], "a chunk loss of 1 is outside"),
+        (["--loss", "100%", "--packet", "4KiB"], "a chunk loss of 1 is outside"),
+        (["--alpha", "1e308"], "alpha is 1e+308, not from 0 to 1,000,000"),
+        (["--beta", "inf"], "beta is inf, not from 0 to 1,000,000"),
+        (["--runs", "100"], "--runs: no effect without --sites"),
+        (["--seed", "7"], "--seed: no effect without --sites"),
     ],
 )
 def test_bad_input_is_an_error_of_the_user(arguments, problem):

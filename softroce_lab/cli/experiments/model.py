@@ -26,6 +26,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _WIDTH = 120
 _DISTANCE = "3750km"
+_RUNS, _MOST_RUNS = 2000, 1_000_000
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
 
 
@@ -64,13 +65,20 @@ def sdr_command(
     sites: Annotated[
         int | None, typer.Option(help="Ring all-reduce of the message over so many sites.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=2, help="Draws of the all-reduce.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 1,
+    runs: Annotated[
+        int | None,
+        typer.Option(min=2, max=_MOST_RUNS, help=f"Draws of the all-reduce. [default: {_RUNS}]"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draws. [default: 1]")] = None,
     as_json: Json = False,
 ) -> None:
     """Print completion times of SDR-RDMA: selective repeat, erasure codes, ring all-reduce."""
     if distance is not None and rtt is not None:
         raise UserError("--distance and --rtt say the same", hint="give one of them")
+    for option, value in (("--runs", runs), ("--seed", seed)):
+        if sites is None and value is not None:
+            raise UserError(f"{option}: no effect without --sites", hint="leave it out")
+    draws = _RUNS if runs is None else runs
     chunk_bytes = units.parse_bytes(chunk)
     common = sdr.Scenario(
         rtt_ns=units.parse_time_ns(rtt) if rtt is not None else _rtt_ns(distance or _DISTANCE),
@@ -91,14 +99,14 @@ def sdr_command(
                 message_bytes=-(-units.parse_bytes(size) // (sites or 1)),
                 loss=sdr.chunk_loss(float(units.parse_percent(share)), packets),
             ),
-            sites, runs, seed,
+            sites, draws, 1 if seed is None else seed,
         )
         for size, share in itertools.product(message or ["128MiB"], loss or ["0.1%"])
     ]  # fmt: skip
     if as_json:
         print(json.dumps(_document(common, sites, cells), indent=1))
     else:
-        _print(common, sites, runs, cells)
+        _print(common, sites, draws, cells)
 
 
 def _rtt_ns(distance: str) -> float:

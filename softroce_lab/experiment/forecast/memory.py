@@ -14,7 +14,7 @@ _BASE_BYTES = 136 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
 _NODE_BYTES = 64 << 10  # of a simulated host or switch, with its ports and routes
 _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host per peer; True: striped
-# Of a packet that a rule hit: its record, in a list that grows, its repair, and the columns of both.
+# Of a packet that a rule hit: its record, in a list that grows, its repair, the columns of both.
 _EVENT_BYTES = 300
 _ACT_BYTES = 400  # of what a policy did: the same
 _SENT_BYTES = 8  # of a packet in flight, in a log as long as the window
