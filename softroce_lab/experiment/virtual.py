@@ -211,8 +211,6 @@ class VirtualRun:
             congestion_control=transport.congestion_control or self.usual_control,
             framing=transport.frames,
             transport=transport.entry.engine_transport,
-            path_probes=transport.entry.path_probes,
-            connection_epoch=QKEY & 0xFF,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,

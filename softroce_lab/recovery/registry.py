@@ -59,11 +59,6 @@ class Entry:
         """The value of `MessageConfig.transport` for this transport."""
         return self.name if self.kind == Kind.NATIVE else "policy"
 
-    @property
-    def path_probes(self) -> bool:
-        """The value of `MessageConfig.path_probes` for this transport."""
-        return self.policy is not None and self.policy.path_probes
-
     def shows_messages(self, framing: str | None = None) -> bool:
         """Whether switches can read message and packet index in its data packets' headers.
 

@@ -56,8 +56,9 @@ def lab_header(
 ) -> bytes:
     """struct lab_hdr of xdp/lab_wire.h."""
     return struct.pack(
-        "!BBHHHIIIIIIIHH",
-        2 << 4 | kind,
+        "!BBBBHHIIIIIIII",
+        1 << 4 | kind,
+        0,
         0,
         attempt,
         operation,
@@ -66,7 +67,7 @@ def lab_header(
         0,
         index,
         count,
-        *(0,) * 5,
+        *(0,) * 4,
     )
 
 

@@ -143,8 +143,6 @@ class PairRig:
             settings["transport"] = transport
         named = isinstance(transport, str) and not native
         entry = registry.find(transport) if named else native or registry.Entry.of(transport)
-        if not native:
-            settings.setdefault("path_probes", entry.path_probes)
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [

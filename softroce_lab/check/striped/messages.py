@@ -33,14 +33,14 @@ _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 _PACING = ("swift", "dcqcn")
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
 
-DATA, CONTROL, REPORT, PATH_PROBE = range(4)  # enum lab_kind
+DATA, CONTROL, REPORT = 0, 1, 2  # enum lab_kind
 
 TRANSMISSION = np.dtype(
     [
         ("message", "u4"),  # index of Striped.messages
         ("index", "u4"),  # of the packet in it
         ("psn", "u4"),
-        ("attempt", "u2"),
+        ("attempt", "u1"),
         ("path", "u1"),
         ("duplicated", "?"),  # by a rule, on a captured link
         ("at", "i8"),  # place of the first sighting

@@ -13,9 +13,6 @@ import numpy.typing as npt
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
-    EVENTS,
-    LOSS_REASONS,
-    LOST_PACKET,
     Action,
     Control,
     Event,
@@ -55,7 +52,6 @@ EVENT = np.dtype(
     ]
 )
 
-_LOSS = EVENTS.index("loss")
 _NAMES = {
     kind: re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
     for kind in get_args(control.Message)
@@ -83,15 +79,8 @@ class Journal:
 
     def record(self, now_ns: int, event: Event, action: Action) -> None:
         """Write down an action that is worth a line: not the setting of timers."""
-        lost = event.number == _LOSS
-        about = event.key if lost else event.body or event.key
+        about = event.body or event.key
         match action:
-            case Retransmit() if lost:
-                packets = np.frombuffer(event.body, LOST_PACKET)
-                counts = np.bincount(packets["reason"], minlength=len(LOSS_REASONS)).tolist()
-                for reason, count in zip(LOSS_REASONS, counts, strict=True):
-                    if count:
-                        self._events.append((now_ns, f"retransmit_{reason}", about, count))
             case Retransmit(indices=indices):
                 self._events.append((now_ns, "retransmit", about, len(indices)))
             case Control(body=body):
@@ -163,7 +152,7 @@ def acted(node: str, acts: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         "step": acts["step"],
         "message": acts["message"],
         "index": zero,
-        "attempt": zero.astype(np.uint16),
+        "attempt": zero.astype(np.uint8),
         "packets": acts["packets"],
         "src": empty,
         "dst": empty,

@@ -90,8 +90,6 @@ def _configure(settings: HostSettings) -> Any:
         setattr(messages, name, value)
     messages.framing = transport.frames
     messages.transport = transport.entry.engine_transport
-    messages.path_probes = transport.entry.path_probes
-    messages.connection_epoch = settings.qkey & 0xFF
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex

@@ -240,18 +240,8 @@ def uses_an_id_that_is_live(tape):
     return set(tape.data(message=5, index=2))
 
 
-def nacks_of(tape, message, link=BACK_UP):
-    """Those that say what a message lacks, or that it has not begun; ids are those of messages."""
-    said = tape.said(Nack, link)
-    return [
-        number
-        for number, nack in said
-        if nack.end <= message or message in {id_ for id_, _, _ in nack.words}
-    ]
-
-
 def asks_too_late(tape):
-    looks = nacks_of(tape, 4)
+    looks = [number for number, look in tape.said(Nack) if look.id == 4]
     later(tape, looks[0], S)
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN)) | {looks[0]}
 
@@ -380,7 +370,8 @@ def test_a_message_that_was_lost_before_the_capture_still_needs_looks(tmp_path):
     tape.frames = [frame for frame in tape.frames if frame.comment is None]  # none came so far
     tape = tape.only(DOWN, BACK_UP)
     assert not failed(tape.check(tmp_path))
-    tape.delete(*nacks_of(tape, 3, link=1))
+    looks = [number for number, look in tape.said(Nack, link=1) if look.key[2] == 3]
+    tape.delete(*looks)
     assert {"csa.asked", "sr.only-holes"} <= failed(tape.check(tmp_path))
 
 
@@ -501,7 +492,7 @@ def test_recovery_times_are_those_of_the_capture(tmp_path):
     """Of the one lost packet: its drop, the NACK that names it, the retransmission, its arrival."""
     tape = csa_ud(TAIL)
     (gone,) = tape.data(message=4, index=19, attempt=0, link=DOWN)
-    look = nacks_of(tape, 4)[0]
+    look = next(n for n, said in tape.said(Nack) if said.id == 4)
     (retransmitted,) = tape.data(message=4, index=19, attempt=1, link=UP)
     (there,) = tape.data(message=4, index=19, attempt=1, link=DOWN)
     begin = tape.frame(gone).time_ns
