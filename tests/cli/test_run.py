@@ -209,7 +209,7 @@ TOO_FAST = """\
 name: {name}
 topology: {{generator: {{kind: star, hosts: 2, access: {{rate: 100Gbit, delay: 1us}}}}}}
 transports: [rc]
-workload: {{kind: point-to-point, bytes: 1MiB}}
+workload: {{kind: point-to-point, bytes: 64MiB}}
 clock: real
 """
 
