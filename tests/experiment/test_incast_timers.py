@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""32 hosts send to one at once, and no queue is full: what timers retransmit, they do in vain."""
+"""32 hosts send to one at once, and no queue is full: what timers retransmit is spurious."""
 
 import pytest
 

@@ -72,7 +72,7 @@ def test_a_state_larger_than_the_cache_is_fetched_each_time():
     pipe = pipeline(cached_contexts=1, peer_bytes=384, miss_ns=500)
     for _ in range(3):
         pipe.transmit_ps(1, 0, peer=7)
-    assert pipe.misses == 3 * 2  # it evicts the context in vain
+    assert pipe.misses == 3 * 2  # it evicts the context for nothing
 
 
 @pytest.mark.parametrize("contexts", [1, 2, 7, 64])
