@@ -17,6 +17,7 @@ def broken(
     plan = experiment.plan(seed)
     return WorkloadRun(
         transport=transport.label,
+        protocol=experiment.protocol(transport),
         congestion_control=transport.congestion_control or congestion.for_plan(plan),
         seed=seed,
         clock=experiment.clock,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs beside that of `oracle`, the bound for retransmission after loss: pure functions of figures.
 
-A run is compared with the oracle's of the same seed: the run whose label is `oracle`. All of these
-definitions are this project's (docs/transports.md).
+A run is compared with the oracle's of the same seed: the first run of the transport `oracle`,
+whatever its label. All of these definitions are this project's (docs/transports.md).
 """
 
 from __future__ import annotations
@@ -45,12 +45,19 @@ def excess(
     return (value_ns - without_loss_ns) / cost_ns
 
 
+def is_bound(row: Row) -> bool:
+    """Whether it is a run of `oracle`, whatever its label."""
+    return bool(row["protocol"] == ORACLE)
+
+
 def added(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of one experiment, each with `RATIOS`; None without a run of the oracle.
 
     A run that failed, or is compared with one that did, has no time.
     """
-    bounds = {row["seed"]: row for row in rows if row["transport"] == ORACLE}
+    bounds: dict[int, Row] = {}
+    for row in filter(is_bound, rows):
+        bounds.setdefault(row["seed"], row)
     return [{**row, **_ratios(row, bounds.get(row["seed"]))} for row in rows]
 
 

@@ -108,6 +108,7 @@ def _run(
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
     run = WorkloadRun(
         transport=transport.label,
+        protocol=experiment.protocol(transport),
         congestion_control=_control(transport, lab),
         seed=seed,
         clock="real",

@@ -13,7 +13,7 @@ import functools
 import os
 import resource
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -33,7 +33,7 @@ from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
-from softroce_lab.experiment.transports.transport import USERS, Transport
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
@@ -260,19 +260,11 @@ def _reported(
     progress(total)
     if capture := found.facts.get("capture"):
         reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
-    own = {"protocol": _protocol(experiment.beside(transport)), "framing": transport.frames}
+    own: dict[str, Any] = {"framing": transport.frames}
     if transport.set_knobs:
         own["knobs"] = dict(transport.set_knobs)
     facts = {**own, **found.facts}
     return dataclasses.replace(found, cost=cost, facts=facts)
-
-
-def _protocol(transports: Sequence[Transport]) -> str:
-    """Whose rules striped messages follow; beside others only those of the session are known."""
-    striped = {each.protocol for each in transports if each.entry.striped}
-    if not striped:
-        return transports[0].protocol
-    return striped.pop() if len(striped) == 1 else USERS
 
 
 def _title(experiment: Experiment, transport: Transport, seed: int) -> str:

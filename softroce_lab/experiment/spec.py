@@ -21,7 +21,7 @@ from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.kinds.base import Setting
 from softroce_lab.experiment.spec_model import Clock, ExperimentFile, Payload
 from softroce_lab.experiment.transports import policy_file, written
-from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.experiment.transports.transport import USERS, Transport
 from softroce_lab.faults import profile
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
@@ -77,6 +77,17 @@ class Experiment:
         """All that a run with this transport has, each once."""
         run = () if self.raw.workload.has_transports else (transport,)
         return tuple(dict.fromkeys((*run, *self.job_transports.values())))
+
+    def protocol(self, transport: Transport) -> str:
+        """Whose rules the striped messages of such a run follow, whatever its label is.
+
+        Beside others only those of the session are known.
+        """
+        beside = self.beside(transport)
+        striped = {each.protocol for each in beside if each.entry.striped}
+        if not striped:
+            return beside[0].protocol
+        return striped.pop() if len(striped) == 1 else USERS
 
     def place_of(self, transport: Transport) -> Place:
         """Where the file has this transport; the whole file, if the command line has it."""

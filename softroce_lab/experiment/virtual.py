@@ -364,6 +364,7 @@ class VirtualRun:
         stopped = self._stopped_shares()
         return WorkloadRun(
             transport=self.transport.label,
+            protocol=self.experiment.protocol(self.transport),
             congestion_control=self.control,
             seed=self.seed,
             clock="virtual",

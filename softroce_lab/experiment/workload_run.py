@@ -142,6 +142,7 @@ class WorkloadRun:
     """One transport's run with one seed, complete."""
 
     transport: str  # its label in the experiment
+    protocol: str  # whose rules its messages follow: `oracle`, whatever the label
     congestion_control: str
     seed: int
     clock: str
@@ -277,6 +278,7 @@ class WorkloadRun:
         times, operations = self.completion_times_ns(), self.operation_times_ns()
         return {
             "transport": self.transport,
+            "protocol": self.protocol,
             "congestion_control": self.congestion_control,
             "seed": self.seed,
             "clock": self.clock,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab.experiment import over_oracle
-from softroce_lab.experiment.over_oracle import EXCESS, ORACLE
+from softroce_lab.experiment.over_oracle import EXCESS
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.plan.digest import with_digest
 from softroce_lab.sweep.schema import ERROR
@@ -35,11 +35,10 @@ def added(sweep: Sweep, rows: Sequence[Row]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for _, group in itertools.groupby(rows, place):
         found += _with_ratios(list(group))
-    bounds = {
-        (place(row), row["seed"]): row
-        for row in found
-        if row["transport"] == ORACLE and _has_result(row)
-    }
+    bounds: dict[tuple[tuple[str, ...], int], Row] = {}
+    for row in found:
+        if _has_result(row) and over_oracle.is_bound(row):
+            bounds.setdefault((place(row), row["seed"]), row)
     clean = _loss_free(sweep)
     for row in found:
         here, seed = place(row), row["seed"]

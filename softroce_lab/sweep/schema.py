@@ -24,6 +24,7 @@ CLASS = {"size_class": "string", "n": "int64", "p50": "float64", "p99": "float64
 # The columns behind those of the axes, and their types as Arrow calls them.
 FIGURES = {
     "transport": "string",
+    "protocol": "string",
     "congestion_control": "string",
     "seed": "uint64",
     "clock": "string",

@@ -42,8 +42,9 @@ def test_the_excess(value, with_loss, without, found):
 
 def row(transport, seed=1, **figures):
     return {
-        "transport": transport, "seed": seed, "verdict": "passed", "repair_p50_ns": None,
-        "repair_p99_ns": None, "makespan_ns": 0, "fct_p99_ns": None, "base_rtt_ns": RTT_NS,
+        "transport": transport, "protocol": transport, "seed": seed, "verdict": "passed",
+        "repair_p50_ns": None, "repair_p99_ns": None, "makespan_ns": 0,
+        "fct_p99_ns": None, "base_rtt_ns": RTT_NS,
     } | figures  # fmt: skip
 
 
@@ -65,6 +66,32 @@ def test_runs_are_compared_with_the_oracles_of_their_seed():
         [None, None, None],
         [2, None, None],  # it never got done
     ]
+
+
+def test_the_oracle_is_known_by_its_kind_not_by_its_label():
+    rows = [
+        row("oracle", protocol="csa_ud", makespan_ns=500),
+        row("bound", protocol="oracle", makespan_ns=1000),
+        row("bound+window=8", protocol="oracle", makespan_ns=4000),
+        row("rc", makespan_ns=2000),
+    ]
+    assert [each["time_over_oracle"] for each in over_oracle.added(rows)] == [0.5, 1, 4, 2]
+
+
+LABELLED = """\
+name: labels
+topology: {generator: {kind: star, hosts: 2, access: {rate: 10Gbit, delay: 1us}}}
+transports: [{name: csa_ud, label: oracle}, {name: oracle, label: bound}]
+workload: {kind: permutation, bytes: 64KiB}
+"""
+
+
+def test_a_transport_that_is_only_called_oracle_is_no_bound(tmp_path):
+    outcome = experiment_run.run(spec.of(yaml_source.parse(LABELLED)), Silent(), under=tmp_path)
+    called, bound = outcome.document()["runs"]
+    assert [called["protocol"], bound["protocol"]] == ["csa_ud", "oracle"]
+    assert bound["time_over_oracle"] == 1
+    assert called["time_over_oracle"] == called["makespan_ns"] / bound["makespan_ns"] > 1
 
 
 def test_the_excess_of_a_run_needs_both_of_the_oracles():

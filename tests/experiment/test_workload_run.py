@@ -60,6 +60,7 @@ def of(log, **more):
     ]
     fields = {
         "transport": "rc",
+        "protocol": "rc",
         "congestion_control": "bdp",
         "seed": 4,
         "clock": "virtual",

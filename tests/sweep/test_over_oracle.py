@@ -39,7 +39,8 @@ def rows_of(sweep, p99_ns):
     return [
         {
             **task.values, "run": task.number, "transport": task.transport.label,
-            "seed": task.seed, "verdict": "passed", "reasons": [], "base_rtt_ns": 8000,
+            "protocol": task.transport.protocol, "seed": task.seed, "verdict": "passed",
+            "reasons": [], "base_rtt_ns": 8000,
             "fct_p99_ns": p99_ns.get((*task.labels.values(), task.transport.label), 50_000),
             "repair_p50_ns": None, "repair_p99_ns": None, "measured": 100,
             "makespan_ns": 1000 + task.seed,
