@@ -18,6 +18,7 @@ PACKAGE = "softroce_lab"
 
 STOREYS = (
     {"cli"},
+    {"report"},
     {"bench", "fuzz", "sweep", "crosscheck", "perftest"},
     {"check"},
     {"experiment"},

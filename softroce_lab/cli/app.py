@@ -26,6 +26,7 @@ from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 TITLES = {
     "experiments": "Experiments",
+    "results": "Results",
     "labs": "Labs",
     "observe": "Observe a lab",
     "programs": "RDMA programs",
@@ -36,6 +37,7 @@ TITLES = {
 
 GROUPS = {
     "experiments": ("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
+    "results": ("list", "show", "rerun"),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),
