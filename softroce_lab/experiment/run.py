@@ -26,6 +26,7 @@ from softroce_lab.experiment.forecast import (
     idle_rules,
     memory,
     pace,
+    short_durations,
     wide_windows,
 )
 from softroce_lab.experiment.forecast.blind_rules import LeftOut
@@ -180,6 +181,7 @@ def notes(experiment: Experiment) -> list[str]:
         *assumed_links.note(experiment.plan(experiment.seeds[0])),
         *blind_rules.notes(experiment),
         *wide_windows.notes(experiment),
+        *short_durations.notes(experiment),
         *pace.notes(experiment),
     ]
 
