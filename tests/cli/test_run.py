@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
+from softroce_lab.telemetry import fidelity
 
 FILE = """\
 name: mine
@@ -238,7 +239,9 @@ clock: real
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_fabric_too_fast_for_any_machine_is_told_and_can_be_refused(line, tmp_path):
+def test_a_fabric_too_fast_is_told_and_a_run_that_was_late_can_be_refused(line, tmp_path, monkeypatch):
+    # A busy machine slows the sender as well, and may then release every frame in time.
+    monkeypatch.setattr(fidelity, "RELEASE_P99_LIMIT_NS", -1)
     name = f"t{secrets.token_hex(3)}"
     (tmp_path / "fast.yaml").write_text(TOO_FAST.format(name=name))
     dry = line("fast", "--dry-run")
