@@ -37,7 +37,7 @@ TITLES = {
 
 GROUPS = {
     "experiments": ("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
-    "results": ("list", "show", "rerun"),
+    "results": ("list", "show", "rerun", "explain"),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),

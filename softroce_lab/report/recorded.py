@@ -159,7 +159,7 @@ def find(where: str) -> Path:
         if (candidate / MANIFEST).is_file():
             return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
     if path.is_dir():
-        read_manifest(path)  # says why it is none
+        read_manifest(path)  # raises why it is none
     raise UserError(f"no run or sweep is called {where!r}", hint=_LIST)
 
 

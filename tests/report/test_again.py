@@ -16,8 +16,8 @@ def test_the_virtual_clock_gives_the_same_bytes(ring_run, tmp_path):
     found = again.again(Recorded(ring_run), Silent(), under=tmp_path)
     assert found.same
     assert [each.what for each in found.differences] == [
-        "experiment.json", "events.parquet", "messages.parquet", "repairs.parquet", "links.json",
-        "stats.json", "manifest.json",
+        "experiment.json", "events.parquet", "messages.parquet", "recovery.parquet",
+        "repairs.parquet", "links.json", "stats.json", "manifest.json",
     ]  # fmt: skip
 
 

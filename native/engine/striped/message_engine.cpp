@@ -204,8 +204,9 @@ void MessageEngine::send_control(PeerIndex peer, std::uint8_t path,
   control_.push_small(peer, path, body);
 }
 
-void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, Time now) {
-  sender_.retransmit(message, packet, now);
+void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                               Time now) {
+  sender_.retransmit(message, packet, why, now);
 }
 
 void MessageEngine::forget_retransmit(SendMessage& message, std::uint32_t packet) {

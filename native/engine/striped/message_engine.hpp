@@ -113,7 +113,8 @@ class MessageEngine final : private TransportHost {
   }
   Time measured_rto(PeerIndex peer) const override { return state_.peers[peer].rtt.rto(); }
   void send_control(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
-  void retransmit(SendMessage& message, std::uint32_t packet, Time now) override;
+  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                  Time now) override;
   void forget_retransmit(SendMessage& message, std::uint32_t packet) override;
   void forget_retransmissions(SendMessage& message) override;
   void allow(SendMessage& message, std::uint32_t limit) override;

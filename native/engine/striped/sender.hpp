@@ -40,7 +40,7 @@ class Sender {
                   std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
 
-  void retransmit(SendMessage& message, std::uint32_t packet, Time now);
+  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
   void forget_retransmissions(SendMessage& message);
   void allow(SendMessage& message, std::uint32_t limit);

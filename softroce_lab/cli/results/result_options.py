@@ -28,6 +28,10 @@ RunOrSweep = Annotated[
         autocompletion=completion.runs,
     ),
 ]
+RunName = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME", help="Of this run: TRANSPORT/SEED, such as csa_ud/1."),
+]
 
 
 def opened(where: str) -> Recorded:

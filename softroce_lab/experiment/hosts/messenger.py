@@ -304,6 +304,11 @@ class RcMessenger:
         qp = self._qp(peer)
         return Address(self._endpoint.address, qp, psn=self._first_psn(qp))
 
+    @property
+    def queue_pairs(self) -> dict[int, tuple[int, int]]:
+        """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
+        return {peer: (qp, self._first_psn(qp)) for peer, qp in self._qps.items()}
+
     def _first_psn(self, qp: int) -> int:
         return (self._salt * 40503 + qp * 2654435761) & 0xFFFFFF  # Knuth's multipliers
 
