@@ -25,6 +25,7 @@ STOREYS = (
     {"workloads"},
     {"recovery"},
     {"rdmacm"},
+    {"shift"},
     {"rnic"},
     {"kernel_host"},
     {"fabric", "sim"},
