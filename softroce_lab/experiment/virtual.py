@@ -189,6 +189,8 @@ class VirtualRun:
         self.unfinished = 0
         self.done = 0
         self.failed = False
+        self._failed_with: list[tuple[int, int]] = []  # (host, peer) of posts that failed
+        self._disconnected: set[tuple[int, int]] = set()
         self.problems: list[str] = []
         self.policy_error: PolicyError | None = None
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
@@ -301,6 +303,7 @@ class VirtualRun:
             host.messenger.step()
             for done in host.messenger.completions():
                 self._complete(host, done)
+        self._disconnect()
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
             host = self.hosts[heapq.heappop(self._times)[1]]
@@ -334,7 +337,22 @@ class VirtualRun:
         at = message.source_offset if host.buffer is None else host.buffer.source(message)
         host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
 
+    def _disconnect(self) -> None:
+        """Where a post failed, both programs end at once what is open between them."""
+        while self._failed_with:
+            pair = self._failed_with.pop()
+            if pair in self._disconnected:
+                continue
+            for index, peer in (pair, pair[::-1]):
+                self._disconnected.add((index, peer))
+                host = self.hosts[index]
+                host.messenger.disconnect(peer)
+                for done in host.messenger.completions():
+                    self._complete(host, done)
+
     def _complete(self, host: _Host, done: Done) -> None:
+        if done.status != _SUCCESS:
+            self._failed_with.append((host.index, done.peer))
         was_finished = host.work.finished
         if done.kind == "send":
             self.log.sent(host.index, done)

@@ -28,9 +28,9 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
 
-void MessageEngine::flush(Time now) {
-  sender_.flush(now);
-  receiver_.flush(now);
+void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
+  sender_.flush(peer, now);
+  receiver_.flush(peer, now);
 }
 
 // ---------------------------------------------------------------- packets

@@ -92,8 +92,10 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   messages_.release(*message);
 }
 
-void Sender::flush(Time now) {
-  messages_.for_each([&](SendMessage& m) { complete(m.handle, WcStatus::wr_flush_err, now); });
+void Sender::flush(std::optional<PeerIndex> peer, Time now) {
+  messages_.for_each([&](SendMessage& m) {
+    if (!peer || m.peer == *peer) complete(m.handle, WcStatus::wr_flush_err, now);
+  });
 }
 
 bool Sender::poll_retransmit(Packet& packet, Time now) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <unordered_set>
 
@@ -21,7 +22,7 @@ class Sender {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
-  void flush(Time now);
+  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
 
   SendMessage* find(Handle send) { return messages_.find(send); }
   Pool<SendMessage, 0>& messages() { return messages_; }
