@@ -18,14 +18,13 @@ PACKAGE = "softroce_lab"
 
 STOREYS = (
     {"cli"},
-    {"report"},
+    {"learn"},
     {"bench", "fuzz", "sweep", "crosscheck", "perftest"},
     {"check"},
     {"experiment"},
     {"workloads"},
     {"recovery"},
     {"rdmacm"},
-    {"shift"},
     {"rnic"},
     {"kernel_host"},
     {"fabric", "sim"},

@@ -26,7 +26,6 @@ from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 TITLES = {
     "experiments": "Experiments",
-    "results": "Results",
     "labs": "Labs",
     "observe": "Observe a lab",
     "programs": "RDMA programs",
@@ -36,8 +35,10 @@ TITLES = {
 """What `lab --help` calls the folders of `cli/`."""
 
 GROUPS = {
-    "experiments": ("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
-    "results": ("list", "show", "rerun", "explain"),
+    "experiments": (
+        *("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
+        "learn",
+    ),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),

@@ -56,6 +56,8 @@ def parsed(words):
     context = command.make_context("lab", list(words))
     while hasattr(command, "resolve_command"):
         rest = [*context._protected_args, *context.args]
+        if not rest and command.invoke_without_command:
+            return  # a group that does something by itself
         name, command, rest = command.resolve_command(context, rest)
         assert command is not None, f"no verb {name}"
         context = command.make_context(name, list(rest), parent=context)

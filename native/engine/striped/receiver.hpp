@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -21,7 +20,7 @@ class Receiver {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
   void fail(Handle receive, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(Time now);
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
   void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,

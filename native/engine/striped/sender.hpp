@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <span>
 #include <unordered_set>
 
@@ -22,7 +21,7 @@ class Sender {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(Time now);
 
   SendMessage* find(Handle send) { return messages_.find(send); }
   Pool<SendMessage, 0>& messages() { return messages_; }
@@ -41,7 +40,7 @@ class Sender {
                   std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
 
-  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
+  void retransmit(SendMessage& message, std::uint32_t packet, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
   void forget_retransmissions(SendMessage& message);
   void allow(SendMessage& message, std::uint32_t limit);

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab learn`: teaching labs that grade themselves."""
+
+from __future__ import annotations
+
+import enum
+import getpass
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from softroce_lab import units
+from softroce_lab.cli.options import Quiet
+from softroce_lab.cli.screen import Screen
+from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.learn import crew, evidence, folder, grading, judge
+from softroce_lab.learn.judge import How, Verdict
+from softroce_lab.learn.lab import Task
+from softroce_lab.learn.labs import SERIES
+from softroce_lab.learn.trial import Trial
+
+app = typer.Typer(add_completion=False)
+
+_WIDTH = 100
+_MARKS = {"holds": "ok", "fails": "FAILS", "open": "open"}
+_SECRET = "SOFTROCE_LAB_SECRET"  # noqa: S105 - the name of a variable
+_MOST_FOLDERS = 200  # that the list looks at
+
+
+class Format(enum.StrEnum):
+    """Of `grade --json`."""
+
+    LAB = "lab"
+    GRADESCOPE = "gradescope"
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `start` laid out.")]
+
+
+@app.callback(invoke_without_command=True)
+def learn(context: typer.Context) -> None:
+    """List the teaching labs and how far the folders here are; start, check and grade them."""
+    if context.invoked_subcommand is None:
+        _list()
+
+
+@app.command()
+def start(
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of the lab.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to lay out.")],
+    student: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose variant. [default: name of the user]"),
+    ] = None,
+) -> None:
+    """Lay out a lab: text, experiment, policy with a hole, answers. Overwrite nothing."""
+    lab = folder.start(number, directory, student or _user())
+    print(f"Lab {lab.number}: {lab.title}. About {lab.minutes} minutes, {lab.points} points.")
+    print(f"Read {directory / folder.TEXT} first; then: lab learn check {directory}")
+
+
+@app.command()
+def check(
+    directory: Folder,
+    task: Annotated[
+        str | None, typer.Option(metavar="ID", help="Check this task of the policy alone.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=(1 << 31) - 1, help="With this seed alone, instead of the public ones."
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--bytes", metavar="BYTES", help="Send only so much.")
+    ] = None,
+) -> None:
+    """Say what holds and what does not, with seeds and packets, and what to do next.
+
+    Exit code 0: everything holds; 1: something does not, or is open.
+    """
+    submission = folder.read(directory)
+    if task is None and (seed is not None or size is not None):
+        raise UserError("--seed and --bytes are of one task", hint="add --task ID")
+    lacks = crew.lacks_bubblewrap()
+    if lacks is not None:
+        typer.echo(f"lab: {lacks}: the policy is bounded by rlimits alone", err=True)
+    size_bytes = None if size is None else units.parse_bytes(size)
+    how = How(lacks is None, task=task, seed=seed, size_bytes=size_bytes, prints=True)
+    notes: list[str] = []
+
+    def failed(which: Task, found: Trial) -> None:
+        notes.extend([] if notes else evidence.write(directory, which, found))
+
+    verdict = judge.judge(submission, how, failed)
+    if task is None:
+        evidence.remember(directory, verdict)
+    _print(verdict)
+    for note in notes:
+        print(note)
+    if not verdict.passed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
+def grade(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of students.")
+    ],
+    secret: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A file whose bytes give the hidden seeds; or the variable {_SECRET}.",
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a table as CSV.")] = False,
+    as_json: Annotated[
+        Format | None, typer.Option("--json", help="Print JSON: everything, or for Gradescope.")
+    ] = None,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Processes. [default: one a core]")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Grade without bubblewrap, where it cannot run.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Grade submissions with hidden seeds, each shut in by bubblewrap.
+
+    A grade is no failure: exit code 0. 3: bubblewrap cannot run here, and --trust is not given.
+    """
+    if as_csv and as_json is not None:
+        raise UserError("--csv and --json are two formats", hint="give one of them")
+    if as_json is Format.GRADESCOPE and len(directories) > 1:
+        hint = "its autograder runs once for each submission"
+        raise UserError("--json gradescope is of one submission", hint=hint)
+    how = How(grading.safe_way(trust), _secret(secret))
+    with Screen(quiet=quiet) as screen:
+        bar = screen.bar("grading", len(directories), f"{len(directories)} submissions")
+        found = grading.grade(directories, how, jobs or os.cpu_count() or 1, bar)
+    if junit_file is not None:
+        grading.write_junit(junit_file, found)
+    if as_csv:
+        print(grading.as_csv(found), end="")
+    elif as_json is Format.GRADESCOPE:
+        print(json.dumps(grading.as_gradescope(found[0]), indent=1))
+    elif as_json is Format.LAB:
+        print(json.dumps(grading.as_documents(found), indent=1))
+    else:
+        _print_grades(found)
+
+
+def _secret(file: Path | None) -> bytes:
+    written = os.environ.get(_SECRET, "").encode() if file is None else folder.read_file(file)
+    if not written or not written.strip():
+        where = f"{_SECRET} is not set" if file is None else f"{file} is not there, or empty"
+        hint = "a file with some random words, --secret FILE; keep it, and show it to nobody"
+        raise UserError(f"no secret for the hidden seeds: {where}", hint=hint)
+    return written.strip()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise UserError("this user has no name", hint="--student NAME") from None
+
+
+# --- Tables ----------------------------------------------------------------------------------
+
+
+def _list() -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("lab", "title", "minutes", "points", "state"):
+        table.add_column(heading, justify="left" if heading in ("title", "state") else "right")
+    begun = evidence.begun(Path(), _MOST_FOLDERS)
+    for lab in SERIES.values():
+        states = begun.get(lab.number) or ["not started"]
+        for place, state in enumerate(states):
+            first = [str(lab.number), lab.title, str(lab.minutes), str(lab.points)]
+            table.add_row(*(first if place == 0 else [""] * 4), state)
+    Console(width=_WIDTH).print(table)
+    print("\nlab learn start N DIR lays one out; lab learn check DIR says what holds")
+
+
+def _print(verdict: Verdict) -> None:
+    print(f"Lab {verdict.lab}, {verdict.student}: {verdict.points} of {verdict.most} points")
+    for item in verdict.items:
+        print(f"  {_MARKS[item.state]:<6}{item.points:>3}/{item.most:<3}{item.title}")
+        if item.text:
+            print(f"        {item.text}")
+        if item.replay:
+            print(f"        again: {item.replay}")
+    print(f"Next: {verdict.next_step}")
+
+
+def _print_grades(verdicts: Sequence[Verdict]) -> None:
+    for row in grading.rows(verdicts):
+        print(f"{row['points']:>3} of {row['most']:<3} {row['folder']} ({row['student']})")
+        if row["first_failure"]:
+            print(f"       {row['first_failure']}")
+        if row["replay"]:
+            print(f"       again: {row['replay']}")
+        for key, what in (("same_program_as", "the same program as"),
+                          ("same_student_as", "the same student as")):  # fmt: skip
+            if row[key]:
+                print(f"       {what} {row[key]}")

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A student's folder: laid out by `start`, read by `check` and `grade`.
+
+It is read as a stranger's: no link is followed, and no file is longer than a bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import math
+import os
+import re
+import stat
+import textwrap
+import tokenize
+from pathlib import Path
+from typing import Any
+
+from softroce_lab.errors import UserError
+from softroce_lab.learn.lab import Lab, Question
+from softroce_lab.learn.labs import find
+from softroce_lab.learn.seeds import Dice, variant
+
+TEXT, EXPERIMENT, POLICY, ANSWERS = "README.md", "experiment.yaml", "policy.py", "answers.txt"
+CONTENT = Path(__file__).resolve().parent / "content"
+MOST_BYTES = 1 << 18
+_STUDENT = re.compile(r"[\w.@ +-]{1,64}")
+_LINE = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?")
+
+
+# --- A new folder ----------------------------------------------------------------------------
+
+
+def start(number: int, folder: Path, student: str) -> Lab:
+    """Lay out a lab. UserError if there is something already, or no such lab."""
+    lab = find(number)
+    if not _STUDENT.fullmatch(student):
+        raise UserError(f"{student!r} is no name of a student", hint="letters, digits, . @ + - _")
+    files = laid_out(lab, student)
+    there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
+    if there:
+        what = f"{folder} has {', '.join(there)} already; nothing is overwritten"
+        raise UserError(what, hint="another folder, or move these away")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, made in files.items():
+            with (folder / name).open("x", encoding="utf-8") as out:
+                out.write(made)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}") from None
+    return lab
+
+
+def laid_out(lab: Lab, student: str) -> dict[str, str]:
+    """The files of a folder, by name."""
+    dice = variant(lab.number, student)
+    content = CONTENT / str(lab.number)
+    return {
+        TEXT: _filled((content / TEXT).read_text(encoding="utf-8"), lab, dice),
+        EXPERIMENT: _yaml(lab, dice),
+        POLICY: handed_out(lab),
+        ANSWERS: _filled(_answers(lab, student), lab, dice),
+    }
+
+
+def _filled(text: str, lab: Lab, dice: Dice) -> str:
+    for name, value in lab.values(dice).items():
+        text = text.replace("{{" + name + "}}", value)
+    return text
+
+
+def handed_out(lab: Lab) -> str:
+    """The policy with its hole."""
+    return (CONTENT / str(lab.number) / "policy.py.txt").read_text(encoding="utf-8")
+
+
+def _yaml(lab: Lab, dice: Dice) -> str:
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.width = 100
+    out = io.StringIO()
+    yaml.dump(_plain(lab.experiment(dice)), out)
+    return f"# Lab {lab.number}: {lab.title}\n# Run it: lab run experiment.yaml\n{out.getvalue()}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _answers(lab: Lab, student: str) -> str:
+    lines = [
+        f"# Lab {lab.number}: {lab.title}",
+        "# Write one number behind each '=', without its unit. Predictions come first: write them",
+        "# down before you run anything. They cannot be wrong.",
+        f"lab = {lab.number}",
+        f"student = {student}",
+    ]
+    for question in lab.questions:
+        lines += ["", *(f"# {line}" for line in _wrapped(f"{question.text} [{question.unit}]"))]
+        lines.append(f"{question.id} = ")
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, width: int = 96) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+# --- A submission ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Submission:
+    """What a folder holds."""
+
+    folder: Path
+    lab: Lab
+    student: str
+    answers: dict[str, str]  # by question, as written; those that are there
+    policy: bytes | None
+
+    @property
+    def dice(self) -> Dice:
+        """The student's variant."""
+        return variant(self.lab.number, self.student)
+
+    def number(self, question: Question) -> float | None:
+        """The answer; None if there is none. ValueError for what is no number."""
+        written = self.answers.get(question.id, "")
+        if not written:
+            return None
+        found = float(written.replace("_", "").replace(",", ""))
+        if not math.isfinite(found):
+            raise ValueError("not finite")
+        return found
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the policy is as it was handed out."""
+        if self.policy is None:
+            return False
+        return shape(self.policy) == shape(handed_out(self.lab).encode())
+
+
+def read(folder: Path) -> Submission:
+    """A student's folder. UserError with what is missing."""
+    text = read_file(folder / ANSWERS)
+    if text is None:
+        hint = "lab learn start N DIR lays out a folder"
+        raise UserError(f"{folder} has no {ANSWERS}: it is no lab's folder", hint=hint)
+    answers: dict[str, str] = {}
+    for place, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise UserError(
+                f"{line[:60]!r} is not NAME = NUMBER", file=str(folder / ANSWERS), line=place
+            )
+        answers[found[1]] = found[2]
+    number, student = answers.pop("lab", ""), answers.pop("student", "")
+    if not number.isdigit():
+        raise UserError("'lab = N' is missing", file=str(folder / ANSWERS))
+    if not _STUDENT.fullmatch(student):
+        raise UserError("'student = NAME' is missing", file=str(folder / ANSWERS))
+    return Submission(folder, find(int(number)), student, answers, read_file(folder / POLICY))
+
+
+def read_file(path: Path) -> bytes | None:
+    """Its bytes; None if it is not there. UserError for a link, a device, or too many bytes."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise UserError("is no regular file", file=str(path))
+    with os.fdopen(number, "rb") as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise UserError(f"is longer than {MOST_BYTES:,} bytes", file=str(path))
+    return found
+
+
+def shape(source: bytes) -> str:
+    """A digest of a program without its comments and its layout."""
+    left_out = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    }  # fmt: skip
+    try:
+        tokens = tokenize.tokenize(io.BytesIO(source).readline)
+        words = [each.string for each in tokens if each.type not in left_out]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return hashlib.sha256(source).hexdigest()
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()

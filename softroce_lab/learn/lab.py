@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a lab is: questions, tasks for a policy, and texts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from softroce_lab.learn.seeds import Dice
+from softroce_lab.learn.trial import Trial, Written
+
+Judge = Callable[[Trial], list[str]]
+"""What does not hold of a trial, the most important first; [] where all does."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """A place for a number in `answers.txt`.
+
+    A prediction is worth its points whatever it is: nobody knows before. Others are compared with
+    what is measured or computed for the student's variant, within `tolerance`.
+    """
+
+    id: str
+    text: str
+    unit: str
+    kind: Literal["prediction", "answer"]
+    right: Callable[[Dice], float]
+    tolerance: float = 0.02  # share of the right answer
+    points: int = 1
+    advice: str = ""  # where to look if it is wrong; it does not tell the answer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """What a policy has to do, with any seed."""
+
+    id: str
+    title: str  # continues "the policy ..."
+    build: Callable[[Dice], Written]
+    judge: Judge
+    points: int = 4
+    public: tuple[int, ...] = (1, 2)
+    hidden: int = 3  # seeds that grade adds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lab:
+    """One lab of the series."""
+
+    number: int
+    slug: str
+    title: str
+    minutes: int
+    experiment: Callable[[Dice], Written]  # of a student's variant
+    values: Callable[[Dice], Mapping[str, str]]  # that its text names
+    questions: tuple[Question, ...]
+    tasks: tuple[Task, ...]
+    policy: str  # the class in `policy.py`
+    hole: str  # the method that a student writes
+
+    @property
+    def points(self) -> int:
+        """Of all questions and tasks."""
+        questions = sum(each.points for each in self.questions)
+        return questions + sum(each.points for each in self.tasks)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The series of labs. Each module here is a lab; its texts are in `content/`."""
+
+from __future__ import annotations
+
+from softroce_lab.errors import UserError
+from softroce_lab.learn.lab import Lab
+from softroce_lab.learn.labs import go_back_n, sack
+
+SERIES: dict[int, Lab] = {
+    each.number: each for each in (go_back_n.LAB, sack.LAB)
+}  # fmt: skip
+
+
+def find(number: int) -> Lab:
+    """A lab by its number. UserError if there is none."""
+    if number not in SERIES:
+        known = ", ".join(map(str, SERIES))
+        raise UserError(f"there is no lab {number}", hint=f"the labs: {known}")
+    return SERIES[number]

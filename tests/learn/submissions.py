@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Submissions for tests: the model solution of a teacher's page, and what students make of it."""
+
+import re
+
+from softroce_lab.learn import folder, judge, labs
+from softroce_lab.learn.crew import lacks_bubblewrap
+from softroce_lab.learn.lab import Lab
+from softroce_lab.paths import PROJECT_ROOT
+
+SHUT_IN = lacks_bubblewrap() is None
+SECRET = b"a secret of the tests"
+
+
+def page(number):
+    return (PROJECT_ROOT / f"docs/learn/teacher/lab{number}.md").read_text()
+
+
+def solution(number):
+    """The hand-out with the solution of the teacher's page in its hole."""
+    block = re.search(r"^## Solution\n.*?```python\n(.*?)```", page(number), re.M | re.S)[1]
+    handed_out = folder.handed_out(labs.find(number))
+    first = re.search(r"    def \w+", block)[0]
+    hole = re.compile(re.escape(first) + r".*?(?=    # --- )", re.S)
+    filled, count = hole.subn(lambda _: block + "\n", handed_out, count=1)
+    assert count == 1
+    return filled
+
+
+def changed(source, *changes):
+    """A program with these texts replaced, each of which is there."""
+    for old, new in changes:
+        assert old in source, old
+        source = source.replace(old, new)
+    return source
+
+
+def laid_out(number, where, policy=None, student="example", answers=False):
+    """A folder, with a policy and right answers if wanted."""
+    lab = folder.start(number, where, student)
+    if policy is not None:
+        (where / folder.POLICY).write_text(policy)
+    if answers:
+        answer(where, lab)
+    return where
+
+
+def answer(where, lab: Lab, **others):
+    """Write the right answers, but for these."""
+    submission = folder.read(where)
+    text = (where / folder.ANSWERS).read_text()
+    for question in lab.questions:
+        value = others.get(question.id, f"{question.right(submission.dice):.9g}")
+        text = re.sub(rf"^{question.id} = .*$", f"{question.id} = {value}", text, flags=re.M)
+    (where / folder.ANSWERS).write_text(text)
+
+
+def judged(where, **how):
+    return judge.judge(folder.read(where), judge.How(**({"shut_in": SHUT_IN} | how)))
+
+
+def states(verdict):
+    return {item.id: item.state for item in verdict.items}

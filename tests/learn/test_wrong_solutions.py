@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What students get wrong: each mistake is found, by a task that names it, with the right reason.
+
+A change replaces texts of the model solution.
+"""
+
+import re
+
+import pytest
+
+from tests.learn import submissions
+
+_RETURN_1 = "return np.arange(first_missing, sent)"
+_NEVER = "never sent again|nothing was ever sent again"
+
+LAB_1 = {
+    "off by one": (
+        "goes-back", [(_RETURN_1, "return np.arange(first_missing + 1, sent)")],
+        r"the receiver lacks packet (\d+), and you went back to packet (\d+) only",
+    ),
+    "stops one early": (
+        "goes-back",
+        [(_RETURN_1, "return np.arange(first_missing, max(sent - 1, first_missing + 1))")],
+        r"you stopped at packet \d+, but packets up to \d+ had been sent",
+    ),
+    "retransmits everything": (
+        "goes-back", [(_RETURN_1, "return np.arange(0, sent)")],
+        r"you went back to packet 0, but the receiver lacks packet \d+ first",
+    ),
+    "selective repeat": (
+        "goes-back", [(_RETURN_1, "return np.array([first_missing])")],
+        "go-back-N sends them all again",
+    ),
+    "infinite timer": (
+        "tail", [("wait_ns = max(", "wait_ns = 10**15 + max(")], _NEVER,
+    ),
+    "gives up early": (
+        "dark",
+        [("        return [RequestStatus(send), self.timer(send, now_ns)]",
+          "        send.memory = (send.memory or 0) + 1\n"
+          "        if send.memory > 3:\n            return []\n"
+          "        return [RequestStatus(send), self.timer(send, now_ns)]")],
+        _NEVER,
+    ),
+    "ignores whose packets they are": (
+        "goes-back",
+        [(_RETURN_1,
+          "self.seen = getattr(self, 'seen', set())\n"
+          "        fresh = [p for p in range(first_missing, sent) if p not in self.seen]\n"
+          "        self.seen.update(fresh)\n        return np.array(fresh, dtype=np.uint32)")],
+        "no packet was sent again|you went back to|you left some out|you stopped at",
+    ),
+}  # fmt: skip
+
+_LOST = "return [Retransmit(send, missing[overtaken & self.overdue(send, state, missing, now_ns)])]"
+_TIMEOUT = "return [Retransmit(send, lost), self.timer(send, now_ns)]"
+
+LAB_3 = {
+    "off by one": (
+        "tail",
+        [("        return [Retransmit(send, lost),", "        return [Retransmit(send, lost[1:]),"),
+         (_LOST, _LOST.replace("now_ns)])]", "now_ns)][1:])]"))],
+        _NEVER,
+    ),
+    "retransmits everything": (
+        "losses", [(_LOST, "return [Retransmit(send, np.arange(state.sent))]")],
+        r"packets were sent again and only [\d,]+ were lost.*which the receiver has",
+    ),
+    "no reordering window": (
+        "reordering",
+        [("newest_ns - srtt_ns // 2", "newest_ns"),
+         (_LOST, "return [Retransmit(send, missing[overtaken])]")],
+        "nothing was lost.*Leave it a reordering window",
+    ),
+    "every SACK retransmits": (
+        "losses",
+        [(_LOST,
+          "return [Retransmit(send, missing[missing < np.flatnonzero(arrived).max()])]")],
+        "packets were sent again and only .*sent again already",
+    ),
+    "only the timer": (
+        "losses", [(_LOST, "return []")],
+        "half of the lost packets took .* round trips.*do not wait for the timer",
+    ),
+    "infinite timer": (
+        "tail", [("rto_ns = max(", "rto_ns = 10**15 + max(")], _NEVER,
+    ),
+    "once only": (
+        "twice",
+        [(_TIMEOUT, "lost = lost[state.attempts[lost] < 2]\n        " + _TIMEOUT),
+         (_LOST, _LOST.replace("missing[", "missing[(state.attempts[missing] < 2) & "))],
+        r"packet \d+ of message .* sent again 1 times; it is still missing",
+    ),
+    "gives up early": (
+        "dark",
+        [(_TIMEOUT,
+          "if send.timeouts_without_progress > 3:\n            return []\n        " + _TIMEOUT)],
+        _NEVER + "|sent again . times; it is still missing",
+    ),
+    "ignores generations": (
+        "many",
+        [(_TIMEOUT,
+          "self.seen = getattr(self, 'seen', {})\n"
+          "        seen = self.seen.setdefault(send.id % self.view.message_slots, set())\n"
+          "        lost = np.array([p for p in lost if p not in seen], dtype=np.uint32)\n"
+          "        seen.update(lost.tolist())\n        " + _TIMEOUT)],
+        _NEVER + "|sent again . times; it is still missing",
+    ),
+}  # fmt: skip
+
+WRONG = {1: LAB_1, 3: LAB_3}
+CASES = [(number, name) for number, mistakes in WRONG.items() for name in mistakes]
+
+
+@pytest.mark.parametrize(("number", "name"), CASES, ids=lambda value: str(value))
+def test_a_mistake_is_named(number, name, tmp_path):
+    task, changes, reason = WRONG[number][name]
+    policy = submissions.changed(submissions.solution(number), *changes)
+    where = submissions.laid_out(number, tmp_path / "lab", policy)
+    (item,) = submissions.judged(where, task=task).items
+    assert (item.state, item.points) == ("fails", 0)
+    assert re.search(reason, item.text), item.text
+    assert f"--task {task} --seed {item.seed}" in item.replay
+
+
+def test_every_lab_has_five_mistakes():
+    assert all(len(mistakes) >= 5 for mistakes in WRONG.values())
+
+
+@pytest.mark.parametrize("number", sorted(WRONG))
+def test_a_policy_that_knows_the_public_seeds_fails_with_hidden_ones(number, tmp_path):
+    """It acts right where the packets are those of the public seeds, and at no other time."""
+    task, hook = {1: ("goes-back", "on_feedback"), 3: ("losses", "on_feedback")}[number]
+    solution = submissions.solution(number)
+    where = submissions.laid_out(number, tmp_path / "lab", solution)
+    known = set()
+    for seed in (1, 2):
+        known |= _first_missing(where, task, seed)
+    guard = (
+        f"    def {hook}(self, send, now_ns):\n"
+        f"        first = (send.key, int(self.missing(send)[0]))\n"
+        f"        return self._{hook}(send, now_ns) if first in {known!r} else []\n\n"
+    )
+    begin = f"    def {hook}(self, send, now_ns):\n"
+    policy = submissions.changed(
+        solution, (begin, guard + begin.replace(f"def {hook}", f"def _{hook}"))
+    )
+    if number == 3:
+        policy = policy.replace("2 * srtt_ns + 4", "200 * srtt_ns + 4")
+    (where / "policy.py").write_text(policy)
+    assert submissions.judged(where, task=task).items[0].state == "holds"
+    (item,) = submissions.judged(where, task=task, secret=submissions.SECRET).items
+    assert item.state == "fails"
+    assert item.text.startswith(f"hidden seed {item.seed}: ")
+    assert "the public seeds pass" in item.text
+
+
+def _first_missing(where, task, seed):
+    from softroce_lab.learn import folder, seeds, trial
+    from softroce_lab.learn.crew import Crew, Policy
+
+    submission = folder.read(where)
+    (wanted,) = (each for each in submission.lab.tasks if each.id == task)
+    policy = Policy(submission.policy, submission.lab.policy)
+    with Crew(policy, shut_in=submissions.SHUT_IN) as crew:
+        found = trial.of_policy(wanted.build(seeds.of_seed(task, seed)), seed, crew)
+    return {
+        (each.key, int(each.missing[0]))
+        for each in found.retransmissions
+        if each.hook == "on_feedback"
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("about ten", "'about ten' is no number"),
+        ("nan", "'nan' is no number"),
+        ("1e9", "is not right"),
+        ("", "write your number behind 'q3 ='"),
+    ],
+)
+def test_a_wrong_answer(written, text, tmp_path):
+    where = submissions.laid_out(1, tmp_path / "lab")
+    submissions.answer(where, submissions.labs.find(1), q3=written)
+    (item,) = (each for each in submissions.judged(where).items if each.id == "q3")
+    assert item.points == 0
+    assert text in item.text
+
+
+def test_answers_of_another_student_are_wrong(tmp_path):
+    where = submissions.laid_out(1, tmp_path / "lab", student="ada", answers=True)
+    answers = (where / "answers.txt").read_text().replace("student = ada", "student = grace")
+    (where / "answers.txt").write_text(answers)
+    wrong = [item.id for item in submissions.judged(where).items if item.state == "fails"]
+    assert {"q3", "q5"} <= set(wrong)
