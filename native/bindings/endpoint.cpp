@@ -239,10 +239,12 @@ void bind_messages(EndpointClass& cls) {
           nb::arg("qkey"))
       .def(
           "flush_messages",
-          [](Endpoint& e) {
-            call_in_engine(e, [](Rnic& rnic, Time now) { return rnic.messages().flush(now), 0; });
+          [](Endpoint& e, std::optional<PeerIndex> peer) {
+            call_in_engine(
+                e, [=](Rnic& rnic, Time now) { return rnic.messages().flush(peer, now), 0; });
           },
-          "end every striped message's work request in IBV_WC_WR_FLUSH_ERR")
+          nb::arg("peer") = nb::none(),
+          "end the work requests of all striped messages, or of a peer's, in IBV_WC_WR_FLUSH_ERR")
       .def(
           "post_send",
           [](Endpoint& e, PeerIndex peer,
@@ -348,7 +350,7 @@ void bind_endpoint(nb::module_& m) {
   bind_states(m);
   EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
   bind_messages(cls);
-  bind_verbs(cls);
+  bind_verbs(m, cls);
   bind_policy_face(cls);
   bind_congestion(m, cls);
 }

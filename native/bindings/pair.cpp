@@ -80,6 +80,8 @@ void bind_cable(nb::module_& m) {
       .def_rw("duplicate", &Cable::duplicate)
       .def_rw("corrupt", &Cable::corrupt)
       .def_rw("down", &Cable::down)
+      .def_rw("carries", &Cable::carries, "so many packets, and then it is down")
+      .def_rw("loses", &Cable::loses, "the packets of these numbers, from 0")
       .def_rw("rules", &Cable::rules)
       .def_rw("mark_from", &Cable::mark_from, "packets in the queue that it is marked for")
       .def_rw("lose_from", &Cable::lose_from, "packets in the queue that it is lost for")

@@ -126,6 +126,14 @@ void capture(Fabric& fabric, const std::vector<std::tuple<sim::LinkIndex, std::s
                  });
 }
 
+// Struct Recovery, one behind the other; none if they are not recorded.
+nb::bytes recoveries(const Fabric& fabric) {
+  if (fabric.recoveries() == nullptr) return nb::bytes("", 0);
+  const auto& records = fabric.recoveries()->records();
+  return nb::bytes(reinterpret_cast<const char*>(records.data()),
+                   records.size() * sizeof(sim::Recovery));
+}
+
 std::vector<std::uint64_t> end_capture(Fabric& fabric) {
   if (fabric.tap() == nullptr) throw std::logic_error("nothing is captured");
   return fabric.tap()->finish(fabric.now());
@@ -207,6 +215,13 @@ void bind_sim(nb::module_& m) {
                    })
       .def_prop_ro("repairs_not_recorded",
                    [](const Fabric& f) { return f.repairs().not_recorded(); })
+      .def("record_recoveries", &Fabric::record_recoveries,
+           "From now on what is done about losses is recorded")
+      .def_prop_ro("recoveries", &recoveries)
+      .def_prop_ro("recoveries_not_recorded",
+                   [](const Fabric& f) {
+                     return f.recoveries() == nullptr ? 0 : f.recoveries()->not_recorded();
+                   })
       .def_prop_ro("drops", [](const Fabric& f) {
         const auto& drops = f.drops();
         return nb::bytes(reinterpret_cast<const char*>(drops.data()),

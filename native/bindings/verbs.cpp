@@ -80,6 +80,7 @@ void bind_completion_queue(EndpointClass& cls) {
       .def_static("create", [] { return std::make_shared<CompletionChannel>(); })
       .def_prop_ro("fd", &CompletionChannel::fd, "readable: events wait")
       .def("take", &CompletionChannel::take, "cookie of the queue that rang first; None: none did")
+      .def("ring", &CompletionChannel::ring, "cookie"_a)
       .def("forget", &CompletionChannel::forget, "cookie"_a);
   nb::class_<CompletionQueue>(cls, "CompletionQueue")
       .def(
@@ -207,6 +208,52 @@ Posted post_receive(Endpoint& endpoint, std::uint32_t qp, std::vector<ReceiveReq
                   });
 }
 
+// ---------------------------------------------------------------- requests that go on elsewhere
+
+// As `post_send`, of requests that were taken before: what they have inline is with them.
+Posted post_again(Endpoint& endpoint, std::uint32_t qp, std::vector<SendRequest> requests) {
+  return post_all(endpoint, std::move(requests), [qp](Rnic& rnic, SendRequest&& request, Time now) {
+    return rnic.post_send(qp, std::move(request), now);
+  });
+}
+
+// A copy that no longer depends on memory that is named without a key.
+std::pair<int, SendRequest> detached(Endpoint& endpoint, SendRequest request) {
+  int error = 0;
+  if (request.flags & kInline)
+    error = take_inline(request, endpoint.rnic().limits().max_inline_data);
+  return {error, request};
+}
+
+int keep_unfinished(Endpoint& endpoint, std::uint32_t qp, CompletionQueue& failures) {
+  return call_in_engine(endpoint, [qp, queue = failures.shared_from_this()](Rnic& rnic, Time) {
+    return rnic.keep_unfinished(qp, queue);
+  });
+}
+
+std::optional<Unfinished> leave_qp(Endpoint& endpoint, std::uint32_t qp) {
+  return call_in_engine(endpoint, [qp](Rnic& rnic, Time now) { return rnic.leave_qp(qp, now); });
+}
+
+void bind_unfinished(nb::module_& m, EndpointClass& cls) {
+  nb::class_<UnfinishedSend>(m, "UnfinishedSend", "A request that did not succeed.")
+      .def_prop_ro("request", [](const UnfinishedSend& s) { return s.request; })
+      .def_ro("begun", &UnfinishedSend::begun, "a packet of it has left");
+  nb::class_<Unfinished>(m, "Unfinished", "What a queue pair had not finished when it was left.")
+      .def(nb::init<>())
+      .def_ro("sends", &Unfinished::sends)
+      .def_ro("receives", &Unfinished::receives)
+      .def_ro("notified", &Unfinished::notified, "acknowledged, and consumed a peer's receive")
+      .def_ro("received", &Unfinished::received, "consumed a receive here")
+      .def_ro("next_psn", &Unfinished::next_psn, "the first that no request has used")
+      .def_ro("expected_psn", &Unfinished::expected_psn, "of the peer's next request");
+  cls.def("keep_unfinished", &keep_unfinished, "qp"_a, "failures"_a,
+          "keep requests instead of flushing them; `failures` gets what failed")
+      .def("leave_qp", &leave_qp, "qp"_a, "to the state of error; what was kept. None: no such QP")
+      .def("post_again", &post_again, "qp"_a, "requests"_a, "post_sends of what was kept")
+      .def("detached", &detached, "request"_a, "(errno, a copy with its inline bytes)");
+}
+
 void bind_queue_pairs(EndpointClass& cls) {
   cls.def("create_qp", &create_qp, "type"_a, "send_cq"_a, "receive_cq"_a, "srq"_a, "cap"_a,
           "protection_domain"_a, "signal_all"_a, "(errno, number, capacities); srq 0: none")
@@ -308,8 +355,9 @@ void bind_device(EndpointClass& cls) {
 
 }  // namespace
 
-void bind_verbs(EndpointClass& cls) {
+void bind_verbs(nb::module_& m, EndpointClass& cls) {
   bind_completion_queue(cls);
+  bind_unfinished(m, cls);
   bind_queue_pairs(cls);
   bind_shared_receive_queues(cls);
   bind_device(cls);

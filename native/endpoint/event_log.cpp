@@ -65,7 +65,7 @@ const char* name_of(WcStatus status) {
 }
 
 const char* name_of(RetransmitReason reason) {
-  constexpr const char* kNames[] = {"timeout", "nak", "implied_nak", "rnr_nak"};
+  constexpr const char* kNames[] = {"timeout", "nak", "implied_nak", "rnr_nak", "policy", "told"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 
@@ -193,7 +193,7 @@ void add_members(std::string& text, const QpEvent& event) {
     case QpEventKind::message:
       return add_message_event(text, event);
     case QpEventKind::message_retransmit:
-      add(text, "reason", "policy");
+      add(text, "reason", name_of(static_cast<RetransmitReason>(event.code)));
       add_message(text, event);
       add(text, "packets", event.packets);
       add(text, "index", event.psn);

@@ -88,7 +88,11 @@ bool Pair::transmit(int from) {
 void Pair::send(int from, const Packet& packet) {
   Side& side = sides_[static_cast<std::size_t>(from)];
   Cable& cable = side.cable;
-  ++side.totals.sent;
+  const std::uint64_t number = side.totals.sent++;
+  if (cable.carries != UINT64_MAX && cable.carries-- == 0) {
+    cable.carries = UINT64_MAX;
+    cable.down = true;
+  }
   if (keeps_sent_) {
     Frame frame(kFrameBytes);
     frame.resize(encode(packet, side.mac, frame.data()));
@@ -97,7 +101,9 @@ void Pair::send(int from, const Packet& packet) {
   const auto rule = std::ranges::find_if(
       cable.rules, [&](const DropRule& each) { return matches(each, packet.lab); });
   if (rule != cable.rules.end()) --rule->limit;
-  if (rule != cable.rules.end() || cable.down || (cable.loss != 0 && random() < cable.loss)) {
+  const bool named = std::ranges::find(cable.loses, number) != cable.loses.end();
+  if (rule != cable.rules.end() || named || cable.down ||
+      (cable.loss != 0 && random() < cable.loss)) {
     ++side.totals.lost;
     return;
   }

@@ -32,9 +32,11 @@ struct Cable {
   std::uint64_t duplicate = 0;
   std::uint64_t corrupt = 0;  // one bit of the frame is flipped
   Time delay = 0;
-  Time jitter = 0;       // uniform in [0, jitter], so packets overtake each other
-  Time packet_time = 0;  // serialisation: at most one packet in this time
-  bool down = false;     // everything is lost
+  Time jitter = 0;                     // uniform in [0, jitter], so packets overtake each other
+  Time packet_time = 0;                // serialisation: at most one packet in this time
+  bool down = false;                   // everything is lost
+  std::uint64_t carries = UINT64_MAX;  // so many packets, and then it is down
+  std::vector<std::uint64_t> loses{};  // the packets of these numbers, from 0
   // A slower link behind it, with a queue: so long a packet takes there; 0: none. Packets that find
   // so many there are marked CE, or lost.
   Time service_time = 0;

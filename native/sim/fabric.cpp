@@ -153,6 +153,7 @@ void Fabric::transmit(Port& port) {
     rnic.stops().packet_leaves(now_);
     Flight& flight = flights_[index];
     prepare(flight, load);
+    if (recoveries_ != nullptr) note_sent_again(load, port);
     rnic.packet_done(now_);
     flight.tie_salt = port.tie_salt;
     if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
@@ -450,7 +451,7 @@ void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& le
     lose(index, onto, DropCause::full_queue);
   } else if (frame.trimmed) {
     ++link.rare.trimmed;
-    note_trimmed(load);
+    note_trimmed(load, onto);
     flight.length = frame.length;
     load.trimmed_length = 0;
     load.packet.lab.trimmed = true;

@@ -24,6 +24,7 @@
 #include "../wire/wheel.hpp"
 #include "flight.hpp"
 #include "link.hpp"
+#include "recoveries.hpp"
 #include "repairs.hpp"
 #include "rnic_limits.hpp"
 #include "slab.hpp"
@@ -88,6 +89,9 @@ class Fabric {
   void capture(std::vector<TappedLink> links, std::uint32_t snap_bytes, std::vector<RuleText> rules,
                Tap::Sink sink);
 
+  // From now on what is done about losses is recorded.
+  void record_recoveries();
+
   // ---- running
   Time now() const { return now_; }
   // True: `attention()` has ports whose RNIC has events or new completions. False: it is `until`,
@@ -111,6 +115,8 @@ class Fabric {
   std::uint64_t hops() const { return hops_; }
   const std::vector<lab_drop>& drops() const { return drops_; }
   const Repairs& repairs() const { return repairs_; }
+  // Null: they are not recorded.
+  const Recoveries* recoveries() const { return recoveries_.get(); }
   // Null: nothing is captured.
   Tap* tap() { return tap_.get(); }
 
@@ -259,7 +265,10 @@ class Fabric {
     return name.striped ? packet.lab.attempt == 0 : !packet.sent_before;
   }
   void lose(FlightIndex index, LinkIndex onto, DropCause cause);
-  void note_trimmed(Load& load);
+  void note_trimmed(Load& load, LinkIndex onto);
+  void note_sent_again(const Load& load, const Port& port);
+  void note_unruled(const Load& load, LinkIndex onto, DropCause cause);
+  Recovery recovery_of(const Load& load) const;
   void note_duplicate(Load& load);
   bool resolve_copy(Load& load, bool arrived);
   void note_loss(const PacketName& name, const Load& load, DropCause cause);
@@ -299,6 +308,7 @@ class Fabric {
 
   std::vector<lab_drop> drops_;
   Repairs repairs_;
+  std::unique_ptr<Recoveries> recoveries_;
   Copies copies_;
   std::size_t off_links_ = 0;  // flights that are no packets: ghosts, and feedback
   std::unique_ptr<Tap> tap_;

@@ -111,6 +111,14 @@ void Fabric::capture(std::vector<TappedLink> links, std::uint32_t snap_bytes,
   tap_ = std::make_unique<Tap>(std::move(links), snap_bytes, std::move(rules), std::move(sink));
 }
 
+void Fabric::record_recoveries() {
+  recoveries_ = std::make_unique<Recoveries>();
+  for (PortIndex index = 0; index < ports_.size(); ++index) {
+    Port& port = ports_[index];
+    port.rnic().set_event_sink(std::make_shared<RecoverySink>(*recoveries_, port.address));
+  }
+}
+
 void Fabric::stall_timers(PortIndex port, Time begin, Time length) {
   ports_.at(port).stalls_at = begin;
   ports_.at(port).stalls_until = begin + length;

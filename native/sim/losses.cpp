@@ -31,6 +31,7 @@ std::optional<PacketName> Fabric::name_of(const Load& load) {
 
 void Fabric::lose(FlightIndex index, LinkIndex onto, DropCause cause) {
   Load& load = flights_.load(index);
+  note_unruled(load, onto, cause);
   const auto name = name_of(load);
   if (!name || flights_[index].destination == kNowhere || load.spare || !resolve_copy(load, false))
     return discard(index);
@@ -40,7 +41,8 @@ void Fabric::lose(FlightIndex index, LinkIndex onto, DropCause cause) {
 }
 
 // Its header goes on. Where a copy has its payload still, that is no loss yet.
-void Fabric::note_trimmed(Load& load) {
+void Fabric::note_trimmed(Load& load, LinkIndex onto) {
+  note_unruled(load, onto, DropCause::trimmed);
   const auto name = name_of(load);
   if (!name || load.spare || port_of(load.flow.dst) == kNowhere) return;
   load.spare = !resolve_copy(load, false);
@@ -80,6 +82,61 @@ void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause
     repair.psn = name.second;
   }
   if (repairs_.dropped(name, repair)) ++ports_[port_of(name.destination)].reasons;
+}
+
+Recovery Fabric::recovery_of(const Load& load) const {
+  const lab_packet packet = describe(load);
+  Recovery record{.at_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
+                  .source = packet.id.src,
+                  .destination = packet.id.dst,
+                  .host = packet.id.src,
+                  .message = packet.id.message,
+                  .index = packet.id.index,
+                  .last_index = packet.id.index,
+                  .packets = 1,
+                  .qpn = packet.qpn,
+                  .psn = packet.psn,
+                  .last_psn = packet.psn};
+  record.operation = packet.id.operation;
+  record.step = packet.id.step;
+  record.sport = load.flow.sport;
+  record.attempt = packet.id.attempt;
+  record.packet_kind = packet.id.kind;
+  const auto name = name_of(load);
+  if (name && name->striped && !load.packet.has_lab_header) {  // of the framing uc_immediate
+    const LabHeader& lab = load.packet.lab;
+    record.message = lab.message;
+    record.index = record.last_index = lab.index;
+    record.operation = lab.operation;
+    record.step = lab.step;
+    record.attempt = lab.attempt;
+    record.packet_kind = LAB_KIND_DATA;
+  }
+  return record;
+}
+
+void Fabric::note_sent_again(const Load& load, const Port& port) {
+  const Packet& packet = load.packet;
+  if (packet.lab.attempt == 0 && !packet.sent_before) return;
+  const auto name = name_of(load);
+  if (!name || is_first(*name, packet)) return;
+  Recovery record = recovery_of(load);
+  record.kind = RecoveryKind::sent_again;
+  record.host = port.address;
+  recoveries_->add(record);
+}
+
+// What rules and links that are down took is in `drops()`, unless its name is not on the wire.
+void Fabric::note_unruled(const Load& load, LinkIndex onto, DropCause cause) {
+  if (recoveries_ == nullptr) return;
+  const auto name = name_of(load);
+  const bool hidden = name && name->striped && !load.packet.has_lab_header;
+  if (!hidden && (cause == DropCause::rule || cause == DropCause::link_down)) return;
+  Recovery record = recovery_of(load);
+  record.kind = RecoveryKind::lost;
+  record.cause = cause;
+  record.link = onto;
+  recoveries_->add(record);
 }
 
 // Whether a queue pair has taken the packet: its PSN is behind.

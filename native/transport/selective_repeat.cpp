@@ -50,14 +50,14 @@ void SelectiveRepeat::arm(SendFlow& flow, Handle handle, Time at) {
 void SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet,
                                  Time now) {
   flow.retransmitted_below = std::max(flow.retransmitted_below, packet + 1);
-  host_.retransmit(message, packet, now);
+  host_.retransmit(message, packet, why_, now);
 }
 
 // Each packet is checked once between two timeouts.
 void SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow, Time now) {
   std::uint32_t packet = std::max(flow.retransmitted_below, flow.cumulative);
   for (; packet < flow.lost_below; ++packet)
-    if (!flow.acked.test(packet)) host_.retransmit(message, packet, now);
+    if (!flow.acked.test(packet)) host_.retransmit(message, packet, why_, now);
   flow.retransmitted_below = std::max(flow.retransmitted_below, packet);
 }
 
@@ -157,6 +157,7 @@ bool SelectiveRepeat::fed_back(PeerIndex peer, std::span<const std::uint8_t> bod
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   SendFlow& flow = flow_of(*message);
   flow.heard = true;
+  why_ = RetransmitReason::nak;
   if (message->paused) go_on(*message, flow);
   const bool advanced = note(*message, flow, *feedback, now);
   const bool early = mutated(Mutant::ends_before_last) && message->count > 1;
@@ -252,9 +253,10 @@ void SelectiveRepeat::woken(Handle subject, Time asked_for, Time now) {
 
 void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
   flow.armed_for = kNever;
+  why_ = flow.waiting ? RetransmitReason::rnr : RetransmitReason::timeout;
   if (flow.waiting) {  // long enough: is the receiver ready by now?
     flow.waiting = false;
-    host_.retransmit(message, flow.cumulative, now);
+    host_.retransmit(message, flow.cumulative, why_, now);
     flow.since = now;
     return arm(flow, message.handle, now + timer(message, flow));
   }
@@ -270,7 +272,7 @@ void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
   flow.tried = false;
   if (!stuck) {
     if (message.paused)
-      host_.retransmit(message, flow.cumulative, now);
+      host_.retransmit(message, flow.cumulative, why_, now);
     else
       timed_out(message, flow, now);
   }

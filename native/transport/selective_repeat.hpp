@@ -131,6 +131,7 @@ class SelectiveRepeat : public PacketTransport {
 
   TransportConfig config_;
   TransportHost& host_;
+  RetransmitReason why_{};            // of what is retransmitted now
   std::deque<SendFlow> sends_;        // by the handle's index
   std::deque<ReceiveFlow> receives_;  // likewise
   OutstandingSends outstanding_;

@@ -26,6 +26,7 @@ from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 TITLES = {
     "experiments": "Experiments",
+    "results": "Results",
     "labs": "Labs",
     "observe": "Observe a lab",
     "programs": "RDMA programs",
@@ -39,6 +40,7 @@ GROUPS = {
         *("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
         "learn",
     ),
+    "results": ("list", "show", "rerun", "explain"),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),

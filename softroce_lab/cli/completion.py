@@ -50,6 +50,13 @@ def sweeps() -> list[str]:
     return _files(paths.SWEEPS)
 
 
+def runs() -> list[str]:
+    """Run directories and sweeps below this folder."""
+    folders = (folder for folder in (Path("runs"), Path("sweeps")) if folder.is_dir())
+    found = (each for folder in folders for each in sorted(folder.iterdir()))
+    return [each.name for each in found if (each / "manifest.json").is_file()]
+
+
 def profiles() -> list[str]:
     """Ready fault profiles, and files here."""
     return _files(paths.FAULTS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import over_oracle, workload_record
+from softroce_lab.experiment import code_version, frozen, over_oracle, workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import (
     assumed_links,
@@ -26,6 +26,7 @@ from softroce_lab.experiment.forecast import (
     idle_rules,
     memory,
     pace,
+    short_durations,
     wide_windows,
 )
 from softroce_lab.experiment.forecast.blind_rules import LeftOut
@@ -119,14 +120,16 @@ def run(
         hint = "run it as root, or with sudo; --clock virtual needs neither"
         raise EnvironmentLackError("the rights of root", hint=hint)
     directory = RunDirectory.create(experiment.name, under=under)
+    whole = experiment
     experiment, left_out = blind_rules.compared(experiment)
     reported: dict[str, Any] = {"left_out": [each.document() for each in left_out]}
-    about = environment() | {"file": experiment.file}
+    about = environment() | {"commit": code_version.commit(), "file": experiment.file}
     directory.manifest(state="running", **_facts(experiment) | reported, environment=about)
     for note in (*(each.note for each in left_out), *pace.notes(experiment)):
         reporter.say(note)
     runs: list[WorkloadRun] = []
     try:
+        frozen.write(directory, whole)
         with directory.growing_table("events") as add:
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
             runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
@@ -178,6 +181,7 @@ def notes(experiment: Experiment) -> list[str]:
         *assumed_links.note(experiment.plan(experiment.seeds[0])),
         *blind_rules.notes(experiment),
         *wide_windows.notes(experiment),
+        *short_durations.notes(experiment),
         *pace.notes(experiment),
     ]
 

@@ -383,7 +383,7 @@ def _plan(experiment: Experiment, seed: int) -> Plan:
         file = TopologyFile(name=raw.name, topology=raw.topology, faults=[])
         where = source
     else:
-        where = _named_topology(raw.topology, source)
+        where = named_topology(raw.topology, source)
         file = validate(TopologyFile, where)
     given = {key: value for key in ("lb", "mtu") if (value := getattr(raw, key)) is not None}
     plan = resolve.resolve(
@@ -396,7 +396,8 @@ def _plan(experiment: Experiment, seed: int) -> Plan:
     return plan if experiment.clock == "real" else assumed_links.shaped(plan)
 
 
-def _named_topology(name: str, source: Source) -> Source:
+def named_topology(name: str, source: Source) -> Source:
+    """The file of a topology that an experiment names: beside it, here, or a ready one."""
     beside = Path(source.file or "").parent / name
     try:
         path = beside if Path(name).suffix and not Path(name).exists() and beside.exists() else name

@@ -9,9 +9,11 @@ import heapq
 import time
 from typing import Any
 
+import numpy as np
+
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment import figures, held_back, injections, workload_record
+from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.broken_run import broken
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
@@ -25,6 +27,7 @@ from softroce_lab.experiment.hosts.messenger import (
     open_messenger,
 )
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.recoveries import QueuePair
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
@@ -48,6 +51,7 @@ from softroce_lab.workloads.work import Workload
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _REPORTED_EVERY = 256  # completions
+_NAMES = (("destination", "dst"), ("qpn", "qpn"))  # of recoveries, and of drops
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
 
@@ -174,6 +178,8 @@ class VirtualRun:
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
         others = {host: self.model_of(each) for host, each in self.own.items()}
         self.fabric = SimFabric(self.plan, self.model_of(transport), others)
+        if with_acts:
+            self.fabric.native.record_recoveries()
         for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
         self.schedule: Schedule = self.workload.schedule()
@@ -183,6 +189,8 @@ class VirtualRun:
         self.unfinished = 0
         self.done = 0
         self.failed = False
+        self._failed_with: list[tuple[int, int]] = []  # (host, peer) of posts that failed
+        self._disconnected: set[tuple[int, int]] = set()
         self.problems: list[str] = []
         self.policy_error: PolicyError | None = None
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
@@ -295,6 +303,7 @@ class VirtualRun:
             host.messenger.step()
             for done in host.messenger.completions():
                 self._complete(host, done)
+        self._disconnect()
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
             host = self.hosts[heapq.heappop(self._times)[1]]
@@ -328,7 +337,22 @@ class VirtualRun:
         at = message.source_offset if host.buffer is None else host.buffer.source(message)
         host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
 
+    def _disconnect(self) -> None:
+        """Where a post failed, both programs end at once what is open between them."""
+        while self._failed_with:
+            pair = self._failed_with.pop()
+            if pair in self._disconnected:
+                continue
+            for index, peer in (pair, pair[::-1]):
+                self._disconnected.add((index, peer))
+                host = self.hosts[index]
+                host.messenger.disconnect(peer)
+                for done in host.messenger.completions():
+                    self._complete(host, done)
+
     def _complete(self, host: _Host, done: Done) -> None:
+        if done.status != _SUCCESS:
+            self._failed_with.append((host.index, done.peer))
         was_finished = host.work.finished
         if done.kind == "send":
             self.log.sent(host.index, done)
@@ -362,6 +386,16 @@ class VirtualRun:
     def _result(self) -> WorkloadRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
         stopped = self._stopped_shares()
+        pairs, found = self._queue_pairs(), self.fabric.recoveries()
+        lost = self.fabric.injections()
+        named = zip(*(np.append(found[a], lost[b]) for a, b in _NAMES), strict=True)
+        recorded = recoveries.columns(
+            found,
+            {self._address(index): node.name for index, node in enumerate(self.plan.plain_hosts)},
+            list(self.fabric.link_names.values()),
+            pairs,
+            {names[index]: each.reasons for index, each in self.journals.items()},
+        )
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
@@ -378,9 +412,12 @@ class VirtualRun:
             verified=self._verified(),
             problems=self.problems,
             repairs=self.fabric.repairs(),
+            recoveries=recorded if self.journals else {},
             held_back=held_back.named(stopped),
             facts={
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
+                "recoveries_not_recorded": self.fabric.native.recoveries_not_recorded,
+                "queue_pairs": recoveries.used(pairs, named),
                 "base_rtt_ns": self.empty.rtt_ns,
                 "timing": defaults.document(self.timing, self.engine_timing),
                 "rc": dataclasses.asdict(self.rc),
@@ -395,6 +432,21 @@ class VirtualRun:
                 **sha256_fact(self._digests()),
             },
         )
+
+    def _address(self, host: int) -> int:
+        return int(self.fabric.endpoints[host].address) & 0xFFFFFFFF
+
+    def _queue_pairs(self) -> list[QueuePair]:
+        """Of reliable connections, each direction."""
+        ends = {
+            (index, peer): end
+            for index, host in self.hosts.items()
+            for peer, end in getattr(host.messenger, "queue_pairs", {}).items()
+        }
+        return [
+            QueuePair(self._address(here), self._address(peer), qp, ends[peer, here][0], first_psn)
+            for (here, peer), (qp, first_psn) in ends.items()
+        ]
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""

@@ -47,6 +47,8 @@ def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
     directory.table("messages", _joined([_messages(run) for run in runs]))
+    if recovered := [run for run in runs if run.recoveries]:
+        directory.table("recovery", _joined([_recoveries(run) for run in recovered]))
     if repaired := [_repairs(run, run.repairs) for run in runs if run.repairs is not None]:
         directory.table("repairs", _joined(repaired))
 
@@ -75,6 +77,10 @@ def _messages(run: WorkloadRun) -> Columns:
     if run.flows is not None:
         columns |= {"arrival_ns": run.flows.arrival_ns, "alone_ns": run.flows.alone_ns}
     return columns
+
+
+def _recoveries(run: WorkloadRun) -> Columns:
+    return _of(run, len(run.recoveries["time_ns"])) | dict(run.recoveries)
 
 
 def _repairs(run: WorkloadRun, found: Repairs) -> Columns:

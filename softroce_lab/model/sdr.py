@@ -72,6 +72,12 @@ class Scenario:
                 f"a chunk loss of {self.loss:.3g} is outside of the model",
                 hint=f"0, or {LEAST_LOSS:g} to {MOST_LOSS:g}: {LEAST_LOSS:%} to {MOST_LOSS:.0%}",
             )
+        if self.chunk_bytes > self.message_bytes:
+            raise UserError(
+                f"a chunk of {self.chunk_bytes:,} bytes is larger than the message of "
+                f"{self.message_bytes:,} bytes",
+                hint="smaller chunks, or a larger message",
+            )
         if self.chunks > MOST_MESSAGE_CHUNKS:
             raise UserError(
                 f"{self.chunks:,} chunks, not at most {MOST_MESSAGE_CHUNKS:,}",

@@ -8,7 +8,7 @@ import errno
 import itertools
 import select
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
@@ -168,6 +168,16 @@ class ModifyCQAttr:
     moderate: ModerateCQ = dataclasses.field(default_factory=ModerateCQ)
 
 
+class ShadowQueue(Protocol):
+    """A second queue behind a CQ: completions of QPs of another RNIC (`softroce_lab.shift`)."""
+
+    def poll(self, num_entries: int) -> tuple[int, list[WC]]:
+        """What both have, in the order of each QP."""
+
+    def arm(self, solicited_only: bool) -> None:
+        """Ask for one event, as `CQ.req_notify`."""
+
+
 class CQ(Closable):
     """A completion queue for any number of QPs.
 
@@ -199,6 +209,7 @@ class CQ(Closable):
         self.cq_context = cq_context
         self.context = context
         self.channel = channel
+        self.shadow: ShadowQueue | None = None
         if channel is None:
             super().__init__(context)
         else:
@@ -207,6 +218,12 @@ class CQ(Closable):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """(count, completions): at most `num_entries` of what has completed, without waiting."""
+        if self.shadow is not None:
+            return self.shadow.poll(num_entries)
+        return self.poll_own(num_entries)
+
+    def poll_own(self, num_entries: int) -> tuple[int, list[WC]]:
+        """`poll` of this queue alone, without its shadow."""
         self.check_open("Failed to poll CQ")
         expect("num_entries", num_entries, int)
         most = min(max(num_entries, 0), MAX_CQE)
@@ -217,6 +234,8 @@ class CQ(Closable):
         """Ask for one event, at the next completion, or the next that is solicited or an error."""
         self.check_open("Request notify CQ failed")
         self.native.arm(bool(solicited_only))
+        if self.shadow is not None:
+            self.shadow.arm(bool(solicited_only))
 
     def ack_events(self, num_events: int) -> None:
         """Acknowledge events; nothing waits for it, a queue can be closed at any time."""

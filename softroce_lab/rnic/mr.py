@@ -88,6 +88,8 @@ class MR(Closable):
         self.lkey = self._register(failure, pd)
         super().__init__(pd)
         self.pd = pd
+        if pd.on_region is not None:
+            pd.on_region(self)
 
     @property
     def _is_written(self) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from softroce_lab.rnic.base import Closable, expect, table
 from softroce_lab.rnic.device import Context
 
@@ -18,6 +20,12 @@ class PD(Closable):
         super().__init__(creator)
         self.ctx = creator
         self.handle = creator.new_pd_number()
+        self.on_region: Callable[[Closable], None] | None = None
+        """Called with every region that is registered from now on."""
+
+    def children(self) -> list[Closable]:
+        """What was made of this domain and is open."""
+        return [each for each in self._children if not each.closed]
 
     def __str__(self) -> str:
         return "PD\n" + table([("handle", self.handle)])

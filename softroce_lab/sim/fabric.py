@@ -25,6 +25,7 @@ from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.sim import routes
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
+from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
 from softroce_lab.telemetry.repairs import REPAIR, Repairs
 from softroce_lab.topology import routing
 
@@ -265,6 +266,10 @@ class SimFabric:
     def injections(self) -> Drops:
         """All that rules did to packets, in the order of time."""
         return np.frombuffer(self.native.drops, DROP)
+
+    def recoveries(self) -> Recoveries:
+        """What was done about losses, if `native.record_recoveries` was called."""
+        return np.frombuffer(self.native.recoveries, RECOVERY)
 
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""

@@ -186,7 +186,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
 
     UserError with file, line and column for what is wrong, in any combination.
     """
-    path = find(where, paths.SWEEPS, "sweep", {"lab run": paths.WORKLOADS})
+    path = _path(where)
     source = yaml_source.read(path)
     if "experiment" not in source.data and {"workload", "topology"} & source.data.keys():
         hint = "lab run runs it; a sweep names it: docs/sweeps.md"
@@ -201,6 +201,21 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     falls = _falls(raw, axes, source)
     combinations = tuple(_combinations(axes, base, source))
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls)
+
+
+def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Of each axis of a sweep the labels of its values. UserError.
+
+    Sooner than `load`, which makes all experiments: for complaints about what the user chose.
+    """
+    source = yaml_source.read(_path(where))
+    raw = validate(SweepFile, source)
+    axes = (_axis(name, values, source) for name, values in raw.over.items())
+    return {axis.name: [point.label for point in axis.points] for axis in axes}
+
+
+def _path(where: str | os.PathLike[str]) -> Path:
+    return find(where, paths.SWEEPS, "sweep", {"lab run": paths.WORKLOADS})
 
 
 def _falls(raw: SweepFile, axes: Sequence[Axis], source: Source) -> Falls | None:

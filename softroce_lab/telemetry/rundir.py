@@ -4,9 +4,11 @@
     manifest.json     what was run, where, with which seed, and the verdicts
     messages.parquet  one row a message and transport
     events.parquet    injected drops and the policies' acts, in the order of time
+    recovery.parquet  what was retransmitted, and why; of the virtual clock
     repairs.parquet   packets whose first transmission was lost; of the virtual clock
     links.json        figures of every directed link, by transport
     stats.json        all counters of every host and its queue pairs in the end, by transport
+    experiment.json   the experiment with all that it named: `lab rerun` (experiment/frozen.py)
     trace.pcapng      captured packets, with a comment on those that the injector touched
 
 Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
@@ -108,6 +110,15 @@ class RunDirectory:
         document = {"schema_version": SCHEMA_VERSION, "runs": counters}
         self._write("stats.json", json.dumps(document, indent=1) + "\n")
 
+    def file(self, name: str, content: bytes) -> None:
+        """Write a file, whole, at once; `name` may have one folder in it."""
+        path = self.path / name
+        if path.parent != self.path:
+            with _writing(path.parent):
+                path.parent.mkdir(exist_ok=True)
+                give_to_user(path.parent)
+        self._write(name, content)
+
     def table(self, name: str, columns: Columns) -> None:
         """Write `<name>.parquet` from equally long columns; those of objects hold text."""
         with self.growing_table(name) as add:
@@ -141,12 +152,12 @@ class RunDirectory:
                 with _writing(path):
                     writer.close()
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, content: str | bytes) -> None:
         path = self.path / name
-        fresh = path.with_suffix(".tmp")
+        fresh = path.with_name(f".{path.name}.tmp")
         with _writing(path):
             try:
-                fresh.write_text(text)
+                fresh.write_bytes(content.encode() if isinstance(content, str) else content)
                 give_to_user(fresh)
                 fresh.replace(path)
             except OSError:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab bench recovery`: its cells, its judgements, and its short form."""
 
+import dataclasses
 import json
 
 import pytest
@@ -24,7 +25,8 @@ def rows(transport, loss="random-1%", *, scale=1.0, workload="ring-64KiB", **mor
             "verdict": "passed", "reasons": [], "measured": 1000,
             "tail_ns": [int(scale * (2000 + 10 * seed - n)) for n in range(125)],
             "base_rtt_ns": 100, "makespan_ns": int(scale * (10**6 + 10**5 * seed)),
-            "packets_sent": 10_000, "spurious_retransmissions": 0, "control_packets": 1000, **more,
+            "packets_sent": 10_000, "spurious_retransmissions": 0, "control_packets": 1000,
+            "repairs": 30, **more,
         }
         for seed in SEEDS
     ]  # fmt: skip
@@ -91,6 +93,39 @@ def test_chance_is_not_missed(judged):
     found = judged(ours, rows("rc"))
     assert found["time"].value > 1.1
     assert not found["time"].missed
+
+
+def test_few_seeds_cannot_be_significant_and_the_interval_alone_decides(sweep):
+    """Two seeds agree by chance in a quarter of all cases, so Holm's correction never passes."""
+    few = [row for row in rows("csa_ud", scale=1.1) + rows("rc") if row["seed"] <= 2]
+    found = verdicts.judged(recovery_cells.cells(sweep, few))
+    time = next(each for each in found if each.criterion == "time")
+    assert (time.p_value, time.reachable, time.missed) == (0.25, False, True)
+    assert verdicts.unreachable(found) == [
+        "2 seeds cannot be significant among 1 tests by Holm's correction (least p 0.25, 0.05 is "
+        "wanted; 5 seeds can): the interval alone decides there"
+    ]
+    many = verdicts.judged(recovery_cells.cells(sweep, rows("csa_ud", scale=1.1) + rows("rc")))
+    assert verdicts.unreachable(many) == []
+
+
+def test_ten_seeds_are_too_few_for_all_cells(full, judged):
+    cells = len(full.combinations)
+    one = judged(rows("csa_ud", scale=1.1), rows("rc"))["time"]
+    among_all = dataclasses.replace(one, tests=cells, adjusted=min(1, one.p_value * cells))
+    assert one.p_value == 0.5 ** len(full.seeds)
+    assert not among_all.reachable
+    (note,) = verdicts.unreachable([among_all])
+    assert "10 seeds cannot be significant among 78 tests" in note
+    assert "11 seeds can" in note
+
+
+def test_repair_times_have_their_number_of_samples(judged, sweep):
+    slow = {"repair_p50_ns": 160, "repair_p99_ns": 160}
+    ours = rows("csa_ud", **slow)
+    found = judged(ours, rows("oracle", repair_p50_ns=100, repair_p99_ns=100))
+    assert found["repair_p99_over_oracle"].text.endswith(", limit 1.5, n 300")
+    assert found["time_over_oracle"].count is None
 
 
 def test_shares_have_no_interval(judged):
@@ -177,6 +212,47 @@ def test_rows_that_name_paths_have_as_many_as_csa_ud(sweep):
             assert dict(transport.set_knobs) == {"paths": paths("csa_ud")}
 
 
+BLIND = """\
+name: blind
+experiment:
+  topology: {generator: {kind: star, hosts: 2, access: {rate: 100Gbit, delay: 1us}}}
+  workload: {kind: permutation, bytes: 64KiB, message: 64KiB}
+over:
+  workload: {small-64KiB: {}}
+  loss: {none: {}, tail: {faults: [{name: tails, links: "*->*", drop: {tail: 1, iter: 1}}]}}
+transports: [csa_ud, rc, sdr_sr]
+seeds: [1, 2]
+"""
+
+
+class Recorded(list):
+    def say(self, text):
+        self.append(text)
+
+    def begin(self, runs):
+        self.append(runs)
+
+    def done(self, task, row):
+        pass
+
+
+def test_a_baseline_that_a_rule_cannot_hit_is_left_out_of_that_cell_visibly(tmp_path):
+    """Over UC WRITEs nothing shows which packet is a tail."""
+    (tmp_path / "blind.yaml").write_text(BLIND)
+    recorded = Recorded()
+    options = bench_recovery.Options(str(tmp_path / "blind.yaml"), under=tmp_path, jobs=1)
+    outcome = bench_recovery.run(options, recorded)
+    clean, tail = outcome.cells
+    assert set(clean.of) == {"csa_ud", "rc", "sdr_sr"}
+    assert set(tail.of) == {"csa_ud", "rc"}
+    assert recorded[0].startswith("sdr_sr left out: rule 'tails' of links ")
+    assert recorded[1] == 2 * (3 + 2)  # nothing runs in vain
+    assert any(line.startswith("note: small-64KiB/tail: sdr_sr left out")
+               for line in bench_recovery.lines(outcome))  # fmt: skip
+    document = outcome.document()
+    assert document["left_out"]["small-64KiB/tail"][0]["transport"] == "sdr_sr"
+
+
 # --- The command -----------------------------------------------------------------------------
 
 
@@ -200,12 +276,15 @@ def test_the_short_form(tmp_path):
     assert json.loads(again.stdout)["cells"] == found["cells"]
 
 
-def test_a_cell_that_there_is_not(tmp_path):
+def test_a_cell_that_there_is_not_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_spec, "load", lambda name: pytest.fail("it makes all experiments"))
     result = CliRunner().invoke(
         app, ["bench", "recovery", "--short", "--cells", "ring/none", "--resume", str(tmp_path)]
     )
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("lab: recovery-k4 has no cell 'ring/none'")
+    assert "cells are {ring-64KiB, ring-1MiB, " in result.stderr
+    assert "}/{none, random-0.1%, " in result.stderr
 
 
 def test_lines(sweep):

@@ -101,9 +101,24 @@ def test_the_interval_holds_the_true_mean_in_most_samples():
 
 def test_p_values():
     found = Resampled(1.5, np.linspace(1, 2, 999))
-    assert found.p_above(0.5) == 1 / 1000
-    assert found.p_above(3) == 1
-    assert found.p_above(1.5) == pytest.approx(0.5, abs=0.01)
+    assert found.p_above(0.5, 20) == 1 / 1000
+    assert found.p_above(3, 20) == 1
+    assert found.p_above(1.5, 20) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5, 10])
+def test_no_p_value_is_below_that_of_a_sign_test_in_which_all_seeds_agree(seeds):
+    """By chance all of n signs are the same way in 1 of 2^n cases, however often one resamples."""
+    base = ratios.geometric_mean([1.0] * seeds, ratios.draws(seeds))
+    twice = ratios.geometric_mean([2.0] * seeds, ratios.draws(seeds))
+    assert twice.over(base).p_above(1.0, seeds) == 0.5**seeds
+
+
+@pytest.mark.parametrize("tests", [1, 4, 12, 78])
+def test_the_fewest_seeds_that_can_be_significant(tests):
+    needed = ratios.seeds_needed(0.05, tests)
+    assert ratios.holm([ratios.least_p(needed)] * tests)[0] < 0.05
+    assert ratios.holm([ratios.least_p(needed - 1)] * tests)[0] >= 0.05
 
 
 def test_holm():

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from softroce_lab.bench import spines
 from softroce_lab.bench.spines import Case, Left, Outcome
 from softroce_lab.cli.app import app
+from softroce_lab.errors import RunError
 
 
 def test_a_transport_of_one_path_never_leaves_a_grey_spine():
@@ -46,6 +47,32 @@ def test_words():
         "retransmitted: median 1.50%, most 2.00%; 1 of 2 seeds miss"
     )
     assert spines.document([outcome])["verdict"] == "failed"
+
+
+def test_a_seed_that_fails_does_not_keep_the_others_from_running(monkeypatch):
+    def measure(case, loaded, seed):
+        if seed == 2:
+            raise RunError("seed 2: the deadline came")
+        return Left(seed, 1, 0.01)
+
+    monkeypatch.setattr(spines, "measure", measure)
+    outcomes = spines.run("csa_ud", 3, lambda _: None)
+    assert [each.name for each in outcomes] == list(spines.CASES)
+    assert all([left.seed for left in each.found] == [1, 3] for each in outcomes)
+    assert outcomes[0].text.endswith(
+        "; 0 of 2 seeds miss, 1 failed\n  failed: seed 2: the deadline came"
+    )
+    document = spines.document(outcomes)
+    assert document["verdict"] == "failed"
+    assert document["cases"][0]["failed"] == ["seed 2: the deadline came"]
+
+
+def test_a_transfer_that_does_not_end_is_a_failed_seed_without_figures(monkeypatch):
+    monkeypatch.setattr(spines, "CASES", {"all dead": Case(1, "blackout", 1)})
+    monkeypatch.setattr(spines, "BYTES", "1MiB")
+    (outcome,) = spines.run("csa_ud", 1, lambda _: None)
+    assert not outcome.passed
+    assert outcome.text.splitlines()[0].endswith("no figures, 1 failed")
 
 
 @pytest.mark.full("spines")

@@ -94,6 +94,8 @@ def test_a_ring_over_sites():
         (["--packet", "0"], "no multiple of a packet of 0 bytes"),
         (["--bandwidth", "0"], "bandwidth is 0"),
         (["--chunk", "0"], "the chunk is 0"),
+        (["--message", "64KiB", "--chunk", "128KiB"], "larger than the message of 65,536 bytes"),
+        (["--message", "1MiB", "--sites", "32"], "a chunk of 65,536 bytes is larger"),
         (["--k", "0"], "k is 0"),
         (["--k", "250"], r"k + m is 258"),
         (["--alpha", "-1"], "alpha is -1"),

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
+from softroce_lab.telemetry import fidelity
 
 FILE = """\
 name: mine
@@ -73,6 +74,26 @@ def test_a_change_that_an_option_replaces_is_refused(changed, option, line):
     assert f"--set {key}: no effect with {option[0]}" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("workload.bytes=64KiB", "workload.bytes=128KiB"),
+        ("workload.bytes=64KiB", "workload={kind: permutation, bytes: 64KiB}"),
+    ],
+)
+def test_a_change_that_a_later_one_replaces_is_refused(first, second, line):
+    result = line("mine", "--dry-run", "--set", first, "--set", second)
+    assert (result.exit_code, result.stdout) == (2, "")
+    later = second.partition("=")[0]
+    assert f"--set workload.bytes: no effect with --set {later} behind it" in result.stderr
+
+
+def test_a_change_may_be_changed_in_a_part(line):
+    whole = "workload={kind: point-to-point, bytes: 64KiB}"
+    result = line("mine", "--dry-run", "--set", whole, "--set", "workload.message=16KiB")
+    assert result.stdout.startswith("mine: point-to-point, 4 messages\n")
+
+
 def test_a_failed_verdict_is_the_exit_code(line):
     result = line("mine", "--deadline", "1us", "-q")
     assert result.exit_code == 1
@@ -115,8 +136,11 @@ def test_a_dry_run_says_what_it_would_do(line, tmp_path):
 
 def test_a_dry_run_refuses_what_the_run_would(line, monkeypatch):
     real = line("mine", "--dry-run", "--clock", "real", "--set", "rnic=lru-512")
-    assert (real.exit_code, real.stdout.splitlines()[0]) == (2, "mine: point-to-point, 1 message")
+    assert (real.exit_code, real.stdout) == (2, "")
     assert "rnic: the virtual clock alone has that" in real.stderr
+    oracle = line("mine", "--dry-run", "--clock", "real", "--transport", "oracle")
+    assert (oracle.exit_code, oracle.stdout) == (2, "")
+    assert "oracle: the virtual clock alone has this transport" in oracle.stderr
     assert line("mine", "--dry-run", "--capture", "h1->h2").exit_code == 2
     monkeypatch.setattr("softroce_lab.experiment.forecast.memory.available_bytes", lambda: 1 << 20)
     large = line("mine", "--dry-run")
@@ -215,17 +239,20 @@ clock: real
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_fabric_too_fast_for_any_machine_is_told_and_can_be_refused(line, tmp_path):
+def test_a_fabric_too_fast_is_told_and_a_run_that_was_late_can_be_refused(line, tmp_path, monkeypatch):
+    # A busy machine slows the sender as well, and may then release every frame in time.
+    monkeypatch.setattr(fidelity, "RELEASE_P99_LIMIT_NS", -1)
     name = f"t{secrets.token_hex(3)}"
     (tmp_path / "fast.yaml").write_text(TOO_FAST.format(name=name))
     dry = line("fast", "--dry-run")
     assert dry.exit_code == 0
     assert "the run will not be faithful" in dry.stdout
     found = line("fast", "--require-faithful", "-o", "out")
-    assert found.exit_code == 1, found.stderr
     assert "the run will not be faithful" in found.stderr.partition("rc")[0]
-    # Not the verdict: seven timeouts of rc pass while a busy machine halts its peer.
+    # Seven timeouts of rc pass while a busy machine halts its peer; a quiet one carries it all.
+    verdict, unfaithful = found.stdout.split()[3], "not faithful: " in found.stdout
     assert found.stdout.split()[:3] == ["transport", "rc", "verdict"]
+    assert found.exit_code == (verdict == "FAILED" or unfaithful), found.stderr
     assert len(re.findall("not faithful: ", found.stdout)) <= 8  # one line a cause
 
 

@@ -80,6 +80,7 @@ class Rig:
         self.received = {}  # by key
         self.sent = {}
         self._numbers = defaultdict(int)
+        self._told = set()  # (host, peer)
         self._open = 0
 
     def connect(self, *pairs):
@@ -117,14 +118,21 @@ class Rig:
             if not hosts:
                 break
             for host in hosts:
-                self._serve(self.messengers[host])
+                self._serve(host)
         return self._open == 0
 
-    def _serve(self, messenger):
+    def _serve(self, host):
+        """As experiments do: where a post fails, the peer's program is told."""
+        messenger = self.messengers[host]
         messenger.step()
         for done in messenger.completions():
             self._open -= 1
             (self.sent if done.kind == "send" else self.received)[done.key] = done
+            if done.status and (host, done.peer) not in self._told:
+                for one, other in ((host, done.peer), (done.peer, host)):
+                    self._told.add((one, other))
+                    self.messengers[one].disconnect(other)
+                    self._serve(one)
 
     def counter(self, host, name):
         """One of an RNIC's counters."""

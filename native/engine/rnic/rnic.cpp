@@ -104,6 +104,19 @@ int Rnic::modify_qp(std::uint32_t number, const QpAttr& attr, std::uint32_t mask
   return error;
 }
 
+int Rnic::keep_unfinished(std::uint32_t number, std::shared_ptr<CompletionQueue> failures) {
+  QueuePair* qp = find(number);
+  return qp == nullptr ? EINVAL : qp->keep_unfinished(std::move(failures));
+}
+
+std::optional<Unfinished> Rnic::leave_qp(std::uint32_t number, Time now) {
+  QueuePair* qp = find(number);
+  if (qp == nullptr) return std::nullopt;
+  Unfinished left = qp->leave(now);
+  settle(*qp, now);
+  return left;
+}
+
 int Rnic::destroy_qp(std::uint32_t number) {
   QueuePair* qp = find(number);
   if (qp == nullptr) return EINVAL;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <vector>
@@ -61,6 +62,9 @@ class Rnic {
   // (QpType::gsi); ENOMEM: no number is left.
   int create_qp(const QpConfig& config, std::uint32_t& number);
   int modify_qp(std::uint32_t number, const QpAttr& attr, std::uint32_t mask, Time now);
+  // As of QueuePair; EINVAL, or nothing: there is no such queue pair.
+  int keep_unfinished(std::uint32_t number, std::shared_ptr<CompletionQueue> failures);
+  std::optional<Unfinished> leave_qp(std::uint32_t number, Time now);
   int destroy_qp(std::uint32_t number);
   const QueuePair* find_qp(std::uint32_t number) const;
   int post_send(std::uint32_t number, SendRequest&& request, Time now);

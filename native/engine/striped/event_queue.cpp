@@ -42,17 +42,19 @@ void EventQueue::complete(const WorkCompletion& completion) {
 }
 
 void EventQueue::note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
-                                 Time now) {
+                                 RetransmitReason why, const Gid& to, Time now) {
   if (event_sink_ == nullptr || indices.empty()) [[likely]]
     return;
   const auto [first, last] = std::ranges::minmax(indices);
   event_sink_->note({.kind = QpEventKind::message_retransmit,
+                     .code = static_cast<std::uint8_t>(why),
                      .qp = recovery_qp_,
                      .at = now,
                      .psn = first,
                      .last_psn = last,
                      .peer = message.peer,
                      .packets = static_cast<std::uint32_t>(indices.size()),
+                     .peer_address = static_cast<std::uint32_t>(to.low),
                      .key = message.key});
 }
 

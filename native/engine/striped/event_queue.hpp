@@ -44,7 +44,7 @@ class EventQueue {
 
   void complete(const WorkCompletion& completion);
   void note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
-                       Time now);
+                       RetransmitReason why, const Gid& to, Time now);
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log

@@ -28,9 +28,9 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
 
-void MessageEngine::flush(Time now) {
-  sender_.flush(now);
-  receiver_.flush(now);
+void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
+  sender_.flush(peer, now);
+  receiver_.flush(peer, now);
 }
 
 // ---------------------------------------------------------------- packets
@@ -204,8 +204,9 @@ void MessageEngine::send_control(PeerIndex peer, std::uint8_t path,
   control_.push_small(peer, path, body);
 }
 
-void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, Time now) {
-  sender_.retransmit(message, packet, now);
+void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                               Time now) {
+  sender_.retransmit(message, packet, why, now);
 }
 
 void MessageEngine::forget_retransmit(SendMessage& message, std::uint32_t packet) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,8 @@ class MessageEngine final : private TransportHost {
   // under way (a receive: posted and not begun). A key names one message at a time.
   bool post_send(const WorkRequest& request, Time now) { return sender_.post(request, now); }
   bool post_receive(const WorkRequest& request, Time now) { return receiver_.post(request, now); }
-  void flush(Time now);  // every work request ends in IBV_WC_WR_FLUSH_ERR
+  // Every work request ends in IBV_WC_WR_FLUSH_ERR: of one peer, or of all.
+  void flush(std::optional<PeerIndex> peer, Time now);
 
   // ---- what arrives, what leaves
   void handle_packet(Packet& packet, Time now);
@@ -113,7 +115,8 @@ class MessageEngine final : private TransportHost {
   }
   Time measured_rto(PeerIndex peer) const override { return state_.peers[peer].rtt.rto(); }
   void send_control(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
-  void retransmit(SendMessage& message, std::uint32_t packet, Time now) override;
+  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                  Time now) override;
   void forget_retransmit(SendMessage& message, std::uint32_t packet) override;
   void forget_retransmissions(SendMessage& message) override;
   void allow(SendMessage& message, std::uint32_t limit) override;

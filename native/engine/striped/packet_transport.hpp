@@ -12,6 +12,7 @@
 
 #include "../codec/packet.hpp"
 #include "../units.hpp"
+#include "../verbs/qp_event.hpp"
 #include "message.hpp"
 
 namespace softroce {
@@ -52,7 +53,8 @@ class TransportHost {
   virtual void send_control(PeerIndex peer, std::uint8_t path,
                             std::span<const std::uint8_t> body) = 0;
 
-  virtual void retransmit(SendMessage& message, std::uint32_t packet, Time now) = 0;
+  virtual void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                          Time now) = 0;
   virtual void forget_retransmit(SendMessage& message, std::uint32_t packet) = 0;
   virtual void forget_retransmissions(SendMessage& message) = 0;
   // Packets [0, limit) may be sent for the first time.

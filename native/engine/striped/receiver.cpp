@@ -54,8 +54,10 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   return true;
 }
 
-void Receiver::flush(Time now) {
-  messages_.for_each([&](ReceiveMessage& m) { fail(m.handle, WcStatus::wr_flush_err, now); });
+void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
+  messages_.for_each([&](ReceiveMessage& m) {
+    if (!peer || m.peer == *peer) fail(m.handle, WcStatus::wr_flush_err, now);
+  });
 }
 
 void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {

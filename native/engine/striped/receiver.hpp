@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -20,7 +21,7 @@ class Receiver {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
   void fail(Handle receive, WcStatus status, Time now);
-  void flush(Time now);
+  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
   void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,

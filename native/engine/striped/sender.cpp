@@ -92,8 +92,10 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   messages_.release(*message);
 }
 
-void Sender::flush(Time now) {
-  messages_.for_each([&](SendMessage& m) { complete(m.handle, WcStatus::wr_flush_err, now); });
+void Sender::flush(std::optional<PeerIndex> peer, Time now) {
+  messages_.for_each([&](SendMessage& m) {
+    if (!peer || m.peer == *peer) complete(m.handle, WcStatus::wr_flush_err, now);
+  });
 }
 
 bool Sender::poll_retransmit(Packet& packet, Time now) {
@@ -225,7 +227,8 @@ void Sender::retransmit(Handle send, std::span<const std::uint32_t> indices, boo
                         std::uint32_t copies, Time now) {
   SendMessage* message = messages_.find(send);
   if (message == nullptr) return state_.counters.add(Counter::stale_action);
-  state_.events.note_retransmit(*message, indices, now);
+  state_.events.note_retransmit(*message, indices, RetransmitReason::policy,
+                                state_.peers[message->peer].address.gid, now);
   if (message->retransmit_pending == 0 && !indices.empty()) message->retransmit_cursor = indices[0];
   for (const std::uint32_t index : indices) {
     if (index >= message->next) continue;
@@ -252,9 +255,11 @@ bool Sender::takes_copy(SendMessage& message, std::uint32_t index) {
   return message.retransmit.set(index);
 }
 
-void Sender::retransmit(SendMessage& message, std::uint32_t packet, Time now) {
+void Sender::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
+                        Time now) {
   if (!message.retransmit.set(packet)) return;
-  state_.events.note_retransmit(message, {&packet, 1}, now);
+  state_.events.note_retransmit(message, {&packet, 1}, why, state_.peers[message.peer].address.gid,
+                                now);
   relaxed_store(message.retransmit_pending, message.retransmit_pending + 1);
   state_.peers[message.peer].congestion->on_loss(now);
   queue_retransmit(message);

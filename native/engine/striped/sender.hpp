@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <unordered_set>
 
@@ -21,7 +22,7 @@ class Sender {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
-  void flush(Time now);
+  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
 
   SendMessage* find(Handle send) { return messages_.find(send); }
   Pool<SendMessage, 0>& messages() { return messages_; }
@@ -40,7 +41,7 @@ class Sender {
                   std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
 
-  void retransmit(SendMessage& message, std::uint32_t packet, Time now);
+  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
   void forget_retransmissions(SendMessage& message);
   void allow(SendMessage& message, std::uint32_t limit);

@@ -30,11 +30,13 @@ enum class QpEventKind : std::uint8_t {
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
   message,             // `code`: EventKind, the event for the policy
-  message_retransmit,  // a policy's: `packets` of it, indices [psn, last_psn]
+  message_retransmit,  // `packets` of it, indices [psn, last_psn]; `code`: RetransmitReason
   control_sent,        // `bytes` of a policy's message
 };
 
-enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr };
+// `policy`: a recovery policy decided, which has reasons of its own; `told`: the simulated fabric
+// told an omniscient transport.
+enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr, policy, told };
 
 struct QpEvent {
   QpEventKind kind{};
@@ -47,6 +49,7 @@ struct QpEvent {
   std::uint64_t bytes = 0;
   std::uint32_t peer = 0;  // this and the rest: of striped messages
   std::uint32_t packets = 0;
+  std::uint32_t peer_address = 0;  // IPv4, as a number; of message_retransmit
   MessageKey key{};
 };
 

@@ -172,6 +172,10 @@ int QueuePair::post_send(SendRequest&& request, Time now) {
       (request.reads_remote() || request.bytes() > config_.cap.max_inline_data))
     return EINVAL;
   if (const int error = check_send(request)) return error;
+  if (keeper_) [[unlikely]] {  // the peer's key is of one RNIC alone; inline bytes are a copy
+    if (request.opcode == WrOpcode::send_with_invalidate) return EOPNOTSUPP;
+    if ((request.flags & kOnce) && (request.flags & kInline)) return EINVAL;
+  }
   Send send;
   send.bytes = request.bytes();
   send.posted_at = now;
@@ -198,6 +202,24 @@ int QueuePair::post_receive(ReceiveRequest&& request, Time now) {
     note(posted, now);
   if (error == 0 && state_ == QpState::err) flush_receives(now);
   return error;
+}
+
+// ---------------------------------------------------------------- what may go on elsewhere
+
+int QueuePair::keep_unfinished(std::shared_ptr<CompletionQueue> failures) {
+  if (config_.type != QpType::rc) return EOPNOTSUPP;
+  if (config_.srq) return EINVAL;
+  keeper_ = std::make_unique<Keeper>();
+  keeper_->failures = std::move(failures);
+  return 0;
+}
+
+Unfinished QueuePair::leave(Time now) {
+  if (!keeper_) return {};
+  fail(now);
+  keeper_->unfinished.next_psn = next_psn().value_or(0);
+  keeper_->unfinished.expected_psn = expected_psn().value_or(0);
+  return std::exchange(keeper_->unfinished, {});
 }
 
 // ---------------------------------------------------------------- packets
@@ -312,6 +334,11 @@ void QueuePair::complete_receive(const ReceiveRequest& receive, WorkCompletion c
   completion.wr_id = receive.wr_id;
   completion.qp_num = number_;
   completion.completed_at = now;
+  if (keeper_) [[unlikely]] {
+    if (completion.status == WcStatus::wr_flush_err)
+      return keeper_->unfinished.receives.push_back(receive);
+    keeper_->unfinished.received += completion.status == WcStatus::success;
+  }
   count_end(completion);
   note_end(completion, true, now);
   push(*config_.receive_cq, completion);
@@ -327,6 +354,8 @@ void QueuePair::fail_receive(const ReceiveRequest& receive, WcStatus status, Tim
 // ---------------------------------------------------------------- ends
 
 void QueuePair::complete_send(const Send& send, WcStatus status, Time now) {
+  if (keeper_ && status == WcStatus::wr_flush_err) [[unlikely]]
+    return keeper_->unfinished.sends.push_back({send.request, send.begun});
   const bool asked = config_.signal_all || (send.request.flags & kSignaled);
   const bool signaled = asked || status != WcStatus::success;
   const bool atomic =
@@ -343,6 +372,13 @@ void QueuePair::complete_send(const Send& send, WcStatus status, Time now) {
                                   .completed_at = now};
   count_end(completion);
   note_end(completion, signaled, now);
+  if (keeper_) [[unlikely]] {
+    if (status != WcStatus::success) {
+      keeper_->unfinished.sends.push_back({send.request, send.begun});
+      return push(*keeper_->failures, completion);
+    }
+    keeper_->unfinished.notified += send.request.consumes_receive();
+  }
   if (signaled) push(*config_.send_cq, completion);
 }
 

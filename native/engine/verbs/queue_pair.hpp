@@ -26,6 +26,7 @@
 #include "qp_event.hpp"
 #include "qp_state.hpp"
 #include "receive_queue.hpp"
+#include "unfinished.hpp"
 #include "work_request.hpp"
 
 namespace softroce {
@@ -87,6 +88,13 @@ class QueuePair {
   int post_send(SendRequest&& request, Time now);
   int post_receive(ReceiveRequest&& request, Time now);
 
+  // From now on requests that do not succeed are kept, for another queue pair to carry out, instead
+  // of being flushed; `failures` gets the completion of the one that failed. EINVAL: it shares
+  // receives. EOPNOTSUPP: not RC.
+  int keep_unfinished(std::shared_ptr<CompletionQueue> failures);
+  // To the state of error, so that nothing more is executed; returns what was kept, and forgets it.
+  Unfinished leave(Time now);
+
   virtual void handle_packet(const Packet& packet, Time now) = 0;
   // A congestion notification from its peer. False: it slows nothing.
   virtual bool handle_cnp(const Packet& /*packet*/, Time /*now*/) { return false; }
@@ -96,6 +104,8 @@ class QueuePair {
   }
   // Of RC: the PSN of the next request that it takes.
   virtual std::optional<std::uint32_t> expected_psn() const { return std::nullopt; }
+  // Of RC: the first PSN that no request has used.
+  virtual std::optional<std::uint32_t> next_psn() const { return std::nullopt; }
   // Its peer's packet came with a congestion mark.
   virtual void note_mark(const Packet& /*packet*/, Time /*now*/) {}
   // False: nothing to send just now. The payload may change after `packet_done`.
@@ -203,6 +213,7 @@ class QueuePair {
                const std::uint8_t* bytes, std::uint32_t count, std::uint32_t protection_domain);
 
   ReceiveQueue receives_;
+  std::unique_ptr<Keeper> keeper_;  // usually none
   bool doomed_ = false;
   std::vector<std::uint8_t> scratch_;  // a payload that was in several places
 };

@@ -28,6 +28,7 @@ class RcQp final : public ConnectedQp {
   std::optional<Stop> why_stopped(Time now) const override;
   bool is_draining() const override { return !sends_.empty() && sends_.front().begun; }
   std::optional<std::uint32_t> expected_psn() const override { return expected_psn_; }
+  std::optional<std::uint32_t> next_psn() const override { return next_psn_; }
   void handle_packet(const Packet& packet, Time now) override;
   bool poll_packet(Packet& packet, Time now) override;
   Time next_timeout() const override;

@@ -25,6 +25,8 @@ enum SendFlags : std::uint32_t {  // values of enum ibv_send_flags
   kSignaled = 2,
   kSolicited = 4,
   kInline = 8,
+  // The lab's own, of a queue pair with a keeper: never to be executed twice.
+  kOnce = 1U << 31,
 };
 
 struct ScatterGather {  // struct ibv_sge
@@ -64,6 +66,9 @@ struct SendRequest {
   bool reads_remote() const {
     return opcode == WrOpcode::rdma_read || opcode == WrOpcode::compare_swap ||
            opcode == WrOpcode::fetch_add;
+  }
+  bool consumes_receive() const {  // at the peer
+    return opcode != WrOpcode::rdma_write && !reads_remote();
   }
   std::uint64_t bytes() const {
     std::uint64_t total = inline_bytes.size();

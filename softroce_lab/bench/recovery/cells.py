@@ -68,6 +68,11 @@ class Measure:
         return sum(row["measured"] for row in self.rows)
 
     @property
+    def repairs(self) -> int:
+        """Of all seeds: the samples of the repair times."""
+        return sum(row["repairs"] or 0 for row in self.rows)
+
+    @property
     def spurious(self) -> float:
         """Spurious retransmissions, as a share of data packets."""
         return self._share("spurious_retransmissions")

@@ -48,9 +48,23 @@ class Resampled:
         low, high = np.quantile(self.resamples, (0.025, 0.975), method="nearest")
         return float(low), float(high)
 
-    def p_above(self, limit: float) -> float:
-        """How likely resamples are at the limit or below (Davison and Hinkley, 1997, 4.2.3)."""
-        return (1 + int((self.resamples <= limit).sum())) / (1 + len(self.resamples))
+    def p_above(self, limit: float, seeds: int) -> float:
+        """How likely resamples are at the limit or below (Davison and Hinkley, 1997, 4.2.3).
+
+        Not below `least_p`: resamples of few seeds are no more evidence than the seeds.
+        """
+        share = (1 + int((self.resamples <= limit).sum())) / (1 + len(self.resamples))
+        return max(share, least_p(seeds))
+
+
+def least_p(seeds: int) -> float:
+    """Of a paired test of so many seeds: that of a sign test in which all of them agree."""
+    return float(0.5**seeds)
+
+
+def seeds_needed(significant: float, tests: int) -> int:
+    """The fewest seeds whose `least_p` is significant among so many tests, by Holm."""
+    return math.floor(math.log2(tests / significant)) + 1
 
 
 def draws(seeds: int) -> Draws:

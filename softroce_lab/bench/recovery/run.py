@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from softroce_lab.bench.recovery import verdicts
 from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measured, cells
 from softroce_lab.bench.recovery.verdicts import JUDGED, Judgement
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.forecast.blind_rules import LeftOut
 from softroce_lab.experiment.over_oracle import ORACLE
-from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.sweep import campaign
 from softroce_lab.sweep import spec as sweep_spec
 from softroce_lab.sweep.campaign import Reporter
@@ -47,6 +49,16 @@ class Outcome:
     cells: Sequence[Cell]
     judgements: Sequence[Judgement]
     directory: Path
+    blind: Mapping[str, Sequence[LeftOut]] = dataclasses.field(default_factory=dict)
+    """By the name of a cell the transports that its rules cannot hit, which did not run there."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and what so few seeds cannot show."""
+        return [
+            *(f"{cell}: {each.note}" for cell, out in self.blind.items() for each in out),
+            *verdicts.unreachable(self.judgements),
+        ]
 
     @property
     def missed(self) -> list[Judgement]:
@@ -87,6 +99,10 @@ class Outcome:
             "judgements": [each.document() for each in self.judgements],
             "missed": [f"{each.cell.name}: {each.text}" for each in self.missed],
             "failed": self.failures,
+            "notes": self.notes,
+            "left_out": {
+                cell: [each.document() for each in out] for cell, out in self.blind.items()
+            },
             "far_baselines": {"lower": lower, "of": far, "by": verdicts.LOWER_BY},
             "environment": environment(),
         }
@@ -106,6 +122,7 @@ def _row(cell: Cell, transport: str, without: Cell | None) -> dict[str, Any]:
         "message_bytes": cell.message_bytes,
         "transport": transport,
         "messages": measure.messages if whole else None,
+        "repairs": measure.repairs if whole else None,
         "p99_ns": int(measure.p99_ns.value) if whole else None,
         "p999_ns": int(measure.p999_ns.value) if whole else None,
         "time_ns": int(measure.time_ns.value) if whole else None,
@@ -118,33 +135,54 @@ def _row(cell: Cell, transport: str, without: Cell | None) -> dict[str, Any]:
 
 def run(options: Options, reporter: Reporter) -> Outcome:
     """Measure what is left, and judge. UserError for cells that there are not."""
-    sweep = sweep_spec.load(TUNING if options.short else options.sweep)
+    name = TUNING if options.short else options.sweep
+    wanted = _chosen(name, options.cells or (SHORT_CELLS if options.short else ()))
+    sweep = sweep_spec.load(name)
     if options.short:
         sweep = dataclasses.replace(sweep, seeds=SHORT_SEEDS)
-    wanted = _chosen(sweep, options.cells or (SHORT_CELLS if options.short else ()))
+    blind = _blind(sweep, wanted)
+    for each in blind.values():
+        for out in each:
+            reporter.say(out.note)
+    out_of = {(name, out.transport) for name, each in blind.items() for out in each}
     how = campaign.Options(
-        options.under, jobs=options.jobs, where=lambda task: _name(task) in wanted
+        options.under,
+        jobs=options.jobs,
+        where=lambda task: (
+            _name(task) in wanted and (_name(task), task.transport.label) not in out_of
+        ),
     )
     outcome = campaign.run(sweep, how, reporter, Measured)
     found = cells(sweep, outcome.rows)
-    return Outcome(sweep, found, verdicts.judged(found), outcome.directory)
+    return Outcome(sweep, found, verdicts.judged(found), outcome.directory, blind)
 
 
 def _name(task: Task) -> str:
     return "/".join(task.labels.values())
 
 
-def _chosen(sweep: Sweep, patterns: Iterable[str]) -> set[str]:
-    """Names of the cells that a pattern matches; all of them without patterns."""
-    names = ["/".join(point.label for point in each.points) for each in sweep.combinations]
+def _chosen(sweep: str, patterns: Iterable[str]) -> set[str]:
+    """Names of the cells that a pattern matches; all of them without patterns. UserError."""
+    axes = sweep_spec.labels(sweep)
+    names = ["/".join(each) for each in itertools.product(*axes.values())]
     chosen: set[str] = set()
     for pattern in patterns:
         matching = fnmatch.filter(names, pattern)
         if not matching:
-            what = f"{sweep.name} has no cell {pattern!r}"
-            raise UserError(what, hint=did_you_mean(pattern, names))
+            known = "/".join(f"{{{', '.join(labels)}}}" for labels in axes.values())
+            raise UserError(f"{sweep} has no cell {pattern!r}", hint=f"cells are {known}")
         chosen.update(matching)
     return chosen or set(names)
+
+
+def _blind(sweep: Sweep, wanted: Container[str]) -> dict[str, list[LeftOut]]:
+    """Of cells, by name, the transports that their rules cannot hit; those without are absent."""
+    found = {}
+    for each in sweep.combinations:
+        name = "/".join(point.label for point in each.points)
+        if name in wanted and (out := blind_rules.compared(each.experiment)[1]):
+            found[name] = out
+    return found
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -153,6 +191,7 @@ def lines(outcome: Outcome) -> list[str]:
     found = [f"{cell.name:{width}}  {_line(outcome, cell)}" for cell in outcome.cells]
     found += [f"missed: {each.cell.name}: {each.text}" for each in outcome.missed]
     found += [f"failed: {each}" for each in outcome.failures]
+    found += [f"note: {each}" for each in outcome.notes]
     if any(ORACLE in cell.of for cell in outcome.cells):
         lower, far = verdicts.far_baselines(outcome.cells)
         found.append(
@@ -178,6 +217,9 @@ def _line(outcome: Outcome, cell: Cell) -> str:
         else:
             low, high = each.interval
             beside = "" if each.against == ORACLE else f" of {each.against}"
-            parts.append(f"{each.criterion} {each.value:.2f} [{low:.2f}, {high:.2f}]{beside}")
+            count = "" if each.count is None else f" (n {each.count:,})"
+            parts.append(
+                f"{each.criterion} {each.value:.2f} [{low:.2f}, {high:.2f}]{beside}{count}"
+            )
     missed = " ".join(each.criterion for each in outcome.of(cell) if each.missed)
     return "  ".join(parts) + (f"  MISSED {missed}" if missed else "")

@@ -46,13 +46,24 @@ class Judgement:
     interval: tuple[float, float] | None = None  # 95 %; None: the value is a count's share
     p_value: float | None = None  # that the ratio is within the limit
     adjusted: float | None = None  # by Holm, for all cells of this criterion
+    seeds: int = 0
+    tests: int = 1  # cells that the correction is for
+    count: int | None = None  # samples of a repair time, of all seeds
 
     @property
     def missed(self) -> bool:
-        """Whether the value is above the limit: significantly, if there is an interval."""
+        """Whether the value is above the limit: significantly, if there is an interval.
+
+        Where so few seeds cannot be significant among so many cells, the interval alone decides.
+        """
         if self.interval is None or self.adjusted is None:
             return self.value > self.limit
-        return self.interval[0] > self.limit and self.adjusted < SIGNIFICANT
+        return self.above and (self.adjusted < SIGNIFICANT or not self.reachable)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether any result of so many seeds could be significant after the correction."""
+        return ratios.least_p(self.seeds) * self.tests < SIGNIFICANT
 
     @property
     def above(self) -> bool:
@@ -64,7 +75,8 @@ class Judgement:
         """For people."""
         beside = f" of {self.against}'s" if self.against else ""
         within = "" if self.interval is None else " [{:.3f}, {:.3f}]".format(*self.interval)
-        return f"{self.criterion} {self.value:.4g}{within}{beside}, limit {self.limit:g}"
+        count = "" if self.count is None else f", n {self.count:,}"
+        return f"{self.criterion} {self.value:.4g}{within}{beside}, limit {self.limit:g}{count}"
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -78,6 +90,8 @@ class Judgement:
             "interval_95": None if self.interval is None else ends(self.interval),
             "limit": self.limit,
             "p_holm": None if self.adjusted is None else round(self.adjusted, 5),
+            "seeds": self.seeds or None,
+            "reachable": self.reachable if self.seeds else None,
             "above": self.above,
             "missed": self.missed,
         }
@@ -93,6 +107,20 @@ def judged(cells: Sequence[Cell]) -> list[Judgement]:
         for each in _of_cell(cell, without.get((cell.workload, cell.message_bytes)))
     ]
     return _adjusted(found)
+
+
+def unreachable(found: Sequence[Judgement]) -> list[str]:
+    """Where the seeds are too few for Holm's correction, a line for each number of them."""
+    most: dict[int, int] = {}
+    for each in found:
+        if each.seeds and not each.reachable:
+            most[each.seeds] = max(each.tests, most.get(each.seeds, 0))
+    return [
+        f"{seeds} seeds cannot be significant among {tests} tests by Holm's correction (least "
+        f"p {min(1.0, ratios.least_p(seeds) * tests):.2g}, {SIGNIFICANT:g} is wanted; "
+        f"{ratios.seeds_needed(SIGNIFICANT, tests)} seeds can): the interval alone decides there"
+        for seeds, tests in sorted(most.items())
+    ]
 
 
 def failures(cells: Sequence[Cell]) -> list[str]:
@@ -149,9 +177,14 @@ def _beside_oracle(cell: Cell, without: Cell | None) -> Iterator[Judgement]:
 
 
 def _ratio(cell: Cell, criterion: str, limit: float, ratio: Resampled, other: str) -> Judgement:
+    ours = cell.of[JUDGED]
+    seeds = len(ours.rows)
+    p_value = ratio.p_above(limit, seeds)
+    count = ours.repairs if criterion.startswith("repair") else None
     return Judgement(
-        cell, criterion, limit, ratio.value, other, ratio.interval, ratio.p_above(limit)
-    )
+        cell, criterion, limit, ratio.value, other, ratio.interval, p_value,
+        seeds=seeds, count=count,
+    )  # fmt: skip
 
 
 def figures(cell: Cell, transport: str, without: Cell | None) -> dict[str, Resampled | None]:
@@ -182,5 +215,5 @@ def _adjusted(found: Sequence[Judgement]) -> list[Judgement]:
     for family in families.values():
         p_values = [p for index in family if (p := found[index].p_value) is not None]
         for index, adjusted in zip(family, ratios.holm(p_values), strict=True):
-            done[index] = dataclasses.replace(found[index], adjusted=adjusted)
+            done[index] = dataclasses.replace(found[index], adjusted=adjusted, tests=len(p_values))
     return done

@@ -30,5 +30,5 @@ def spines(
         print(json.dumps(bench_spines.document(outcomes), indent=1))
     else:
         print("\n".join(each.text for each in outcomes))
-    if any(each.missed for each in outcomes):
+    if not all(each.passed for each in outcomes):
         raise typer.Exit(ExitCode.FAILED)

@@ -24,5 +24,5 @@ def tails(
         print(json.dumps(outcome.document(), indent=1))
     else:
         print("\n".join(outcome.lines()))
-    if outcome.missed:
+    if not outcome.passed:
         raise typer.Exit(ExitCode.FAILED)

@@ -20,7 +20,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     RunsUnder,
     Seeds,
     Transports,
-    refuse_replaced,
+    overrides_of,
 )
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
@@ -51,11 +51,10 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment on both clocks and compare the results; needs root."""
-    overrides = [spec.parse_override(text) for text in changes or ()]
     replaced = {"clock": "the run on both clocks"}
     replaced |= {"seeds": "--seed"} if seed else {}
     replaced |= {"transports": "--transport"} if transport else {}
-    refuse_replaced(overrides, replaced)
+    overrides = overrides_of(changes, replaced)
     overrides += [("seeds", list(seed))] if seed else []
     spec.load(experiment, overrides)  # what is wrong with them is theirs, not ours
     virtual, real = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +14,8 @@ from rich.table import Table
 
 from softroce_lab.cli import completion
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import spec
+from softroce_lab.inputs.yaml_source import Data
 
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", min=0, help="Run only this seed; may be repeated.")
@@ -67,11 +69,22 @@ RequireFaithful = Annotated[
 ]
 
 
-def refuse_replaced(overrides: Iterable[tuple[str, Any]], replaced: Mapping[str, str]) -> None:
-    """UserError for a --set whose value something else replaces: `replaced` has what, by key."""
-    for key, _ in overrides:
-        if (by := replaced.get(key.partition(".")[0])) is not None:
+def overrides_of(
+    changes: Iterable[str] | None, replaced: Mapping[str, str]
+) -> list[tuple[str, Data]]:
+    """The keys and values of --set. UserError for one whose value something else replaces.
+
+    `replaced` has what does, by key. A later --set replaces one of the same key, or of a key below.
+    """
+    overrides = [spec.parse_override(text) for text in changes or ()]
+    for n, (key, _) in enumerate(overrides):
+        by = replaced.get(key.partition(".")[0])
+        for later, _ in overrides[n + 1 :]:
+            if f"{key}.".startswith(f"{later}."):
+                by = f"--set {later} behind it"
+        if by is not None:
             raise UserError(f"--set {key}: no effect with {by}", hint="leave it out")
+    return overrides
 
 
 def print_ready(found: Sequence[tuple[str, str]], *, as_json: bool) -> None:

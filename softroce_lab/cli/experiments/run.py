@@ -25,8 +25,8 @@ from softroce_lab.cli.experiments.experiment_options import (
     RunsUnder,
     Seeds,
     Transports,
+    overrides_of,
     print_ready,
-    refuse_replaced,
 )
 from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
@@ -128,11 +128,10 @@ def run(
     options = {
         "name": name, "clock": clock, "seeds": seed, "payload": payload, "deadline": deadline
     }  # fmt: skip
-    overrides = [spec.parse_override(text) for text in changes or ()]
     given = {key: value for key, value in options.items() if value is not None}
     by = {"seeds": "--seed", "transports": "--transport"}
     replaced = [*given, *(["transports"] if transport else [])]
-    refuse_replaced(overrides, {key: by.get(key, f"--{key}") for key in replaced})
+    overrides = overrides_of(changes, {key: by.get(key, f"--{key}") for key in replaced})
     overrides += [(key, _plain(value)) for key, value in given.items()]
     loaded = spec.load(experiment, overrides)
     if transport:
@@ -141,8 +140,8 @@ def run(
         refuse(context, "the virtual clock", ("xdp",))
     wanted = Wanted(tuple(capture or ()), snap)
     if check:
-        _describe(loaded, as_json=as_json)
         experiment_run.check(loaded, wanted)
+        _describe(loaded, as_json=as_json)
         return
     try:
         with RunScreen(quiet=quiet) as screen:

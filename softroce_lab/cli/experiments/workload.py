@@ -14,7 +14,7 @@ from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.experiments.experiment_options import Changes, refuse_replaced
+from softroce_lab.cli.experiments.experiment_options import Changes, overrides_of
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
@@ -51,9 +51,8 @@ def workload(
     as_json: Json = False,
 ) -> None:
     """Print who sends how much to whom, and when, without running anything."""
-    overrides = [spec.parse_override(text) for text in changes or ()]
+    overrides = overrides_of(changes, {} if seed is None else {"seeds": "--seed"})
     if seed is not None:
-        refuse_replaced(overrides, {"seeds": "--seed"})
         overrides.append(("seeds", [seed]))
     loaded = spec.load(experiment, overrides)
     seed = loaded.seeds[0]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
+    EVENTS,
     Action,
     Control,
     Event,
@@ -60,6 +61,28 @@ _NAMES = {
 About = bytes | Key  # a control message, or what a workload calls a message
 
 
+class Reasons:
+    """Why a policy retransmitted: by time and message, and by time alone for several messages."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, Key | None], str] = {}
+
+    def add(self, now_ns: int, event: Event) -> None:
+        """The event that a policy reacted to: a control message by its name, or a timer."""
+        reason, key = EVENTS[event.number], event.key
+        if event.body:
+            try:
+                message = control.decode(event.body)
+            except control.ControlError:
+                return
+            reason, key = _NAMES[type(message)], _key(message)
+        self._of[now_ns, key] = self._of[now_ns, None] = reason
+
+    def of(self, now_ns: int, key: tuple[Any, ...]) -> str:
+        """The reason; `policy` if it is not known."""
+        return self._of.get((now_ns, key), self._of.get((now_ns, None), "policy"))  # type: ignore[arg-type]
+
+
 class Journal:
     """Grows with messages and loss checks, never with packets."""
 
@@ -67,6 +90,7 @@ class Journal:
         self._completions: list[tuple[Any, ...]] = []
         self._events: list[tuple[int, str, About, int]] = []
         self._lateness: list[int] = []
+        self.reasons = Reasons()
 
     def complete(self, done: Done) -> None:
         """Write down that a post is over."""
@@ -83,6 +107,7 @@ class Journal:
         match action:
             case Retransmit(indices=indices):
                 self._events.append((now_ns, "retransmit", about, len(indices)))
+                self.reasons.add(now_ns, event)
             case Control(body=body):
                 self._events.append((now_ns, "control", body, 0))
             case FailReceive() | Pause() | UsePaths() | Refuse():

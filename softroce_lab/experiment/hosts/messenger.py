@@ -26,6 +26,8 @@ from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
+    IBV_QP_STATE,
+    IBV_QPS_ERR,
     IBV_QPS_INIT,
     IBV_QPS_RTR,
     IBV_QPS_RTS,
@@ -91,6 +93,12 @@ class Messenger(Protocol):
 
     def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
         """Receive a message into the memory."""
+
+    def disconnect(self, peer: int) -> None:
+        """A post with the peer failed at one end: no post with it stays open at this one.
+
+        Programs tell each other, over a connection of their own beside the fabric, as with CM.
+        """
 
     def step(self) -> int:
         """Let the recovery policy, if there is one, decide on what happened; how many events."""
@@ -179,6 +187,10 @@ class StripedMessenger:
     def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
         """Receive a message into the memory."""
         self._endpoint.post_receive(self._peers[peer], key, self._region.key, offset, length, 0)
+
+    def disconnect(self, peer: int) -> None:
+        """Receives of which no packet came would wait on: they have no keepalive."""
+        self._endpoint.flush_messages(self._peers[peer])
 
     def step(self) -> int:
         """Let the policy decide on what happened."""
@@ -304,6 +316,11 @@ class RcMessenger:
         qp = self._qp(peer)
         return Address(self._endpoint.address, qp, psn=self._first_psn(qp))
 
+    @property
+    def queue_pairs(self) -> dict[int, tuple[int, int]]:
+        """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
+        return {peer: (qp, self._first_psn(qp)) for peer, qp in self._qps.items()}
+
     def _first_psn(self, qp: int) -> int:
         return (self._salt * 40503 + qp * 2654435761) & 0xFFFFFF  # Knuth's multipliers
 
@@ -355,6 +372,13 @@ class RcMessenger:
         request.wr_id = self._note("receive", peer, key)
         error, _ = self._endpoint.post_receives(self._qps[peer], [request])
         _check(error, f"post a receive from host {peer}")
+
+    def disconnect(self, peer: int) -> None:
+        """To the error state: a responder's queue pair learns of nothing else (IBA 9.7)."""
+        attr = _native.QpAttr()
+        attr.qp_state = int(IBV_QPS_ERR)
+        error = self._endpoint.modify_qp(self._qps[peer], attr, int(IBV_QP_STATE))
+        _check(error, f"end the queue pair with host {peer}")
 
     def _place(self, offset: int, length: int) -> list[Any]:
         region = self._region

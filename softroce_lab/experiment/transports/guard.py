@@ -19,7 +19,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, line_in
+from softroce_lab.experiment.transports.policy_call import (
+    PolicyCall,
+    PolicyError,
+    by_user,
+    line_in,
+)
 from softroce_lab.experiment.transports.watchdog import OverdueError
 from softroce_lab.recovery import policy as hooked
 from softroce_lab.recovery.api import View
@@ -68,11 +73,17 @@ def _init(policy: type[MessagePolicy], file: str) -> Any:
 
 
 def _check_chunk(packets: object, file: str, line: int | None) -> None:
-    number = isinstance(packets, int) and 1 <= packets <= _MOST_CHUNK_PACKETS
-    if packets is not None and not number:
-        most = f"{_MOST_CHUNK_PACKETS:,}"
-        why = f"chunk_packets: {_shown(packets)} is no number of packets from 1 to {most}"
+    if (why := wrong_chunk(packets)) is not None:
         raise PolicyError(file, line, why)
+
+
+def wrong_chunk(packets: object) -> str | None:
+    """What is wrong with such `chunk_packets`; None: nothing."""
+    number = isinstance(packets, int) and 1 <= packets <= _MOST_CHUNK_PACKETS
+    if packets is None or number:
+        return None
+    most = f"{_MOST_CHUNK_PACKETS:,}"
+    return f"chunk_packets: {_shown(packets)} is no number of packets from 1 to {most}"
 
 
 def _summary(policy: type[MessagePolicy], file: str) -> Any:
@@ -107,9 +118,9 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
             actions = list(itertools.islice(returned, MOST_ACTIONS + 1))
         except OverdueError:
             raise call.error() from None
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # SystemExit, too: it would end the command, with success
+            if by_user(error):
+                raise
             raise _raised(call, error) from error
         finally:
             call.leave()
@@ -153,9 +164,11 @@ def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
 def _called(call: PolicyCall, run: Callable[[], T]) -> T:
     try:
         return call.watched(run)
-    except (OptionError, PolicyError, KeyboardInterrupt):
+    except (OptionError, PolicyError):
         raise
     except BaseException as error:
+        if by_user(error):
+            raise
         raise _raised(call, error) from error
 
 

@@ -35,6 +35,9 @@ from softroce_lab.experiment.transports.policy_call import (
 
 T = TypeVar("T")
 
+ENDED = "the process of the run ended"
+"""Of one that ends outside of a call of the policy: how the error begins."""
+
 _TICK_S = 0.5
 _TICKS_TO_END = 20
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -71,7 +74,7 @@ def call(file: str, run: Callable[[Progress], T], progress: Progress) -> T:
         how = _ending(pid)
         pid = 0
         error = outside.error(f"ended the process: {how}")
-        raise error or PolicyError(file, None, f"the process of the run ended: {how}") from None
+        raise error or PolicyError(file, None, f"{ENDED}: {how}") from None
     finally:
         ours.close()
         if pid:

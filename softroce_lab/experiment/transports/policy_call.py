@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import mmap
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +34,18 @@ class PolicyError(RunError):
 
     def __reduce__(self) -> Any:  # it crosses processes
         return type(self), (self.file, self.line, self.why)
+
+
+def by_user(error: BaseException) -> bool:
+    """Whether the user's Ctrl-C raised it, and not the policy itself.
+
+    The signal comes to the main thread alone, and not where it is ignored.
+    """
+    listens = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    )
+    return isinstance(error, KeyboardInterrupt) and listens
 
 
 Frames: TypeAlias = Iterable[tuple[FrameType, int]]
@@ -100,9 +114,9 @@ class Outside:
         return self.error(f"did not return within {watchdog.LIMIT_S:g} s")
 
     def error(self, why: str) -> PolicyError | None:
-        """What is wrong with the call that runs; None: none runs."""
-        if not self._running.number:
-            return None
+        """What is wrong with the call that runs; None: none is known here."""
+        if not self._running.number or self._running.place >= len(self._known):
+            return None  # none runs, or one that is known there alone
         file, what, line = self._known[self._running.place]
         return PolicyError(file, self._running.line or line, f"{what} {why}")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A user's own policy: a class in one Python file, read where the transport is used.
 
-The file is executed, as the user who starts the run. Each process executes the bytes whose SHA-256
-it was given, or refuses them.
+The file is executed, as the user who starts the run; the first time in a process of its own, whose
+end is an error. Each process executes the bytes whose SHA-256 it was given, or refuses them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import os
 import sys
 import traceback
 import types
@@ -17,8 +18,13 @@ from pathlib import Path
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.transports import guard
-from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, line_in
+from softroce_lab.experiment.transports import guard, own_process
+from softroce_lab.experiment.transports.policy_call import (
+    PolicyCall,
+    PolicyError,
+    by_user,
+    line_in,
+)
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
@@ -44,6 +50,25 @@ def split(reference: str) -> tuple[str, str]:
 def digest(file: Path) -> str:
     """SHA-256 of the file. UserError if it cannot be read."""
     return hashlib.sha256(_read(file)).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def tried(file: str, name: str, sha256: str) -> None:
+    """Execute the file in a process of its own first: one that ends that must not end the command.
+
+    UserError, as of `entry`.
+    """
+
+    def execute(_: object) -> None:
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), 1)  # it prints when it is used
+        entry(file, name, sha256)
+
+    try:
+        own_process.call(file, execute, lambda _: None)
+    except PolicyError as error:
+        why = error.why.replace(own_process.ENDED, "executing it ended its process")
+        raise UserError(why, hint=error.hint, file=file, line=error.line) from None
 
 
 @functools.lru_cache(maxsize=64)
@@ -77,6 +102,8 @@ def _check_declarations(policy: type[MessagePolicy], file: str, line: int | None
         what = f"{policy.__name__}.options has two options of one name"
     elif policy.framing not in (known := _native.framing_names()):
         what = f"{policy.__name__}.framing is {policy.framing!r}, not {' or '.join(known)}"
+    elif isinstance(policy.chunk_packets, int) and (why := guard.wrong_chunk(policy.chunk_packets)):
+        what = f"{policy.__name__}.{why}"
     else:
         return
     raise UserError(what, file=file, line=line)
@@ -120,9 +147,9 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
         raise UserError(f"{type(error).__name__}: {error.msg}", file=file, **where) from None
     except PolicyError as error:
         raise UserError(error.why, hint=error.hint, file=file, line=error.line) from None
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # SystemExit, too: it would end the command, with success
+        if by_user(error):
+            raise
         line = line_in(file, reversed(list(traceback.walk_tb(error.__traceback__))))
         raise UserError(f"{type(error).__name__}: {error}", file=file, line=line) from None
     return module

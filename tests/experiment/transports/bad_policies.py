@@ -37,6 +37,9 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
     "ends the process": (
         _SENT + "        raise SystemExit(0)\n", 9, "on_sent raised SystemExit: 0",
     ),
+    "raises what Ctrl-C does": (
+        _SENT + "        raise KeyboardInterrupt\n", 9, "on_sent raised KeyboardInterrupt",
+    ),
     "raises without a text": (
         _SENT + "        class Odd(Exception):\n            def __str__(self):\n"
         "                return 3\n        raise Odd\n",
@@ -170,7 +173,9 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         (8, 13), ("on_sent raised MemoryError", "on_sent did not return within"),
     ),
     "no number of packets a chunk": (
-        "    chunk_packets = 0\n", None, "chunk_packets: 0 is no number of packets from 1 to",
+        "    def __init__(self, *of):\n        super().__init__(*of)\n"
+        "        self.chunk_packets = 0\n",
+        8, "chunk_packets: 0 is no number of packets from 1 to",
     ),
     "half a packet a chunk": (
         "    def __init__(self, *of):\n        super().__init__(*of)\n"

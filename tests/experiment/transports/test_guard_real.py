@@ -29,6 +29,7 @@ class Mine(UdRto):
 SHOWN = (
     "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
     "time stands still", "summary that is none", "ends the process at once", "crashes",
+    "raises what Ctrl-C does",
 )  # fmt: skip
 
 

@@ -127,6 +127,9 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
         (MINE.replace("(UdRto):", "(UdRto):\n    def __init_subclass__(cls): 1/0", 1),
          ":5: Mine cannot be used: ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit(0)\n", ":2: SystemExit: 0"),
+        ("\nraise KeyboardInterrupt\n", ":2: KeyboardInterrupt: "),
+        (MINE.replace("options = (", "chunk_packets = 0\n    options = ("),
+         ":5: Mine.chunk_packets: 0 is no number of packets from 1 to 65,535"),
         (MINE + "\n\nclass Mine(Mine):\n    def on_sendt(self, send, now_ns):\n        return []\n",
          "Mine.on_sendt is no hook, so it is never called\n  hint: did you mean 'on_sent'?"),
         ("\nwhile True:\n    pass\n", "the file did not return within"),
@@ -139,6 +142,29 @@ def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, 
     assert str(caught.value).startswith(str(tmp_path / "mine.py"))
     assert what in str(caught.value)
     assert caught.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("end", "how"), [("os._exit(0)", "exit code 0"), ("os.abort()", "killed by SIGABRT")]
+)
+def test_a_file_that_ends_its_process_ends_that_one_alone(tmp_path, end, how):
+    with pytest.raises(UserError) as caught:
+        experiment(tmp_path, "./mine.py:Mine", f"import os\n{end}\n")
+    why = f"{tmp_path}/mine.py: executing it ended its process: {how}"
+    assert str(caught.value) == f"{tmp_path}/x.yaml:5:5: {why}"
+
+
+def test_what_a_file_prints_is_printed_once(tmp_path):
+    (tmp_path / "mine.py").write_text(f"print('mine is here')\n{MINE}")
+    text = (
+        "from softroce_lab.experiment.transports import written\n"
+        "written.of_argument('mine.py:Mine')\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", text], env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert found.stdout == "mine is here\n"
 
 
 def test_a_pipe_is_refused_and_not_read(tmp_path):

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What was done about losses, packet by packet: decisions to retransmit, with their reasons,
+// packets that left again, NAKs and timeouts of queue pairs, and losses that no rule recorded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../engine/units.hpp"
+#include "../engine/verbs/qp_event.hpp"
+#include "repairs.hpp"
+
+namespace softroce::sim {
+
+enum class RecoveryKind : std::uint8_t {
+  retransmit,    // the sender decided to: `reason`, packets [index, last_index]; of RC PSNs
+  sent_again,    // a packet left its host that had left before
+  lost,          // on `link`, by something that is no rule: `cause`
+  timeout,       // of a queue pair: `psn` is the oldest that is not acknowledged
+  nak_sent,      // of a queue pair: `psn` is expected
+  nak_received,  // of a queue pair
+};
+
+// As Python reads it (telemetry/recoveries.py); what does not apply is 0.
+struct Recovery {
+  static constexpr std::uint32_t kNoLink = UINT32_MAX;
+
+  std::uint64_t at_ns = 0;
+  std::uint32_t source = 0, destination = 0;  // addresses of the packet; 0: not known
+  std::uint32_t host = 0;                     // address of the one that acted
+  std::uint32_t message = 0, index = 0, last_index = 0, packets = 0;
+  std::uint32_t qpn = 0;  // the destination's; of what a queue pair did, its own
+  std::uint32_t psn = 0, last_psn = 0;
+  std::uint32_t link = kNoLink;
+  std::uint16_t operation = 0, step = 0, sport = 0;
+  RecoveryKind kind{};
+  RetransmitReason reason{};
+  DropCause cause{};
+  std::uint8_t attempt = 0, packet_kind = 0;
+  std::uint8_t unused = 0;
+};
+static_assert(sizeof(Recovery) == 64);
+
+class Recoveries {
+ public:
+  void add(const Recovery& record) {
+    if (records_.size() < kMostRecords)
+      records_.push_back(record);
+    else
+      ++not_recorded_;
+  }
+  const std::vector<Recovery>& records() const { return records_; }
+  std::uint64_t not_recorded() const { return not_recorded_; }
+
+ private:
+  static constexpr std::size_t kMostRecords = 1 << 20;  // 64 MiB
+
+  std::vector<Recovery> records_;
+  std::uint64_t not_recorded_ = 0;
+};
+
+// What an RNIC decides: of all its events those that are about a loss.
+class RecoverySink final : public QpEventSink {
+ public:
+  RecoverySink(Recoveries& recoveries, std::uint32_t address)
+      : recoveries_(recoveries), address_(address) {}
+
+  void note(const QpEvent& event) override {
+    Recovery record{.at_ns = static_cast<std::uint64_t>(event.at / kNanosecond), .host = address_};
+    switch (event.kind) {
+      case QpEventKind::message_retransmit:
+        record.source = address_;
+        record.destination = event.peer_address;
+        record.message = event.key.message;
+        record.operation = event.key.operation;
+        record.step = event.key.step;
+        record.index = event.psn;
+        record.last_index = event.last_psn;
+        record.packets = event.packets;
+        record.reason = static_cast<RetransmitReason>(event.code);
+        break;
+      case QpEventKind::retransmit:
+        record.reason = static_cast<RetransmitReason>(event.code);
+        break;
+      case QpEventKind::timeout:
+        record.kind = RecoveryKind::timeout;
+        break;
+      case QpEventKind::nak_sent:
+        record.kind = RecoveryKind::nak_sent;
+        break;
+      case QpEventKind::nak_received:
+        record.kind = RecoveryKind::nak_received;
+        break;
+      default:
+        return;
+    }
+    if (event.kind != QpEventKind::message_retransmit) {
+      record.qpn = event.qp;
+      record.psn = event.psn;
+      record.last_psn = event.last_psn;
+    }
+    recoveries_.add(record);
+  }
+
+ private:
+  Recoveries& recoveries_;
+  std::uint32_t address_;
+};
+
+}  // namespace softroce::sim

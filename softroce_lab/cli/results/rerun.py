@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab rerun`: an experiment again, from its run directory alone; whether it is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from softroce_lab.cli.experiments.experiment_options import RunsUnder
+from softroce_lab.cli.experiments.run import RunScreen
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.errors import ExitCode
+from softroce_lab.report import again
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def rerun(
+    run: RunArgument = "latest",
+    output: RunsUnder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment again from its run directory, and compare: exit code 1 if it differs.
+
+    Virtual clock: byte for byte. Real clock: fates of packets, and figures within their intervals.
+    """
+    found = opened(run)
+    with RunScreen(quiet=quiet) as screen:
+        comparison = again.again(found, screen, under=output)
+    if as_json:
+        print(json.dumps(comparison.document(), indent=1))
+    else:
+        for each in comparison.differences:
+            print(each)
+        if comparison.codes[0] != comparison.codes[1]:
+            print(f"the code has changed: {comparison.codes[0]}, now {comparison.codes[1]}")
+        print(f"{'same' if comparison.same else 'DIFFERENT'}: {comparison.second}")
+    if not comparison.same:
+        raise typer.Exit(ExitCode.FAILED)

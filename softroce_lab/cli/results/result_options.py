@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Arguments and options that the verbs of results have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from softroce_lab.cli import completion
+from softroce_lab.errors import UserError
+from softroce_lab.report import recorded
+from softroce_lab.report.recorded import Recorded
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run directory, or its name below ./runs; latest: the newest.",
+        autocompletion=completion.runs,
+    ),
+]
+RunOrSweep = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|SWEEP",
+        help="A run directory or a sweep's, or its name below ./runs or ./sweeps.",
+        autocompletion=completion.runs,
+    ),
+]
+RunName = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME", help="Of this run: TRANSPORT/SEED, such as csa_ud/1."),
+]
+
+
+def opened(where: str) -> Recorded:
+    """The run directory that the line names. UserError, also for a sweep's."""
+    found = Recorded(recorded.find(where))
+    if found.is_sweep:
+        hint = "lab sweep --keep-runs keeps a run directory of each in runs/ below it"
+        raise UserError(f"{found.path} is a sweep, not a run", hint=hint)
+    return found

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab show`: what was run, and the table of its figures, from a run directory."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from softroce_lab.cli.options import Json
+from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.experiment import workload_table
+from softroce_lab.report import listing
+from softroce_lab.report.recorded import Recorded
+
+app = typer.Typer(add_completion=False)
+_UNBOUNDED = 10_000  # columns: of what is not a terminal
+
+
+@app.command()
+def show(run: RunArgument = "latest", as_json: Json = False) -> None:
+    """Show what was run, and the table that `lab run` printed. --json prints the manifest."""
+    found = opened(run)
+    if as_json:
+        print(json.dumps(found.manifest | {"run_dir": str(found.path)}, indent=1))
+        return
+    for title, text in listing.facts(found):
+        print(f"{title:12}  {text}")
+    for line in listing.problems(found):
+        print(f"  {line}")
+    if found.manifest.get("runs"):
+        _print(found)
+    print(f"\n{found.path}")
+
+
+def _print(found: Recorded) -> None:
+    names, lines, notes = listing.table(found)
+    width = Console().width if sys.stdout.isatty() else _UNBOUNDED
+    for columns in workload_table.beside(names, lines, width):
+        table = Table(box=None, pad_edge=False, padding=(0, workload_table.GAP, 0, 0))
+        table.add_column("transport")
+        for at in columns:
+            table.add_column(names[at], justify="right", no_wrap=True)
+        for line in lines:
+            table.add_row(line.title, *(line.cells[at] for at in columns))
+        print()
+        Console(width=_UNBOUNDED).print(table)
+    for note in notes:
+        print(f"  {note}")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What was done about losses, as columns of recovery.parquet (docs/run-directory.md).
+
+The simulated fabric records it by addresses and numbers of queue pairs; here hosts get their names,
+and a policy's retransmissions the reason that the policy had.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.experiment.hosts.journal import Reasons
+from softroce_lab.telemetry.drops import addresses
+from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
+from softroce_lab.telemetry.repairs import CAUSES
+
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+
+_RETRANSMIT, _SENT_AGAIN, _LOST, _, _NAK_SENT, _ = range(len(EVENTS))
+_POLICY = REASONS.index("policy")
+_KINDS = ("data", "control", "report", "other")
+_NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "attempt", "sport",
+            "qpn", "psn", "last_psn")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueuePair:
+    """One direction of a reliable connection: who sends data, to which queue pair."""
+
+    source: int  # addresses as numbers
+    destination: int
+    source_qpn: int
+    qpn: int  # the destination's, as packets with data have it
+    first_psn: int
+
+
+def columns(
+    found: Recoveries,
+    hosts: Mapping[int, str],
+    links: Sequence[str],
+    pairs: Iterable[QueuePair],
+    reasons: Mapping[str, Reasons],
+) -> Columns:
+    """Of a run's records. `hosts`: names by address; `links`: of directed links by number;
+    `reasons`: of the policies' retransmissions, by host.
+    """
+    found = _with_ends(found, pairs)
+    event, host = found["event"], _named(found["host"], hosts)
+    why = np.array(REASONS, dtype=object)[found["reason"]]
+    why[event != _RETRANSMIT] = ""
+    for row in np.flatnonzero((event == _RETRANSMIT) & (found["reason"] == _POLICY)).tolist():
+        key = tuple(found[row][["operation", "step", "message"]].tolist())
+        of_host = reasons.get(host[row])
+        if of_host is not None:
+            why[row] = of_host.of(int(found["time_ns"][row]), key)
+    lost = event == _LOST
+    cause = np.array(CAUSES, dtype=object)[found["cause"]]
+    cause[~lost] = ""
+    names = np.array([*links, ""], dtype=object)
+    kind = np.array(_KINDS, dtype=object)[np.minimum(found["packet_kind"], len(_KINDS) - 1)]
+    kind[~lost & (event != _SENT_AGAIN)] = ""
+    return {
+        "time_ns": found["time_ns"],
+        "host": host,
+        "event": np.array(EVENTS, dtype=object)[event],
+        "reason": why,
+        "cause": cause,
+        "link": names[np.where(found["link"] == NO_LINK, len(links), found["link"])],
+        "packet_kind": kind,
+        "src": addresses(found["source"]),
+        "dst": addresses(found["destination"]),
+        **{name: found[name] for name in _NUMBERS},
+    }
+
+
+def _with_ends(found: Recoveries, pairs: Iterable[QueuePair]) -> Recoveries:
+    """What queue pairs did, with the ends of the packets that it is about."""
+    by_source = {(each.source, each.source_qpn): each for each in pairs}
+    by_destination = {(each.destination, each.qpn): each for each in by_source.values()}
+    found = found.copy()
+    for row in np.flatnonzero((found["source"] == 0) & (found["qpn"] != 0)).tolist():
+        record = found[row]
+        known = by_destination if record["event"] == _NAK_SENT else by_source
+        pair = known.get((int(record["host"]), int(record["qpn"])))
+        if pair is not None:
+            record["source"], record["destination"] = pair.source, pair.destination
+            record["qpn"] = pair.qpn
+    return found
+
+
+def _named(numbers: npt.NDArray[np.uint32], hosts: Mapping[int, str]) -> npt.NDArray[Any]:
+    unique, where = np.unique(numbers, return_inverse=True)
+    return np.array([hosts.get(number, "") for number in unique.tolist()], dtype=object)[where]
+
+
+def used(pairs: Iterable[QueuePair], qpns: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+    """Those with one of these (destination, number): for the manifest."""
+    wanted = set(qpns)
+    return [dataclasses.asdict(each) for each in pairs if (each.destination, each.qpn) in wanted]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run with all that is known of each of its messages: what stories are told from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.over_oracle import ORACLE
+from softroce_lab.report import story
+from softroce_lab.report.incidents import Incident, Messages, What, incidents
+from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.story import Story
+
+_DATA = ("data", "other")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explained:
+    """A run of a directory."""
+
+    name: str
+    messages: Messages
+    incidents: Sequence[Incident]
+    of_message: Mapping[int, Sequence[Incident]]  # by row
+    bound: Messages | None  # the same messages under oracle
+    has_decisions: bool  # recovery.parquet is there
+
+    @classmethod
+    def of(cls, recorded: Recorded, run: Run) -> Explained:
+        """UserError if a table is missing."""
+        messages = Messages.of(recorded, run)
+        found = incidents(recorded, run, messages)
+        of_message: dict[int, list[Incident]] = {}
+        for each in found:
+            if each.message >= 0:
+                of_message.setdefault(each.message, []).append(each)
+        decisions = recorded.has("recovery")
+        bound = _bound(recorded, run)
+        return cls(name_of(run), messages, found, of_message, bound, decisions)
+
+    def story(self, row: int) -> Story:
+        """Of the message in this row."""
+        return story.story(self.name, self.messages, row, self.of_message.get(row, ()))
+
+    def bound_ns(self, told: Story) -> int | None:
+        """What this message took under oracle with the same seed; None: that did not run."""
+        if self.bound is None or told.row >= len(self.bound):
+            return None
+        taken = int(story.completion_ns(self.bound)[told.row])
+        return None if taken == np.iinfo(np.int64).max else taken
+
+    @property
+    def losses(self) -> int:
+        """Data packets that were lost, retransmissions included."""
+        return sum(each.what is What.DROP and each.kind in _DATA for each in self.incidents)
+
+    @property
+    def hit(self) -> int:
+        """Messages that lost a packet."""
+        lost = (each for each in self.incidents if each.what is What.DROP and each.kind in _DATA)
+        return len({each.message for each in lost if each.message >= 0})
+
+
+def _bound(recorded: Recorded, run: Run) -> Messages | None:
+    if run["transport"] == ORACLE:
+        return None
+    try:
+        return Messages.of(recorded, recorded.run(f"{ORACLE}/{run['seed']}"))
+    except UserError:
+        return None
+
+
+def step_words(known: Explained, step: int) -> str:
+    """How long a step took, and what was lost in it."""
+    of = known.messages.columns
+    rows = np.flatnonzero(story.of_step(known.messages, step))
+    posted, completed = of["posted_ns"][rows], of["completed_ns"][rows]
+    begun, over = posted[posted >= 0], completed[completed >= 0]
+    lost = sum(
+        each.what is What.DROP for row in rows.tolist() for each in known.of_message.get(row, ())
+    )
+    count = units.format_count(len(rows), "message")
+    if not len(begun) or not len(over):
+        return f"{known.name}: step {step}, {count}, none was delivered."
+    span = units.format_duration(int(over.max() - begun.min()))
+    packets = units.format_count(lost, "packet")
+    return f"{known.name}: step {step}, {count}, took {span}; {packets} lost. Its slowest message:"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run directory, or a sweep's, holds: opened, and refused in clear words where it is cut.
+
+docs/run-directory.md describes the files. A directory is one experiment, with runs: one a
+transport and seed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.errors import UserError
+from softroce_lab.telemetry.rundir import RUNS, SCHEMA_VERSION
+
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+Run: TypeAlias = Mapping[str, Any]
+"""A run's figures, as the manifest has them."""
+
+SWEEPS = Path("sweeps")
+MANIFEST = "manifest.json"
+_LIST = "lab list shows the runs that are here"
+
+
+class Recorded:
+    """A run directory. UserError where it is none, or what is asked for is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_manifest(path)
+        if not isinstance(self.manifest.get("runs", []), list):
+            raise UserError("runs: a list was expected", file=str(path / MANIFEST))
+
+    @property
+    def name(self) -> str:
+        """The name of the directory, through links such as `latest`."""
+        return self.path.resolve().name
+
+    @property
+    def state(self) -> str:
+        """`done`, `failed`, `interrupted`, or `running`, which a killed one has, too."""
+        return str(self.manifest.get("state", "unknown"))
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether it is a sweep's directory."""
+        return "axes" in self.manifest
+
+    @property
+    def warning(self) -> str | None:
+        """What the reader must know before all figures: that it is not whole."""
+        return {
+            "running": "not finished: it is still running, or it was killed",
+            "interrupted": "interrupted: it has the runs that were done until then",
+            "failed": f"broken off: {self.manifest.get('error', 'no reason was recorded')}",
+        }.get(self.state)
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The figures of each run; UserError without any."""
+        runs: Sequence[Run] = self.manifest.get("runs") or []
+        if not runs:
+            raise UserError(f"{self.path} has no run that is over", hint=self.warning or _LIST)
+        return runs
+
+    def run(self, name: str) -> Run:
+        """The figures of the run `transport/seed`. UserError."""
+        for run in self.runs:
+            if name_of(run) == name:
+                return run
+        known = ", ".join(map(name_of, self.runs))
+        raise UserError(f"{self.path} has no run {name!r}", hint=f"it has {known}")
+
+    @functools.cached_property
+    def links(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Figures of every directed link, by run. UserError."""
+        return read_json(self.path / "links.json").get("runs", {})  # type: ignore[no-any-return]
+
+    def has(self, table: str) -> bool:
+        """Whether a table is there."""
+        return (self.path / f"{table}.parquet").is_file()
+
+    def table(self, name: str, run: Run | None = None) -> Columns:
+        """A table's columns, of one run or of all; text is an array of objects. UserError.
+
+        `events` of a run that was interrupted may be missing.
+        """
+        import pyarrow as pa  # late: it takes a third of a second
+        import pyarrow.parquet as pq
+
+        path = self.path / f"{name}.parquet"
+        filters = None
+        if run is not None:
+            seed = pa.scalar(run["seed"], pa.uint64())
+            filters = [("transport", "=", run["transport"]), ("seed", "=", seed)]
+        try:
+            found = pq.read_table(path, filters=filters)
+        except FileNotFoundError:
+            hint = self.warning or "it was deleted; lab rerun makes it again"
+            raise UserError(f"{path} is missing", hint=hint) from None
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"cannot be read: {reason}", file=str(path)) from error
+        return {
+            column: found.column(column).to_numpy(zero_copy_only=False)
+            for column in found.column_names
+        }
+
+
+def name_of(run: Run) -> str:
+    """`transport/seed`, by which links.json and `--run` name it."""
+    return str(run.get("run") or f"{run.get('transport')}/{run.get('seed')}")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run directory, or of a sweep's. UserError."""
+    if not path.is_dir():
+        raise UserError(f"there is no directory {path}", hint=_LIST)
+    if not (path / MANIFEST).is_file():
+        raise UserError(f"{path} is no run directory: it has no {MANIFEST}", hint=_LIST)
+    manifest = read_json(path / MANIFEST)
+    version = manifest.get("schema_version")
+    if not isinstance(version, int):
+        raise UserError("has no schema_version: it is none of ours", file=str(path / MANIFEST))
+    if version > SCHEMA_VERSION:
+        what = f"has schema {version}, and this softroce_lab reads up to {SCHEMA_VERSION}"
+        raise UserError(what, hint="a newer softroce_lab reads it", file=str(path / MANIFEST))
+    return manifest
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A document of a run directory. UserError."""
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing", hint="lab rerun makes it again") from None
+    except RecursionError:
+        raise UserError("is nested too deep", file=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"is cut or edited: {error}", file=str(path)) from error
+    if not isinstance(document, dict):
+        raise UserError("is no document of a run directory", file=str(path))
+    return document
+
+
+def find(where: str) -> Path:
+    """A directory by path, or by its name below ./runs or ./sweeps. UserError.
+
+    `latest` is ./runs/latest.
+    """
+    path = Path(where)
+    for candidate in (path, RUNS / where, SWEEPS / where):
+        if (candidate / MANIFEST).is_file():
+            return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
+    if path.is_dir():
+        read_manifest(path)  # raises why it is none
+    raise UserError(f"no run or sweep is called {where!r}", hint=_LIST)
+
+
+def strings(column: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
+    """A column of text as numpy's own."""
+    return column.astype(np.str_)

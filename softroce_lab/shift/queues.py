@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The application's completion queue, and the one behind it at the backup NIC."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from softroce_lab.rnic import CQ, WC, Context
+from softroce_lab.rnic.attributes import MAX_CQE
+from softroce_lab.shift.states import Path
+
+PROBE_ID, FENCE_ID = 0x5348494654000001, 0x5348494654000002
+"""Request ids of the lab's own WRITEs of no bytes."""
+
+_ROOM = 64  # entries for what is the lab's own
+
+
+class Owner(Protocol):
+    """The queue pair that a completion is of."""
+
+    qp_num: int
+
+    def finished(self, wr_id: int) -> None:
+        """A WRITE of the lab's own succeeded."""
+
+
+class ShadowedQueue:
+    """What `CQ.poll` and `CQ.req_notify` of a queue with ShiftQPs come to.
+
+    While all its QPs are on the default NIC, a poll costs a lock and two tests more.
+    """
+
+    def __init__(
+        self, cq: CQ, backup: Context, lock: threading.RLock, advance: Callable[[], None]
+    ) -> None:
+        self._cq, self._lock, self._advance = cq, lock, advance
+        self._behind = CQ(backup, min(cq.cqe + _ROOM, MAX_CQE))
+        cq.adopt(self._behind)
+        if cq.channel is not None:
+            self._behind.native.ring(cq.channel.native, cq.cookie)
+        self.owners: tuple[dict[int, Owner], dict[int, Owner]] = ({}, {})
+        self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
+        self._pending: collections.deque[WC] = collections.deque()
+        self._armed = False
+
+    @property
+    def behind(self) -> CQ:
+        """The queue at the backup NIC."""
+        return self._behind
+
+    def poll(self, num_entries: int) -> tuple[int, list[WC]]:
+        """Completions of all QPs, those of each in order."""
+        with self._lock:
+            if not self._busy and not self._pending:
+                return self._cq.poll_own(num_entries)
+            self._cq.check_open("Failed to poll CQ")
+            self._advance()
+            self.collect()
+            count = min(max(num_entries, 0), len(self._pending))
+            return count, [self._pending.popleft() for _ in range(count)]
+
+    def collect(self) -> None:
+        """Take what is in both queues: of a QP that moves, the older path's is the first."""
+        for path, cq in ((Path.DEFAULT, self._cq), (Path.BACKUP, self._behind)):
+            if cq.closed:
+                continue
+            for native in cq.native.poll_completions(MAX_CQE):
+                self._take(native, path)
+
+    def _take(self, native: Any, path: Path) -> None:
+        owner = self.owners[path].get(native.qp_num)
+        if owner is not None and native.wr_id in (PROBE_ID, FENCE_ID):
+            owner.finished(native.wr_id)
+            return
+        wc = WC.of(native)
+        if owner is not None:
+            wc.qp_num = owner.qp_num
+        self.add(wc)
+
+    def add(self, wc: WC) -> None:
+        """A completion for the application, behind those before it."""
+        self._pending.append(wc)
+        if self._armed and self._cq.channel is not None:
+            self._armed = False
+            self._cq.channel.native.ring(self._cq.cookie)
+
+    def set_busy(self, owner: Owner, busy: bool) -> None:
+        """Whether the completions of a QP are to be looked at."""
+        (self._busy.add if busy else self._busy.discard)(owner)
+
+    def forget(self, owner: Owner) -> None:
+        """It is closed."""
+        self._busy.discard(owner)
+        for owners in self.owners:
+            for number in [each for each, known in owners.items() if known is owner]:
+                del owners[number]
+
+    def arm(self, solicited_only: bool) -> None:
+        """As `CQ.req_notify`; what waits here counts, too."""
+        with self._lock:
+            self._behind.native.arm(solicited_only)
+            self._armed = True
+            if self._pending and self._cq.channel is not None:
+                self._armed = False
+                self._cq.channel.native.ring(self._cq.cookie)

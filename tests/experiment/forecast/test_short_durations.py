@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Open-loop traffic too short for its largest flows is told, with its place."""
+
+import pytest
+
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.forecast import short_durations
+from softroce_lab.inputs import yaml_source
+
+FILE = """\
+name: short
+topology: {{generator: {{kind: star, hosts: 16, access: {{rate: 100Gbit, delay: 1us}}}}}}
+transports: [rc]
+workload:
+  {workload}
+"""
+WEB = "kind: open-loop, load: 80%, sizes: web-search"  # 10 MB a ms; the largest flow has 30 MB
+
+
+def notes(workload):
+    return short_durations.notes(
+        spec.of(yaml_source.parse(FILE.format(workload=workload), "short.yaml"))
+    )
+
+
+def test_what_a_host_cannot_send_has_a_place():
+    (note,) = notes(f"{{{WEB}, duration: 5ms}}")
+    assert note == (
+        "short.yaml:5:61: in 5 ms a host sends about 47.7 MiB, the largest flow has 28.6 MiB: "
+        "large flows are too rare (6 ms or more, or smaller sizes)"
+    )
+
+
+@pytest.mark.parametrize("duration", ["6ms", "8ms"])
+def test_twice_the_largest_flow_is_enough(duration):
+    assert notes(f"{{{WEB}, duration: {duration}}}") == []
+
+
+def test_what_incasts_send_is_not_for_large_flows():
+    mixed = f"{{{WEB}, duration: 6ms, incast: {{degree: 4, share: 20%}}}}"
+    assert "about 45.8 MiB" in notes(mixed)[0]
+
+
+def test_each_job_has_its_own():
+    jobs = (
+        "{kind: jobs, jobs: [{name: a, workload: {kind: permutation, bytes: 64KiB, "
+        "hosts: [h1, h2]}}, {name: b, workload: {" + WEB + ", duration: 4ms, "
+        "hosts: [h3, h4, h5, h6, h7, h8, h9, h10, h11, h12, h13, h14]}}]}"
+    )
+    (note,) = notes(jobs)
+    assert note.startswith("short.yaml:5:")
+    assert "in 4 ms a host sends about 38.1 MiB" in note
+
+
+def test_other_workloads_have_no_duration():
+    assert notes("{kind: permutation, bytes: 64KiB}") == []
+
+
+@pytest.mark.parametrize("name", ["web-search"])
+def test_ready_experiments_are_long_enough(name):
+    loaded = spec.load(name)
+    assert short_durations.notes(loaded) == []
+    assert not any("too rare" in note for note in experiment_run.notes(loaded))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab rerun`: the same, or where it differs."""
+
+import json
+import shutil
+
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.report import again
+from softroce_lab.report.recorded import Recorded
+from tests.report.made import Silent
+
+
+def test_the_virtual_clock_gives_the_same_bytes(ring_run, tmp_path):
+    found = again.again(Recorded(ring_run), Silent(), under=tmp_path)
+    assert found.same
+    assert [each.what for each in found.differences] == [
+        "experiment.json", "events.parquet", "messages.parquet", "recovery.parquet",
+        "repairs.parquet", "links.json", "stats.json", "manifest.json",
+    ]  # fmt: skip
+
+
+def test_what_differs_is_named(ring_run, tmp_path):
+    other = shutil.copytree(ring_run, tmp_path / "other")
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["runs"][0]["retransmitted"] += 1
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    with (other / "links.json").open("a") as file:
+        file.write(" ")
+    (other / "stats.json").unlink()
+    found = again.compare(Recorded(ring_run), Recorded(other))
+    wrong = {each.what: each.detail for each in found.differences if each.same is False}
+    assert wrong == {"links.json": "", "stats.json": "is missing", "manifest.json": "runs"}
+    assert found.document()["verdict"] == "different"
+
+
+def as_real(folder, path, seconds):
+    """The same run as if the real clock had measured it, in so many times the time."""
+    shutil.copytree(folder, path)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest |= {"clock": "real", "grade": "identity"}
+    for run in manifest["runs"]:
+        run["makespan_ns"] = int(run["makespan_ns"] * seconds)
+    manifest["runs"] = [
+        {**run, "seed": seed, "run": f"{run['transport']}/{seed}"}
+        for run in manifest["runs"]
+        if run["seed"] == 1
+        for seed in range(1, 7)
+    ]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return Recorded(path)
+
+
+def test_the_real_clock_compares_fates_and_figures(ring_run, tmp_path):
+    one, other = (as_real(ring_run, tmp_path / str(n), n) for n in (1, 2))
+    assert again.compare(one, one).same
+    found = again.compare(one, other)
+    wrong = [each.what for each in found.differences if each.same is False]
+    assert wrong == [f"{name}: makespan_ns" for name in ("csa_ud", "irn", "rc")]
+    fates = next(each for each in found.differences if each.what.startswith("csa_ud/1: fates"))
+    assert not fates.detail.startswith("0 losses")
+
+
+def test_an_older_directory_is_refused_with_its_file(ring_run, tmp_path):
+    old = shutil.copytree(ring_run, tmp_path / "old")
+    (old / "experiment.json").unlink()
+    with pytest.raises(UserError, match="the experiment was not kept") as refused:
+        again.again(Recorded(old), Silent(), under=tmp_path)
+    assert refused.value.hint.startswith("lab run ")

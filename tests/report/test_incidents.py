@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is told of a message agrees with the table of messages, for every transport."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from softroce_lab.report.explained import Explained
+from softroce_lab.report.incidents import What
+from softroce_lab.report.recorded import Recorded
+from tests.report.made import ring, run
+
+ALL = ("csa_ud", "ud_rto", "sdr_sr", "irn", "srnic", "rc", "oracle")
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    return Recorded(ring(tmp_path_factory.mktemp("all"), transports=ALL))
+
+
+@pytest.mark.parametrize("transport", ALL)
+def test_each_message_has_what_its_row_counts(every, transport):
+    found = every.run(f"{transport}/1")
+    known = Explained.of(every, found)
+    again = collections.Counter()
+    for each in known.incidents:
+        if each.what is What.SENT_AGAIN:
+            assert each.message >= 0, each
+            again[each.message] += 1
+    counted = known.messages.columns["retransmitted"].tolist()
+    assert [again[row] for row in range(len(counted))] == counted
+    assert sum(counted) == found["retransmitted"] > 0
+
+
+@pytest.mark.parametrize("transport", ALL)
+def test_times_of_a_message_add_up(every, transport):
+    known = Explained.of(every, every.run(f"{transport}/2"))
+    lost = 0
+    for row in range(len(known.messages)):
+        told = known.story(row)
+        assert told.status == "delivered"
+        assert sum(part.length_ns for part in told.parts) == told.taken_ns
+        assert all(part.length_ns >= 0 for part in told.parts)
+        lost += told.last_packet is not None
+        dropped = {(e.first, e.attempt) for e in told.incidents if e.what is What.DROP}
+        arrived = {e.first for e in told.incidents if e.what is What.ARRIVED}
+        assert {packet for packet, attempt in dropped if attempt == 0} >= arrived
+    assert lost > 0
+
+
+@pytest.mark.parametrize("transport", ALL)
+def test_a_packet_is_sent_again_because_of_a_decision_about_it(every, transport):
+    known = Explained.of(every, every.run(f"{transport}/1"))
+    decided = collections.defaultdict(list)
+    for each in known.incidents:
+        if each.what is What.DECISION:
+            assert each.why not in ("", "policy"), each
+            decided[each.message].append(each)
+        if each.what is What.SENT_AGAIN:
+            before = decided[each.message]
+            assert any(one.first <= each.first <= one.last for one in before), each
+
+
+def test_losses_of_full_queues_have_their_link_and_cause(tmp_path):
+    access = "access: {rate: 10Gbit, delay: 1us, limit: 16}"
+    narrow = f"topology={{generator: {{kind: star, hosts: 5, {access}}}}}"
+    made = Recorded(run("incast", tmp_path, narrow, "workload={kind: incast, bytes: 256KiB}",
+                        transports=("csa_ud", "rc")))  # fmt: skip
+    for each in made.runs:
+        known = Explained.of(made, each)
+        queues = [one for one in known.incidents if one.why == "full queue"]
+        assert len(queues) == each["queue_drops"] > 0
+        at = collections.Counter(one.where for one in queues)
+        wires = {link["name"]: link["wire"] for link in made.links[each["run"]]}
+        assert at == {n: w["dropped_by_queue"] for n, w in wires.items() if w["dropped_by_queue"]}
+        rows = {one.message for one in queues if one.kind in ("data", "other")}
+        assert max(rows) >= 0
+
+
+def test_an_older_directory_tells_what_it_has(every, tmp_path):
+    import shutil
+
+    old = shutil.copytree(every.path, tmp_path / "old")
+    for name in ("recovery.parquet", "repairs.parquet"):
+        (old / name).unlink()
+    known = Explained.of(Recorded(old), every.run("csa_ud/1"))
+    assert not known.has_decisions
+    decisions = [each for each in known.incidents if each.what is What.DECISION]
+    assert decisions
+    assert {each.why for each in decisions} == {"policy"}
+    assert all(np.diff([each.time_ns for each in known.incidents]) >= 0)

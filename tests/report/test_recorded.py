@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run directories that are cut, edited, older or foreign."""
+
+import json
+import shutil
+
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.report import recorded
+from softroce_lab.report.recorded import Recorded
+
+
+@pytest.fixture
+def copy(ring_run, tmp_path):
+    return shutil.copytree(ring_run, tmp_path / "copy")
+
+
+def edit(folder, **facts):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def test_what_is_there(ring_run):
+    found = Recorded(ring_run)
+    assert found.warning is None
+    assert [recorded.name_of(run) for run in found.runs][:3] == ["csa_ud/1", "irn/1", "rc/1"]
+    run = found.run("irn/2")
+    messages = found.table("messages", run)
+    assert set(messages["transport"]) == {"irn"}
+    assert set(messages["seed"]) == {2}
+    assert len(messages["bytes"]) == run["messages"]
+    assert found.links["rc/1"][0]["name"]
+
+
+def test_names(ring_run, tmp_path, monkeypatch):
+    shutil.copytree(ring_run.parent, tmp_path / "runs", symlinks=True)
+    monkeypatch.chdir(tmp_path)
+    assert recorded.find("latest").name == ring_run.name
+    assert recorded.find(ring_run.name).name == ring_run.name
+    with pytest.raises(UserError, match="no run or sweep is called 'none'"):
+        recorded.find("none")
+    with pytest.raises(UserError, match="is no run directory"):
+        recorded.find("runs")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "is cut or edited"),
+        ("[]", "is no document"),
+        ("{}", "has no schema_version"),
+        ('{"schema_version": 99}', "has schema 99, and this softroce_lab reads up to"),
+        ('{"schema_version": 1, "runs": 3}', "runs: a list was expected"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_manifests_that_are_wrong(copy, text, what):
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match=what):
+        Recorded(copy)
+
+
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [("running", "killed"), ("interrupted", "interrupted"), ("failed", "broken off: full")],
+)
+def test_what_is_not_whole_says_so(copy, state, what):
+    edit(copy, state=state, error="full", runs=[])
+    found = Recorded(copy)
+    assert what in found.warning
+    with pytest.raises(UserError, match="has no run that is over") as refused:
+        found.runs  # noqa: B018
+    assert what in refused.value.hint
+
+
+def test_a_table_that_is_missing_or_cut(copy):
+    (copy / "messages.parquet").unlink()
+    found = Recorded(copy)
+    with pytest.raises(UserError, match=r"messages.parquet is missing"):
+        found.table("messages")
+    whole = (copy / "events.parquet").read_bytes()
+    (copy / "events.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be read"):
+        found.table("events")
+    (copy / "links.json").unlink()
+    with pytest.raises(UserError, match=r"links.json is missing"):
+        found.links  # noqa: B018
+    with pytest.raises(UserError, match="no run 'rc/9'"):
+        found.run("rc/9")

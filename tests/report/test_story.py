@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The story of a message whose last packet was lost, in words and as a ladder."""
+
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.report import ladder, story
+from softroce_lab.report.explained import Explained, step_words
+from softroce_lab.report.recorded import Recorded
+from tests.report.made import run
+
+
+@pytest.fixture(scope="module")
+def tail(tmp_path_factory):
+    """One message of three packets; the third is dropped once."""
+    return Recorded(
+        run(
+            "point-to-point",
+            tmp_path_factory.mktemp("tail"),
+            "workload={kind: point-to-point, bytes: 6000B, from: h1, to: h2}",
+            "topology={generator: {kind: star, hosts: 2, access: {rate: 10Gbit, delay: 1us}}}",
+            "faults=[{name: last, links: 'h1->s1', drop: tail 1 iter 1}]",
+            transports=("irn", "rc", "csa_ud", "oracle"),
+        )
+    )
+
+
+def told(tail, name):
+    known = Explained.of(tail, tail.run(name))
+    return known, known.story(0)
+
+
+def test_irn_waits_for_its_timer(tail):
+    known, one = told(tail, "irn/1")
+    parts = {part.title: part.length_ns for part in one.parts}
+    assert one.last_packet == 2
+    detection = parts["until the loss was detected (timeout)"]
+    assert detection > one.taken_ns / 2
+    assert one.taken_ns == sum(parts.values())
+    lines = "\n".join(story.words(one, known.bound_ns(one)))
+    assert "h1 decided to retransmit it, because of timeout" in lines
+    assert "dropped on h1->s1 by last" in lines
+    assert "Under oracle it took" in lines
+    assert known.bound_ns(one) < one.taken_ns
+
+
+def test_rc_goes_back_for_it(tail):
+    _, one = told(tail, "rc/1")
+    text = "\n".join(ladder.lines(one))
+    assert "X           |  dropped on h1->s1: last" in text
+    assert "h1 decides to retransmit" in text
+    assert ": timeout" in text
+    assert text.splitlines()[1].split()[0] == "0.000"
+    drawn = [line[15:45] for line in text.splitlines()[1:]]
+    assert all(each.startswith("|") and each.endswith("|") and len(each) == 30 for each in drawn)
+
+
+def test_the_receiver_of_csa_ud_asks_for_it(tail):
+    _, one = told(tail, "csa_ud/1")
+    titles = [part.title for part in one.parts]
+    assert "until the loss was detected (nack)" in titles
+    assert any(" nack " in line and "<" in line for line in ladder.lines(one))
+
+
+def test_messages_by_name(tail):
+    known, _ = told(tail, "irn/1")
+    assert story.named(known.messages, "h1->h2:0/0/0") == 0
+    assert story.named(known.messages, "0/0/0") == 0
+    with pytest.raises(UserError, match="names no message"):
+        story.named(known.messages, "h1-h2")
+    with pytest.raises(UserError, match="there is no message '0/0/7'"):
+        story.named(known.messages, "0/0/7")
+    with pytest.raises(UserError, match="there is no step 3"):
+        step_words(known, 3)
+    assert "step 0, 1 message, took" in step_words(known, 0)
+
+
+def test_one_key_of_several_messages_is_ambiguous(ring_run):
+    recorded = Recorded(ring_run)
+    known = Explained.of(recorded, recorded.run("irn/1"))
+    with pytest.raises(UserError, match="4 messages are called 0/1/0"):
+        story.named(known.messages, "0/1/0")
+    rows = story.worst(known.messages, 3)
+    taken = story.completion_ns(known.messages)
+    assert sorted(taken, reverse=True)[:3] == [taken[row] for row in rows]
+
+
+def test_a_message_that_failed_says_how(tmp_path):
+    made = Recorded(
+        run(
+            "point-to-point",
+            tmp_path,
+            "workload={kind: point-to-point, bytes: 6000B, from: h1, to: h2}",
+            "topology={generator: {kind: star, hosts: 2, access: {rate: 10Gbit, delay: 1us}}}",
+            "faults=[{name: all, links: 'h1->s1', loss: random 100%}]",
+            "blackout=1ms",
+            transports=("irn", "rc"),
+        )
+    )
+    for name in ("irn/1", "rc/1"):
+        _, one = told(made, name)
+        assert one.status == "IBV_WC_RETRY_EXC_ERR"
+        assert one.taken_ns is None
+        assert one.parts == []
+        assert "IBV_WC_RETRY_EXC_ERR" in story.words(one)[0]
+        assert list(ladder.lines(one))

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A workload whose notifications and memory tell whether anything ran twice, or not at all.
+
+Each sender WRITEs into slots of the peer and notifies it. The peer checks what it was notified of,
+then reuses the memory: a WRITE that is repeated later destroys what it put there.
+"""
+
+import dataclasses
+import socket
+
+from softroce_lab.rnic.enums import (
+    IBV_SEND_SIGNALED,
+    IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+)
+from tests.shift.rig import DETECTION_NS
+
+W, WI, S, SI, R, FA = (
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_RDMA_READ,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+)
+NOTIFY = (WI, S, SI)
+SLOT, SLOTS = 2048, 16
+SOURCES, RECEIVES = 32768, 65536  # offsets; the first half is the peer's to WRITE
+RECEIVE_BYTES, DEPTH = 1024, 12
+REUSED = 0xEE
+
+# Longest time that a case may take: the failure is noticed, each of two lost messages of the
+# handshake is repeated after at most four timeouts, and what is resubmitted takes its time.
+BOUND_NS = DETECTION_NS + 3 * 8 * (4096 << 3) + 500_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """A request: its length, and whether its completion is asked for."""
+
+    kind: int
+    length: int
+    signaled: bool = True
+    once: bool = False
+
+
+FIXED = (
+    Op(W, 1500), Op(W, 300, False), Op(WI, 1200), Op(S, 700), Op(W, 64, False), Op(SI, 1024, False),
+    Op(W, 2048), Op(WI, 0), Op(S, 1), Op(W, 900, False), Op(W, 900, False), Op(WI, 2048),
+)  # fmt: skip
+
+
+class BrokenError(AssertionError):
+    """Exactly-once, order or memory is not as it was to be."""
+
+
+class Talk:
+    """What one end sends to the other, and what came of it."""
+
+    def __init__(self, rig, sender, ops):
+        self.rig, self.a, self.b = rig, rig.ends[sender], rig.ends[1 - sender]
+        self.ops = list(ops)
+        self.posted = 0
+        self.notified = []  # numbers of notifications
+        self.receives = self.lacking = 0
+        self.done = []  # (number, status)
+        self.failed = False
+        self.slots = {}  # number of a WRITE -> (slot, length)
+        self.added = 0
+        for _ in range(DEPTH):
+            self.post_receive()
+
+    def value(self, number):
+        return number * 7 % 250 + 1
+
+    def post_receive(self):
+        at = RECEIVES + self.receives % DEPTH * RECEIVE_BYTES
+        self.b.receive(RECEIVE_BYTES, at, wr_id=1000 + self.receives)
+        self.receives += 1
+
+    def post(self, count):
+        """So many requests more."""
+        for _ in range(min(count, len(self.ops) - self.posted)):
+            number, op = self.posted, self.ops[self.posted]
+            at = SOURCES + number % SLOTS * SLOT
+            flags = (IBV_SEND_SIGNALED if op.signaled else 0) | (1 << 31 if op.once else 0)
+            options = {"wr_id": number, "flags": flags}
+            if op.kind == FA:
+                self.a.post(FA, 8, at, to=SLOTS * SLOT - 8, **options)
+            elif op.kind == R:
+                self.a.post(R, op.length, at, to=0, **options)
+            else:
+                self.a.memory[at : at + op.length] = self.value(number)
+                slot = number % (SLOTS - 1)
+                self.slots[number] = (slot * SLOT, op.length)
+                options |= {"to": slot * SLOT, "imm": socket.htonl(number)}
+                self.a.post(op.kind, op.length, at, **options)
+            self.posted += 1
+
+    @property
+    def notifying(self):
+        return [number for number, op in enumerate(self.ops) if op.kind in NOTIFY]
+
+    def check_notification(self, wc):
+        """A notification at the receiver: the next one, in the next receive, with its bytes."""
+        self.need(len(self.notified) < len(self.notifying), "a notification that nobody sent")
+        expected = self.notifying[len(self.notified)]
+        op = self.ops[expected]
+        index = len(self.notified)
+        self.need(wc.wr_id == 1000 + index, f"receive {wc.wr_id} instead of {1000 + index}")
+        self.need(wc.qp_num == self.b.qp.qp_num, "another QP's number")
+        if op.kind != S:
+            self.need(socket.ntohl(wc.imm_data) == expected, f"immediate of {wc.imm_data}")
+        self.need(wc.byte_len == op.length, f"{wc.byte_len} bytes instead of {op.length}")
+        if op.kind != WI:
+            at = RECEIVES + index % DEPTH * RECEIVE_BYTES
+            got = self.b.memory[at : at + op.length]
+            self.need((got == self.value(expected)).all(), f"bytes of SEND {expected}")
+        first = self.notifying[index - 1] + 1 if index else 0
+        for number in range(first, expected + 1):
+            if self.ops[number].kind in (W, WI):
+                at, length = self.slots[number]
+                got = self.b.memory[at : at + length]
+                self.need((got == self.value(number)).all(), f"bytes of WRITE {number}")
+        for number in range(first, expected + 1):
+            if self.ops[number].kind in (W, WI):
+                at, length = self.slots[number]
+                self.b.memory[at : at + length] = REUSED  # the application's again
+        self.notified.append(expected)
+        self.lacking += 1
+
+    def ended(self, wc):
+        """A completion at the sender, in the order of posting."""
+        self.need(
+            not self.done or wc.wr_id > self.done[-1][0], f"{wc.wr_id} after {self.done[-1:]}"
+        )
+        self.need(wc.qp_num == self.a.qp.qp_num, "another QP's number")
+        self.done.append((wc.wr_id, wc.status))
+        if wc.status != IBV_WC_SUCCESS:
+            self.failed = True
+
+    def need(self, true, why):
+        if not true:
+            raise BrokenError(why)
+
+    @property
+    def is_over(self):
+        if self.failed:
+            return self.done[-1][0] == self.posted - 1
+        signaled = [n for n, op in enumerate(self.ops) if op.signaled]
+        return (
+            self.posted == len(self.ops)
+            and [n for n, _ in self.done] == signaled
+            and len(self.notified) == len(self.notifying)
+        )
+
+    def check_end(self):
+        """All is done once, and the memory is what it is without failures."""
+        if self.failed:
+            self.check_failure()
+            return
+        self.need([n for n, _ in self.done] == [n for n, op in enumerate(self.ops) if op.signaled],
+                  f"completions {self.done}")  # fmt: skip
+        last = self.notifying[-1] if self.notifying else -1
+        for number, (at, length) in self.slots.items():
+            later = {n % (SLOTS - 1) for n in self.slots if n > number}
+            if self.ops[number].kind not in (W, WI) or number % (SLOTS - 1) in later:
+                continue
+            value = REUSED if number <= last else self.value(number)
+            self.need((self.b.memory[at : at + length] == value).all(), f"memory of {number}")
+        adds = sum(op.kind == FA for op in self.ops)
+        at = SLOTS * SLOT - 8
+        counted = int.from_bytes(self.b.memory[at : at + 8].tobytes(), "little")
+        self.need(counted == adds, f"{counted} additions of {adds}")
+
+    def check_failure(self):
+        """As a plain QP: one RETRY_EXC_ERR, the rest flushed."""
+        errors = [status for _, status in self.done if status != IBV_WC_SUCCESS]
+        self.need(errors[0] == IBV_WC_RETRY_EXC_ERR, f"first error {errors[0]}")
+        self.need(all(each == IBV_WC_WR_FLUSH_ERR for each in errors[1:]), f"errors {errors}")
+
+
+class Case:
+    """Both ends talk; `at_once` requests are posted at a time."""
+
+    def __init__(self, rig, ops=(FIXED, FIXED[:4]), at_once=4, receive_every=1):
+        self.rig, self.at_once, self.receive_every = rig, at_once, receive_every
+        self.steps = 0
+        self.talks = [Talk(rig, sender, each) for sender, each in enumerate(ops)]
+        self.flushed = [0, 0]
+
+    def poll(self):
+        for which, end in enumerate(self.rig.ends):
+            for wc in end.poll():
+                if wc.wr_id < 1000:
+                    self.talks[which].ended(wc)
+                elif wc.status == IBV_WC_WR_FLUSH_ERR:
+                    self.flushed[which] += 1
+                else:
+                    self.talks[1 - which].check_notification(wc)
+
+    def extend(self, *ops):
+        """More requests, behind those before."""
+        for talk, more in zip(self.talks, ops, strict=True):
+            talk.ops.extend(more)
+
+    def step(self):
+        self.steps += 1
+        for talk in self.talks:
+            while talk.lacking and self.steps % self.receive_every == 0:
+                talk.lacking -= 1
+                talk.post_receive()
+                if self.receive_every > 1:
+                    break
+            if not talk.failed and self._has_room(talk):
+                talk.post(self.at_once)
+        self.rig.step()
+        self.poll()
+
+    def _has_room(self, talk):
+        """Slots are free again when the peer was notified, sources when the request is done."""
+        notified = talk.notified[-1] + 1 if talk.notified else 0
+        done = talk.done[-1][0] + 1 if talk.done else 0
+        return talk.posted - min(notified, done) <= SLOTS - 2 - self.at_once
+
+    @property
+    def is_over(self):
+        return all(talk.is_over for talk in self.talks)
+
+    @property
+    def failed(self):
+        return any(talk.failed for talk in self.talks)
+
+    def run(self, bound_ns=BOUND_NS):
+        """To the end; BrokenError, if that takes longer than the bound."""
+        until = self.rig.now_ns + bound_ns
+        while not self.is_over:
+            if self.failed and all(
+                t.failed or t.is_over or not self._goes_on() for t in self.talks
+            ):
+                break
+            if self.rig.now_ns > until:
+                raise BrokenError(f"not over after {bound_ns} ns: {[t.done for t in self.talks]}")
+            self.step()
+        self.rig.run(20_000)
+        self.poll()
+        for talk in self.talks:
+            if talk.failed or talk.is_over:
+                talk.check_end()
+
+    def _goes_on(self):
+        return not any(end.qp.qp_state == 6 for end in self.rig.ends)
