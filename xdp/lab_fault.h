@@ -59,8 +59,8 @@ struct lab_identity {
   lab_u16 operation;
   lab_u16 step;
   lab_u8 kind; /* enum lab_kind, or LAB_KIND_NONE */
-  lab_u8 attempt;
-  lab_u16 zero;
+  lab_u8 zero;
+  lab_u16 attempt;
 };
 
 /* What a filter may match of a packet beyond its identity. */
@@ -181,6 +181,9 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
   }
   return lab_absorb(lab_absorb(lab_absorb(0, addresses), name), number);
 }
+
+/* A path probe is a control packet to rules. Without a branch: see lab_less(). */
+LAB_PURE lab_u32 lab_kind_bit(lab_u32 kind) { return 1U << (kind & 3 & ~((kind & 2) & kind << 1)); }
 
 /* A rule's stream as it is used: mixed once, when the rule is laid out. */
 LAB_PURE lab_u64 lab_stream(lab_u64 stream) { return lab_mix64(stream + LAB_GOLDEN); }

@@ -150,9 +150,9 @@ LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
   packet->psn = bpf_ntohl(bth->psn) & LAB_24_BITS;
   if (bth->opcode != LAB_BTH_OPCODE_UD_SEND_ONLY || hdr->version_kind >> 4 != LAB_HDR_VERSION)
     return;
-  id->kind = hdr->version_kind & 0xf;
-  packet->kind_bit = 1U << (id->kind & 3);
-  id->attempt = hdr->attempt;
+  id->kind = hdr->version_kind & LAB_HDR_KIND;
+  packet->kind_bit = lab_kind_bit(id->kind);
+  id->attempt = bpf_ntohs(hdr->attempt);
   id->operation = bpf_ntohs(hdr->operation);
   id->step = bpf_ntohs(hdr->step);
   id->message = bpf_ntohl(hdr->message);

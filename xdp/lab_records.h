@@ -12,7 +12,7 @@
 
 #include "lab_fault.h"
 
-#define LAB_DROPS_MAGIC "LABDROP2"
+#define LAB_DROPS_MAGIC "LABDROP3"
 
 struct lab_file_header {
   char magic[8];
@@ -31,13 +31,14 @@ struct lab_drop {
   lab_u32 index;
   lab_u16 operation;
   lab_u16 step;
+  lab_u16 attempt;
   lab_u8 kind; /* enum lab_kind, or LAB_KIND_NONE */
-  lab_u8 attempt;
-  lab_u16 sport; /* UDP or TCP source port, else 0 */
-  lab_u32 psn;   /* of the BTH; this and the next: zero without one */
+  lab_u8 zero;
+  lab_u16 sport;  /* UDP or TCP source port, else 0 */
+  lab_u16 effect; /* enum lab_effect, one bit; DOWN beside DROP */
+  lab_u32 psn;    /* of the BTH; this and the next: zero without one */
   lab_u32 qpn;
   lab_u32 length; /* bytes of the frame, Ethernet header included */
-  lab_u32 effect; /* enum lab_effect, one bit; DOWN beside DROP */
 };
 
 /* A packet at the point where the fate of a directed link is decided. */

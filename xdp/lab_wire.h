@@ -14,25 +14,31 @@
 #define LAB_UDP_SPORT_BASE 0xC000        /* source port = base + path */
 #define LAB_BTH_OPCODE_UD_SEND_ONLY 0x64 /* IBA 9.2.1 */
 
-#define LAB_HDR_VERSION 1
+#define LAB_HDR_VERSION 2
 #define LAB_HDR_BYTES 40
 
 enum lab_kind {
   LAB_KIND_DATA = 0,    /* a packet of a striped message */
   LAB_KIND_CONTROL = 1, /* a recovery policy's message: NACK, response, ACK, keepalive */
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
+  LAB_KIND_PROBE = 3,   /* the next number of a path, without data; message_id: its burst, */
+                        /* index and count: its place there */
 };
 
 #define LAB_CONTROL_POLICY 0 /* message_id of a control message: the recovery policy reads it, */
-#define LAB_CONTROL_CLEAR 1  /* or the engine: messages are cleared to be sent (docs/framing.md) */
+#define LAB_CONTROL_CLEAR 1  /* or the engine: messages are cleared (docs/framing.md) */
+#define LAB_CONTROL_NACK 2   /* or what is missing (native/engine/striped/nack.hpp) */
 
-#define LAB_HDR_TRIMMED 1 /* flags: cut on its way, the data are gone; the rest is as it was */
+#define LAB_HDR_TRIMMED 8 /* cut on its way, the data are gone; the rest is as it was */
+#define LAB_HDR_KIND 7    /* bits of enum lab_kind beside it */
+
+#define LAB_NUMBER_BITS 24 /* of a path's sequence number; the connection epoch lies above */
+#define LAB_NUMBER_MASK 0xffffff
 
 struct lab_hdr {
-  unsigned char version_kind; /* LAB_HDR_VERSION << 4 | enum lab_kind */
-  unsigned char flags;        /* LAB_HDR_TRIMMED or 0 */
+  unsigned char version_kind; /* LAB_HDR_VERSION << 4 | LAB_HDR_TRIMMED or 0 | enum lab_kind */
   unsigned char path;         /* index of the path, source port less LAB_UDP_SPORT_BASE */
-  unsigned char attempt;      /* how often this packet was sent before: 0 the first time */
+  unsigned short attempt;     /* how often this packet was sent before: 0 the first time */
   unsigned short operation;   /* collective operation that the workload names */
   unsigned short step;        /* step of that operation */
   unsigned int message;       /* message of that step; control and reports: their sequence number */
@@ -41,8 +47,28 @@ struct lab_hdr {
   unsigned int count;         /* packets in the message, at least 1 */
   unsigned int length;        /* bytes in the message; control and reports: bytes of the body */
   unsigned int stamp_ns;      /* sender's clock, modulo 2^32 ns; reports echo it */
-  unsigned int srtt_ns;       /* sender's smoothed RTT to this peer, saturating; 0 unknown */
-  unsigned int rttvar_ns;     /* its mean deviation (RFC 6298) */
+  unsigned int epoch_number;  /* connection epoch << LAB_NUMBER_BITS | number on this path */
+  unsigned short srtt;        /* lab_time_code() of the sender's smoothed RTT to this peer, in ns */
+  unsigned short rttvar;      /* likewise of its mean deviation (RFC 6298); 0 unknown */
 };
+
+/*
+ * Times in 16 bits: 5 bits of exponent e above 11 bits of mantissa m stand for m * 2^e ns. The
+ * smallest exponent is taken that the mantissa has room for; it loses less than one part in 1024.
+ */
+#define LAB_TIME_MANTISSA_BITS 11
+
+static inline unsigned short lab_time_code(unsigned int ns) {
+  const int width = ns ? 32 - __builtin_clz(ns) : 0;
+  const int exponent = width > LAB_TIME_MANTISSA_BITS ? width - LAB_TIME_MANTISSA_BITS : 0;
+
+  return (unsigned short)(exponent << LAB_TIME_MANTISSA_BITS | ns >> exponent);
+}
+
+/* An exponent beyond 21 is none that lab_time_code() makes: the bits above 32 are lost. */
+static inline unsigned int lab_time_ns(unsigned short code) {
+  return (unsigned int)(code & ((1 << LAB_TIME_MANTISSA_BITS) - 1))
+         << (code >> LAB_TIME_MANTISSA_BITS);
+}
 
 #endif

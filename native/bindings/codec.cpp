@@ -66,7 +66,7 @@ void each_field(Packet& packet, F&& field) {
   if (headers & kIeth) field("infiniband.ieth", packet.invalidate_rkey);
   if (!packet.has_lab_header) return;
   LabHeader& lab = packet.lab;
-  field("kind", lab.kind, 4);
+  field("kind", lab.kind, 3);
   field("trimmed", lab.trimmed);
   field("path", lab.path);
   field("attempt", lab.attempt);
@@ -78,8 +78,10 @@ void each_field(Packet& packet, F&& field) {
   field("count", lab.count);
   field("length", lab.length);
   field("stamp_ns", lab.stamp_ns);
-  field("srtt_ns", lab.srtt_ns);
-  field("rttvar_ns", lab.rttvar_ns);
+  field("epoch", lab.epoch);
+  field("number", lab.number, LAB_NUMBER_BITS);
+  field("srtt", lab.srtt);
+  field("rttvar", lab.rttvar);
 }
 
 constexpr const char* kSourceMac = "eth.src";

@@ -55,6 +55,12 @@ std::vector<T> copy_relaxed(const std::vector<T>& from) {
   return copy;
 }
 
+std::vector<Sent> copy_relaxed(const std::vector<Sent>& from) {
+  std::vector<Sent> copy(from.size());
+  std::ranges::transform(from, copy.begin(), &Sent::snapshot);
+  return copy;
+}
+
 template <typename State, typename Table, typename Copy>
 nb::object snapshot(Table& table, Handle handle, Copy copy) {
   State state;
@@ -330,6 +336,10 @@ void bind_policy_face(EndpointClass& cls) {
              e.submit([=](Rnic& rnic, Time now) {
                rnic.messages().detect_gaps(handle, from_ns(window_ns), now);
              });
+           })
+      .def("nack",
+           [](Endpoint& e, PeerIndex peer) {
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().nack(peer); });
            })
       .def("set_path_weights",
            [](Endpoint& e, PeerIndex peer, const std::vector<std::uint16_t>& weights) {

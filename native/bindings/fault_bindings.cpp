@@ -74,12 +74,12 @@ class LinkFaults {
 
 lab_packet make_packet(std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
                        std::uint16_t operation, std::uint16_t step, std::uint32_t message,
-                       std::uint32_t index, std::uint8_t attempt, std::uint32_t tail,
+                       std::uint32_t index, std::uint16_t attempt, std::uint32_t tail,
                        std::uint32_t opcode, std::uint32_t qpn, std::uint32_t psn,
                        std::uint32_t relative_qpn, std::uint32_t relative_psn, bool new_tail) {
   lab_packet packet{};
-  packet.id = {src, dst, message, index, operation, step, kind, attempt, 0};
-  packet.kind_bit = kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : 1U << (kind & 3);
+  packet.id = {src, dst, message, index, operation, step, kind, 0, attempt};
+  packet.kind_bit = kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : lab_kind_bit(kind);
   if (new_tail) packet.kind_bit |= LAB_KIND_BIT_TAIL;
   packet.tail = tail;
   packet.opcode = opcode;
@@ -156,7 +156,7 @@ void bind_packet(nb::module_& module) {
           "__init__",
           [](lab_packet* self, std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
              std::uint16_t operation, std::uint16_t step, std::uint32_t message,
-             std::uint32_t index, std::uint8_t attempt, std::uint32_t tail, std::uint32_t opcode,
+             std::uint32_t index, std::uint16_t attempt, std::uint32_t tail, std::uint32_t opcode,
              std::uint32_t qpn, std::uint32_t psn, std::uint32_t relative_qpn,
              std::uint32_t relative_psn, bool new_tail) {
             new (self) lab_packet(make_packet(src, dst, kind, operation, step, message, index,

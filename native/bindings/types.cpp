@@ -16,6 +16,9 @@ void bind_config(nb::module_& m) {
       .def_rw("paths", &MessageConfig::paths)
       .def_rw("message_slots", &MessageConfig::message_slots)
       .def_rw("first_message_id", &MessageConfig::first_message_id)
+      .def_rw("connection_epoch", &MessageConfig::connection_epoch)
+      .def_rw("path_probes", &MessageConfig::path_probes,
+              "losses are found by the numbers on paths; the same at both ends")
       .def_rw("window_packets", &MessageConfig::window_packets)
       .def_rw("most_unacked", &MessageConfig::most_unacked,
               "packets of a queue pair of RC without acknowledgement; 2**23 - 1 at most")
@@ -87,7 +90,8 @@ void bind_event(nb::module_& m) {
       .value("NO_RECEIVE", EventKind::no_receive)
       .value("TOO_LONG", EventKind::too_long)
       .value("LATE_PACKET", EventKind::late_packet)
-      .value("GAP", EventKind::gap);
+      .value("GAP", EventKind::gap)
+      .value("LOSS", EventKind::loss);
 
   nb::class_<Event>(m, "Event")
       .def_ro("kind", &Event::kind)

@@ -226,8 +226,8 @@ class FrameReader {
   // As far as one can see of a struct lab_hdr that was cut off.
   static bool looks_like_ours(const Packet& packet, std::uint32_t here) {
     const std::uint8_t* at = packet.payload;
-    return here >= 3 && at[0] >> 4 == LAB_HDR_VERSION && (at[0] & 0x0F) <= LAB_KIND_REPORT &&
-           (at[1] & ~LAB_HDR_TRIMMED) == 0 && packet.source_port == LAB_UDP_SPORT_BASE + at[2];
+    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION && (at[0] & LAB_HDR_KIND) <= LAB_KIND_PROBE &&
+           packet.source_port == LAB_UDP_SPORT_BASE + at[1];
   }
 
   void put_lab(const LabHeader& lab) {
@@ -243,8 +243,10 @@ class FrameReader {
     row_.lab_count = lab.count;
     row_.lab_length = lab.length;
     row_.lab_stamp_ns = lab.stamp_ns;
-    row_.lab_srtt_ns = lab.srtt_ns;
-    row_.lab_rttvar_ns = lab.rttvar_ns;
+    row_.lab_epoch = lab.epoch;
+    row_.lab_number = lab.number;
+    row_.lab_srtt_ns = lab_time_ns(lab.srtt);
+    row_.lab_rttvar_ns = lab_time_ns(lab.rttvar);
   }
 
   const std::uint8_t* frame_;

@@ -38,10 +38,11 @@ using GidBytes = std::array<std::uint8_t, 16>;
   X(u64, remote_address) X(u64, swap_or_add) X(u64, compare) X(u64, original)                     \
   X(u64, payload_hash)                                                                            \
   X(u32, dma_length) X(u32, msn) X(u32, immediate) X(u32, payload_bytes) X(u32, payload_at)       \
-  X(u8, lab_kind) X(u8, lab_path) X(u8, lab_attempt) X(u8, zero)                                  \
+  X(u8, lab_kind) X(u8, lab_path) X(u16, lab_attempt)                                             \
   X(u16, lab_operation) X(u16, lab_step)                                                          \
   X(u32, lab_message) X(u32, lab_message_id) X(u32, lab_index) X(u32, lab_count)                  \
-  X(u32, lab_length) X(u32, lab_stamp_ns) X(u32, lab_srtt_ns) X(u32, lab_rttvar_ns) X(u32, icrc)
+  X(u32, lab_length) X(u32, lab_stamp_ns) X(u32, lab_number) X(u32, lab_epoch)                    \
+  X(u32, lab_srtt_ns) X(u32, lab_rttvar_ns) X(u32, icrc)
 // clang-format on
 
 struct PacketRow {
@@ -49,6 +50,6 @@ struct PacketRow {
   SOFTROCE_PACKET_ROW(SOFTROCE_MEMBER)
 #undef SOFTROCE_MEMBER
 };
-static_assert(sizeof(PacketRow) == 208, "no padding: numpy's dtype has none");
+static_assert(sizeof(PacketRow) == 216, "no padding: numpy's dtype has none");
 
 }  // namespace softroce::capture

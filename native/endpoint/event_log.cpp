@@ -69,11 +69,19 @@ const char* name_of(RetransmitReason reason) {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
+const char* name_of(LossReason reason) {
+  constexpr const char* kNames[] = {"gap", "probe", "timer"};
+  static_assert(std::size(kNames) == kLossReasons);
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[] = {
-      "post_send",        "sent",        "post_recv",  "first_packet",     "tail_seen",
-      "receive_complete", "timer",       "peer_timer", "control_received", "no_receive",
-      "too_long",         "late_packet", "gap"};
+  constexpr const char* kNames[] = {"post_send",    "sent",       "post_recv",
+                                    "first_packet", "tail_seen",  "receive_complete",
+                                    "timer",        "peer_timer", "control_received",
+                                    "no_receive",   "too_long",   "late_packet",
+                                    "gap",          "loss"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(EventKind::loss) + 1);
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -141,6 +149,9 @@ void add_message_event(std::string& text, const QpEvent& event) {
     case EventKind::control:
       add(text, "peer", event.peer);
       return add(text, "bytes", event.bytes);
+    case EventKind::loss:
+      add(text, "reason", name_of(static_cast<LossReason>(event.from)));
+      [[fallthrough]];
     default:
       add_message(text, event);
       add(text, "bytes", event.bytes);

@@ -63,12 +63,18 @@ namespace softroce {
   X(tx_data)               /* packets of striped messages, retransmitted ones included */      \
   X(tx_retransmitted)             /* of them, those sent before */                             \
   X(tx_control)            /* messages of the recovery policy */                               \
+  X(tx_nack)               /* of them, the engine's NACKs */                                   \
+  X(tx_probe)              /* path probes */                                                   \
   X(tx_report)             /* receiver reports */                                              \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \
   X(tx_link_down)          /* packets of any kind, lost because the port was down */           \
   X(rx_data)               /* valid packets of striped messages */                             \
   X(rx_placed)             /* of them, those whose payload was placed */                       \
   X(rx_control)            /* control messages handed to the policy */                         \
+  X(rx_nack)               /* valid NACKs handled by the engine */                             \
+  X(rx_probe)              /* valid path probes */                                             \
+  X(rx_late_number)        /* numbers of a path that came after they were given up */          \
+  X(rx_number_jump)        /* numbers of a path further ahead than four windows */             \
   X(rx_report)             /* valid receiver reports */                                        \
   X(rx_clear)              /* valid clearances of messages */                                  \
   X(rx_ce)                 /* packets to us that a queue marked: ECN field 11, RFC 3168 */     \
@@ -82,7 +88,8 @@ namespace softroce {
   X(rx_wrong_pkey)         /* IBA 9.6.1.1.3 */                                                 \
   X(rx_not_ours)           /* destination address of another host */                           \
   X(rx_unknown_qp)         /* IBA 9.6.1.1.1 */                                                 \
-  X(rx_bad_header)         /* lab header: version, kind, flags or path */                      \
+  X(rx_bad_header)         /* lab header: version, kind or path */                             \
+  X(rx_wrong_epoch)        /* lab header: of an earlier connection */                          \
   X(rx_wrong_root_key)     /* a WRITE to a channel with another key than that of its peer */   \
   X(rx_wrong_address)      /* one whose address is not that of its immediate's slot and packet */\
   X(rx_bad_clear)          /* a clearance that is none, or of other generations or slots */    \

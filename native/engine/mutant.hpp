@@ -9,7 +9,7 @@ namespace softroce {
 // clang-format off
 #define SOFTROCE_EACH_MUTANT(M) \
   M(none, "all is as it is to be") \
-  /* striped/: receiver.cpp, sender.cpp, message_engine.cpp, flow_control.cpp */ \
+  /* striped/: receiver.cpp, sender*.cpp, message_engine.cpp, flow_control.cpp, loss_detector.cpp */ \
   M(bit_skipped, "a packet is counted, and its bit is not set") \
   M(bytes_skipped, "a packet's bit is set, and its bytes are not stored") \
   M(one_too_early, "a receive completes with one packet missing") \
@@ -20,6 +20,8 @@ namespace softroce {
   M(timer_not_armed, "the time at which a policy wants to look is not kept") \
   M(peer_timer_not_armed, "nor that of a look at a peer") \
   M(persist_not_armed, "a window that no report opens stays closed") \
+  M(holes_shifted, "a NACK names the packets behind those that are missing") \
+  M(loss_forgotten, "a sender passes over the first packet that a NACK names") \
   M(pace_not_armed, "who is to wait for congestion control waits for ever") \
   /* receiver_channels.cpp: the framing uc_immediate */ \
   M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \

@@ -199,7 +199,7 @@ void change(Packet& packet, std::uint8_t field, std::uint32_t value) {
       lab.message = value;
       break;
     case 5:
-      lab.attempt = static_cast<std::uint8_t>(value);
+      lab.attempt = static_cast<std::uint16_t>(value);
       break;
     case 6:
       lab.path = static_cast<std::uint8_t>(value);

@@ -348,9 +348,9 @@ lab_packet Fabric::describe(const Load& load) const {
   told.psn = packet.psn & kPsnMask;
   if (packet.has_lab_header) {
     const LabHeader& lab = packet.lab;
-    told.id = {load.flow.src, load.flow.dst, lab.message, lab.index,       lab.operation,
-               lab.step,      lab.kind,      lab.attempt, std::uint16_t{0}};
-    told.kind_bit = 1U << (lab.kind & 3);
+    told.id = {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
+               lab.step,      lab.kind,      std::uint8_t{0}, lab.attempt};
+    told.kind_bit = lab_kind_bit(lab.kind);
     told.tail = lab.count - lab.index;
   }
   if (!learns_) return told;
@@ -387,13 +387,14 @@ void Fabric::log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uin
                     .index = packet.id.index,
                     .operation = packet.id.operation,
                     .step = packet.id.step,
-                    .kind = packet.id.kind,
                     .attempt = packet.id.attempt,
+                    .kind = packet.id.kind,
+                    .zero = 0,
                     .sport = load.flow.sport,
+                    .effect = static_cast<std::uint16_t>(effect),
                     .psn = packet.psn,
                     .qpn = packet.qpn,
-                    .length = flights_[index].length,
-                    .effect = effect});
+                    .length = flights_[index].length});
 }
 
 void Fabric::queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy) {

@@ -32,12 +32,11 @@ struct Recovery {
   std::uint32_t qpn = 0;  // the destination's; of what a queue pair did, its own
   std::uint32_t psn = 0, last_psn = 0;
   std::uint32_t link = kNoLink;
-  std::uint16_t operation = 0, step = 0, sport = 0;
+  std::uint16_t operation = 0, step = 0, sport = 0, attempt = 0;
   RecoveryKind kind{};
   RetransmitReason reason{};
   DropCause cause{};
-  std::uint8_t attempt = 0, packet_kind = 0;
-  std::uint8_t unused = 0;
+  std::uint8_t packet_kind = 0;
 };
 static_assert(sizeof(Recovery) == 64);
 

@@ -44,7 +44,7 @@ bool is_whole_data(const std::uint8_t* udp) {
   const std::uint8_t* bth = udp + kUdpBytes;
   const std::uint8_t* lab = bth + kBthBytes + kDethBytes;
   return load16(udp + 2) == LAB_ROCE_UDP_PORT && bth[0] == LAB_BTH_OPCODE_UD_SEND_ONLY &&
-         lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_DATA) && lab[1] == 0;
+         lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_DATA);
 }
 
 template <typename Ip>
@@ -93,7 +93,7 @@ void trim(std::uint8_t* frame, std::size_t bytes) {
   store16(udp + 4, static_cast<std::uint16_t>(kBehindIp));
   store16(udp + 6, 0);  // no checksum, over IPv6 neither (RFC 6936): the ICRC covers the packet
   bth[1] &= static_cast<std::uint8_t>(~kPadBits);
-  lab[1] |= LAB_HDR_TRIMMED;
+  lab[0] |= LAB_HDR_TRIMMED;
   const std::size_t left = kEthernetBytes + ip_bytes + kBehindIp;
   const std::uint32_t icrc = icrc_of_frame(frame, left).value_or(0);
   store(frame + left - kIcrcBytes, right ? icrc : ~icrc);

@@ -91,6 +91,8 @@ def _pair(seed: int) -> Any:
     for address in _ADDRESSES:
         config = _native.MessageConfig()
         config.address, config.path_mtu = address, PATH_MTU_BYTES
+        for name, value in registry.find("csa_ud").engine.items():
+            setattr(config, name, value)
         configs.append(config)
     pair = _native.Pair(*configs, seed)
     for which in range(2):

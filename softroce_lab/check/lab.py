@@ -7,7 +7,13 @@ import dataclasses
 from collections.abc import Iterator
 
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.striped import csa_ud, exactly_once, recovery_time, selective_repeat
+from softroce_lab.check.striped import (
+    csa_ud,
+    exactly_once,
+    path_numbers,
+    recovery_time,
+    selective_repeat,
+)
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.losses import Losses
 from softroce_lab.check.striped.messages import Striped
@@ -40,6 +46,7 @@ def check(evidence: Evidence) -> Iterator[Verdict]:
     lab = Understood.of(evidence)
     yield from selective_repeat.check(lab.view, lab.controls, lab.losses)
     yield from csa_ud.check(lab.view, lab.controls, lab.losses)
+    yield from path_numbers.check(lab.view, lab.controls)
     yield from exactly_once.check(lab.view, lab.controls)
     yield from recovery_time.check(lab.view, lab.controls, lab.losses)
 
@@ -58,6 +65,7 @@ SUITE = Suite(
     rules=(
         *selective_repeat.RULES,
         *csa_ud.RULES,
+        *path_numbers.RULES,
         *exactly_once.RULES,
         *recovery_time.RULES,
     ),

@@ -62,9 +62,9 @@ class Record:
 
 
 PREFIX = "softroce"
-HEADER_VERSION = 1
-DATA, CONTROL, REPORT = range(3)
-KINDS = {DATA: "data", CONTROL: "control", REPORT: "report"}
+HEADER_VERSION = 2
+DATA, CONTROL, REPORT, PATH_PROBE = range(4)
+KINDS = {DATA: "data", CONTROL: "control", REPORT: "report", PATH_PROBE: "probe"}
 SPORT_BASE = 0xC000
 """UDP source port of path 0."""
 
@@ -73,11 +73,10 @@ HEADER = Record(
     "",
     (
         Field("version", 4, "Version", default=HEADER_VERSION),
-        Field("kind", 4, "Kind", KINDS),
-        Field("reserved", 7, "Reserved"),
         Field("trimmed", 1, "Trimmed on its way"),
+        Field("kind", 3, "Kind", KINDS),
         Field("path", 8, "Path"),
-        Field("attempt", 8, "Attempt"),
+        Field("attempt", 16, "Attempt"),
         Field("operation", 16, "Operation"),
         Field("step", 16, "Step"),
         Field("message", 32, "Message of the step"),
@@ -86,19 +85,21 @@ HEADER = Record(
         Field("count", 32, "Packets of the message", default=1),
         Field("length", 32, "Length in bytes"),
         Field("stamp_ns", 32, "Sender's clock modulo 2^32 (ns)"),
-        Field("srtt_ns", 32, "Smoothed RTT (ns)"),
-        Field("rttvar_ns", 32, "RTT variation (ns)"),
+        Field("epoch", 8, "Connection epoch"),
+        Field("number", 24, "Number on the path"),
+        Field("srtt", 16, "Smoothed RTT (5 bits of exponent, 11 of mantissa; ns)"),
+        Field("rttvar", 16, "RTT variation (likewise)"),
     ),
 )
 HEADER_BYTES = 40
 
 # ---------------------------------------------------------------- control messages
 
-NACK, NACK_RESPONSE, ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(1, 10)
+NACK = 1
+ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
 PACKET_ACK, PACKET_NACK, PACKET_SACK, ASK = range(16, 20)
 TYPES = {
     NACK: "NACK",
-    NACK_RESPONSE: "NACK RESPONSE",
     ACK: "ACK",
     KEEPALIVE: "KEEPALIVE",
     RNR: "RNR",
@@ -111,7 +112,6 @@ TYPES = {
     PACKET_SACK: "PACKET SACK",
     ASK: "ASK",
 }
-NACK_STATUSES = {0: "retransmitted", 1: "in flight", 2: "not started"}
 STATUSES = {each.value: each.name for each in ibv_wc_status}
 FORMS = {0: "plain bits", 1: "run lengths"}
 PLAIN, RUNS = FORMS
@@ -141,23 +141,17 @@ def _control(number: int, *parts: Part) -> Record:
 CONTROLS: dict[int, Record] = {
     NACK: _control(
         NACK,
-        _ID,
-        *_KEY,
-        Field("reserved", 5, "Reserved"),
-        Field("urgent", 1, "Urgent"),
-        Field("known_stamp", 1, "Echo stamp is known"),
-        Field("known_id", 1, "Message id is known"),
-        Field("round", 16, "Round"),
-        Field("echo_stamp_ns", 32, "Echo stamp (ns)"),
-        _MISSING,
-    ),
-    NACK_RESPONSE: _control(
-        NACK_RESPONSE,
-        _ID,
-        *_KEY,
-        Field("round", 16, "Round"),
-        Field("status", 8, "Status", NACK_STATUSES),
-        Field("packets", 32, "Packets"),
+        Field("reserved_flags", 6, "Reserved"),
+        Field("timer", 1, "By a loss check"),
+        Field("probe", 1, "Shown by a path probe"),
+        Field("reserved", 16, "Reserved"),
+        Field("end", 32, "Ids from here on have not begun"),
+        *(Field(f"settled_{n}", 32, f"Settled number of path {n}") for n in range(16)),
+        Repeated(
+            "words",
+            "Missing packets",
+            (_ID, Field("base", 32, "Packet of bit 0"), Field("bits", 64, "Missing, by bit")),
+        ),
     ),
     ACK: _control(ACK, Repeated("messages", "Messages", (_ID,))),
     KEEPALIVE: _control(KEEPALIVE, Repeated("messages", "Messages", (_ID, *_KEY))),

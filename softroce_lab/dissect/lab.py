@@ -121,7 +121,8 @@ class Body(Packet):
 
     def mysummary(self) -> str:
         """All fields, in a line."""
-        names = [each.name for each in self.fields_desc if each.name not in ("type", "reserved")]
+        every = [each.name for each in self.fields_desc]
+        names = [name for name in every if name != "type" and not name.startswith("reserved")]
         return " ".join([str(self.name), *(f"{name} {self._reported(name)}" for name in names)])
 
     def _reported(self, name: str) -> str:
@@ -148,7 +149,6 @@ def _body(record: Record) -> type[Packet]:
 
 
 Nack = _body(description.CONTROLS[description.NACK])
-NackResponse = _body(description.CONTROLS[description.NACK_RESPONSE])
 Ack = _body(description.CONTROLS[description.ACK])
 Keepalive = _body(description.CONTROLS[description.KEEPALIVE])
 Rnr = _body(description.CONTROLS[description.RNR])
@@ -164,7 +164,6 @@ ReceiverReport = _body(description.REPORT_BODY)
 
 CONTROLS = {
     description.NACK: Nack,
-    description.NACK_RESPONSE: NackResponse,
     description.ACK: Ack,
     description.KEEPALIVE: Keepalive,
     description.RNR: Rnr,
@@ -199,7 +198,7 @@ class LabHeader(Packet):
         """Fills in path and length."""
         head = bytearray(pkt)
         if self.path is None:
-            head[2] = self._path_of_port()
+            head[1] = self._path_of_port()
         if self.length is None:
             head[24:28] = len(pay).to_bytes(4, "big")
         return bytes(head) + pay
@@ -223,11 +222,11 @@ def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:
     """LabHeader, if the payload is one: what our engine would take for its own."""
     if bth.opcode != UD_SEND_ONLY or len(payload) < description.HEADER_BYTES:
         return None
-    version, kind = payload[0] >> 4, payload[0] & 0xF
-    if version != description.HEADER_VERSION or kind not in description.KINDS or payload[1] > 1:
+    version, kind = payload[0] >> 4, payload[0] & 7
+    if version != description.HEADER_VERSION or kind not in description.KINDS:
         return None
     udp = bth.underlayer
-    on_path = not isinstance(udp, UDP) or udp.sport == SPORT_BASE + payload[2]
+    on_path = not isinstance(udp, UDP) or udp.sport == SPORT_BASE + payload[1]
     return LabHeader if on_path else None
 
 

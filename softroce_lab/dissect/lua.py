@@ -58,6 +58,7 @@ def _constants() -> Iterator[str]:
     numbers = {
         "VERSION": description.HEADER_VERSION,
         "DATA": description.DATA,
+        "CONTROL": description.CONTROL,
         "REPORT": description.REPORT,
         "SPORT_BASE": description.SPORT_BASE,
         "UD_SEND_ONLY": UD_SEND_ONLY,

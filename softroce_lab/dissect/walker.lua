@@ -136,12 +136,12 @@ end
 local function is_ours(payload)
   if last_value(opcode_field) ~= UD_SEND_ONLY or payload:len() < HEADER.bytes then return false end
   local first = payload(0, 1):uint()
-  return math.floor(first / 16) == VERSION and KINDS[first % 16] ~= nil
-    and payload(1, 1):uint() <= 1 and last_value(port_field) == SPORT_BASE + payload(2, 1):uint()
+  return math.floor(first / 16) == VERSION and KINDS[first % 8] ~= nil
+    and last_value(port_field) == SPORT_BASE + payload(1, 1):uint()
 end
 
 local function info_of(values, kind, told)
-  if kind ~= DATA then return string.format("%s %d: %s", KINDS[kind], values.message, told) end
+  if kind ~= DATA then return string.format("%s %d%s", KINDS[kind], values.message, told) end
   return string.format("data %d.%d.%d id %d packet %d/%d", values.operation, values.step,
     values.message, values.message_id, values.index, values.count)
     .. (values.attempt > 0 and string.format(" attempt %d", values.attempt) or "")
@@ -156,17 +156,17 @@ end
 
 local function dissect(payload, pinfo, tree, snapped)
   if not is_ours(payload) then return false end
-  local kind = payload(0, 1):uint() % 16
+  local kind = payload(0, 1):uint() % 8
   local header = tree:add(softroce, payload(0, HEADER.bytes))
   local values = add_numbers(header, payload, HEADER.numbers, 0)
   local length = length_of(payload, values, snapped)
   local told = ""
   if length > 0 then
     local body = payload(HEADER.bytes, length):tvb()
-    if kind == DATA then
-      data_dissector:call(body, pinfo, tree)
+    if kind == CONTROL or kind == REPORT then
+      told = ": " .. add_body(tree, body, kind)
     else
-      told = add_body(tree, body, kind)
+      data_dissector:call(body, pinfo, tree)
     end
   end
   pinfo.cols.protocol = "softroce"

@@ -16,7 +16,7 @@ Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 # By their numbers in a record.
 _WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
-_KINDS = np.array(["data", "control", "report", "other"], dtype=object)
+_KINDS = np.array(["data", "control", "report", "probe", "other"], dtype=object)
 _AS_RECORDED = ("operation", "step", "message", "index", "attempt", "sport", "psn", "qpn")
 
 

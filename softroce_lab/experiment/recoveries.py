@@ -23,7 +23,7 @@ Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 _RETRANSMIT, _SENT_AGAIN, _LOST, _, _NAK_SENT, _ = range(len(EVENTS))
 _POLICY = REASONS.index("policy")
-_KINDS = ("data", "control", "report", "other")
+_KINDS = ("data", "control", "report", "probe", "other")
 _NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "attempt", "sport",
             "qpn", "psn", "last_psn")  # fmt: skip
 

@@ -218,13 +218,14 @@ class VirtualRun:
             most_unacked=MOST_PSNS,
             congestion_control=transport.congestion_control or self.usual_control,
             framing=transport.frames,
-            transport=transport.entry.engine_transport,
+            connection_epoch=QKEY & 0xFF,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
             **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
             **transport.knobs.engine(),
+            **transport.entry.engine,
         )
 
     def host_names(self) -> list[str]:

@@ -27,7 +27,7 @@ EVENT_COLUMNS: dict[str, npt.DTypeLike] = {
     "step": np.uint16,
     "message": np.uint32,
     "index": np.uint32,
-    "attempt": np.uint8,
+    "attempt": np.uint16,
     "packets": np.uint32,
     "src": np.str_,
     "dst": np.str_,

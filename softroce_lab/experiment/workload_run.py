@@ -77,7 +77,7 @@ OF_WORKLOADS = (
 )  # fmt: skip
 """Figures that only some workloads have (`figures.py`); None for others."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
-CONTROL = ("tx_control", "tx_report", "tx_clear", "tx_cnp", *_ANSWERS)
+CONTROL = ("tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", *_ANSWERS)
 
 
 def total(counters: Mapping[str, int], names: Iterable[str]) -> int:

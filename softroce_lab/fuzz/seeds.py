@@ -178,6 +178,12 @@ def _same_again(
 
 # --- Coverage -------------------------------------------------------------------------------
 
+_BY_POLICIES = {
+    "keepalives": "keepalives",
+    "losses by gap": "lost_by_gap",
+    "losses by probe": "lost_by_probe",
+    "losses by timer": "lost_by_timer",
+}
 _ON_LINKS = {"tail drops": "dropped_by_queue", "ECN marks": "marked", "trimmed": "trimmed"}
 
 
@@ -192,8 +198,7 @@ def expected_features() -> tuple[str, ...]:
         *(f"queue: {name}" for name in _ON_LINKS),
         *(f"congestion control: {name}" for name in congestion.names()),
         *(
-            "nacks",
-            "keepalives",
+            *_BY_POLICIES,
             "retransmissions",
             "RETRY_EXC",
             "generation reuse",
@@ -235,7 +240,7 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
     if (run.messages["status"] == _RETRY_EXC).any():
         yield "RETRY_EXC"
     for policy in run.policies.values():
-        yield from (word for word in ("nacks", "keepalives") if policy.get(word))
+        yield from (name for name, counted in _BY_POLICIES.items() if policy.get(counted))
     slots = case.get("message_slots") or _MOST_SLOTS
     pairs = collections.Counter(
         zip(run.messages["source"].tolist(), run.messages["destination"].tolist(), strict=True)

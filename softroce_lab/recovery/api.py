@@ -42,7 +42,7 @@ class SendState(Protocol):
     sent: int  # packets [0, sent) have been sent at least once
     retransmit_pending: int
     paused: bool
-    attempts: npt.NDArray[np.uint8]
+    attempts: npt.NDArray[np.uint16]
     paths: npt.NDArray[np.uint8]
     sent_ns: npt.NDArray[np.int64]  # when it was last sent
     # bitmap of the packets to be retransmitted that have not left yet
@@ -129,6 +129,12 @@ class Event(Protocol):
     body: bytes
 
 
+LOSS_REASONS = ("gap", "probe", "timer")
+"""How a loss was found: by a number skipped on a path, shown by data or a probe; or by silence."""
+
+LOST_PACKET = np.dtype([("index", "u4"), ("attempts", "u2"), ("path", "u1"), ("reason", "u1")])
+"""An element of a loss's body; `reason`: a place in `LOSS_REASONS`."""
+
 EVENTS = (
     "send_posted",
     "sent",
@@ -143,6 +149,7 @@ EVENTS = (
     "too_long",
     "late_packet",
     "gap",
+    "loss",
 )
 """What events are called; "on_" before it is the handler's name."""
 
@@ -260,6 +267,17 @@ class DetectGaps:
 
 
 @dataclasses.dataclass(slots=True)
+class Nack:
+    """Tell a peer's engine what is missing of its messages. Only with `path_probes`."""
+
+    peer: int
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.nack(self.peer)
+
+
+@dataclasses.dataclass(slots=True)
 class UsePaths:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
@@ -291,6 +309,7 @@ Action: TypeAlias = (
     | CompleteSend
     | FailReceive
     | DetectGaps
+    | Nack
     | UsePaths
     | Refuse
 )
@@ -303,6 +322,9 @@ class Policy:
     name = ""
     framing = "ud"
     """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
+
+    path_probes: ClassVar[bool] = False
+    """Whether the engine finds losses by the numbers on paths, and probes them (`on_loss`)."""
 
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
@@ -372,6 +394,14 @@ class Policy:
 
         Only of receives of a `DetectGaps`, and of each packet once: uint32 in native byte order.
         """
+        return ()
+
+    def on_loss(self, event: Event, now_ns: int) -> Actions:
+        """Packets of a send are lost; `body`: `LOST_PACKET` of each. Only with `path_probes`."""
+        return ()
+
+    def on_turn_end(self, now_ns: int) -> Actions:
+        """All events that waited have been handled, and their actions applied."""
         return ()
 
     def summary(self) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 
-    NACK           id, key, flags, round, echo stamp, [packet set]  receiver asks for retransmission
-    NACK_RESPONSE  id, key, round, status, packets                  sender's response to a NACK
+    NACK           flags, end, settled numbers, words            what is missing: engine to engine
     ACK            ids                               over and known; none: answers a keepalive
     KEEPALIVE      (id, key) pairs                   sender asks their status; none: a keepalive
     RNR            id, key                           no receive is posted
@@ -23,7 +22,6 @@ receiver that no packet has reached knows neither id nor count, and sends no set
 from __future__ import annotations
 
 import dataclasses
-import enum
 import struct
 from typing import TypeAlias
 
@@ -37,26 +35,18 @@ class ControlError(ValueError):
     """The body is not a control message."""
 
 
-class NackStatus(enum.IntEnum):
-    """The sender's response to a NACK."""
-
-    RETRANSMITTED = 0  # the response follows the last retransmission
-    IN_FLIGHT = 1  # all of it was sent too recently to be lost
-    NOT_STARTED = 2
-
-
-NACK, NACK_RESPONSE, ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(1, 10)
+NACK = 1
+ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
 """A body's first byte."""
 
 _ID_KEY = struct.Struct(">IHHI")
-_NACK = struct.Struct(">BIHHIBHI")
-_NACK_RESPONSE = struct.Struct(">BIHHIHBI")
+_NACK = struct.Struct(">BBHI16I")
+_NACK_WORD = struct.Struct(">IIQ")
 _CHUNKS = struct.Struct(">IHHIH")
 _CLEAR = struct.Struct(">BBHIIQ")
 _CLEARED = struct.Struct(">IHHII")
 _SET = struct.Struct(">BII")
 _PLAIN, _RUNS = 0, 1
-_KNOWN_ID, _KNOWN_STAMP, _URGENT = 1, 2, 4
 _KEEPALIVE = bytes([KEEPALIVE])
 
 MOST_IN_KEEPALIVE = 64
@@ -78,59 +68,26 @@ class PacketSet:
 
 @dataclasses.dataclass(slots=True)
 class Nack:
-    """The receiver asks for the missing packets of a message."""
+    """What a receiver has of the messages and paths (engine/striped/nack.hpp): not for policies."""
 
-    id: int | None  # None, like `missing`: no packet has arrived yet
-    key: Key
-    round: int
-    echo_stamp_ns: int | None  # what the sender sent up to then has had time to arrive
-    missing: PacketSet | None
-    urgent: bool = False  # a step waits for this message
+    flags: int
+    end: int  # ids from here on have not begun
+    settled: tuple[int, ...]  # by path: all numbers before have arrived or are lost
+    words: tuple[tuple[int, int, int], ...]
+    """(id, packet of bit 0, bits set where packets are missing); without bits, all from there."""
 
     def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        id_, echo = self.id, self.echo_stamp_ns
-        flags = (id_ is not None) * _KNOWN_ID | (echo is not None) * _KNOWN_STAMP
-        flags |= self.urgent * _URGENT
-        head = _NACK.pack(NACK, id_ or 0, *self.key, flags, self.round & 0xFFFF, echo or 0)
-        return head + _encode_set(self.missing, most_bytes - len(head))
+        """The body, of as many words as fit."""
+        words = self.words[: (most_bytes - _NACK.size) // _NACK_WORD.size]
+        head = _NACK.pack(NACK, self.flags, 0, self.end, *self.settled)
+        return head + b"".join(_NACK_WORD.pack(*word) for word in words)
 
     @classmethod
     def decode(cls, body: bytes) -> Nack:
         """The message in a body of this type."""
-        _, id_, op, step, message, flags, round_, echo = _NACK.unpack_from(body)
-        missing = _decode_set(body[_NACK.size :])
-        known = bool(flags & _KNOWN_ID)
-        if known != (missing is not None):
-            raise ControlError("a NACK with an id and no packet set, or the reverse")
-        echo_stamp_ns = echo if flags & _KNOWN_STAMP else None
-        urgent = bool(flags & _URGENT)
-        key = (op, step, message)
-        return cls(id_ if known else None, key, round_, echo_stamp_ns, missing, urgent)
-
-
-@dataclasses.dataclass(slots=True)
-class NackResponse:
-    """The sender's response to NACK `round`."""
-
-    id: int  # 0 where nothing has been started
-    key: Key
-    round: int
-    status: NackStatus
-    packets: int  # that were retransmitted, or are on the way
-
-    def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        round_ = self.round & 0xFFFF
-        return _NACK_RESPONSE.pack(
-            NACK_RESPONSE, self.id, *self.key, round_, self.status, self.packets
-        )
-
-    @classmethod
-    def decode(cls, body: bytes) -> NackResponse:
-        """The message in a body of this type."""
-        _, id_, op, step, message, round_, status, packets = _NACK_RESPONSE.unpack(body)
-        return cls(id_, (op, step, message), round_, NackStatus(status), packets)
+        _, flags, _, end, *settled = _NACK.unpack_from(body)
+        words = tuple(_NACK_WORD.iter_unpack(body[_NACK.size :]))
+        return cls(flags, end, tuple(settled), words)
 
 
 @dataclasses.dataclass(slots=True)
@@ -282,10 +239,9 @@ class Clear:
         return cls(generations, paths, first_qp, root_key, slot_bytes, receives)
 
 
-Message: TypeAlias = Nack | NackResponse | Ack | Keepalive | Rnr | Refused | Sack | Chunks | Clear
+Message: TypeAlias = Nack | Ack | Keepalive | Rnr | Refused | Sack | Chunks | Clear
 _MESSAGES: dict[int, type[Message]] = {
     NACK: Nack,
-    NACK_RESPONSE: NackResponse,
     ACK: Ack,
     KEEPALIVE: Keepalive,
     RNR: Rnr,

@@ -112,6 +112,7 @@ class MessagePolicy:
     name: ClassVar[str] = ""
     framing: ClassVar[str] = "ud"
     """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
+    path_probes: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
     has_rto: ClassVar[bool] = False

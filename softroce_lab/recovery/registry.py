@@ -55,9 +55,12 @@ class Entry:
         return self.kind != Kind.QUEUE_PAIR
 
     @property
-    def engine_transport(self) -> str:
-        """The value of `MessageConfig.transport` for this transport."""
-        return self.name if self.kind == Kind.NATIVE else "policy"
+    def engine(self) -> dict[str, Any]:
+        """The fields of `MessageConfig` that this transport needs, but for the framing."""
+        return {
+            "transport": self.name if self.kind == Kind.NATIVE else "policy",
+            "path_probes": self.policy is not None and self.policy.path_probes,
+        }
 
     def shows_messages(self, framing: str | None = None) -> bool:
         """Whether switches can read message and packet index in its data packets' headers.

@@ -35,6 +35,7 @@ class PolicyRunner:
         self._recorder = recorder
         self._lateness = lateness
         self._handlers = [getattr(policy, f"on_{name}") for name in EVENTS]
+        self._turn_end = policy.on_turn_end
 
     def step(self) -> int:
         """Handle all waiting events; returns how many there were."""
@@ -50,5 +51,11 @@ class PolicyRunner:
             for action in actions:
                 if recorder is not None:
                     recorder(now_ns, event, action)
+                action.apply(endpoint)
+        if events:
+            now_ns = endpoint.now_ns
+            for action in list(self._turn_end(now_ns)):
+                if recorder is not None:
+                    recorder(now_ns, events[-1], action)
                 action.apply(endpoint)
         return len(events)

@@ -36,9 +36,6 @@ class Sending:
     count: int
     rnr_naks: int = 0  # times the receiver was not ready
     retry_ns: int = 0  # paused until then because of it
-    nack_round: int | None = None  # of the newest NACK received
-    # round and packets, due when the retransmissions are out
-    nack_response: tuple[int, int] | None = None
     out: bool = False  # every packet has been sent,
     out_ns: int = 0  # since then nothing of it waits to be sent
     reported: int = 0  # packets that had arrived at the peer when it was last looked at
@@ -56,14 +53,8 @@ class Receiving:
     key: Key
     count: int
     id: int | None = None  # None: no packet has arrived
-    tail_due: bool = False  # all of it was sent once
-    round: int = 0  # of the NACK that was sent last
-    responded: bool = False  # by its sender
-    asked_ns: int = -1
-    received: int = 0  # packets, when last looked at,
-    duplicates: int = 0  # and those that came again
+    received: int = 0  # packets, known ones too, when last looked at
     timeouts_without_progress: int = 0  # loss checks in a row
-    echo_ns: int | None = None  # the stamp up to which packets have had time to arrive
     fed_back: int = 0  # packets that had arrived, known ones too, when feedback was sent last
     timer_at_ns: int = NEVER_NS  # when it ends
     memory: Any = None  # of the policy
@@ -93,9 +84,6 @@ class PeerWork:
     opened: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # by id
     begun: dict[Key, Receiving] = dataclasses.field(default_factory=dict)  # opened, by key
     unopened: dict[Key, Receiving] = dataclasses.field(default_factory=dict)
-    # Unopened ones by handle, in the order posted, but for those that later ones have overtaken:
-    in_order: OrderedDict[int, Receiving] = dataclasses.field(default_factory=OrderedDict)
-    flowing: dict[int, Receiving] = dataclasses.field(default_factory=dict)  # opened, tail not due
     outcomes: dict[int, Outcome] = dataclasses.field(default_factory=dict)  # by slot
     rnr_sent: OrderedDict[Key, int] = dataclasses.field(default_factory=OrderedDict)
     refused: OrderedDict[int, None] = dataclasses.field(default_factory=OrderedDict)  # by senders
@@ -106,10 +94,6 @@ class PeerWork:
     began_ns: int = 0
     keepalive_sent_ns: int = 0  # when the last keepalive was sent
     keepalives_unanswered: int = 0
-    backoff_factor: int = 1  # of the interval, grown by premature NACKs
-    # of the reordering window, grown by spurious retransmissions
-    reo_wnd_mult: int = 1
-    recoveries: int = 0  # since it grew
 
     def busy(self) -> bool:
         """Whether anything is outstanding."""
@@ -137,35 +121,12 @@ class PeerWork:
     def add_receive(self, receive: Receiving) -> None:
         """A receive was posted."""
         self.receives[receive.handle] = self.unopened[receive.key] = receive
-        self.in_order[receive.handle] = receive
 
     def open(self, receive: Receiving, id_: int, count: int) -> None:
         """The first packet carried a receive's id and count."""
         self._forget_name(receive)
         receive.id, receive.count = id_, count
-        self.opened[id_] = self.begun[receive.key] = self.flowing[receive.handle] = receive
-
-    def overtaken_by(self, receive: Receiving) -> list[Receiving]:
-        """Those posted before this one that no packet has reached; each is reported once."""
-        overtaken: list[Receiving] = []
-        while receive.handle in self.in_order:
-            _, first = self.in_order.popitem(last=False)
-            if first is not receive:
-                overtaken.append(first)
-        return overtaken
-
-    def through_before(self, id_: int) -> list[Receiving]:
-        """Opened ones that the sender had finished when it gave this id; each is reported once."""
-        through = [each for each in self.flowing.values() if each.id != id_]
-        through = [each for each in through if each.id is not None and is_newer(id_, each.id)]
-        for receive in through:
-            self.tail_is_due(receive)
-        return through
-
-    def tail_is_due(self, receive: Receiving) -> None:
-        """All of it was sent once."""
-        receive.tail_due = True
-        self.flowing.pop(receive.handle, None)
+        self.opened[id_] = self.begun[receive.key] = receive
 
     def receive_of(self, id_: int, key: Key) -> Receiving | None:
         """The receive that the sender's message `id_` fills, or will."""
@@ -187,12 +148,10 @@ class PeerWork:
 
     def _forget_name(self, receive: Receiving) -> None:
         """By key or by id, unless it names another one already."""
-        handle, key = receive.handle, receive.key
+        key = receive.key
         if self.unopened.get(key) is receive:
             del self.unopened[key]
-            self.in_order.pop(handle, None)
         if receive.id is not None:
-            self.flowing.pop(handle, None)
             if self.begun.get(key) is receive:
                 del self.begun[key]
             if self.opened.get(receive.id) is receive:

@@ -189,7 +189,6 @@ _EFFECTS = {
     "reorder": What.REORDER,
 }
 _BY_RECEIVER = ("nack", "sack", "chunks", "rnr", "refused", "clear")
-_BY_SENDER = ("nack_response",)
 
 
 def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident]:
@@ -227,13 +226,11 @@ def _events(table: Columns, messages: Messages, *, decided: bool) -> Iterator[In
         elif event in _BY_RECEIVER:
             row = messages.at_host("to", source, named, time_ns)
             yield Incident(time_ns, What.CONTROL, row, 0, 0, 0, source, event, "")
-        elif event in _BY_SENDER:
-            row = messages.at_host("from", source, named, time_ns)
-            yield Incident(time_ns, What.CONTROL, row, 0, 0, 0, source, event, "")
-        elif event == "retransmit" and not decided:
+        elif event.startswith("retransmit") and not decided:
             row = messages.at_host("from", source, named, time_ns)
             last = messages.packets(row) - 1 if row != NO_MESSAGE else 0
-            yield Incident(time_ns, What.DECISION, row, 0, last, 0, source, "policy", "")
+            why = event.partition("_")[2] or "policy"
+            yield Incident(time_ns, What.DECISION, row, 0, last, 0, source, why, "")
 
 
 def _message_of(

@@ -46,6 +46,8 @@ class HostModel:
     congestion_control: str = "bdp"
     framing: str = "ud"
     transport: str = "policy"
+    path_probes: bool = False
+    connection_epoch: int = 0
     payload: bool = False
     message_slots: int | None = None
     initial_rtt_ns: int | None = None

@@ -97,7 +97,16 @@ MLX5 = (
     Counter("rp_cnp_ignored", "CNPs that slowed nothing", ("rx_cnp_ignored",), per_qp=False),
 )
 
-_SENT = ("tx_ud", "tx_connected", "tx_data", "tx_control", "tx_report", "tx_clear", "tx_cnp")
+_SENT = (
+    "tx_ud",
+    "tx_connected",
+    "tx_data",
+    "tx_control",
+    "tx_report",
+    "tx_probe",
+    "tx_clear",
+    "tx_cnp",
+)
 
 RXE = (
     Counter("sent_pkts", "packets sent", _SENT, per_qp=False),

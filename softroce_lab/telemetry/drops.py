@@ -29,17 +29,18 @@ DROP = np.dtype(
         ("rule_id", "u4"),
         ("src", "u4"),  # IPv4 address as a number
         ("dst", "u4"),
-        ("message", "u4"),  # this to attempt: zero without the lab's header
+        ("message", "u4"),  # this to kind: zero without the lab's header
         ("index", "u4"),
         ("operation", "u2"),
         ("step", "u2"),
+        ("attempt", "u2"),
         ("kind", "u1"),
-        ("attempt", "u1"),
+        ("zero", "u1"),
         ("sport", "u2"),
+        ("effect", "u2"),  # one of EFFECTS; of a drop on a link that is down: and EFFECT_DOWN
         ("psn", "u4"),
         ("qpn", "u4"),
         ("length", "u4"),  # bytes of the frame
-        ("effect", "u4"),  # one of EFFECTS; of a drop on a link that is down: and EFFECT_DOWN
     ]
 )
 
@@ -67,7 +68,7 @@ def read_drops(path: Path, *, since_ns: int = 0, until_ns: int | None = None) ->
     RunError if the file is another one.
     """
     data = path.read_bytes()
-    _check_header(data[: _HEADER.size], b"LABDROP2", DROP.itemsize, path)
+    _check_header(data[: _HEADER.size], b"LABDROP3", DROP.itemsize, path)
     count = (len(data) - _HEADER.size) // DROP.itemsize
     records = np.frombuffer(data, DROP, count, _HEADER.size)
     wanted = records["time_ns"] >= since_ns

@@ -77,6 +77,7 @@ EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "too_long": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "late_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
     "gap": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
+    "loss": (frozenset({"qp", "reason", "bytes", "packets"}) | _MESSAGE,),
     "peer_timer": (frozenset({"qp", "peer"}),),
     "control_received": (frozenset({"qp", "peer", "bytes"}),),
     "control_sent": (frozenset({"qp", "peer", "bytes"}),),

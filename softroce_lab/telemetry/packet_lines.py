@@ -22,7 +22,7 @@ _ETHERNET_BYTES = 14
 _IPV4, _IPV6, _TCP, _UDP = 0x0800, 0x86DD, 6, 17
 _PROTOCOLS = {1: "ICMP", _TCP: "TCP", _UDP: "UDP", 58: "ICMPv6"}
 _BTH_ENDS = {False: 54, True: 74}  # in an Ethernet frame of IPv4, of IPv6
-_LAB_KINDS = ("data", "control", "report")
+_LAB_KINDS = ("data", "control", "report", "probe")
 _SYNDROMES = {0: "ACK", 1: "RNR NAK", 3: "NAK"}
 
 

@@ -83,8 +83,7 @@ PACKET = np.dtype(
         ("payload_at", "u4"),  # where it begins in the frame
         ("lab_kind", "u1"),  # struct lab_hdr, see xdp/lab_wire.h
         ("lab_path", "u1"),
-        ("lab_attempt", "u1"),
-        ("zero", "u1"),
+        ("lab_attempt", "u2"),
         ("lab_operation", "u2"),
         ("lab_step", "u2"),
         ("lab_message", "u4"),
@@ -93,6 +92,8 @@ PACKET = np.dtype(
         ("lab_count", "u4"),
         ("lab_length", "u4"),
         ("lab_stamp_ns", "u4"),
+        ("lab_number", "u4"),  # on the path
+        ("lab_epoch", "u4"),
         ("lab_srtt_ns", "u4"),
         ("lab_rttvar_ns", "u4"),
         ("icrc", "u4"),  # as the frame has it, read as the codec does; 0 unless WHOLE

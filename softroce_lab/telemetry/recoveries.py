@@ -31,12 +31,11 @@ RECOVERY = np.dtype(
         ("operation", "u2"),
         ("step", "u2"),
         ("sport", "u2"),
+        ("attempt", "u2"),
         ("event", "u1"),  # an index of EVENTS
         ("reason", "u1"),  # an index of REASONS
         ("cause", "u1"),  # an index of `repairs.CAUSES`
-        ("attempt", "u1"),
         ("packet_kind", "u1"),
-        ("unused", "u1"),
     ]
 )
 Recoveries: TypeAlias = npt.NDArray[np.void]  # of dtype RECOVERY, in the order of time

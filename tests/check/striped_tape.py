@@ -82,7 +82,7 @@ class StripedTape(Tape):
             if link in (None, self.frame(number).interface) and self.lab(number).items() >= wanted
         ]
 
-    def alter(self, number, **fields):
+    def alter(self, number, /, **fields):
         """Other fields in a frame, and a right ICRC."""
         frame = self.frame(number)
         frame.data = bytes(_native.encode_frame(self.lab(number) | fields))

@@ -42,7 +42,7 @@ ADDRESSES = ("ip.src", "ip.dst", "ipv6.src", "ipv6.dst")
 MACS = ("eth.src", "eth.dst")
 IMMEDIATES = (IB + "immdt", IB + "ieth")
 HEADER_FIELDS = [part.name for part in description.HEADER.parts]
-NOT_SHOWN = {"version", "reserved"}  # of struct lab_hdr, by our codec
+NOT_SHOWN = {"version"}  # of struct lab_hdr, by our codec
 # What follows from the rest, and our codec does not tell.
 CHECKED_APART = ("pad", "icrc", "tver", "padcnt", "resv7")
 
@@ -164,7 +164,7 @@ def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
                 f"{PREFIX}.set" if isinstance(part, MissingPackets) else f"{prefix}.{part.name}"
             )
             for field in entry.fields_desc:
-                if field.name != "bits":
+                if not isinstance(entry, PacketSet) or field.name != "bits":
                     named = reported.setdefault(f"{within}.{field.name}", [])
                     named.append(entry.getfieldval(field.name))
             if isinstance(entry, PacketSet):

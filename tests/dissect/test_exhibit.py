@@ -14,10 +14,9 @@ from softroce_lab.dissect import (
     DETH,
     RETH,
     LabHeader,
-    Nack,
-    NackResponse,
     PacketSet,
     ReceiverReport,
+    Sack,
     cnp,
     exhibit,
 )
@@ -42,15 +41,11 @@ LINES = {
         operation=1, step=2, message=3, message_id=4, index=5, count=6, attempt=1, length=9
     )
     / b"data",
-    ENDS + "UD SEND Only qp 0x12 psn 9, control 7, NACK id 4 operation 1 step 2 message 3 "
-    "urgent 0 known_stamp 0 known_id 1 round 5 echo_stamp_ns 0 missing [3, 5-6]": STRIPED
+    ENDS + "UD SEND Only qp 0x12 psn 9, control 7, SACK id 4 operation 1 step 2 message 3 "
+    "missing [3, 5-6]": STRIPED
     / LabHeader(message=7)
-    / Nack(id=4, operation=1, step=2, message=3, known_id=1, round=5,
-           missing=[PacketSet.of([3, 5, 6])]),
-    ENDS + "UD SEND Only qp 0x12 psn 9, control 0, NACK RESPONSE id 4 operation 1 step 2 message 3 "
-    "round 5 status in flight packets 2": STRIPED
-    / LabHeader()
-    / NackResponse(id=4, operation=1, step=2, message=3, round=5, status=1, packets=2),
+    / Sack(id=4, operation=1, step=2, message=3, missing=[PacketSet.of([3, 5, 6])]),
+    ENDS + "UD SEND Only qp 0x12 psn 9, probe 5": STRIPED / LabHeader(kind=3, message=5),
     ENDS + "UD SEND Only qp 0x12 psn 9, report 0, receiver report echo_stamp_ns 0 "
     "echo_delay_ns 0 credit_packets 8 packets 0 ce_packets 0 paths 1 arrived [0.0]": STRIPED
     / LabHeader()

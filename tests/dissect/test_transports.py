@@ -22,7 +22,7 @@ from softroce_lab.recovery import control, registry
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
 
-TELLS = {"csa_ud": {description.NACK, description.NACK_RESPONSE}, "ud_rto": {description.SACK}}
+TELLS = {"csa_ud": {description.NACK}, "ud_rto": {description.SACK}}
 OF_ENGINE = {
     description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK, description.ASK,
 }  # fmt: skip
@@ -53,6 +53,8 @@ def test_all_kinds_of_striped_packets_are_among_them(reported):
         wanted = {CONTROLS[each] for each in (CONTROLS.keys() - of_some) | shows}
         assert wanted | {ReceiverReport} <= set(bodies), bodies
         assert any(packet[LabHeader].attempt for packet in reported[name])
+        kinds = {packet[LabHeader].kind for packet in reported[name]}
+        assert (description.PATH_PROBE in kinds) == (name == "csa_ud")
 
 
 def test_all_that_native_transports_say_is_among_them(reported):
@@ -108,9 +110,9 @@ def check_message(body, decoded):
     key = output.pop("key", None)
     assert key is None or (body.operation, body.step, body.message) == key
     if isinstance(decoded, control.Nack):
-        assert (bool(body.known_id), bool(body.known_stamp)) == (
-            output["id"] is not None, output["echo_stamp_ns"] is not None,
-        )  # fmt: skip
+        assert body.timer << 1 | body.probe == output.pop("flags") & 3
+        assert tuple(body.getfieldval(f"settled_{n}") for n in range(16)) == output.pop("settled")
+        assert tuple((each.id, each.base, each.bits) for each in body.words) == output.pop("words")
     for name, value in output.items():
         assert values_of(body, name) == (value or 0 if not isinstance(value, tuple) else value)
 

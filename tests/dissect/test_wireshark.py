@@ -3,6 +3,7 @@
 
 import os
 import random
+import re
 import struct
 import tempfile
 from pathlib import Path
@@ -138,8 +139,9 @@ def test_its_lines_say_what_packets_are(striped, tmp_path):
     assert {line["_ws.col.Protocol"][0] for line in lines} == {"softroce"}
     data = [text for text in infos if text.startswith("data ")]
     assert data[0] == "data 7.0.1 id 0 packet 0/1"
-    assert any("NACK, missing: " in text for text in infos)
+    assert any(re.fullmatch(r"control \d+: NACK", text) for text in infos)
     assert any(text.endswith("receiver report") for text in infos)
+    assert any(re.fullmatch(r"probe \d+", text) for text in infos)
     assert any(text.endswith("attempt 1") for text in data)
 
 
@@ -153,7 +155,7 @@ def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     assert len(lines) == len(striped)
     assert not any("_ws.lua.text" in line for line in lines)
     infos = [line["_ws.col.Info"][0] for line in lines if "softroce.kind" in line]
-    assert all(text.startswith(("data ", "control ", "report ")) for text in infos)
+    assert all(text.startswith(("data ", "control ", "report ", "probe ")) for text in infos)
 
 
 def test_malformed_bodies_are_told_as_our_layers_tell_them(tmp_path):
@@ -175,12 +177,12 @@ def test_malformed_bodies_are_told_as_our_layers_tell_them(tmp_path):
 
 
 def _malformed(draw: random.Random):
-    look = bytes(CONTROLS[description.NACK](known_id=1))
+    sack = bytes(CONTROLS[description.SACK]())
     for _ in range(150):
         count = draw.choice((0, 1, 7, 8, 9, 40, 2**20, 2**20 + 1, 2**32 - 1))
         head = struct.pack(">BII", draw.randrange(3), draw.getrandbits(32), count)
         bits = draw.randbytes(draw.choice((0, 1, 1, 2, 5, 6)))
-        yield _frame(description.CONTROL, look + head + bits)
+        yield _frame(description.CONTROL, sack + head + bits)
     for _ in range(150):
         kind = draw.choice((description.CONTROL, description.REPORT))
         first = bytes([draw.randrange(10)])

@@ -56,9 +56,8 @@ def lab_header(
 ) -> bytes:
     """struct lab_hdr of xdp/lab_wire.h."""
     return struct.pack(
-        "!BBBBHHIIIIIIII",
-        1 << 4 | kind,
-        0,
+        "!BBHHHIIIIIIIHH",
+        2 << 4 | kind,
         0,
         attempt,
         operation,
@@ -67,7 +66,7 @@ def lab_header(
         0,
         index,
         count,
-        *(0,) * 4,
+        *(0,) * 5,
     )
 
 

@@ -62,7 +62,7 @@ def an_acknowledgement_too_many(original):
     return flush
 
 
-@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 36)
+@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 1)
 def acknowledgement_of_any_generation(original):
     """An acknowledgement ends whatever uses the slot now."""
 
@@ -74,7 +74,7 @@ def acknowledgement_of_any_generation(original):
     return acknowledged
 
 
-@mutant(PeerWork, "outcome", "csa_ud", 21)
+@mutant(PeerWork, "outcome", "csa_ud", 41)
 def outcome_of_any_generation(original):
     """What became of a message is what became of its slot's newest."""
 
@@ -107,7 +107,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "retransmit", "csa_ud", 11)
+@mutant(DatagramPolicy, "retransmit", "csa_ud", 15)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -118,7 +118,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 3)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 1)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -131,28 +131,28 @@ def questions_unanswered(original):
 # --- csa_ud ----------------------------------------------------------------------------------
 
 
-@mutant(CsaUd, "_request", "csa_ud", 2)
-def look_skips_a_bit(original):
-    """The first packet is never asked for."""
-
-    def request(self, work, receive, missing, now_ns):
-        missing[0] = False
-        return original(self, work, receive, missing, now_ns) if missing.any() else []
-
-    return request
+@mutant(CsaUd, "on_loss", "csa_ud", 1)
+def losses_ignored(original):
+    """A sender hears of a loss and does nothing."""
+    return lambda self, event, now_ns: ()
 
 
-@mutant(CsaUd, "_is_lost", "csa_ud", 1)
-def nothing_is_lost(original):
-    """A sender takes everything that is missed for late."""
+@mutant(CsaUd, "on_loss", "csa_ud", 2)
+def first_loss_forgotten(original):
+    """The first of the packets that are lost is not sent again."""
 
-    def is_lost(self, work, look, sent_ns, now_ns):
-        return np.zeros(len(sent_ns), dtype=np.bool_)
+    def on_loss(self, event, now_ns):
+        return [
+            dataclasses.replace(action, indices=action.indices[1:])
+            if isinstance(action, api.Retransmit)
+            else action
+            for action in original(self, event, now_ns)
+        ]
 
-    return is_lost
+    return on_loss
 
 
-@mutant(CsaUd, "check_send", "csa_ud", 15)
+@mutant(CsaUd, "check_send", "csa_ud", 7)
 def asks_once(original):
     """A sender without a word asks once."""
 
@@ -160,16 +160,6 @@ def asks_once(original):
         return without_timers(original(self, work, send, now_ns))
 
     return ask
-
-
-@mutant(CsaUd, "_settled", "csa_ud", 1)
-def never_settled(original):
-    """No hole is ever old enough to be asked for."""
-
-    def settled(self, work, receive, state, now_ns):
-        return 0
-
-    return settled
 
 
 # --- ud_rto ----------------------------------------------------------------------------------

@@ -24,16 +24,18 @@ MOST_SEEDS = 200
 ANSWERS_IN_S = 300  # of the wall: what never ends is stuck, and that was noticed as well
 
 NATIVE = {  # transport, and the first seed that notices it
-    "bit_skipped": ("csa_ud", 2),
+    "bit_skipped": ("csa_ud", 0),
     "bytes_skipped": ("csa_ud", 0),
     "one_too_early": ("csa_ud", 0),
     "duplicate_counts": ("irn", 1),
-    "slot_reused_early": ("csa_ud", 87),
+    "slot_reused_early": ("csa_ud", 165),
     "retransmit_of_neighbour": ("csa_ud", 1),
     "attempt_not_counted": ("csa_ud", 21),
     "timer_not_armed": ("csa_ud", 1),
     "peer_timer_not_armed": ("ud_rto", 0),
     "persist_not_armed": ("sdr_sr", 47),
+    "holes_shifted": ("csa_ud", 2),
+    "loss_forgotten": ("csa_ud", 2),
     "pace_not_armed": ("csa_ud", 41),
     "generation_unchecked": ("sdr_sr", 7),
     "clearance_not_repeated": ("sdr_sr", 2),
@@ -49,7 +51,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "rc_duplicate_executed": ("rc", 1),
     "rc_retries_unlimited": ("rc", 14),
     "dcqcn_stops": ("irn", 0),
-    "swift_stops": ("csa_ud", 145),
+    "swift_stops": ("csa_ud", 47),
 }
 
 

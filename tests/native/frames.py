@@ -129,16 +129,17 @@ class Lab:
     count: int = 1
     length: int = 0
     stamp_ns: int = 0
-    srtt_ns: int = 0
-    rttvar_ns: int = 0
-    version: int = 1
-    flags: int = 0
+    epoch: int = 0
+    number: int = 0
+    srtt: int = 0
+    rttvar: int = 0
+    version: int = 2
+    trimmed: int = 0
 
     def encode(self) -> bytes:
         return struct.pack(
-            ">BBBBHHIIIIIIII",
-            self.version << 4 | self.kind,
-            self.flags,
+            ">BBHHHIIIIIIIHH",
+            self.version << 4 | self.trimmed << 3 | self.kind,
             self.path,
             self.attempt,
             self.operation,
@@ -149,8 +150,9 @@ class Lab:
             self.count,
             self.length,
             self.stamp_ns,
-            self.srtt_ns,
-            self.rttvar_ns,
+            self.epoch << 24 | self.number,
+            self.srtt,
+            self.rttvar,
         )
 
 

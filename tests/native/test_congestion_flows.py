@@ -150,9 +150,11 @@ def test_retransmissions_are_paced_too():
     rule = _native.DropRule()
     rule.kind, rule.attempt_last = 0, 0
     made.cables[0].rules = [rule]
+    for cable in made.cables:
+        cable.delay_ns = 50 * US
     made.pair.keep_sent()
     made.transfer((1, 0, 0), 20 * 2008)
-    made.step_until(4_990_000)  # shortly before they are sent again
+    made.step_until(99 * US)  # the NACK arrives after 100 us
     made.pair.inject(0, cnp_to(frames.DATA_QP, *reversed(ADDRESSES)))
     made.finish()
     made.check()

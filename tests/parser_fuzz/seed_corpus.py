@@ -145,7 +145,7 @@ def results() -> dict[str, bytes]:
         Latency(64, 1000, 5.1, 60.25, 5.5, 6.0, 1.25, 9.75, 60.25),
     )
     seeds = {
-        "drops": b"\0" + struct.pack("=8sII", b"LABDROP2", 16, DROP.itemsize) + 3 * drop,
+        "drops": b"\0" + struct.pack("=8sII", b"LABDROP3", 16, DROP.itemsize) + 3 * drop,
         "run": b"\1" + json.dumps(manifest).encode() + b"\0" + json.dumps(links).encode(),
         "counters": b"\4" + _native.statistics(PairRig("csa_ud").sides[0].endpoint),
         "plan": b"\3" + planfile._text(loader.load("two-hosts")).encode(),
@@ -178,7 +178,7 @@ def datagrams() -> dict[str, bytes]:
     return {
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
-        "trimmed": b"".join(_datagram(n, flags=1) for n in range(4)),
+        "trimmed": b"".join(_datagram(n, trimmed=1) for n in range(4)),
         "report": b"".join(_reported_to(1 | n << 2, _header(2) + report) for n in range(4)),
         "control": b"".join(_reported_to(1 | 4, _header(1) + sack) for _ in range(3)),
         "uc": b"".join(_write(index) for index in range(16)),
@@ -195,15 +195,15 @@ _CHUNK, _MESSAGE = 256 - 40, 4000  # as in native/fuzz/datagrams.cpp
 _PACKETS = -(-_MESSAGE // _CHUNK)
 
 
-def _header(kind: int, index: int = 0, flags: int = 0) -> bytes:
+def _header(kind: int, index: int = 0, trimmed: int = 0) -> bytes:
     """`struct lab_hdr` (xdp/lab_wire.h)."""
-    name = (1, 0, 1, 1, index, _PACKETS, _MESSAGE, 5000, 1000, 100)
-    return struct.pack(">BBBBHH8I", 1 << 4 | kind, flags, index % 4, 0, *name)
+    name = (1, 0, 1, 1, index, _PACKETS, _MESSAGE, 5000, index // 4, 1000, 100)
+    return struct.pack(">BBHHH7I2H", 2 << 4 | trimmed << 3 | kind, index % 4, 0, *name)
 
 
-def _datagram(index: int, flags: int = 0) -> bytes:
+def _datagram(index: int, trimmed: int = 0) -> bytes:
     data = bytes(min(_CHUNK, _MESSAGE - index * _CHUNK))
-    return _reported_to(0x14 if index % 4 == 0 else 0, _header(0, index, flags) + data)
+    return _reported_to(0x14 if index % 4 == 0 else 0, _header(0, index, trimmed) + data)
 
 
 def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
@@ -220,8 +220,8 @@ def _cleared() -> bytes:
     """The peer clears what the endpoint has to send."""
     receives = tuple((n, (1, 0, n), _MESSAGE) for n in range(3))
     body = control.encode(control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216)
-    name = (1, 1, 0, 1, len(body), 5000, 1000, 100)  # message_id 1: for the engine
-    return _reported_to(0x91, struct.pack(">BBBBHH8I", 1 << 4 | 1, 0, 0, 0, 0, 0, *name) + body)
+    name = (1, 1, 0, 1, len(body), 5000, 0, 1000, 100)  # message_id 1: for the engine
+    return _reported_to(0x91, struct.pack(">BBHHH7I2H", 2 << 4 | 1, 0, 0, 0, 0, *name) + body)
 
 
 def _reported_to(how: int, body: bytes) -> bytes:

@@ -138,15 +138,13 @@ class PairRig:
         arena_bytes: int = 1 << 22,
         **settings,
     ) -> None:
-        native = transport in _native.packet_transport_names()
-        if native:
-            settings["transport"] = transport
-        named = isinstance(transport, str) and not native
-        entry = registry.find(transport) if named else native or registry.Entry.of(transport)
+        named = isinstance(transport, str)
+        entry = registry.find(transport) if named else registry.Entry.of(transport)
+        settings = entry.engine | settings
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [
-            Side(endpoint, None if native else entry.make(endpoint, timing, {}), arena_bytes)
+            Side(endpoint, entry.make(endpoint, timing, {}), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
         ]
         self.cables = [self.pair.cable(0), self.pair.cable(1)]

@@ -1,70 +1,166 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What csa_ud's sender makes of looks, told by hand."""
+"""What csa_ud's engine finds by the numbers on paths, and by probes of them."""
 
 import numpy as np
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Nack, NackResponse, NackStatus
-from tests.recovery.pair_rig import MILLISECOND_NS, PairRig, noise
+from softroce_lab.recovery.api import LOST_PACKET
+from softroce_lab.recovery.runner import PolicyRunner
+from tests.recovery.pair_rig import CONTROL, DATA, MILLISECOND_NS, PairRig
+from tests.recovery.sabotage import lose
 
 KEY = (1, 2, 3)
-PACKETS = 40
+CHUNK = 2048 - 40
+PATH_PROBE = 3
+ONE_WAY_NS = 100_000
 
 
 @pytest.fixture
 def rig():
-    """A message that arrived a while ago at a receiver whose policy is this test."""
-    rig = PairRig("csa_ud")
-    sender, receiver = rig.sides
-    receiver.alive = False
-    data = noise(1, PACKETS * 2008)
-    sender.send(KEY, data)
-    target = receiver.allocate(data.size)
-    receiver.endpoint.post_receive(receiver.peer, KEY, receiver.memory_key, target, data.size, 1)
-    run(rig, 65)
+    """Paths of 100 us each way, a packet each 2 us."""
+    rig = PairRig("csa_ud", paths=4)
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = ONE_WAY_NS, 2_000
     return rig
 
 
-def run(rig, milliseconds):
-    """What reaches the receiver's policy meanwhile."""
-    sender, receiver = rig.sides
-    end_ns = rig.now_ns + milliseconds * MILLISECOND_NS
-    events = []
-    while rig.pair.run(end_ns):
-        sender.step()
-        events += receiver.endpoint.take_events()
-    return events
+def finished_ns(rig, length):
+    """When the message has arrived."""
+    rig.transfer(KEY, length)
+    rig.finish(within_ns=400 * MILLISECOND_NS)
+    rig.quiesce()
+    rig.check()
+    return rig.sides[1].completions[0].completed_ns
 
 
-def answers(events):
-    output = [control.decode(event.body) for event in events if event.kind.name == "CONTROL"]
-    return [(m.round, m.status) for m in output if isinstance(m, NackResponse)]
+def summary(rig, side=0):
+    return rig.sides[side].policy.summary()
 
 
-def look(rig, round_, *missing):
-    receiver = rig.sides[1]
-    bits = np.isin(np.arange(PACKETS), missing)
-    message = Nack(0, KEY, round_, None, control.packet_set(bits))
-    receiver.endpoint.control(receiver.peer, control.encode(message, 2000))
-
-
-def test_a_look_that_comes_twice_is_answered_once(rig):
-    look(rig, 1, 3)
-    look(rig, 1, 3)
-    assert answers(run(rig, 15)) == [(1, NackStatus.RETRANSMITTED)] * 2  # on two paths
+@pytest.mark.parametrize("index", [0, 20, 31, 39])
+def test_a_lost_packet_costs_one_round_trip_and_no_timer(rig, index):
+    """The next packet on its path shows it; behind the last packet that is a probe."""
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=index, index_last=index)
+    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 150_000
     assert rig.counters(0)["tx_retransmitted"] == 1
+    assert summary(rig)["lost_by_timer"] == 0
+    assert summary(rig)["lost_by_gap"] + summary(rig)["lost_by_probe"] == 1
 
 
-def test_an_overtaken_look_does_not_take_the_newer_ones_answer(rig):
-    look(rig, 4, 3)
-    look(rig, 3, 3, 9)
-    assert answers(run(rig, 15)) == [(4, NackStatus.RETRANSMITTED)] * 2
-    assert rig.counters(0)["tx_retransmitted"] == 1
+def test_a_lost_tail_is_found_by_probes(rig):
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=30)
+    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 150_000
+    assert summary(rig)["lost_by_probe"] > 0
+    assert rig.counters(0)["tx_retransmitted"] == 10
 
 
-def test_rounds_wrap(rig):
-    for round_ in (30_000, 60_000, 65_535, 65_536, 65_537):
-        look(rig, round_, 3)
-        received = answers(run(rig, 15))
-        assert received == [(round_ % 65_536, NackStatus.RETRANSMITTED)] * 2
+def test_a_message_lost_whole_is_found_by_probes(rig):
+    lose(rig, 0, kind=DATA, attempt_last=0)
+    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 200_000
+    assert rig.counters(0)["tx_retransmitted"] == 40
+    assert summary(rig)["lost_by_timer"] == 0
+
+
+def test_a_lost_retransmission_costs_one_round_trip_more(rig):
+    lose(rig, 0, kind=DATA, attempt_last=2, index_first=5, index_last=5)
+    assert finished_ns(rig, 40 * CHUNK) < 7 * ONE_WAY_NS + 300_000
+    assert rig.counters(0)["tx_retransmitted"] == 3
+    assert summary(rig)["lost_by_timer"] == 0
+
+
+def test_a_lost_nack_is_repeated_behind_the_probes(rig):
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=5, index_last=5)
+    lose(rig, 1, kind=CONTROL, message=1 << 31)
+    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 250_000
+    assert summary(rig)["lost_by_timer"] == 0
+
+
+def test_without_probes_silence_is_left(rig):
+    """The sender asks, and the receiver's loss check names what is missing."""
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=30)
+    lose(rig, 0, kind=PATH_PROBE)
+    finished_ns(rig, 40 * CHUNK)
+    assert summary(rig)["lost_by_timer"] > 0
+    assert rig.counters(0)["tx_retransmitted"] >= 10
+
+
+def test_without_loss_nothing_is_asked_for(rig):
+    """One acknowledgement; probes of as many paths as the message took."""
+    finished_ns(rig, 24 * CHUNK)
+    assert rig.counters(0)["tx_probe"] == 3  # 24 / 8 paths
+    assert rig.counters(1)["tx_control"] == 1
+    assert rig.counters(1)["tx_nack"] == 0
+
+
+def test_other_transports_probe_nothing():
+    for transport in ("ud_rto", "sdr_sr", "irn"):
+        rig = PairRig(transport)
+        finished_ns(rig, 24 * CHUNK)
+        assert rig.counters(0)["tx_probe"] == rig.counters(1)["tx_nack"] == 0
+
+
+def test_acknowledgements_wait_for_nothing(rig):
+    for number in range(3):
+        rig.transfer((1, 2, number), CHUNK)
+    rig.finish()
+    for number in range(3):
+        sent = next(each for each in rig.sides[0].completions if each.key[2] == number)
+        came = next(each for each in rig.sides[1].completions if each.key[2] == number)
+        assert sent.completed_ns - came.completed_ns < ONE_WAY_NS + 10_000
+
+
+# ---------------------------------------------------------------- reordering
+
+
+def retransmitted(rig, messages):
+    """Of so many messages over paths whose packets overtake each other."""
+    before = rig.counters(0).get("tx_retransmitted", 0)
+    for number in range(messages):
+        rig.transfer((2, 2, number + messages * rig.steps), 100 * CHUNK)
+        rig.finish()
+    return rig.counters(0).get("tx_retransmitted", 0) - before
+
+
+def test_reordering_within_a_path_is_learnt(rig):
+    """What comes after it was given up makes the window grow, of later messages, too."""
+    for cable in rig.cables:
+        cable.jitter_ns = 60_000
+    first = retransmitted(rig, 8)
+    later = retransmitted(rig, 8)
+    assert rig.counters(1)["rx_late_number"] > 0
+    assert first > 0
+    assert later < first / 4
+    rig.check()
+
+
+# ---------------------------------------------------------------- what a NACK says
+
+
+def test_a_nack_is_read_as_it_was_written(rig):
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=3, index_last=3)
+    rig.pair.keep_sent()
+    finished_ns(rig, 40 * CHUNK)
+    frames = [_native.decode_frame(frame, True) for _, side, frame in rig.pair.take_sent() if side]
+    bodies = [each["payload"] for each in frames if each["kind"] == CONTROL]
+    nacks = [control.decode(each) for each in bodies if each[0] == control.NACK]
+    assert nacks
+    assert nacks[0].words[0] == (0, 0, 1 << 3)
+    assert nacks[0].end == 1
+    assert max(nacks[0].settled) > 0
+
+
+def test_losses_are_named_to_the_policy(rig):
+    lose(rig, 0, kind=DATA, attempt_last=1, index_first=3, index_last=4)
+    losses = []
+    sender = rig.sides[0]
+    sender.runner = PolicyRunner(
+        sender.endpoint,
+        sender.policy,
+        lambda now_ns, event, action: losses.append(event) if event.kind.name == "LOSS" else None,
+    )
+    finished_ns(rig, 40 * CHUNK)
+    packets = np.concatenate([np.frombuffer(event.body, LOST_PACKET) for event in losses])
+    assert sorted(set(packets["index"].tolist())) == [3, 4]
+    assert sorted(packets["attempts"].tolist()) == [1, 1, 2, 2]

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The terms of csa_ud's times: reordering extent, 4 RTTVAR, progress, back-off."""
+"""The terms of csa_ud's times: progress, back-off."""
 
 import types
 
 import numpy as np
-import pytest
 
-from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Nack
 from softroce_lab.recovery.work import Receiving
 from tests.recovery.pair_rig import MILLISECOND_NS, PairRig
 
@@ -48,26 +45,6 @@ def receiving():
     return Receiving(1, peer=0, key=(1, 2, 3), count=10)
 
 
-@pytest.mark.parametrize("extent_ns", [2 * MILLISECOND_NS, 7 * MILLISECOND_NS])
-def test_the_interval_and_the_reordering_window_grow_by_the_reordering_extent(extent_ns):
-    policy, work = measured()
-    usual_ns = policy.interval_ns(work, receiving(), 0)
-    assert policy.reordering_window_ns(work) == RTTVAR_NS // 2
-    policy, work = measured(reordering_extent_ns=extent_ns)
-    assert policy.interval_ns(work, receiving(), 0) == usual_ns + extent_ns
-    assert policy.reordering_window_ns(work) == extent_ns
-
-
-def test_a_packet_is_lost_four_rttvar_after_a_round_trip():
-    policy, work = measured()
-    bits = np.ones(2, dtype=np.bool_)
-    nack = Nack(0, (1, 2, 3), 1, None, control.packet_set(bits))
-    now_ns = 1000 * MILLISECOND_NS
-    limit_ns = SRTT_NS + 4 * RTTVAR_NS
-    sent_ns = np.array([now_ns - limit_ns, now_ns - limit_ns - 1], dtype=np.int64)
-    assert policy._is_lost(work, nack, sent_ns, now_ns).tolist() == [False, True]
-
-
 def test_intervals_without_progress_grow_to_the_longest():
     policy, _ = measured()
     t_max_ns = policy.timing.t_max_ns
@@ -93,7 +70,7 @@ def test_progress_resets_timeouts_without_progress():
     for received in (1, 1, 1, 1, 1, 1, 3, 3, 3):
         state.received = received
         actions = policy.check_receive(work, receive, 0)
-        counted.append((receive.timeouts_without_progress, actions[-1].at_ns))
+        counted.append((receive.timeouts_without_progress, actions[0].at_ns))
     assert [count for count, _ in counted] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     waits = [wait for _, wait in counted]
     assert waits[5] > waits[0]  # backed off,

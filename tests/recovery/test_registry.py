@@ -96,7 +96,7 @@ def test_an_entry_describes_itself():
     rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
     assert [each.kind for each in (rc, irn, sdr)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.POLICY]
     assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
-    assert [each.engine_transport for each in (irn, sdr)] == ["irn", "policy"]
+    assert [each.engine["transport"] for each in (irn, sdr)] == ["irn", "policy"]
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
     assert sdr.shows_messages("ud")
     assert not csa.shows_messages("uc_immediate")

@@ -55,11 +55,13 @@ def test_rc_goes_back_for_it(tail):
     assert all(each.startswith("|") and each.endswith("|") and len(each) == 30 for each in drawn)
 
 
-def test_the_receiver_of_csa_ud_asks_for_it(tail):
+def test_a_probe_of_csa_ud_shows_it(tail):
     _, one = told(tail, "csa_ud/1")
     titles = [part.title for part in one.parts]
-    assert "until the loss was detected (nack)" in titles
-    assert any(" nack " in line and "<" in line for line in ladder.lines(one))
+    assert "until the loss was detected (probe)" in titles
+    assert any(
+        "h1 decides to retransmit" in line and ": probe" in line for line in ladder.lines(one)
+    )
 
 
 def test_messages_by_name(tail):

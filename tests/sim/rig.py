@@ -63,8 +63,8 @@ class Rig:
             rto_low_ns=engine.rto_low_ns,
             rto_high_ns=engine.rto_high_ns,
             framing=registry.find(transport).framing,
-            transport=registry.find(transport).engine_transport,
             rnic=rnic,
+            **registry.find(transport).engine,
         )
         self.fabric = SimFabric(plan, host)
         self.messengers = {

@@ -239,8 +239,8 @@ def test_queue_pairs_that_do_not_fit_cost_rate_and_datagrams_fit():
 
 def test_peers_whose_state_does_not_fit_cost_rate_with_datagrams_too():
     in_turn = {"peer_bytes": 256, "messages": 100}  # packets of a message go together
-    fits_ns, first_uses = to_all_at_once("csa_ud", 2 + 4, **in_turn)
-    misses_ns, missed = to_all_at_once("csa_ud", 2 + 3, **in_turn)
+    fits_ns, first_uses = to_all_at_once("ud_rto", 2 + 4, **in_turn)
+    misses_ns, missed = to_all_at_once("ud_rto", 2 + 3, **in_turn)
     assert first_uses == 2 + 4
     assert missed > 350  # they take turns, but for a few
     assert misses_ns > 1.15 * fits_ns

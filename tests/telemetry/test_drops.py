@@ -13,7 +13,7 @@ import pytest
 from softroce_lab.errors import RunError
 from softroce_lab.telemetry.drops import DROP, read_drops
 
-DROPS_HEAD = struct.pack("=8sII", b"LABDROP2", 16, 56)
+DROPS_HEAD = struct.pack("=8sII", b"LABDROP3", 16, 56)
 
 
 def test_a_record_that_is_still_being_written_is_left_for_later(tmp_path):
@@ -30,7 +30,7 @@ def test_no_records_is_no_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"LABDROP2", b"LABCAPT2" + DROPS_HEAD[8:], DROPS_HEAD[:8] + bytes(8)]
+    "content", [b"", b"LABDROP3", b"LABCAPT2" + DROPS_HEAD[8:], DROPS_HEAD[:8] + bytes(8)]
 )
 def test_another_file_is_refused(tmp_path, content):
     path = tmp_path / "drops.bin"

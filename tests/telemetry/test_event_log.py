@@ -152,10 +152,10 @@ def test_striped_messages_are_told_by_their_names(path):
         log.close()
     sent, received = lines(path, host="0"), lines(path, host="1")
     assert {line["event"] for line in sent} >= {
-        *("post_send", "sent", "control_received", "control_sent", "retransmit", "completion"),
+        *("post_send", "sent", "control_received", "loss", "retransmit", "completion"),
     }
     assert {line["event"] for line in received} >= {
-        *("post_recv", "first_packet", "receive_complete", "timer", "control_sent", "completion"),
+        *("post_recv", "first_packet", "receive_complete", "control_sent", "completion"),
     }
     names = {
         (line["operation"], line["step"], line["message"])
@@ -166,6 +166,9 @@ def test_striped_messages_are_told_by_their_names(path):
     retransmitted = sum(line["packets"] for line in sent if line["event"] == "retransmit")
     assert retransmitted == rig.counters(0)["tx_retransmitted"] > 0
     assert {line["reason"] for line in sent if line["event"] == "retransmit"} == {"policy"}
+    losses = [line for line in sent if line["event"] == "loss"]
+    assert {line["reason"] for line in losses} <= {"gap", "probe", "timer"}
+    assert sum(line["packets"] for line in losses) == retransmitted
 
 
 # ---------------------------------------------------------------- what is lost is counted

@@ -33,10 +33,10 @@ std::uint32_t icrc(const std::uint8_t* ip, std::size_t bytes) {
 }
 
 void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
-  at[0] = static_cast<std::uint8_t>(LAB_HDR_VERSION << 4 | lab.kind);
-  at[1] = lab.trimmed ? LAB_HDR_TRIMMED : 0;
-  at[2] = lab.path;
-  at[3] = lab.attempt;
+  const int trimmed = lab.trimmed ? LAB_HDR_TRIMMED : 0;
+  at[0] = static_cast<std::uint8_t>(LAB_HDR_VERSION << 4 | trimmed | lab.kind);
+  at[1] = lab.path;
+  store16(at + 2, lab.attempt);
   store16(at + 4, lab.operation);
   store16(at + 6, lab.step);
   store32(at + 8, lab.message);
@@ -45,8 +45,9 @@ void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   store32(at + 20, lab.count);
   store32(at + 24, lab.length);
   store32(at + 28, lab.stamp_ns);
-  store32(at + 32, lab.srtt_ns);
-  store32(at + 36, lab.rttvar_ns);
+  store32(at + 32, std::uint32_t{lab.epoch} << LAB_NUMBER_BITS | lab.number);
+  store16(at + 36, lab.srtt);
+  store16(at + 38, lab.rttvar);
 }
 
 std::uint32_t lab_bytes(const Packet& packet) { return packet.has_lab_header ? LAB_HDR_BYTES : 0; }
@@ -253,12 +254,12 @@ Inspection inspect(const std::uint8_t* ip, std::size_t captured, std::size_t byt
 bool decode_lab_header(Packet& packet) {
   const std::uint8_t* at = packet.payload;
   if (packet.payload_bytes < LAB_HDR_BYTES) return false;
-  if (at[0] >> 4 != LAB_HDR_VERSION || (at[1] & ~LAB_HDR_TRIMMED) != 0) return false;
+  if (at[0] >> 4 != LAB_HDR_VERSION) return false;
   LabHeader& lab = packet.lab;
-  lab.kind = at[0] & 0x0F;
-  lab.trimmed = at[1] != 0;
-  lab.path = at[2];
-  lab.attempt = at[3];
+  lab.kind = at[0] & LAB_HDR_KIND;
+  lab.trimmed = (at[0] & LAB_HDR_TRIMMED) != 0;
+  lab.path = at[1];
+  lab.attempt = load16(at + 2);
   lab.operation = load16(at + 4);
   lab.step = load16(at + 6);
   lab.message = load32(at + 8);
@@ -267,12 +268,14 @@ bool decode_lab_header(Packet& packet) {
   lab.count = load32(at + 20);
   lab.length = load32(at + 24);
   lab.stamp_ns = load32(at + 28);
-  lab.srtt_ns = load32(at + 32);
-  lab.rttvar_ns = load32(at + 36);
+  lab.epoch = at[32];
+  lab.number = load32(at + 32) & LAB_NUMBER_MASK;
+  lab.srtt = load16(at + 36);
+  lab.rttvar = load16(at + 38);
   packet.has_lab_header = true;
   packet.payload += LAB_HDR_BYTES;
   packet.payload_bytes -= LAB_HDR_BYTES;
-  return lab.kind <= LAB_KIND_REPORT;
+  return lab.kind <= LAB_KIND_PROBE;
 }
 
 }  // namespace softroce

@@ -14,7 +14,8 @@ namespace softroce {
 struct LabHeader {
   std::uint8_t kind = LAB_KIND_DATA;
   std::uint8_t path = 0;
-  std::uint8_t attempt = 0;
+  std::uint16_t attempt = 0;
+  std::uint8_t epoch = 0;
   bool trimmed = false;  // a queue on the way cut the payload off
   std::uint16_t operation = 0;
   std::uint16_t step = 0;
@@ -24,8 +25,9 @@ struct LabHeader {
   std::uint32_t count = 1;
   std::uint32_t length = 0;
   std::uint32_t stamp_ns = 0;
-  std::uint32_t srtt_ns = 0;
-  std::uint32_t rttvar_ns = 0;
+  std::uint32_t number = 0;  // on its path
+  std::uint16_t srtt = 0;
+  std::uint16_t rttvar = 0;
 };
 
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;  // IBA 10.9.1.2

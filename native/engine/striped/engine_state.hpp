@@ -30,6 +30,8 @@ struct EngineState {
               Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
 
   std::uint32_t slot_of(std::uint32_t id) const { return id & (config.message_slots - 1); }
+  // UC packets have no room for numbers on paths: their PSNs count by channel (IBA 9.8.2.1).
+  bool numbers_paths() const { return config.path_probes && framing == Framing::ud; }
   std::uint32_t control_bytes() const { return config.path_mtu - LAB_HDR_BYTES; }
 
   // A UD packet with our header, from QP to QP of one kind: the first sending of data on the data
@@ -42,9 +44,10 @@ struct EngineState {
     packet.destination_qp = recovery ? peer.address.recovery_qp : peer.address.data_qp;
     packet.source_qp = recovery ? recovery_qp : data_qp;
     packet.psn = recovery ? recovery_psn++ : data_psn++;
+    packet.lab.epoch = config.connection_epoch;
     packet.lab.stamp_ns = stamp_of(now);
-    packet.lab.srtt_ns = saturate_ns(peer.rtt.srtt);
-    packet.lab.rttvar_ns = saturate_ns(peer.rtt.rttvar);
+    packet.lab.srtt = lab_time_code(saturate_ns(peer.rtt.srtt));
+    packet.lab.rttvar = lab_time_code(saturate_ns(peer.rtt.rttvar));
     ud_framing::close(packet);
   }
 

@@ -23,11 +23,23 @@ enum class EventKind : std::uint8_t {
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
   late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
-  gap,  // packets of a receive were overtaken, and have not come: `body`, their indices
+  gap,   // packets of a receive were overtaken, and have not come: `body`, their indices
+  loss,  // packets of a send are lost: `body`, a LostPacket each
 };
 
 // Indices of packets in an event's body, in this machine's byte order.
 inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);
+
+enum class LossReason : std::uint8_t { gap, probe, timer };
+inline constexpr std::size_t kLossReasons = 3;
+
+struct LostPacket {
+  std::uint32_t index;
+  std::uint16_t attempts;  // sent so often
+  std::uint8_t path;       // of the last transmission
+  LossReason reason;
+};
+static_assert(sizeof(LostPacket) == 8, "no padding: numpy's dtype has none");
 
 struct Event {
   EventKind kind{};

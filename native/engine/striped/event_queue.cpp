@@ -2,6 +2,8 @@
 #include "event_queue.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 
 namespace softroce {
@@ -13,8 +15,32 @@ std::uint32_t packets_in(const Event& event) {
 
 }  // namespace
 
+// The policy gets all losses of a send that a NACK shows; the log a line for each reason.
+void EventQueue::note_losses(const Event& event) {
+  std::array<std::uint32_t, kLossReasons> counts{};
+  for (std::size_t at = 0; at < event.body.size(); at += sizeof(LostPacket)) {
+    LostPacket lost;
+    std::memcpy(&lost, event.body.data() + at, sizeof lost);
+    ++counts[static_cast<std::size_t>(lost.reason)];
+  }
+  for (std::size_t reason = 0; reason < counts.size(); ++reason) {
+    if (counts[reason] == 0) continue;
+    event_sink_->note({.kind = QpEventKind::message,
+                       .code = static_cast<std::uint8_t>(event.kind),
+                       .from = static_cast<std::uint8_t>(reason),
+                       .qp = data_qp_,
+                       .at = event.at,
+                       .bytes = event.length,
+                       .peer = event.peer,
+                       .packets = counts[reason],
+                       .key = event.key});
+  }
+}
+
 void EventQueue::emit(Event event) {
-  if (event_sink_ != nullptr) [[unlikely]]
+  if (event_sink_ != nullptr && event.kind == EventKind::loss) [[unlikely]]
+    note_losses(event);
+  else if (event_sink_ != nullptr) [[unlikely]]
     event_sink_->note({.kind = QpEventKind::message,
                        .code = static_cast<std::uint8_t>(event.kind),
                        .qp = event.kind == EventKind::control ? recovery_qp_ : data_qp_,

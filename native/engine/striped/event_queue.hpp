@@ -50,6 +50,8 @@ class EventQueue {
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log
 
  private:
+  void note_losses(const Event& event);
+
   static constexpr std::size_t kMostEvents = 1 << 12;
 
   CompletionQueue& completions_;

@@ -27,22 +27,38 @@ inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std:
 
 inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
 
-// What became of a packet so far, in one word: when it was last sent, in ns, over which path, and
-// how often, at most 255 times. All zero: never.
+// What became of a packet so far: when it was last sent, in ns, over which path, with which number
+// there, and how often, at most 65535 times. All zero: never. Written by the engine alone, and read
+// by a policy's thread at the same time.
 class Sent {
  public:
   Sent() = default;
-  Sent(std::int64_t at_ns, std::uint8_t path, std::uint8_t attempts)
-      : word_(static_cast<std::uint64_t>(at_ns) << 12 | std::uint64_t{path} << 8 | attempts) {}
 
-  std::int64_t at_ns() const { return static_cast<std::int64_t>(word_ >> 12); }
-  std::uint8_t path() const { return word_ >> 8 & 15; }
-  std::uint8_t attempts() const { return word_ & 255; }
+  void note(std::int64_t at_ns, std::uint8_t path, std::uint32_t number, std::uint16_t attempts) {
+    relaxed_store(at_ns_, at_ns);
+    relaxed_store(rest_, std::uint64_t{number} << 32 | std::uint64_t{path} << 16 | attempts);
+  }
+  // The policy was told that the last transmission is lost; it is told once of each.
+  void set_reported() { relaxed_store(rest_, rest_ | kReported); }
+  bool is_reported() const { return (rest_ & kReported) != 0; }
+  Sent snapshot() const {
+    Sent copy;
+    copy.at_ns_ = relaxed_load(at_ns_);
+    copy.rest_ = relaxed_load(rest_);
+    return copy;
+  }
+
+  std::int64_t at_ns() const { return at_ns_; }
+  std::uint8_t path() const { return rest_ >> 16 & 0xFF; }
+  std::uint32_t number() const { return rest_ >> 32 & LAB_NUMBER_MASK; }
+  std::uint16_t attempts() const { return rest_ & 0xFFFF; }
 
  private:
-  std::uint64_t word_ = 0;
+  static constexpr std::uint64_t kReported = std::uint64_t{1} << 63;
+
+  std::int64_t at_ns_ = 0;
+  std::uint64_t rest_ = 0;
 };
-static_assert(kMaxPaths <= 16);
 
 // Names a message among those of all peers, one way.
 struct PeerKey {
@@ -80,7 +96,9 @@ struct SendMessage {
   std::uint32_t next = 0;            // packets [0, next) have been sent at least once
   std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
   std::uint32_t retransmit_pending = 0;
-  std::uint8_t path = kAnyPath;  // that all packets take
+  std::uint8_t path = kAnyPath;    // that all packets take
+  std::vector<std::uint8_t> ways;  // that first transmissions take in turn; empty: any
+  std::uint32_t turn = 0;
   bool paused = false;
   bool cleared = true;  // else it waits for its receive (framing uc_immediate)
   bool in_send_queue = false;

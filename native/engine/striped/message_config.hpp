@@ -13,12 +13,14 @@
 namespace softroce {
 
 struct MessageConfig {
-  Gid gid = Gid::of_ipv4(0);                  // of the port
-  std::uint32_t path_mtu = 2048;              // IB path MTU, bytes; the lab header counts toward it
-  std::uint32_t paths = 8;                    // UDP source ports in use
-  std::uint32_t message_slots = 1024;         // messages outstanding per peer, a power of two;
-                                              // the same at both ends
-  std::uint32_t first_message_id = 0;         // ids count up from here and wrap
+  Gid gid = Gid::of_ipv4(0);           // of the port
+  std::uint32_t path_mtu = 2048;       // IB path MTU, bytes; the lab header counts toward it
+  std::uint32_t paths = 8;             // UDP source ports in use
+  std::uint32_t message_slots = 1024;  // messages outstanding per peer, a power of two;
+                                       // the same at both ends
+  std::uint32_t first_message_id = 0;  // ids count up from here and wrap
+  std::uint8_t connection_epoch = 0;   // the same at both ends; other packets are refused
+  bool path_probes = false;  // losses are found by the numbers on paths; the same at both ends
   std::uint32_t window_packets = 1024;        // one bandwidth-delay product
   std::uint32_t most_unacked = 128;           // packets of a queue pair of RC, as rdma_rxe
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own

@@ -41,6 +41,8 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   if (!ud_framing::open(packet) || packet.lab.path >= kMaxPaths)
     return state_.counters.add(Counter::rx_bad_header);
   const LabHeader& lab = packet.lab;
+  if (lab.epoch != state_.config.connection_epoch)
+    return state_.counters.add(Counter::rx_wrong_epoch);
   // As EngineState::address does it: from QP to QP of one kind, the first sending of data on the
   // data QPs, all the rest on the recovery QPs.
   const bool recovery = packet.destination_qp == state_.recovery_qp;
@@ -50,15 +52,18 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
     return receiver_.handle_data(*peer, packet, now);
   if (lab.kind == LAB_KIND_DATA || !recovery || lab.trimmed)
     return state_.counters.add(Counter::rx_bad_header);
-  if (lab.length != packet.payload_bytes || lab.count != 1 || lab.index != 0)
+  const bool probe = lab.kind == LAB_KIND_PROBE;
+  if (probe && !state_.numbers_paths()) return state_.counters.add(Counter::rx_bad_header);
+  if (lab.length != packet.payload_bytes || (!probe && (lab.count != 1 || lab.index != 0)))
     return state_.counters.add(Counter::rx_bad_header);
   if (peer->channels) {  // whose data packets do not carry them
-    relaxed_store(peer->remote_srtt_ns, lab.srtt_ns);
-    relaxed_store(peer->remote_rttvar_ns, lab.rttvar_ns);
+    relaxed_store(peer->remote_srtt_ns, lab_time_ns(lab.srtt));
+    relaxed_store(peer->remote_rttvar_ns, lab_time_ns(lab.rttvar));
     if (lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_CLEAR)
       return sender_.handle_clearance(*peer, packet, now);
   }
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
+  if (lab.kind == LAB_KIND_PROBE) return receiver_.losses().handle_probe(*peer, packet, now);
   if (flow_.handle_report(*peer, packet, now)) sender_.make_ready(*peer);
 }
 
@@ -71,6 +76,7 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
     state_.counters.add(valid ? Counter::rx_control : Counter::rx_bad_control);
     return sender_.make_ready(peer);
   }
+  if (packet.lab.message_id == LAB_CONTROL_NACK) return sender_.handle_nack(peer, packet, now);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_control);
   Event event{.kind = EventKind::control, .peer = peer.index, .at = now};
@@ -79,13 +85,14 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
 }
 
 bool MessageEngine::poll_packet(Packet& packet, Time now) {
-  return poll_feedback(packet, now) || sender_.poll_retransmit(packet, now) ||
-         sender_.poll_data(packet, now);
+  return poll_feedback(packet, now) || sender_.poll_probe(packet, now) ||
+         sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
 }
 
 bool MessageEngine::poll_feedback(Packet& packet, Time now) {
   return reporter_.poll_cnp(packet) || control_.poll_small(packet, now) ||
-         control_.poll(packet, now) || reporter_.poll_report(packet, now);
+         receiver_.losses().poll_nack(packet, now) || control_.poll(packet, now) ||
+         reporter_.poll_report(packet, now);
 }
 
 void MessageEngine::handle_loss(const Packet& packet, Time now) {
@@ -124,6 +131,12 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       break;
     case TimerKind::pace:
       if (flow_.pace_fired(peer, timer.at)) sender_.make_ready(peer);
+      break;
+    case TimerKind::path_gap:
+      receiver_.losses().gap_fired(peer, timer.at, now);
+      break;
+    case TimerKind::probe:
+      sender_.probe_fired(peer, timer.at, now);
       break;
     case TimerKind::message:
     case TimerKind::gap:
@@ -183,6 +196,12 @@ void MessageEngine::fail_receive(Handle receive, WcStatus status, Time now) {
 
 void MessageEngine::detect_gaps(Handle receive, Time window, Time now) {
   receiver_.detect_gaps(receive, window, now);
+}
+
+void MessageEngine::nack(PeerIndex peer) {
+  if (peer >= state_.peers.size() || !receiver_.losses().works())
+    return state_.counters.add(Counter::stale_action);
+  receiver_.losses().note_loss(state_.peers[peer], kNackTimer, 2);
 }
 
 void MessageEngine::set_path_weights(PeerIndex peer,

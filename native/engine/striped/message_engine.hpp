@@ -57,7 +57,9 @@ class MessageEngine final : private TransportHost {
   bool poll_packet(Packet& packet, Time now);
   // The part of it that is no data.
   bool poll_feedback(Packet& packet, Time now);
-  bool has_feedback() const { return reporter_.has_packet() || control_.has_packet(); }
+  bool has_feedback() const {
+    return reporter_.has_packet() || control_.has_packet() || receiver_.losses().has_packet();
+  }
   bool is_omniscient() const {
     return state_.transport != nullptr && state_.transport->omniscient();
   }
@@ -81,6 +83,8 @@ class MessageEngine final : private TransportHost {
   void complete_send(Handle send, WcStatus status, Time now);
   void fail_receive(Handle receive, WcStatus status, Time now);
   void detect_gaps(Handle receive, Time window, Time now);
+  // A NACK for what is missing, as of a loss check or a status request.
+  void nack(PeerIndex peer);
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
   // ---- snapshots, from any thread

@@ -13,6 +13,7 @@
 #include "../codec/gid.hpp"
 #include "../congestion/congestion.hpp"
 #include "../units.hpp"
+#include "arrivals.hpp"
 #include "channels.hpp"
 #include "message.hpp"
 #include "paths.hpp"
@@ -159,6 +160,12 @@ struct ReorderingExtent {
   Time usual() const { return relaxed_load(mean) + 4 * relaxed_load(deviation); }
 };
 
+// How far packets on a path have got, by the peer's reports.
+struct PathProgress {
+  std::uint32_t arrived = 0;
+  Time at = 0;  // when a report last showed more of them
+};
+
 struct PathCount {
   std::uint32_t packets = 0;
   std::uint64_t bytes = 0;
@@ -193,7 +200,11 @@ struct Peer {
   std::deque<Handle> sends;  // first passes, in the order posted
   PathSchedule schedule;
   FlightLog flight;
-  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets, by path
+  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
+  std::uint32_t unprobed = 0;  // paths that carried data since their last probe, by bits
+  bool in_probe_ring = false;
+  Time probe_at = kNever;  // when a sender that may not send probes
+  Time data_at = 0;        // when the newest data packet was sent
 
   // Of each data packet from it.
   Time last_received_at = -1;          // any valid packet; -1: never
@@ -213,6 +224,7 @@ struct Peer {
   Time rate_since = 0;
   SlotTable<ReceiveSlot> receive_slots;
   std::array<PathCount, kMaxPaths> arrived{};
+  std::unique_ptr<Arrivals> arrivals;  // with path probes, from the first packet on
 
   // Of messages, reports and control messages.
   Time report_at = kNever;
@@ -220,12 +232,18 @@ struct Peer {
   std::int64_t echoed_ns = -1;          // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
+  std::array<PathProgress, kMaxPaths> progress{};
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
-  std::uint32_t control_sequence = 0;
+  std::uint32_t control_sequence = 0;  // control messages and reports
+  std::uint32_t nack_sequence = 0;
+  std::uint32_t probe_sequence = 0;
   Time timer_at = kNever;              // the policy's timer for the peer
   std::deque<Handle> retransmissions;  // messages with packets to retransmit
-  std::vector<bool> send_slots;        // in use
+  SlotTable<Handle> send_slots;        // of what uses them, else kNoHandle
+  std::uint32_t probe_burst = 0;       // the newest
+  std::uint32_t probes_left = 0;       // paths to be probed in it, by bits
+  std::uint32_t probes_of_burst = 0;   // 0: none has left
 };
 
 }  // namespace softroce

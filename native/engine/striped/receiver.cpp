@@ -65,7 +65,10 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   if (lab.count != packets_of(lab.length, state_.chunk_bytes))
     return state_.counters.add(Counter::rx_bad_count);
   if (lab.index >= lab.count) return state_.counters.add(Counter::rx_bad_index);
-  if (lab.trimmed && packet.payload_bytes == 0) return state_.counters.add(Counter::rx_trimmed);
+  if (lab.trimmed && packet.payload_bytes == 0) {
+    if (state_.numbers_paths()) losses_.arrived(peer, lab.path, lab.number, true, now);
+    return state_.counters.add(Counter::rx_trimmed);
+  }
   const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, state_.chunk_bytes);
   if (lab.trimmed || packet.payload_bytes != bytes)
     return state_.counters.add(Counter::rx_bad_length);
@@ -80,6 +83,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   // Before it is known whether the packet has any effect: the sender's window holds those of
   // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
+  if (state_.numbers_paths()) losses_.arrived(peer, lab.path, lab.number, false, now);
   if (message == nullptr) message = open_message(peer, slot, lab, now);
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);
@@ -221,6 +225,7 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
     message.open = true;
     message.first_at = now;
   }
+  if (losses_.works()) losses_.begun(state_.peers[message.peer], message.id);
   state_.events.emit_about(EventKind::first_packet, message, now);
 }
 
@@ -271,6 +276,7 @@ void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
   if (status == WcStatus::success)
     state_.events.emit_about(EventKind::receive_complete, message, now);
   if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
+  if (losses_.works() && message.open) losses_.over(state_.peers[message.peer], message.id);
   messages_.release(message);
 }
 
@@ -297,6 +303,7 @@ void Receiver::sender_gave_up(PeerIndex index, std::uint32_t id, const MessageKe
   // It never began here. What of it is still on its way will be late.
   slot.state = State::failed;
   slot.id = id;
+  if (losses_.works()) losses_.over(peer, id);
   const auto found = posted_.find({index, key});
   if (found != posted_.end()) return fail(found->second, status, now);
   if (given_up_.size() < kMostGivenUp) given_up_.insert_or_assign({index, key}, status);

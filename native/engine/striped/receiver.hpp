@@ -10,6 +10,7 @@
 #include "clearance.hpp"
 #include "control_queue.hpp"
 #include "engine_state.hpp"
+#include "loss_detector.hpp"
 #include "reporter.hpp"
 
 namespace softroce {
@@ -29,6 +30,8 @@ class Receiver {
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
   Pool<ReceiveMessage, kReceiveTag>& messages() { return messages_; }
+  LossDetector& losses() { return losses_; }
+  const LossDetector& losses() const { return losses_; }
 
   // Packets of this receive that are overtaken and do not come within the window are reported.
   void detect_gaps(Handle receive, Time window, Time now);
@@ -62,6 +65,7 @@ class Receiver {
   Reporter& reporter_;
   ControlQueue& control_;
   Pool<ReceiveMessage, kReceiveTag> messages_;
+  LossDetector losses_{state_, messages_};
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
   // Of messages that were given up before a receive was posted: the next one of the key ends so.
   static constexpr std::size_t kMostGivenUp = 1 << 12;

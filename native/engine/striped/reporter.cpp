@@ -41,8 +41,8 @@ void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
         kNanosecond * std::max(stamp_distance(peer.newest_data.stamp_ns, lab.stamp_ns), 0));
   peer.newest.note(lab.stamp_ns, now);
   peer.newest_data.note(lab.stamp_ns, now);
-  relaxed_store(peer.remote_srtt_ns, lab.srtt_ns);
-  relaxed_store(peer.remote_rttvar_ns, lab.rttvar_ns);
+  relaxed_store(peer.remote_srtt_ns, lab_time_ns(lab.srtt));
+  relaxed_store(peer.remote_rttvar_ns, lab_time_ns(lab.rttvar));
 }
 
 void Reporter::report_fired(Peer& peer, Time armed_for) {

@@ -8,11 +8,11 @@
 namespace softroce {
 
 // An id whose slot is free: the receiver has done with what used the slot before.
-std::uint32_t Sender::take_id(Peer& peer) {
-  const auto mask = static_cast<std::uint32_t>(peer.send_slots.size()) - 1;
-  while (peer.send_slots[peer.next_id & mask] && !mutated(Mutant::slot_reused_early))
+std::uint32_t Sender::take_id(Peer& peer, Handle send) {
+  while (peer.send_slots[state_.slot_of(peer.next_id)] != kNoHandle &&
+         !mutated(Mutant::slot_reused_early))
     ++peer.next_id;
-  peer.send_slots[peer.next_id & mask] = true;
+  peer.send_slots[state_.slot_of(peer.next_id)] = send;
   return peer.next_id++;
 }
 
@@ -43,7 +43,7 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   // No lock is held meanwhile: no thread has the new handle before the event.
   message.peer = request.peer;
   message.key = request.key;
-  message.id = peer.channels ? peer.next_id++ : take_id(peer);
+  message.id = peer.channels ? peer.next_id++ : take_id(peer, message.handle);
   ++peer.sends_outstanding;
   message.base = request.base;
   message.length = request.length;
@@ -60,6 +60,8 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.paused = false;
   message.cleared = !peer.channels;
   message.sent.assign(message.count, {});
+  message.turn = 0;
+  message.ways.clear();
   message.timer_at = kNever;
   message.posted_at = now;
   message.first_at = 0;
@@ -87,7 +89,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
   --peer.sends_outstanding;
-  if (message->cleared) peer.send_slots[state_.slot_of(message->id)] = false;
+  if (message->cleared) peer.send_slots[state_.slot_of(message->id)] = kNoHandle;
   if (peer.channels) leave_channel(peer, *message, now);
   messages_.release(*message);
 }
@@ -103,6 +105,7 @@ bool Sender::poll_retransmit(Packet& packet, Time now) {
     Peer& peer = state_.peers[retransmit_ring_.front()];
     if (peer.retransmissions.empty() || !flow_.may_send(peer, now)) {
       if (!peer.retransmissions.empty()) flow_.wait_to_send(peer, now);
+      probe_when_idle(peer, now);
       peer.in_retransmit_ring = false;
       retransmit_ring_.pop_front();
       continue;
@@ -130,6 +133,7 @@ bool Sender::poll_data(Packet& packet, Time now) {
     Peer& peer = state_.peers[data_ring_.front()];
     if (peer.sends.empty() || !flow_.may_send(peer, now)) {
       if (!peer.sends.empty()) flow_.wait_to_send(peer, now);
+      probe_when_idle(peer, now);
       peer.in_data_ring = false;
       data_ring_.pop_front();
       continue;
@@ -153,6 +157,7 @@ bool Sender::poll_data(Packet& packet, Time now) {
       data_ring_.push_back(peer.index);
     }
     finish_if_drained(*message, now);
+    probe_when_idle(peer, now);
     return true;
   }
   return false;
@@ -166,14 +171,15 @@ void Sender::leave_queue(SendMessage& message, const Peer& peer) {
 
 void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit,
                         Time now, Packet& packet) {
-  const Sent before = message.sent[index];
-  const std::uint8_t attempt = before.attempts();
+  Sent& sent = message.sent[index];
+  const std::uint16_t attempt = sent.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
-                            : retransmit             ? peer.schedule.next_other(before.path())
-                                                     : peer.schedule.next();
+                            : retransmit             ? peer.schedule.next_other(sent.path())
+                                                     : first_path(peer, message);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
-  const auto attempts = static_cast<std::uint8_t>(std::min(counted, UINT8_MAX));
-  relaxed_store(message.sent[index], Sent(now / kNanosecond, path, attempts));
+  const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;
+  sent.note(now / kNanosecond, path, number,
+            static_cast<std::uint16_t>(std::min(counted, UINT16_MAX)));
   packet.lab = {.kind = LAB_KIND_DATA,
                 .path = path,
                 .attempt = attempt,
@@ -183,13 +189,16 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
                 .message_id = message.id,
                 .index = index,
                 .count = message.count,
-                .length = message.length};
+                .length = message.length,
+                .number = number};
   const bool neighbour = mutated(Mutant::retransmit_of_neighbour) && retransmit && index != 0;
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
   peer.last_path = path;
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
+  peer.unprobed |= 1U << path;
+  peer.data_at = now;
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
   } else {

@@ -8,11 +8,13 @@
 #include <optional>
 #include <span>
 #include <unordered_set>
+#include <vector>
 
 #include "../prefetch.hpp"
 #include "clearance.hpp"
 #include "engine_state.hpp"
 #include "flow_control.hpp"
+#include "nack.hpp"
 
 namespace softroce {
 
@@ -27,7 +29,12 @@ class Sender {
   SendMessage* find(Handle send) { return messages_.find(send); }
   Pool<SendMessage, 0>& messages() { return messages_; }
 
-  bool has_packet() const { return !retransmit_ring_.empty() || !data_ring_.empty(); }
+  bool has_packet() const {
+    return !probe_ring_.empty() || !retransmit_ring_.empty() || !data_ring_.empty();
+  }
+  bool poll_probe(Packet& packet, Time now);
+  void arm_probes(Peer& peer, Time now);
+  void probe_fired(Peer& peer, Time armed_for, Time now);
   bool poll_retransmit(Packet& packet, Time now);
   bool poll_data(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
@@ -48,11 +55,12 @@ class Sender {
   void pause(SendMessage& message, bool paused);
 
   void handle_clearance(Peer& peer, const Packet& packet, Time now);
+  void handle_nack(Peer& peer, const Packet& packet, Time now);
 
  private:
   static void prefetch_peer(const Peer& peer) { prefetch_lines(&peer, &peer + 1); }
   SendMessage& start_message(Peer& peer, const MessageRequest& request, Time now);
-  static std::uint32_t take_id(Peer& peer);
+  std::uint32_t take_id(Peer& peer, Handle send);
   void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
   void finish_if_drained(SendMessage& message, Time now);
@@ -62,6 +70,17 @@ class Sender {
   static void ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies);
   static bool takes_copy(SendMessage& message, std::uint32_t index);
   void queue_first_pass(SendMessage& message);
+
+  // Of recovery by path numbers, sender_losses.cpp.
+  std::uint8_t first_path(Peer& peer, SendMessage& message);
+  void probe_when_idle(Peer& peer, Time now);
+  void queue_probes(Peer& peer);
+  SendMessage* find_by_id(Peer& peer, std::uint32_t id);
+  void find_lost(Peer& peer, std::span<const NackWord> words, Time now);
+  void find_lost_whole(Peer& peer, Time now);
+  void note_lost(const Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,
+                 Time now);
+  void report_lost(const SendMessage& message, Time now);
 
   // Of the framing uc_immediate, sender_channels.cpp.
   void wait_for_clearance(Peer& peer, SendMessage& message, Time now);
@@ -73,6 +92,9 @@ class Sender {
   FlowControl& flow_;
   std::deque<PeerIndex> retransmit_ring_;  // peers to whom retransmissions wait
   std::deque<PeerIndex> data_ring_;        // and first passes
+  std::deque<PeerIndex> probe_ring_;       // peers whose paths are to be probed
+  Nack nack_;                              // the one being handled,
+  std::vector<LostPacket> lost_;           // and what is lost of a message by it
   Pool<SendMessage, 0> messages_;
   std::unordered_set<PeerKey, PeerKeyHash> outstanding_;
 };

@@ -15,14 +15,15 @@ void Sender::start_if_cleared(Peer& peer, std::uint32_t id, Time now) {
   const auto waiting = channels.waiting.find(id);
   const auto found = channels.cleared.find(id);
   if (waiting == channels.waiting.end() || found == channels.cleared.end()) return;
-  if (peer.send_slots[state_.slot_of(id)]) return;  // what used the slot before is not over here
+  if (peer.send_slots[state_.slot_of(id)] != kNoHandle)
+    return;  // what used the slot before is not over here
   SendMessage& message = *messages_.find(waiting->second);
   const Cleared cleared = found->second;
   channels.waiting.erase(waiting);
   channels.cleared.erase(found);
   if (cleared.key != message.key || cleared.length != message.length)
     return state_.events.emit_about(EventKind::too_long, message, now);
-  peer.send_slots[state_.slot_of(id)] = true;
+  peer.send_slots[state_.slot_of(id)] = message.handle;
   message.cleared = message.in_send_queue = true;
   peer.sends.push_back(message.handle);
   make_ready(peer);

@@ -22,6 +22,8 @@ enum class TimerKind : std::uint8_t {
   transport,   // a packet-reactive transport's
   pace,        // congestion control releases the next packet
   gap,         // the reordering window of a message's oldest gap
+  path_gap,    // the same of a peer's paths
+  probe,       // a sender that may not send probes its paths
 };
 struct Timer {
   Time at;

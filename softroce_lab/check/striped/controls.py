@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from softroce_lab.check.striped import feedback
 from softroce_lab.check.striped.feedback import Feedback
-from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
+from softroce_lab.check.striped.messages import CONTROL, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import Key
@@ -25,7 +25,6 @@ from softroce_lab.recovery.control import (
     Chunks,
     Clear,
     Nack,
-    NackResponse,
     PacketSet,
     Refused,
     Rnr,
@@ -59,9 +58,9 @@ class Asked:
     """A NACK, SACK or CHUNKS: what a receiver reports as missing of a message."""
 
     said: Said
-    round: int | None  # of a NACK
     missing: PacketSet | None  # None: all of it
     packets: int = 1  # that one bit stands for
+    beyond: int | None = None  # packets from here on are missing, too
 
     def names(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these packets it lacks."""
@@ -71,7 +70,26 @@ class Asked:
         inside = (where >= 0) & (where < len(self.missing.bits))
         named = np.zeros(len(indices), dtype=np.bool_)
         named[inside] = self.missing.bits[where[inside]]
+        if self.beyond is not None:
+            named |= indices >= self.beyond
         return named
+
+
+_IDS = 1 << 32
+
+
+def _missing(words: list[tuple[int, int]]) -> tuple[PacketSet | None, int | None]:
+    """What the words of a message in a NACK call missing, and from where on all is."""
+    beyond = next((base for base, bits in words if not bits), None)
+    if beyond == 0:
+        return None, None
+    first = min(base for base, _ in words)
+    end = max(base + bits.bit_length() for base, bits in words)
+    missing = np.zeros(end - first, dtype=np.bool_)
+    for base, bits in words:
+        for bit in range(bits.bit_length()):
+            missing[base - first + bit] |= bits >> bit & 1 == 1
+    return PacketSet(first, missing), beyond
 
 
 class Controls:
@@ -92,8 +110,9 @@ class Controls:
         self.stray_acks: list[tuple[Said, int]] = []  # of messages that the capture has not
         self.cleared: set[int] = set()  # streams of which the messages travel as UC WRITEs
         self.refused_ids: set[tuple[int, int]] = set()  # (stream of the message, id)
-        self.answers: dict[int, list[Said]] = {}
         self.transports = self._from_manifest()
+        for number in np.unique(view.stream_of[view.kinds == PATH_PROBE]).tolist():
+            self._recovers(number, CSA_UD)
         for said in self.said:
             self._file(said)
         for stream in view.streams:  # both directions of a pair use one protocol
@@ -170,11 +189,6 @@ class Controls:
         """Under the messages that it is about."""
         towards = self.view.streams[said.stream].back  # the stream of the messages that it names
         match said.body:
-            case NackResponse(id_, _, _, _, _):
-                self._recovers(said.stream, CSA_UD)
-                message = self.view.find_message(said.stream, id_)
-                if message is not None:
-                    self.answers.setdefault(message, []).append(said)
             case Refused(id_, _, by_receiver, _):
                 stream = towards if by_receiver else said.stream
                 if stream is not None:
@@ -190,15 +204,15 @@ class Controls:
     def _file_receivers(self, said: Said, towards: int) -> None:
         """A receiver's reports on messages of the stream `towards`."""
         match said.body:
-            case Nack(id_, key, round_, _, missing):
+            case Nack():
                 self._recovers(towards, CSA_UD)
-                self._ask(self._named(towards, id_, key, said.at), Asked(said, round_, missing))
+                self._nack(towards, said.body, said)
             case Sack(id_, key, missing):
-                self._recovers(towards, UD_RTO)
-                self._ask(self._named(towards, id_, key, said.at), Asked(said, None, missing))
+                self.transports.setdefault(towards, UD_RTO)  # csa_ud has them, too, and NACKs
+                self._ask(self._named(towards, id_, key, said.at), Asked(said, missing))
             case Chunks(id_, key, packets, missing):
                 self.transports.setdefault(towards, SDR_SR)
-                asked = Asked(said, None, missing, max(packets, 1))
+                asked = Asked(said, missing, max(packets, 1))
                 self._ask(self._named(towards, id_, key, said.at), asked)
             case Feedback():
                 self._tell(towards, said.body, said)
@@ -232,6 +246,22 @@ class Controls:
     def _ask(self, message: int | None, asked: Asked) -> None:
         if message is not None:
             self.asked.setdefault(message, []).append(asked)
+
+    def _nack(self, stream: int, nack: Nack, said: Said) -> None:
+        """The messages of which it speaks, and those that have not begun at the receiver."""
+        words: dict[int, list[tuple[int, int]]] = {}
+        for id_, base, bits in nack.words:
+            words.setdefault(id_, []).append((base, bits))
+        for id_, parts in words.items():
+            missing, beyond = _missing(parts)
+            self._ask(self.view.find_message(stream, id_), Asked(said, missing, beyond=beyond))
+        messages = self.view.messages
+        mine = messages["stream"] == stream
+        if self.view.streams[stream].leaves:  # else all before may be lost
+            mine &= messages["first_at"] < said.at
+        ahead = (messages["id"].astype(np.int64) - nack.end) % _IDS < _IDS // 2
+        for number in np.flatnonzero(mine & ahead).tolist():
+            self._ask(number, Asked(said, None))
 
     def _tell(self, stream: int, body: Feedback, said: Said) -> None:
         if body.transport is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from softroce_lab.check.striped.controls import CSA_UD, Controls
 from softroce_lab.check.striped.losses import Bounds, Losses
-from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, Stream, Striped
+from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
 
 _NACKS = "docs/protocols.md, section 1, Loss checks"
@@ -24,7 +24,11 @@ RULES = (
     Rule(
         "csa.retransmit", "what a NACK names is sent again within the bound, if it is lost", _NACKS
     ),
-    Rule("csa.asked", "nothing is sent again unless a NACK of a new round asked for it", _NACKS),
+    Rule(
+        "csa.asked",
+        "nothing is sent again unless a NACK behind the last transmission lacks it",
+        _NACKS,
+    ),
     Rule(
         "csa.complete",
         "a message is acknowledged when its bitmap is full, not before",
@@ -39,8 +43,8 @@ RULES = (
 
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
-MESSAGE_BYTES = 256  # an acknowledgement and a probe
-ROUND_BYTES = 4 * 128  # NACK and NACK response, each sent twice
+MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
+ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 # keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
 KEEPALIVE_BYTES = 4 * 128
 
@@ -109,7 +113,7 @@ def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int
     if not losses.retransmitted_at[number] < losses.asked_at[number]:
         return False
     following = view.transmissions[losses.of[number] + 1]
-    return len(_rounds(controls, following)) >= int(following["attempt"])
+    return _asked_between(controls, view.transmissions[losses.of[number]], following)
 
 
 def _since(view: Striped, begin: int, end: int) -> int:
@@ -169,15 +173,16 @@ def _doubts_retransmissions(view: Striped, stream: Stream) -> str | None:
 
 
 def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
-    """Attempt k needs k rounds that named the packet: a NACK is sent twice and taken once."""
+    """Each attempt needs a NACK that was sent behind the one before it and lacks the packet."""
     sent = view.transmissions
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
     doubt = controls.hears(stream)
     for number in again.tolist():
-        one = sent[number]
-        rounds = _rounds(controls, one)
-        if len(rounds) >= one["attempt"]:
+        one, before = sent[number], sent[number - 1]
+        if before["message"] != one["message"] or before["index"] != one["index"]:
+            before = None  # it was lost before the capture
+        if _asked_between(controls, before, one):
             tally.passed()
         elif doubt:
             tally.doubts(doubt)
@@ -186,16 +191,17 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
         else:
             id_ = view.messages["id"][one["message"]]
             tally.failed(
-                [view.frame(int(one["at"]))],
-                f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and NACKs "
-                f"of {len(rounds)} rounds had asked for it",
+                [view.frame(int(each["at"])) for each in (before, one) if each is not None],
+                f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and no "
+                f"NACK since the attempt before lacked it",
             )
 
 
-def _rounds(controls: Controls, one: np.void) -> set[int | None]:
+def _asked_between(controls: Controls, before: np.void | None, one: np.void) -> bool:
+    since = -1 if before is None else int(before["at"])
     index = np.array([one["index"]], dtype=np.int64)
     asked = controls.asked.get(int(one["message"]), [])
-    return {a.round for a in asked if a.said.at < one["at"] and a.names(index)[0]}
+    return any(since < a.said.at < one["at"] and a.names(index)[0] for a in asked)
 
 
 # ---------------------------------------------------------------- completion
@@ -278,7 +284,7 @@ def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
         return
     both = np.isin(view.stream_of, pair)
     data = _bytes(view, both & (view.kinds == DATA))
-    said = _bytes(view, both & (view.kinds == CONTROL))
+    said = _bytes(view, both & ((view.kinds == CONTROL) | (view.kinds == PATH_PROBE)))
     allowed = LEAST_BYTES + SHARE * data + _timers_bytes(view, controls, pair, both)
     share = f"{said} bytes of control for {data} of data ({said / max(data, 1):.2%})"
     if said <= allowed:

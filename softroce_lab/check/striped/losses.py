@@ -23,6 +23,7 @@ class Bounds:
 
     nack_ns: int  # from the loss to the NACK that names the packet
     retransmit_ns: int  # from that NACK's arrival to the retransmit
+    probe_ns: int  # from the last packet to the probes behind it
 
     @classmethod
     def of(cls, view: Striped, stream: Stream) -> Bounds:
@@ -36,7 +37,7 @@ class Bounds:
         late = _lateness_ns(view)
         look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
         retransmit = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
-        return cls(look, retransmit)
+        return cls(look, retransmit, srtt + late)
 
 
 def slowest(view: Striped, stream: Stream) -> tuple[int, int]:

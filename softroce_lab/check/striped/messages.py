@@ -33,14 +33,14 @@ _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 _PACING = ("swift", "dcqcn")
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
 
-DATA, CONTROL, REPORT = 0, 1, 2  # enum lab_kind
+DATA, CONTROL, REPORT, PATH_PROBE = range(4)  # enum lab_kind
 
 TRANSMISSION = np.dtype(
     [
         ("message", "u4"),  # index of Striped.messages
         ("index", "u4"),  # of the packet in it
         ("psn", "u4"),
-        ("attempt", "u1"),
+        ("attempt", "u2"),
         ("path", "u1"),
         ("duplicated", "?"),  # by a rule, on a captured link
         ("at", "i8"),  # place of the first sighting
@@ -155,8 +155,12 @@ class Striped:
 
         Before it they may have waited for contexts of an RNIC that keeps few (`rnic`).
         """
-        told = self._told()
-        return bool(told) and not told.get("contexts_missed")
+        return bool(self._told()) and not self.waits_for_contexts
+
+    @property
+    def waits_for_contexts(self) -> bool:
+        """Whether packets waited for contexts, by the run's record."""
+        return bool(self._told().get("contexts_missed"))
 
     def _told_times(self) -> dict[str, int]:
         told: dict[str, int] = self._told().get("timing", {})

@@ -37,7 +37,7 @@ RULES = (
     ),
 )
 _UNKNOWN = "nothing tells which transport it is"
-_MOST_ATTEMPTS = 255  # the header counts no further
+_MOST_ATTEMPTS = 65535  # the header counts no further
 _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 

@@ -23,7 +23,7 @@ _DATA, _CONTROL = 0, 1  # enum lab_kind
 _SLOT_AT, _INDEX_AT, _INDICES = 22, 4, 1 << 18  # 10 bits slot, 18 bits offset, 4 bits user's
 _PATHS = 16  # channels of a generation
 _SOURCE_PORT = 0xC000  # of path 0
-_MOST_ATTEMPTS = 255
+_MOST_ATTEMPTS = 65535
 _SLOTS = 1024  # MessageConfig::message_slots
 
 _Pair = tuple[bytes, bytes]  # GIDs of sender and receiver

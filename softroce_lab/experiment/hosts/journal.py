@@ -14,6 +14,8 @@ from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
     EVENTS,
+    LOSS_REASONS,
+    LOST_PACKET,
     Action,
     Control,
     Event,
@@ -53,6 +55,7 @@ EVENT = np.dtype(
     ]
 )
 
+_LOSS = EVENTS.index("loss")
 _NAMES = {
     kind: re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
     for kind in get_args(control.Message)
@@ -68,9 +71,14 @@ class Reasons:
         self._of: dict[tuple[int, Key | None], str] = {}
 
     def add(self, now_ns: int, event: Event) -> None:
-        """The event that a policy reacted to: a control message by its name, or a timer."""
+        """The event that a policy reacted to: a control message by its name, a timer, or how the
+        engine found the losses.
+        """
         reason, key = EVENTS[event.number], event.key
-        if event.body:
+        if event.number == _LOSS:
+            found = np.unique(np.frombuffer(event.body, LOST_PACKET)["reason"])
+            reason = ", ".join(LOSS_REASONS[each] for each in found.tolist())
+        elif event.body:
             try:
                 message = control.decode(event.body)
             except control.ControlError:
@@ -103,8 +111,16 @@ class Journal:
 
     def record(self, now_ns: int, event: Event, action: Action) -> None:
         """Write down an action that is worth a line: not the setting of timers."""
-        about = event.body or event.key
+        lost = event.number == _LOSS
+        about = event.key if lost else event.body or event.key
         match action:
+            case Retransmit() if lost:
+                packets = np.frombuffer(event.body, LOST_PACKET)
+                counts = np.bincount(packets["reason"], minlength=len(LOSS_REASONS)).tolist()
+                for reason, count in zip(LOSS_REASONS, counts, strict=True):
+                    if count:
+                        self._events.append((now_ns, f"retransmit_{reason}", about, count))
+                self.reasons.add(now_ns, event)
             case Retransmit(indices=indices):
                 self._events.append((now_ns, "retransmit", about, len(indices)))
                 self.reasons.add(now_ns, event)
@@ -177,7 +193,7 @@ def acted(node: str, acts: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         "step": acts["step"],
         "message": acts["message"],
         "index": zero,
-        "attempt": zero.astype(np.uint8),
+        "attempt": zero.astype(np.uint16),
         "packets": acts["packets"],
         "src": empty,
         "dst": empty,

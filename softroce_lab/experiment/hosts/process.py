@@ -86,10 +86,10 @@ def _configure(settings: HostSettings) -> Any:
         if value is not None:
             setattr(messages, name, value)
     transport = Transport.of(settings.transport)
-    for name, value in transport.knobs.engine().items():
+    for name, value in (transport.knobs.engine() | transport.entry.engine).items():
         setattr(messages, name, value)
     messages.framing = transport.frames
-    messages.transport = transport.entry.engine_transport
+    messages.connection_epoch = settings.qkey & 0xFF
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex

@@ -15,7 +15,7 @@ class Cable:
 
     def __init__(self, transport, memories, *, hosts=(0, 1), seed=1, **settings):
         engine = {
-            "transport": registry.find(transport).engine_transport,
+            **registry.find(transport).engine,
             "framing": registry.find(transport).framing,
             "initial_rtt_ns": 24_000,
         }

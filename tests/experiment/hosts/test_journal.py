@@ -27,7 +27,7 @@ FAILED = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 
 
 def event(body=b"", key=KEY):
-    return types.SimpleNamespace(key=key, body=body)
+    return types.SimpleNamespace(key=key, body=body, number=0)
 
 
 def done(message, kind="receive", status=0, length=1 << 20):
@@ -67,18 +67,13 @@ def body(message):
 
 
 MISSING = control.packet_set(np.ones(3, dtype=np.bool_))
-RESPONSE = control.NackResponse(9, KEY, 1, control.NackStatus.RETRANSMITTED, 3)
-RESPONSE = control.NackResponse(9, KEY, 1, control.NackStatus.RETRANSMITTED, 3)
 ACTS = [
     (Retransmit(1, np.arange(7, dtype=np.uint32)), event(), ("retransmit", 33, 7)),
     (FailReceive(1, FAILED), event(), ("failreceive", 33, 0)),
     (Pause(1, True), event(), ("pause", 33, 0)),
     (UsePaths(0, (1, 2)), event(), ("usepaths", 33, 0)),
     (Refuse("why"), event(), ("refuse", 33, 0)),
-    (Control(0, body(control.Nack(9, KEY, 1, None, MISSING))), event(), ("nack", 33, 0)),
     (Control(0, body(control.Rnr(9, (0, 0, 44)))), event(), ("rnr", 44, 0)),
-    (Control(0, body(RESPONSE)), event(),
-     ("nack_response", 33, 0)),
     (Control(0, body(control.Refused(9, KEY, True, FAILED))), event(), ("refused", 33, 0)),
     (Control(0, body(control.Sack(9, KEY, MISSING))), event(), ("sack", 33, 0)),
     (Control(0, body(control.Ack((1, 2)))), event(), ("ack", 0, 0)),  # of several messages
@@ -96,7 +91,7 @@ def test_acts(tmp_path, action, cause, row):
 
 def test_acts_upon_a_control_message_are_about_its_message(tmp_path):
     journal = Journal()
-    look = body(control.Nack(9, (0, 0, 55), 1, None, MISSING))
+    look = body(control.Sack(9, (0, 0, 55), MISSING))
     journal.record(1, event(look), Retransmit(1, np.arange(3, dtype=np.uint32)))
     journal.record(2, event(b"\xff\xff"), Refuse("no such type"))
     journal.record(3, event(look), Control(0, body(control.Rnr(9, (0, 0, 66)))))

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "loss_detector.hpp"
+
+#include <algorithm>
+
+#include "../mutant.hpp"
+
+namespace softroce {
+
+namespace {
+
+// RFC 1982: which of two ids is older.
+bool older(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
+
+}  // namespace
+
+Arrivals& LossDetector::arrivals_of(Peer& peer) {
+  if (peer.arrivals == nullptr) [[unlikely]] {
+    peer.arrivals = std::make_unique<Arrivals>();
+    peer.arrivals->paths.assign(kMaxPaths, PathSequence(newest_window_));
+    peer.arrivals->end = state_.config.first_message_id;
+  }
+  return *peer.arrivals;
+}
+
+Time LossDetector::srtt_of(const Peer& peer) const {
+  return peer.remote_srtt_ns != 0 ? Time{peer.remote_srtt_ns} * kNanosecond
+                                  : state_.config.initial_rtt;
+}
+
+void LossDetector::arrived(Peer& peer, std::uint8_t path, std::uint32_t number, bool payload_lost,
+                           Time now) {
+  using Arrival = PathSequence::Arrival;
+  Arrivals& arrivals = arrivals_of(peer);
+  const Time srtt = srtt_of(peer);
+  if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
+  const std::uint32_t most_ahead =
+      std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
+  PathSequence& sequence = arrivals.paths[path];
+  const Arrival arrival = sequence.arrived(number, most_ahead, now, arrivals.least_rtt, srtt);
+  if (payload_lost) note_loss(peer, 0, 1);
+  switch (arrival) {
+    case Arrival::next:
+    case Arrival::reordered:
+      break;
+    case Arrival::loss:
+      note_loss(peer, 0, 1);
+      break;
+    case Arrival::gap:
+      arm(peer, arrivals, now);
+      break;
+    case Arrival::spurious:
+      newest_window_ = sequence.window();
+      state_.counters.add(Counter::rx_late_number);
+      break;
+    case Arrival::refused:
+      state_.counters.add(Counter::rx_number_jump);
+      break;
+  }
+}
+
+void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
+  const LabHeader& lab = packet.lab;
+  if (lab.count == 0 || lab.count > kMaxPaths || lab.index >= lab.count)
+    return state_.counters.add(Counter::rx_bad_header);
+  state_.counters.add(Counter::rx_probe);
+  relaxed_store(peer.last_received_at, now);
+  Arrivals& arrivals = arrivals_of(peer);
+  const bool was_queued = arrivals.nack_queued;
+  arrived(peer, lab.path, lab.number, false, now);
+  if (arrivals.nack_queued && !was_queued) arrivals.nack_flags |= kNackProbe;
+  if (!arrivals.burst_known || older(arrivals.burst, lab.message_id)) {
+    arrivals.burst_known = true;
+    arrivals.burst = lab.message_id;
+    arrivals.burst_seen = 0;
+  }
+  if (arrivals.burst != lab.message_id) return;
+  const std::uint32_t all = (1U << lab.count) - 1;
+  if (arrivals.burst_seen == all) return;
+  arrivals.burst_seen |= 1U << lab.index;
+  // The last of them: what was lost before is known by now, and a NACK of it may be lost, too.
+  if (arrivals.burst_seen == all && arrivals.losses_open && !arrivals.unfinished.empty())
+    note_loss(peer, kNackProbe, 2);
+}
+
+void LossDetector::note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies) {
+  Arrivals& arrivals = arrivals_of(peer);
+  arrivals.losses_open = true;
+  arrivals.nack_flags |= flags;
+  arrivals.nack_copies = std::max(arrivals.nack_copies, copies);
+  if (arrivals.nack_queued) return;
+  arrivals.nack_queued = true;
+  nacks_.push_back(peer.index);
+}
+
+void LossDetector::arm(Peer& peer, Arrivals& arrivals, Time now) {
+  Time due = kNever;
+  for (const PathSequence& each : arrivals.paths)
+    due = std::min(due, each.due(arrivals.least_rtt, srtt_of(peer)));
+  if (due == kNever || due >= arrivals.gap_at) return;
+  arrivals.gap_at = std::max(due, now);
+  state_.timers.arm(arrivals.gap_at, TimerKind::path_gap, peer.index);
+}
+
+void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
+  Arrivals& arrivals = arrivals_of(peer);
+  if (arrivals.gap_at != armed_for) return;
+  arrivals.gap_at = kNever;
+  bool lost = false;
+  for (PathSequence& each : arrivals.paths)
+    lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer));
+  if (lost) note_loss(peer, 0, 1);
+  arm(peer, arrivals, now);
+}
+
+// ---------------------------------------------------------------- messages
+
+// Ids are given one by one: those before it have been given, too, and may be lost whole. A sender
+// leaves out an id if its slot is in use; one that is listed for nothing goes when its slot is used
+// again, or when there are more of them than slots.
+void LossDetector::begun(Peer& peer, std::uint32_t id) {
+  Arrivals& arrivals = arrivals_of(peer);
+  if (older(id, arrivals.end)) return;
+  auto& unfinished = arrivals.unfinished;
+  if (id - arrivals.end >= state_.config.message_slots)
+    arrivals.end = id - state_.config.message_slots + 1;
+  for (; arrivals.end != id; ++arrivals.end) unfinished.push_back(arrivals.end);
+  std::erase_if(unfinished,
+                [&](std::uint32_t each) { return state_.slot_of(each) == state_.slot_of(id); });
+  unfinished.push_back(id);
+  ++arrivals.end;
+  if (unfinished.size() > 2 * state_.config.message_slots) unfinished.erase(unfinished.begin());
+}
+
+void LossDetector::over(Peer& peer, std::uint32_t id) {
+  begun(peer, id);
+  Arrivals& arrivals = arrivals_of(peer);
+  forget(arrivals, id);
+  if (arrivals.unfinished.empty()) arrivals.losses_open = false;
+}
+
+void LossDetector::forget(Arrivals& arrivals, std::uint32_t id) {
+  if (arrivals.unfinished.empty() || older(id, arrivals.unfinished.front())) return;
+  const auto at = std::ranges::lower_bound(arrivals.unfinished, id, older);
+  if (at != arrivals.unfinished.end() && *at == id) arrivals.unfinished.erase(at);
+}
+
+// ---------------------------------------------------------------- NACKs
+
+bool LossDetector::poll_nack(Packet& packet, Time now) {
+  if (nacks_.empty()) return false;
+  Peer& peer = state_.peers[nacks_.front()];
+  Arrivals& arrivals = *peer.arrivals;
+  fill_nack(peer, arrivals);
+  if (arrivals.nack_copies > 1) {
+    --arrivals.nack_copies;
+  } else {
+    nacks_.pop_front();
+    arrivals.nack_queued = false;
+    arrivals.nack_flags = arrivals.nack_copies = 0;
+  }
+  packet.lab = {.kind = LAB_KIND_CONTROL,
+                .path = peer.schedule.next(),
+                .message = Nack::kFirstSequence + peer.nack_sequence++,
+                .message_id = LAB_CONTROL_NACK,
+                .length = static_cast<std::uint32_t>(body_.size())};
+  packet.payload = body_.data();
+  packet.payload_bytes = packet.lab.length;
+  state_.address(peer, true, now, packet);
+  state_.counters.add(Counter::tx_control);
+  state_.counters.add(Counter::tx_nack);
+  state_.events.note_control(peer.index, packet.lab.length, now);
+  return true;
+}
+
+void LossDetector::fill_nack(Peer& peer, const Arrivals& arrivals) {
+  nack_.flags = arrivals.nack_flags;
+  nack_.end = arrivals.end;
+  for (std::uint32_t p = 0; p < kMaxPaths; ++p) nack_.settled[p] = arrivals.paths[p].settled();
+  nack_.words.clear();
+  const std::size_t room = (state_.control_bytes() - Nack::kFixedBytes) / Nack::kWordBytes;
+  for (const std::uint32_t id : arrivals.unfinished) {
+    if (nack_.words.size() + 1 >= room) break;
+    put_message(peer, id, room);
+  }
+  write_nack(nack_, body_);
+}
+
+// Its holes, as far as there is room, and where its packets end.
+void LossDetector::put_message(Peer& peer, std::uint32_t id, std::size_t room) {
+  const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
+  const bool open = slot.state == ReceiveSlot::State::open && slot.id == id;
+  const ReceiveMessage* message = open ? messages_.find(slot.message) : nullptr;
+  if (message == nullptr || !message->open) return nack_.words.push_back({id, 0, 0});
+  const std::uint32_t behind = message->highest + 1;
+  for (std::uint32_t first = message->bitmap.next_clear(0) / 64 * 64; first < behind; first += 64) {
+    if (nack_.words.size() + 1 >= room) return;
+    std::uint64_t missing = ~message->bitmap.word(first / 64);
+    if (behind - first < 64) missing &= (std::uint64_t{1} << (behind - first)) - 1;
+    missing <<= mutated(Mutant::holes_shifted);
+    if (missing != 0) nack_.words.push_back({id, first, missing});
+  }
+  if (behind < message->count) nack_.words.push_back({id, behind, 0});
+}
+
+}  // namespace softroce

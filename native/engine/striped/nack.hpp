@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The NACK: what a receiver has of the messages and paths of a peer. It is cumulative, so that a
+// lost or repeated one does no harm.
+//
+//   0 type  1 flags  2 reserved u16  4 ids from here on have not begun u32
+//   8 settled numbers of 16 paths u32, then words { id u32, packet of bit 0 u32, bits u64 }
+//
+// All is big-endian. A bit is set where its packet is missing. A word without bits: no packet from
+// there on has arrived; of a message that has not begun it is the only one. A message below the end
+// of which no word speaks is over.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "paths.hpp"
+#include "report.hpp"
+
+namespace softroce {
+
+enum NackFlag : std::uint8_t {
+  kNackProbe = 1,  // a path probe showed the loss
+  kNackTimer = 2,  // a loss check by a timer, or a status that was asked for
+};
+
+struct NackWord {
+  std::uint32_t id = 0;
+  std::uint32_t base = 0;
+  std::uint64_t bits = 0;
+};
+
+struct Nack {
+  static constexpr std::uint8_t kType = 1;
+  static constexpr std::uint32_t kFirstSequence = 1U << 31;  // other control messages begin at 0
+  static constexpr std::uint32_t kFixedBytes = 8 + 4 * kMaxPaths, kWordBytes = 16;
+
+  std::uint8_t flags = 0;
+  std::uint32_t end = 0;
+  std::array<std::uint32_t, kMaxPaths> settled{};
+  std::vector<NackWord> words;  // those of a message one after the other
+
+  bool has(NackFlag flag) const { return (flags & flag) != 0; }
+};
+
+inline void write_nack(const Nack& nack, std::vector<std::uint8_t>& out) {
+  using namespace report_detail;
+  out.resize(Nack::kFixedBytes + Nack::kWordBytes * nack.words.size());
+  out[0] = Nack::kType;
+  out[1] = nack.flags;
+  out[2] = out[3] = 0;
+  put32(&out[4], nack.end);
+  for (std::uint32_t p = 0; p < kMaxPaths; ++p) put32(&out[8 + 4 * p], nack.settled[p]);
+  std::uint32_t at = Nack::kFixedBytes;
+  for (const NackWord& each : nack.words) {
+    put32(&out[at], each.id);
+    put32(&out[at + 4], each.base);
+    put64(&out[at + 8], each.bits);
+    at += Nack::kWordBytes;
+  }
+}
+
+// False: not a NACK.
+inline bool read_nack(const std::uint8_t* body, std::uint32_t bytes, Nack& nack) {
+  using namespace report_detail;
+  if (bytes < Nack::kFixedBytes || body[0] != Nack::kType) return false;
+  if ((bytes - Nack::kFixedBytes) % Nack::kWordBytes != 0) return false;
+  nack.flags = body[1];
+  nack.end = get32(body + 4);
+  for (std::uint32_t p = 0; p < kMaxPaths; ++p)
+    nack.settled[p] = get32(body + 8 + 4 * p) & LAB_NUMBER_MASK;
+  nack.words.clear();
+  for (std::uint32_t at = Nack::kFixedBytes; at < bytes; at += Nack::kWordBytes)
+    nack.words.push_back({get32(body + at), get32(body + at + 4), get64(body + at + 8)});
+  return true;
+}
+
+}  // namespace softroce

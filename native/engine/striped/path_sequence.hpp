@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a receiver knows of the numbers on a path. A path is FIFO where switches hash flows, so a
+// number that is skipped is a loss, known with the next packet on the path. Where paths reorder, a
+// skipped number may still come: the reordering window adapts as RACK's does (RFC 8985, 6.2), but
+// begins at 0.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "../../../xdp/lab_wire.h"
+#include "../units.hpp"
+
+namespace softroce {
+
+// In steps of a quarter of the least RTT.
+struct ReorderingWindow {
+  std::uint16_t steps = 0;
+  std::uint16_t recoveries = 0;  // since it grew
+  Time grew_at = -1;
+
+  Time length(Time least_rtt, Time srtt) const { return std::min(steps * least_rtt / 4, srtt); }
+
+  // Something came that was given up. Once a round trip, as a DSACK counts.
+  void grow(Time now, Time srtt) {
+    recoveries = 0;
+    if (grew_at >= 0 && now - grew_at < srtt) return;
+    grew_at = now;
+    if (steps < kMostSteps) ++steps;
+  }
+  void note_recovery() {
+    if (steps > 1 && ++recoveries >= kPersist) steps = 1;
+  }
+
+ private:
+  static constexpr std::uint16_t kMostSteps = 64;
+  static constexpr std::uint16_t kPersist = 16;  // RFC 8985, 6.2, step 4
+};
+
+class PathSequence {
+ public:
+  explicit PathSequence(const ReorderingWindow& inherited) : window_(inherited) {}
+
+  enum class Arrival : std::uint8_t {
+    next,       // in order, or known already
+    loss,       // numbers before it are lost
+    gap,        // numbers before it are missing, and may still come
+    reordered,  // it was missing
+    spurious,   // it was given up: the window grows
+    refused,    // further ahead than can be in flight
+  };
+
+  Arrival arrived(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
+                  Time srtt) {
+    const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
+    if (ahead >= kHalf) return came_late(number, now, srtt);
+    if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    const std::uint32_t begin = next_;
+    next_ = (number + 1) & LAB_NUMBER_MASK;
+    if (ahead == 0) return Arrival::next;
+    if (window_.length(least_rtt, srtt) == 0) {
+      give_up({begin, number, now});
+      return Arrival::loss;
+    }
+    if (open_.size() == kMostOpen) {  // more than a window of them: the oldest is lost
+      give_up(open_.front());
+      open_.erase(open_.begin());
+      open_.push_back({begin, number, now});
+      return Arrival::loss;
+    }
+    open_.push_back({begin, number, now});
+    return Arrival::gap;
+  }
+
+  // Everything before it has arrived or is lost.
+  std::uint32_t settled() const { return open_.empty() ? next_ : open_.front().begin; }
+
+  // When the window of the oldest gap ends; kNever: there is no gap.
+  Time due(Time least_rtt, Time srtt) const {
+    return open_.empty() ? kNever : open_.front().since + window_.length(least_rtt, srtt);
+  }
+
+  // Gives up the gaps whose window has ended. Returns whether there are any.
+  bool give_up_due(Time now, Time least_rtt, Time srtt) {
+    bool any = false;
+    while (due(least_rtt, srtt) <= now) {
+      give_up(open_.front());
+      open_.erase(open_.begin());
+      any = true;
+    }
+    return any;
+  }
+
+  const ReorderingWindow& window() const { return window_; }
+
+ private:
+  static constexpr std::uint32_t kHalf = 1U << (LAB_NUMBER_BITS - 1);
+  static constexpr std::size_t kMostOpen = 64;
+
+  struct Gap {  // numbers [begin, end), missing since then
+    std::uint32_t begin = 0, end = 0;
+    Time since = 0;
+
+    std::uint32_t size() const { return (end - begin) & LAB_NUMBER_MASK; }
+    bool holds(std::uint32_t number) const { return ((number - begin) & LAB_NUMBER_MASK) < size(); }
+  };
+
+  // Of an outage all numbers may be so far ahead: two that agree are taken.
+  bool agrees_with_refused(std::uint32_t number, std::uint32_t most_ahead) {
+    const std::uint32_t since = (number - refused_) & LAB_NUMBER_MASK;
+    const bool agrees = has_refused_ && since != 0 && since <= most_ahead;
+    has_refused_ = !agrees;
+    refused_ = number;
+    return agrees;
+  }
+
+  void give_up(const Gap& gap) {
+    lost_[newest_lost_++ % lost_.size()] = gap;
+    window_.note_recovery();
+  }
+
+  Arrival came_late(std::uint32_t number, Time now, Time srtt) {
+    for (auto gap = open_.begin(); gap != open_.end(); ++gap) {
+      if (!gap->holds(number)) continue;
+      const Gap rest{(number + 1) & LAB_NUMBER_MASK, gap->end, gap->since};
+      gap->end = number;
+      const auto after = gap->size() == 0 ? open_.erase(gap) : gap + 1;
+      if (rest.size() != 0) open_.insert(after, rest);
+      return Arrival::reordered;
+    }
+    for (Gap& gap : lost_) {
+      if (!gap.holds(number)) continue;
+      gap.begin = (number + 1) & LAB_NUMBER_MASK;  // later copies of it prove nothing
+      window_.grow(now, srtt);
+      return Arrival::spurious;
+    }
+    return Arrival::next;
+  }
+
+  std::uint32_t next_ = 0;
+  std::uint32_t refused_ = 0;
+  bool has_refused_ = false;
+  ReorderingWindow window_;
+  std::vector<Gap> open_;      // in the order of their numbers
+  std::array<Gap, 4> lost_{};  // the newest that were given up
+  std::uint32_t newest_lost_ = 0;
+};
+
+}  // namespace softroce

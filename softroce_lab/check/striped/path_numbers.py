@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Numbers on paths (docs/protocols.md, section 1): counted without a gap, probed when the sender
+falls silent, and settled no further than they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.striped.controls import CSA_UD, Controls, Said
+from softroce_lab.check.striped.losses import Bounds
+from softroce_lab.check.striped.messages import DATA, PATH_PROBE, Places, Stream, Striped
+from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.recovery.control import Nack
+
+_NUMBERS = 1 << 24  # a path has, then they wrap
+RULES = (
+    Rule(
+        "csa.numbers",
+        "data packets and probes of a path count up by one, in one connection epoch",
+        "docs/protocols.md, section 1, Path sequence",
+    ),
+    Rule(
+        "csa.probes",
+        "a sender that falls silent has probed each path that carried data",
+        "docs/protocols.md, section 1, Path probe",
+    ),
+    Rule(
+        "csa.settled",
+        "a NACK settles no number beyond those that came, and none that it settled goes back",
+        "docs/protocols.md, section 1, NACK",
+    ),
+)
+
+
+def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
+    """The verdicts of these rules, of the streams of UD packets that `csa_ud` recovers."""
+    rules = tallies(RULES)
+    numbered = np.isin(view.kinds, (DATA, PATH_PROBE))
+    for number in sorted(controls.of(CSA_UD) - controls.cleared):
+        stream = view.streams[number]
+        mine = np.flatnonzero(numbered & (view.stream_of == number))
+        sent = mine[view.taps.leaves[mine]]
+        if len(sent) and not view.missed:
+            _numbers(view, sent, rules["numbers"])
+            _probes(view, stream, sent, rules["probes"])
+        _settled(view, controls, stream, mine, rules["settled"])
+    yield from (tally.verdict() for tally in rules.values())
+
+
+def _by_path(view: Striped, which: Places) -> Iterator[tuple[int, Places]]:
+    paths = view.column("lab_path", which)
+    for path in np.unique(paths).tolist():
+        yield path, which[paths == path]
+
+
+def _frames(view: Striped, which: list[int]) -> list[int]:
+    return [view.frame(int(view.places[each])) for each in which]
+
+
+def _numbers(view: Striped, sent: Places, tally: Tally) -> None:
+    epochs = view.column("lab_epoch", sent)
+    other = sent[epochs != epochs[0]]
+    if len(other):
+        text = f"epoch {int(view.column('lab_epoch', other)[0])} among packets of {int(epochs[0])}"
+        tally.failed(_frames(view, [int(sent[0]), int(other[0])]), text, len(other))
+    for path, of_path in _by_path(view, sent):
+        numbers: Places = view.column("lab_number", of_path).astype(np.int64)
+        steps = (numbers[1:] - numbers[:-1]) % _NUMBERS
+        wrong = np.flatnonzero(steps != 1)
+        tally.passed(len(of_path) - len(wrong))
+        for at in wrong.tolist():
+            text = f"path {path}: number {numbers[at + 1]} follows {numbers[at]}"
+            tally.failed(_frames(view, of_path[at : at + 2].tolist()), text)
+
+
+def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
+    """Where nothing left for longer than the bound, a probe was the last on each path."""
+    doubt = "packets wait for contexts" if view.waits_for_contexts else view.doubts_timers
+    if doubt or not view.stamped:
+        tally.doubts(doubt or "frames have no times")
+        return
+    bound_ns = Bounds.of(view, stream).probe_ns
+    times = view.time_ns(view.places[sent])
+    silent = np.flatnonzero(np.diff(np.append(times, view.end_ns)) > bound_ns)
+    probes = view.column("lab_kind", sent) == PATH_PROBE
+    paths = view.column("lab_path", sent)
+    last = np.full(int(paths.max()) + 1, -1)
+    begin = 0
+    for end in silent.tolist():
+        part = np.arange(begin, end + 1)
+        last[paths[part]] = part  # of several the last one stays
+        open_ = [n for n in last[last >= 0].tolist() if not probes[n]]
+        begin = end + 1
+        if not open_:
+            tally.passed()
+            continue
+        text = f"no probe within {bound_ns / 1e6:.3f} ms behind the last data on path"
+        named = ", ".join(str(int(paths[n])) for n in open_)
+        tally.failed(_frames(view, sent[open_].tolist()), f"{text} {named}")
+
+
+def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, tally: Tally) -> None:
+    nacks = [each for each in controls.said if each.stream == stream.back]
+    nacks = [each for each in nacks if isinstance(each.body, Nack)]
+    if not nacks:
+        return
+    if not stream.whole or view.missed:
+        tally.doubts("not all that came to the receiver was captured", len(nacks))
+        return
+    lost = view.evidence.is_lost[view.rows[mine]]
+    seen = mine[view.taps.arrives[mine] & ~lost] if stream.arrives else mine
+    came = {path: _progress(view, of_path) for path, of_path in _by_path(view, seen)}
+    before: Said | None = None
+    for nack in nacks:
+        wrong = [path for path in came if _beyond(nack, path, *came[path])]
+        back = [] if before is None else [p for p in came if _ahead(before, nack, p) > 0]
+        if wrong or back:
+            what = "beyond what had come" if wrong else "behind what was settled before"
+            text = f"path {(wrong or back)[0]}: a NACK settles numbers {what}"
+            tally.failed([view.frame(nack.at)], text)
+        else:
+            tally.passed()
+        before = nack
+
+
+def _progress(view: Striped, of_path: Places) -> tuple[Places, npt.NDArray[np.int64]]:
+    """Places, and the number behind the highest until there, without wrapping."""
+    numbers = np.unwrap(view.column("lab_number", of_path).astype(np.int64), period=_NUMBERS)
+    return view.places[of_path], np.maximum.accumulate(numbers) + 1
+
+
+def _beyond(nack: Said, path: int, places: Places, behind: npt.NDArray[np.int64]) -> bool:
+    at = int(np.searchsorted(places, nack.at)) - 1
+    if at < 0:
+        return False  # nothing of the path was captured before
+    return 0 < (_settled_of(nack, path) - int(behind[at])) % _NUMBERS < _NUMBERS // 2
+
+
+def _ahead(before: Said, nack: Said, path: int) -> int:
+    """How far the first settles more than the second; 0: not at all."""
+    ahead = (_settled_of(before, path) - _settled_of(nack, path)) % _NUMBERS
+    return ahead if ahead < _NUMBERS // 2 else 0
+
+
+def _settled_of(nack: Said, path: int) -> int:
+    assert isinstance(nack.body, Nack)  # noqa: S101
+    return nack.body.settled[path]
