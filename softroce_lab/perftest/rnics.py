@@ -26,17 +26,19 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.paths import need_live
-from softroce_lab.plan.plan import Node
+from softroce_lab.plan.plan import Node, Port
 from softroce_lab.rnic import GID, Context
 
 
-def config(lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int = -1) -> Any:
-    """Settings of a native host: the node's first port, and its address of one IP version."""
+def config(
+    lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int = -1, rail: int = 0
+) -> Any:
+    """Settings of a native host: a port of the node, and its address of one IP version."""
     need_live()
-    port = node.ports[0]
+    port = node.ports[rail]
     made = _native.HostConfig()
     messages, socket = made.messages, made.port
-    messages.address = _address(node, ip_version)
+    messages.address = _address(port, ip_version)
     messages.path_mtu = path_mtu
     messages.receive_ring_packets = socket.receive_frames
     socket.interface = port.name
@@ -51,8 +53,7 @@ def config(lab: Lab, node: Node, *, path_mtu: int, ip_version: int = 4, cpu: int
     return made
 
 
-def _address(node: Node, ip_version: int) -> int:
-    port = node.ports[0]
+def _address(port: Port, ip_version: int) -> int:
     return int(ipaddress.ip_address(str(port.address if ip_version == 4 else port.address6)))
 
 
@@ -65,35 +66,51 @@ def opened(
     ip_version: int = 4,
     cpu: int = -1,
     event_log: Path | None = None,
+    rail: str | None = None,
 ) -> Iterator[Context]:
     """The device of a host, by its name; it closes with everything that was made of it.
 
+    A host has a device on each rail: `rail` is the port's name, by default the first.
+
     GID 0 is its address of that IP version; GID 1 the other one, if that path MTU fits there too.
     `path_mtu` is in bytes, by default what the fabric's frames hold; what its queue pairs do goes
-    to `event_log`. UserError if there is no such
-    host; RunError if somebody has its port already.
+    to `event_log`. UserError if there is no such host or rail; RunError if somebody has its port
+    already.
     """
     node = next((each for each in lab.plan.plain_hosts if each.name == name), None)
     if node is None:
         raise UserError(f"the lab {lab.plan.name} has no host {name} that a soft RNIC can live in")
+    number = 0 if rail is None else _rail(node, rail)
+    port = node.ports[number]
     mtu = path_mtu_bytes(lab.plan.mtu, ip_version) if path_mtu is None else path_mtu
     with lab.enter(name):
-        owner = PortOwner(node.ports[0].name)
+        owner = PortOwner(port.name)
     with owner:
         try:
             with lab.enter(name):
-                host = _native.Host(config(lab, node, path_mtu=mtu, ip_version=ip_version, cpu=cpu))
+                host = _native.Host(
+                    config(lab, node, path_mtu=mtu, ip_version=ip_version, cpu=cpu, rail=number)
+                )
         except (OSError, RuntimeError) as error:
-            raise RunError(f"the port {name}:{node.ports[0].name}: {error}") from error
+            raise RunError(f"the port {name}:{port.name}: {error}") from error
         host.start()
         try:
-            next_hop = mac_number(gateway(lab, node).mac)
-            with Context(
-                host, name=node.name, next_hop_mac=next_hop, event_log=event_log
-            ) as context:
+            next_hop = mac_number(gateway(lab, node, number).mac)
+            device = node.name if number == 0 else f"{node.name}:{port.name}"
+            with Context(host, name=device, next_hop_mac=next_hop, event_log=event_log) as context:
                 other = 6 if ip_version == 4 else 4
                 if mtu <= path_mtu_bytes(lab.plan.mtu, other):
-                    context.add_gid(GID.of_address(_address(node, other)))
+                    context.add_gid(GID.of_address(_address(port, other)))
                 yield context
         finally:
             host.close()
+
+
+def _rail(node: Node, name: str) -> int:
+    """The number of a rail. UserError with the host's ports."""
+    names = [port.name for port in node.ports]
+    if name not in names:
+        raise UserError(
+            f"the host {node.name} has no rail {name}", hint=f"its ports: {', '.join(names)}"
+        )
+    return names.index(name)

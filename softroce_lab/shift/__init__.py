@@ -7,6 +7,7 @@ qp = ShiftQP(pd, init_attr, backup=backup)  # instead of QP(pd, init_attr)
 
 from softroce_lab.shift.backup import Backup
 from softroce_lab.shift.classes import SEND_ONCE
+from softroce_lab.shift.pump import Pump
 from softroce_lab.shift.qp import ShiftQP
 from softroce_lab.shift.states import Event, Path, Receiver, Sender, Settings
 from softroce_lab.shift.store import LocalStore, StoreServer, StoreUnreachableError, TcpStore
@@ -17,6 +18,7 @@ __all__ = [
     "Event",
     "LocalStore",
     "Path",
+    "Pump",
     "Receiver",
     "Sender",
     "Settings",

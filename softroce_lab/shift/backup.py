@@ -156,6 +156,17 @@ class Backup:
             cq.native.arm(False)
 
     @property
+    def is_active(self) -> bool:
+        """Whether a QP is not on its default NIC, or is moving."""
+        return bool(self._active)
+
+    def fail_all(self, why: str) -> None:
+        """Nobody drives them any more: errors surface at all QPs."""
+        with self.lock:
+            for qp in list(self._by_number[Path.DEFAULT].values()):
+                qp.fail(why)
+
+    @property
     def has_tasks(self) -> bool:
         """Whether there is something to set up."""
         return bool(self._tasks)

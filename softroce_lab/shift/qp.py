@@ -40,7 +40,7 @@ from softroce_lab.rnic.posting import chain_of, refuse
 from softroce_lab.shift.backup import Backup, first_psn
 from softroce_lab.shift.classes import SEND_ONCE
 from softroce_lab.shift.control import Control
-from softroce_lab.shift.machine import Machine, RefusedError
+from softroce_lab.shift.machine import RETRY_EXC, Machine, RefusedError
 from softroce_lab.shift.messages import Message, ProtocolError
 from softroce_lab.shift.queues import FENCE_ID, PROBE_ID, ShadowedQueue
 from softroce_lab.shift.regions import UnknownKeyError, moved_receive, moved_send
@@ -379,6 +379,11 @@ class ShiftQP(QP):
             self.machine.lacks_backup(self._lack, now_ns, native.status)
         else:
             self.machine.failed(path, native.status, now_ns)
+        self._settle()
+
+    def fail(self, why: str) -> None:
+        """Surface an error: nothing goes on."""
+        self.machine.lacks_backup(why, self._backup.now_ns, RETRY_EXC)
         self._settle()
 
     def handle_control(self, native: Any) -> None:

@@ -14,6 +14,8 @@ CHOSEN = {
     ("bench recovery", "--short"): ["--short"],
     ("bench faults", "--only wire"): ["--only", "wire"],
     ("demo", "--clock virtual"): ["--clock", "virtual"],
+    ("demo", "failover"): ["failover"],
+    ("demo", "file"): [],
     ("demo", "nothing captured"): ["--capture", "none"],
     ("fuzz", "--case"): ["--case", "case.yaml"],
     ("perf", "--all"): ["send_bw", "--all"],
@@ -36,7 +38,22 @@ CHOSEN = {
 
 VALUES = {
     **dict.fromkeys(
-        ("seed", "seeds", "first", "minutes", "jobs", "size", "snap", "rounds", "packets"), "7"
+        (
+            "seed",
+            "seeds",
+            "first",
+            "minutes",
+            "jobs",
+            "size",
+            "snap",
+            "rounds",
+            "packets",
+            "steps",
+            "dies",
+            "back",
+            "depth",
+        ),
+        "7",
     ),
     "clock": "virtual",
     "payload": "none",

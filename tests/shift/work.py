@@ -238,6 +238,12 @@ class Case:
     def failed(self):
         return any(talk.failed for talk in self.talks)
 
+    @property
+    def stopped(self):
+        """An error has surfaced, and nothing more is going to happen."""
+        ended = all(t.failed or t.is_over or not self._goes_on() for t in self.talks)
+        return ended and (self.failed or not self._goes_on())
+
     def run(self, bound_ns=BOUND_NS):
         """To the end; BrokenError, if that takes longer than the bound."""
         until = self.rig.now_ns + bound_ns

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab demo`: send a real file through a lossy fabric, and prove that it arrived."""
+"""`lab demo`: send a real file through a lossy fabric, and prove that it arrived.
+
+`lab demo failover` lets a NIC die instead (`demo_failover.py`).
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,17 @@ from rich.table import Table
 from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.experiments import demo_failover
 from softroce_lab.cli.experiments.experiment_options import RequireFaithful
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.modes import Mode
-from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode
+from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
 from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.perftest import failover
 from softroce_lab.statistics import footnotes, marked
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -47,10 +52,38 @@ class Clock(enum.StrEnum):
     VIRTUAL = "virtual"
 
 
+class Story(enum.StrEnum):
+    """What is shown."""
+
+    FILE = "file"
+    FAILOVER = "failover"
+
+
 class _Command(WithCapture):
     """A command that rejects options without effect in the chosen mode."""
 
     modes = (
+        Mode(
+            "failover",
+            lambda params: params["story"] == Story.FAILOVER,
+            (
+                "file",
+                "transport",
+                "faults",
+                "source",
+                "destination",
+                "message",
+                "depth",
+                "capture",
+                "snap",
+                "ip",
+                "save",
+                "clock",
+                "require_faithful",
+                "log_to",
+            ),
+        ),
+        Mode("file", lambda params: params["story"] == Story.FILE, ("steps", "dies", "back")),
         Mode("nothing captured", lambda params: params["capture"] == ["none"], ("snap",)),
         Mode(
             "--clock virtual",
@@ -62,6 +95,13 @@ class _Command(WithCapture):
 
 @app.command(cls=_Command)
 def demo(
+    story: Annotated[
+        Story,
+        typer.Argument(
+            help="file: a file crosses a lossy fabric; failover: a NIC dies in the middle of a "
+            "training step, with SHIFT and without."
+        ),
+    ] = Story.FILE,
     file: Annotated[Path | None, typer.Option(help="File to send; default: libLLVM.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the losses.")] = None,
     transport: Annotated[
@@ -74,11 +114,13 @@ def demo(
         ),
     ] = None,
     topology: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A topology file, or a built-in topology.", autocompletion=completion.topologies
+            help="A topology file, or a built-in topology; default: leaf-spine; of failover: "
+            "dual-rail.",
+            autocompletion=completion.topologies,
         ),
-    ] = "leaf-spine",
+    ] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,6 +144,15 @@ def demo(
     clock: Annotated[
         Clock, typer.Option(help="auto: a lab; a simulation if no lab can come up.")
     ] = Clock.AUTO,
+    steps: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Training steps of failover.")
+    ] = failover.Options.steps,
+    dies: Annotated[
+        int | None, typer.Option(help="The step in which the NIC dies; default: a third.")
+    ] = None,
+    back: Annotated[
+        int | None, typer.Option(help="The step in which it is back; default: two thirds.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the lab and of the run.")] = "demo",
     xdp: Xdp = XdpMode.AUTO,
     require_faithful: RequireFaithful = False,
@@ -113,6 +164,10 @@ def demo(
 
     On leaf-spine, it captures leaf1->spine1; --capture none disables this capture.
     """
+    if story is Story.FAILOVER:
+        _failover(topology, name, steps, dies, back, seed, xdp, as_json=as_json, quiet=quiet)
+        return
+    topology = topology or "leaf-spine"
     options = experiment.Options(
         file=file,
         transports=tuple(transport or experiment.TRANSPORTS),
@@ -139,6 +194,36 @@ def demo(
     else:
         _print(outcome)
     if not outcome.verified or (require_faithful and not outcome.found.faithful):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _failover(
+    topology: str | None,
+    name: str,
+    steps: int,
+    dies: int | None,
+    back: int | None,
+    seed: int | None,
+    xdp: XdpMode,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    options = failover.Options(
+        topology=topology or failover.Options.topology,
+        name=name,
+        steps=steps,
+        dies_at=dies,
+        repaired_at=back,
+        seed=failover.Options.seed if seed is None else seed,
+        mode=xdp.value,
+    )
+    outcomes = failover.run(options, saying(quiet))
+    if as_json:
+        print(json.dumps(failover.document(outcomes), indent=1))
+    else:
+        print("\n".join(demo_failover.lines(outcomes)))
+    if not outcomes[-1].right:
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -38,9 +38,9 @@ _CHUNK_BYTES = 1 << 16
 _TICK_S = 0.5
 
 
-def gateway(lab: Lab, node: Node) -> Port:
-    """The switch's port at the other end of a host's uplink."""
-    _, far = locate.peers(lab.plan)[node.ports[0].ifindex]
+def gateway(lab: Lab, node: Node, rail: int = 0) -> Port:
+    """The switch's port at the other end of one of a host's uplinks."""
+    _, far = locate.peers(lab.plan)[node.ports[rail].ifindex]
     return far
 
 
