@@ -11,6 +11,7 @@
 
 #include "bodies.hpp"
 #include "outstanding.hpp"
+#include "refusal.hpp"
 
 namespace softroce {
 namespace {
@@ -118,22 +119,12 @@ void Oracle::receive_posted(ReceiveMessage& message, Time) {
 }
 
 void Oracle::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
-  Naming naming{.id = lab.message_id, .key = {lab.operation, lab.step, lab.message}, .flag = true};
-  switch (why) {
-    case Refusal::complete:
-      return;  // a copy: the sender has been told
-    case Refusal::no_receive:
-      if (unready_.size() >= kMostUnready) return tell(Word::lost, peer, lab);
-      unready_[{peer, naming.key}] = naming.id;
-      return tell(Word::refused, peer, lab);
-    case Refusal::too_long:
-      naming.status = static_cast<std::uint8_t>(WcStatus::rem_inv_req_err);
-      break;
-    case Refusal::failed:
-      naming.status = static_cast<std::uint8_t>(WcStatus::retry_exc_err);
-      break;
-  }
-  refuse(peer, naming, lab.path);
+  const Naming naming = refused_message(lab, why);
+  if (why == Refusal::complete) return;  // a copy: the sender has been told
+  if (why != Refusal::no_receive) return refuse(peer, naming, lab.path);
+  if (unready_.size() >= kMostUnready) return tell(Word::lost, peer, lab);
+  unready_[{peer, naming.key}] = naming.id;
+  tell(Word::refused, peer, lab);
 }
 
 // ---------------------------------------------------------------- feedback

@@ -5,6 +5,7 @@
 
 #include "../../xdp/lab_hash.h"
 #include "../engine/mutant.hpp"
+#include "refusal.hpp"
 
 namespace softroce {
 
@@ -101,22 +102,13 @@ void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& l
 }
 
 void SelectiveRepeat::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
-  Naming naming{.id = lab.message_id, .key = {lab.operation, lab.step, lab.message}, .flag = true};
-  switch (why) {
-    case Refusal::complete:
-      return send_control(
-          peer, write({.id = naming.id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}),
-          lab.path);
-    case Refusal::no_receive:
-      return send_control(peer, write(BodyType::rnr, naming), lab.path);
-    case Refusal::too_long:
-      naming.status = static_cast<std::uint8_t>(WcStatus::rem_inv_req_err);
-      break;
-    case Refusal::failed:
-      naming.status = static_cast<std::uint8_t>(WcStatus::retry_exc_err);
-      break;
-  }
-  send_control(peer, write(BodyType::refuse, naming), lab.path);
+  const Naming naming = refused_message(lab, why);
+  if (why == Refusal::complete)
+    return send_control(
+        peer, write({.id = naming.id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}),
+        lab.path);
+  const BodyType type = why == Refusal::no_receive ? BodyType::rnr : BodyType::refuse;
+  send_control(peer, write(type, naming), lab.path);
 }
 
 // ---------------------------------------------------------------- control messages

@@ -80,7 +80,9 @@ class LazyGroup(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except LabError as error:
-            typer.echo(f"lab: {error}", err=True)
+            from softroce_lab.cli.typed import as_typed  # late: completion waits for nothing
+
+            typer.echo(f"lab: {as_typed(str(error), VERBS)}", err=True)
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:

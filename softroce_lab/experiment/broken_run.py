@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
@@ -10,7 +12,17 @@ from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
 from softroce_lab.recovery import congestion
 
 
-def broken(
+def or_broken(
+    experiment: Experiment, transport: Transport, seed: int, run: Callable[[], WorkloadRun]
+) -> WorkloadRun:
+    """What `run()` comes to; a verdict where a user's policy ends its process."""
+    try:
+        return run()
+    except PolicyError as error:
+        return _broken(experiment, transport, seed, error)
+
+
+def _broken(
     experiment: Experiment, transport: Transport, seed: int, error: PolicyError
 ) -> WorkloadRun:
     """No message is known to have been delivered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import select
 import time
@@ -15,7 +16,7 @@ import numpy as np
 
 from softroce_lab import units
 from softroce_lab.experiment import injections, virtual, workload_record
-from softroce_lab.experiment.broken_run import broken
+from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts import processes as hosts
@@ -34,7 +35,6 @@ from softroce_lab.experiment.hosts.settings import (
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
-from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
@@ -65,10 +65,8 @@ def run(
     EnvironmentLackError without AF_XDP; RunError when a host's process fails. Hosts are gone
     afterwards. A run that ends badly is a verdict, also where a user's policy ends a process.
     """
-    try:
-        return _run(experiment, transport, seed, progress, lab, options)
-    except PolicyError as error:
-        return broken(experiment, transport, seed, error)
+    run = functools.partial(_run, experiment, transport, seed, progress, lab, options)
+    return or_broken(experiment, transport, seed, run)
 
 
 def _run(

@@ -285,7 +285,8 @@ def _check_slots(experiment: Experiment) -> None:
 def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """The experiment with these transports alone: the file's of that label or name, or plain ones.
 
-    FILE:CLASS is a user's own. UserError if there is no such transport.
+    FILE:CLASS is a user's own, and LABEL= before either calls it so. UserError if there is no such
+    transport.
     """
     if experiment.raw.workload.has_transports:
         what = f"every job of {experiment.name} has a transport of its own"
@@ -302,10 +303,11 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
 
 def _chosen_transport(experiment: Experiment, name: str) -> Transport:
-    if not policy_file.is_reference(name) and name not in registry.known():
+    _, plain = written.labelled_argument(name)
+    if not policy_file.is_reference(plain) and plain not in registry.known():
         known = [*(each.label for each in experiment.transports), *registry.known()]
-        hint = did_you_mean(name, dict.fromkeys(known))
-        raise UserError(f"unknown transport {name!r}", hint=hint)
+        hint = did_you_mean(plain, dict.fromkeys(known))
+        raise UserError(f"unknown transport {plain!r}", hint=hint)
     return written.of_argument(name)
 
 

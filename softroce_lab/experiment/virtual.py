@@ -15,7 +15,7 @@ from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
-from softroce_lab.experiment.broken_run import broken
+from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
@@ -77,13 +77,14 @@ def run(
     files = [each.file for each in transports if each.file is not None]
     if not files:
         return run(progress)
-    try:
+
+    def apart() -> WorkloadRun:
         found, cpu_s = own_process.call(
             files[0], lambda tell: (run(tell), time.process_time()), progress
         )
         return dataclasses.replace(found, cost={"cpu_s": round(cpu_s, 3)})
-    except PolicyError as error:
-        return broken(experiment, transport, seed, error)
+
+    return or_broken(experiment, transport, seed, apart)
 
 
 def _run(

@@ -239,7 +239,9 @@ clock: real
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_fabric_too_fast_is_told_and_a_run_that_was_late_can_be_refused(line, tmp_path, monkeypatch):
+def test_a_fabric_too_fast_is_told_and_a_run_that_was_late_can_be_refused(
+    line, tmp_path, monkeypatch
+):
     # A busy machine slows the sender as well, and may then release every frame in time.
     monkeypatch.setattr(fidelity, "RELEASE_P99_LIMIT_NS", -1)
     name = f"t{secrets.token_hex(3)}"

@@ -2,13 +2,16 @@
 """The pictures of docs/workloads.md are what the algorithms do."""
 
 import collections
+import json
 import re
+import typing
 
 import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
+from softroce_lab.experiment.kinds.table import AnyWorkload
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.collectives.exchange import Exchange
@@ -79,7 +82,11 @@ def test_a_picture_is_what_is_done(name):
 
 
 SNIPPETS = re.findall(r"`(\{kind: [^`]*\})`", PAGE)
-[JOBS] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+FILES = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
+ALIKE = {  # kinds that the page says take the same keys
+    "flows.yaml": ("point-to-point", "permutation", "incast", "scatter", "all-to-all"),
+    "collective.yaml": ("collective", "ring-all-reduce", "ring-reduce-scatter", "ring-all-gather"),
+}
 [PROGRAM] = re.findall(r"```\n(num_ranks.*?)```", PAGE, re.DOTALL)
 FABRIC = """\
 name: snippet
@@ -114,10 +121,37 @@ def test_a_snippet_is_a_workload(snippet, tmp_path):
     assert lab("run", file, "--dry-run")
 
 
-def test_the_jobs_run(tmp_path):
-    found = lab("run", written(tmp_path, JOBS, 5), "-q", "-o", str(tmp_path))
-    assert "training: p50 step" in found
-    assert "incast: transport" in found
+def of_kinds():
+    """Each whole file of the page, once for each kind that it stands for."""
+    for name, text in FILES.items():
+        [kind] = re.findall(r"kind: ([a-z-]+)", text.partition("workload:")[2])[:1]
+        for other in ALIKE.get(name, (kind,)):
+            changed = text.replace(f"kind: {kind}", f"kind: {other}")
+            if other.startswith("ring-"):
+                changed = changed.replace("op: all-reduce, algorithm: double-tree, ", "")
+            yield other, name, changed
+
+
+WHOLE = list(of_kinds())
+
+
+def test_every_kind_has_a_whole_file():
+    kinds = {kind for kind, _, _ in WHOLE}
+    union = typing.get_args(typing.get_args(AnyWorkload)[0])
+    known = {typing.get_args(each.model_fields["kind"].annotation)[0] for each in union}
+    assert kinds == known
+
+
+@pytest.mark.parametrize(("kind", "name", "text"), WHOLE, ids=[kind for kind, _, _ in WHOLE])
+def test_a_whole_file_runs_as_it_is(kind, name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    found = json.loads(
+        lab("run", str(tmp_path / name), "--seed", "1", "-q", "--json", "-o", str(tmp_path))
+    )
+    assert found["verdict"] == "passed"
+    assert not any("too rare" in note for note in found["notes"])
+    if kind == "jobs":
+        assert set(found["runs"][0]["jobs"]) == {"training", "incast"}
 
 
 def test_the_program_runs(tmp_path):

@@ -80,7 +80,7 @@ class Rig:
         self.received = {}  # by key
         self.sent = {}
         self._numbers = defaultdict(int)
-        self._told = set()  # (host, peer)
+        self._disconnected = set()  # (host, peer)
         self._open = 0
 
     def connect(self, *pairs):
@@ -128,9 +128,9 @@ class Rig:
         for done in messenger.completions():
             self._open -= 1
             (self.sent if done.kind == "send" else self.received)[done.key] = done
-            if done.status and (host, done.peer) not in self._told:
+            if done.status and (host, done.peer) not in self._disconnected:
                 for one, other in ((host, done.peer), (done.peer, host)):
-                    self._told.add((one, other))
+                    self._disconnected.add((one, other))
                     self.messengers[one].disconnect(other)
                     self._serve(one)
 

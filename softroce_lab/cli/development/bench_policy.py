@@ -20,7 +20,7 @@ def policy(
     transports: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME|FILE:CLASS...",
+            metavar="[LABEL=]NAME|FILE:CLASS...",
             help="Transports to measure: built-in ones, or policies in Python files.",
             autocompletion=completion.transports,
         ),

@@ -107,7 +107,7 @@ def demo(
     transport: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME|FILE:CLASS",
+            metavar="[LABEL=]NAME|FILE:CLASS",
             help="Run this transport: a built-in one, or a policy class in a Python file; "
             "may be repeated.",
             autocompletion=completion.transports,

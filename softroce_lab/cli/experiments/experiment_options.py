@@ -24,7 +24,7 @@ Transports = Annotated[
     list[str] | None,
     typer.Option(
         "--transport",
-        metavar="NAME|FILE:CLASS",
+        metavar="[LABEL=]NAME|FILE:CLASS",
         help="Run only this transport: one of the file's, a built-in one, or a policy class "
         "in a Python file; may be repeated.",
         autocompletion=completion.transports,
@@ -34,7 +34,7 @@ KnownTransports = Annotated[
     list[str] | None,
     typer.Option(
         "--transport",
-        metavar="NAME|FILE:CLASS",
+        metavar="[LABEL=]NAME|FILE:CLASS",
         help="Run only this transport: a built-in one, or a policy class in a Python file; "
         "may be repeated.",
         autocompletion=completion.transports,

@@ -121,7 +121,7 @@ def run(
         print_ready(spec.shipped(), as_json=as_json)
         if not as_json:
             known = ", ".join(registry.known())
-            print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS")
+            print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS; LABEL= before either")
         return
     if experiment is None:
         raise UserError("which experiment?", hint="a file, or a name: lab run --list")

@@ -46,7 +46,10 @@ class Transport:
     @property
     def reference(self) -> str:
         """What `--transport` takes for it."""
-        return self.name if self.file is None else f"{self.file}:{self.name}"
+        if self.file is None:
+            return self.name
+        label = "" if self.label == self.name else f"{self.label}="
+        return f"{label}{self.file}:{self.name}"
 
     @property
     def options(self) -> dict[str, Value]:

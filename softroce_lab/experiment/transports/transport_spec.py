@@ -12,6 +12,9 @@ from softroce_lab.experiment.transports import policy_file
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
 
+MOST_LABEL = 40
+"""Characters of a label."""
+
 _Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
 
 
@@ -22,7 +25,7 @@ class TransportSpec(Filled):
 
     name: str = ""
     policy: str | None = None  # FILE:CLASS, a user's own
-    label: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    label: Annotated[str, Field(min_length=1, max_length=MOST_LABEL)] | None = None
     congestion_control: str | None = None
     framing: str | None = None
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)

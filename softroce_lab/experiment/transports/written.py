@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.transports.transport_spec import TransportSpec
+from softroce_lab.experiment.transports.transport_spec import MOST_LABEL, TransportSpec
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
 from softroce_lab.recovery import knobs, registry
@@ -32,10 +33,30 @@ def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, 
 
 
 def of_argument(text: str) -> Transport:
-    """A transport of the command line, NAME or FILE:CLASS, with its defaults. UserError."""
-    if not policy_file.is_reference(text):
-        return Transport.named(text)
-    return one(TransportSpec(policy=text), NOWHERE, ())
+    """A transport of the command line, with its defaults. UserError.
+
+    NAME or FILE:CLASS, behind LABEL= if it is to be called otherwise: two classes of one name.
+    """
+    label, reference = labelled_argument(text)
+    if policy_file.is_reference(reference):
+        found = one(TransportSpec(policy=reference), NOWHERE, ())
+    else:
+        found = Transport.named(reference)
+    if label is None:
+        return found
+    if not label.isprintable() or len(label) > MOST_LABEL:
+        raise UserError(f"{label!r} is no label of {MOST_LABEL} characters that can be shown")
+    return dataclasses.replace(found, label=label)
+
+
+def labelled_argument(text: str) -> tuple[str | None, str]:
+    """The label, if there is one, and NAME or FILE:CLASS. A file's name may have a sign, too."""
+    label, equals, rest = text.partition("=")
+    file, colon, _ = text.rpartition(":")
+    is_path = "/" in label or (colon and Path(file).exists())
+    if is_path or not (label and equals and rest):
+        return None, text
+    return label, rest
 
 
 def labelled(transports: Iterable[Transport]) -> dict[str, Transport]:
@@ -43,7 +64,7 @@ def labelled(transports: Iterable[Transport]) -> dict[str, Transport]:
     found: dict[str, Transport] = {}
     for each in transports:
         if found.setdefault(each.label, each) != each:
-            hint = "transports: of an experiment gives each a label"
+            hint = f"give one a label: --transport mine={each.reference}"
             raise UserError(f"two transports are called {each.label!r}", hint=hint)
     return found
 

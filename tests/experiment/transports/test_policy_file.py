@@ -76,8 +76,31 @@ def test_two_files_with_a_class_of_one_name_are_an_error(tmp_path):
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text(MINE)
     names = [f"{tmp_path}/{name}:Mine" for name in ("a.py", "b.py")]
-    with pytest.raises(UserError, match="two transports are called 'Mine'"):
+    with pytest.raises(UserError, match="two transports are called 'Mine'") as caught:
         spec.with_transports(spec.load("incast"), names)
+    assert caught.value.hint == f"give one a label: --transport mine={names[1]}"
+    mine = caught.value.hint.partition("--transport ")[2]
+    chosen = spec.with_transports(spec.load("incast"), [names[0], mine, "plain=rc"]).transports
+    assert [each.label for each in chosen] == ["Mine", "mine", "plain"]
+    assert [each.name for each in chosen] == ["Mine", "Mine", "rc"]
+    assert chosen[1].reference == mine
+
+
+def test_a_file_whose_name_has_an_equals_sign_is_no_label(tmp_path, monkeypatch):
+    (tmp_path / "a=b.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    assert written.of_argument("a=b.py:Mine").label == "Mine"
+    assert written.of_argument("c=a=b.py:Mine").label == "c"
+
+
+def test_a_label_that_fits_no_table():
+    with pytest.raises(UserError, match="is no label of 40 characters"):
+        spec.with_transports(spec.load("incast"), [f"{'x' * 41}=rc"])
+
+
+def test_a_label_before_nothing_known():
+    with pytest.raises(UserError, match="unknown transport 'rcc'"):
+        spec.with_transports(spec.load("incast"), ["mine=rcc"])
 
 
 @pytest.mark.parametrize(
