@@ -34,9 +34,10 @@ backend-path = ["."]
 dependencies = ["needed"]
 optional-dependencies.test = ["tested"]
 optional-dependencies.cluster = ["clustered"]
+optional-dependencies.report = ["reported"]
 optional-dependencies.fuzz = ["fuzzed"]
 """
-PACKAGES = ("needed", "tested", "clustered", "fuzzed")
+PACKAGES = ("needed", "tested", "clustered", "fuzzed", "reported")
 NO_CACHE = "/dev/null/none"  # a folder that nobody can make
 
 BACKEND = """
@@ -209,6 +210,7 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
         for arguments, packages in [
             (["up"], {"needed"}),
             (["sweep", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
+            (["report", "latest"], {"reported"}),
             (["test", "--full", "cycles"], {"tested"}),
             (["test", "--all"], {"fuzzed"}),
         ]:

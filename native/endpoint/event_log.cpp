@@ -65,7 +65,8 @@ const char* name_of(WcStatus status) {
 }
 
 const char* name_of(RetransmitReason reason) {
-  constexpr const char* kNames[] = {"timeout", "nak", "implied_nak", "rnr_nak", "policy", "told"};
+  constexpr const char* kNames[] = {"timeout", "nak",    "implied_nak",
+                                    "rnr_nak", "policy", "informed"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 

@@ -176,7 +176,8 @@ void Oracle::lost(SendMessage& message, std::uint32_t packet, Time now) {
   if (flow.arrived.test(packet)) return;
   Loss& loss = flow.lost.try_emplace(packet, Loss{.since = now}).first->second;
   if (flow.is_refused) return flow.refused.push_back(packet);
-  if (++loss.times <= kEager) return host_.retransmit(message, packet, RetransmitReason::told, now);
+  if (++loss.times <= kEager)
+    return host_.retransmit(message, packet, RetransmitReason::informed, now);
   const Time taken = now - loss.since;
   if (taken > patience_) return give_up(message, now);
   const Time until = now + taken / kShare;
@@ -198,7 +199,7 @@ void Oracle::ready(SendMessage& message, Time now) {
   flow.is_refused = false;
   flow.is_ready = true;
   for (const std::uint32_t packet : flow.refused)
-    host_.retransmit(message, packet, RetransmitReason::told, now);
+    host_.retransmit(message, packet, RetransmitReason::informed, now);
   flow.refused.clear();
   host_.pause(message, false);
 }
@@ -208,7 +209,7 @@ void Oracle::woken(Handle subject, Time, Time now) {
   if (message == nullptr) return;
   auto& waiting = flow_of(*message).waiting;
   for (; !waiting.empty() && waiting.top().until <= now; waiting.pop())
-    host_.retransmit(*message, waiting.top().packet, RetransmitReason::told, now);
+    host_.retransmit(*message, waiting.top().packet, RetransmitReason::informed, now);
 }
 
 // ---------------------------------------------------------------- messages that cannot succeed

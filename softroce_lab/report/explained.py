@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A run with all that is known of each of its messages: what stories are told from."""
+"""A run with all that is known of each of its messages: what stories are tale from."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Explained:
         """Of the message in this row."""
         return story.story(self.name, self.messages, row, self.of_message.get(row, ()))
 
-    def bound_ns(self, told: Story) -> int | None:
+    def bound_ns(self, tale: Story) -> int | None:
         """What this message took under oracle with the same seed; None: that did not run."""
-        if self.bound is None or told.row >= len(self.bound):
+        if self.bound is None or tale.row >= len(self.bound):
             return None
-        taken = int(story.completion_ns(self.bound)[told.row])
+        taken = int(story.completion_ns(self.bound)[tale.row])
         return None if taken == np.iinfo(np.int64).max else taken
 
     @property

@@ -41,7 +41,7 @@ class Incident(NamedTuple):
 
     time_ns: int
     what: What
-    message: int  # row of the run's messages; NO_MESSAGE: it cannot be told
+    message: int  # row of the run's messages; NO_MESSAGE: it cannot be tale
     first: int  # packets of the message, from 0
     last: int
     attempt: int  # transmissions before this one

@@ -19,15 +19,16 @@ class Rung(NamedTuple):
     """A line of a ladder."""
 
     time_ns: int
-    drawn: str
+    shape: str  # ">": to the receiver, "<": to the sender, "X": lost on the way, "": at a host
+    label: str  # of the arrow
     note: str
 
 
-def lines(told: Story) -> Iterator[str]:
+def lines(tale: Story) -> Iterator[str]:
     """The ladder, with times since the post; of a long one the middle is left out."""
-    begun = max(told.times["posted_ns"], 0)
-    yield f"{'time':>13}  {told.source:<{_WIDTH}}{told.destination}"
-    found = rungs(told)
+    begun = max(tale.times["posted_ns"], 0)
+    yield f"{'time':>13}  {tale.source:<{_WIDTH}}{tale.destination}"
+    found = rungs(tale)
     half = _MOST_LINES // 2
     left_out = len(found) - 2 * half
     for number, rung in enumerate(found):
@@ -35,7 +36,7 @@ def lines(told: Story) -> Iterator[str]:
             if number == half:
                 yield f"{'...':>13}  {left_out:,} lines are left out; --json has all"
             continue
-        yield f"{_time(rung.time_ns - begun):>13}  {rung.drawn}  {rung.note}".rstrip()
+        yield f"{_time(rung.time_ns - begun):>13}  {_drawn(rung)}  {rung.note}".rstrip()
 
 
 def _time(time_ns: int) -> str:
@@ -43,19 +44,19 @@ def _time(time_ns: int) -> str:
     return f"{time_ns / 1000:,.3f} us"
 
 
-def rungs(told: Story) -> list[Rung]:
+def rungs(tale: Story) -> list[Rung]:
     """In the order of time; what a host does with packets in a row is one rung."""
-    packets = units.format_count(told.packets, "packet")
+    packets = units.format_count(tale.packets, "packet")
     begin = [
-        (told.times["posted_ns"], _IDLE, f"{told.source} posts the send, {packets}"),
-        (told.times["first_sent_ns"], _arrow(" first packet ", ">"), ""),
+        (tale.times["posted_ns"], "", "", f"{tale.source} posts the send, {packets}"),
+        (tale.times["first_sent_ns"], ">", "first packet", ""),
     ]
     end = [
-        (told.times["received_ns"], _IDLE, f"{told.destination} has all packets"),
-        (told.times["completed_ns"], _IDLE, f"{told.source} completes the send"),
+        (tale.times["received_ns"], "", "", f"{tale.destination} has all packets"),
+        (tale.times["completed_ns"], "", "", f"{tale.source} completes the send"),
     ]
     found = [Rung(*each) for each in begin if each[0] >= 0]
-    found += [_rung(told, each, count) for each, count in _joined(told.incidents)]
+    found += [_rung(tale, each, count) for each, count in _joined(tale.incidents)]
     found += [Rung(*each) for each in end if each[0] >= 0]
     return sorted(found, key=lambda rung: rung.time_ns)
 
@@ -85,36 +86,36 @@ def _follows(held: Incident, each: Incident) -> bool:
     return held.what in (What.SENT_AGAIN, What.ARRIVED) and each.first == held.last + 1
 
 
-def _arrow(text: str, head: str) -> str:
-    inside = text.center(_WIDTH - 4, "-")
-    return f"|<{inside}-|" if head == "<" else f"|-{inside}{head}|"
+def _drawn(rung: Rung) -> str:
+    """Of `_WIDTH` characters."""
+    label = f" {rung.label} "
+    if rung.shape == "X":
+        return f"|-{label.center(_WIDTH // 2, '-')}X".ljust(_WIDTH - 1) + "|"
+    inside = label.center(_WIDTH - 4, "-")
+    return {">": f"|-{inside}>|", "<": f"|<{inside}-|"}.get(rung.shape, _IDLE)
 
 
-def _rung(told: Story, each: Incident, count: int) -> Rung:
+def _rung(tale: Story, each: Incident, count: int) -> Rung:
     packets = f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
+    at = each.time_ns
     match each.what:
         case What.DROP:
             on = f" on {each.where}" if each.where else ""
-            cut = f" {packets} ".center(_WIDTH // 2, "-")
-            drawn = f"|-{cut}X".ljust(_WIDTH - 1) + "|"
-            return Rung(each.time_ns, drawn, f"dropped{on}: {each.why}")
+            return Rung(at, "X", packets, f"dropped{on}: {each.why}")
         case What.SENT_AGAIN:
             number = f"{ordinal(each.attempt)} transmission" if each.attempt else "sent again"
-            return Rung(each.time_ns, _arrow(f" {packets} ", ">"), number)
+            return Rung(at, ">", packets, number)
         case What.ARRIVED:
             here = "is" if each.first == each.last else "are"
-            return Rung(each.time_ns, _IDLE, f"{packets} {here} at {each.where}")
+            return Rung(at, "", "", f"{packets} {here} at {each.where}")
         case What.CONTROL if each.why == "nak_received":
-            return Rung(each.time_ns, _IDLE, f"{each.where} has the NAK")
+            return Rung(at, "", "", f"{each.where} has the NAK")
         case What.CONTROL:
-            copies = f", {count} copies" if count > 1 else ""
-            head = ">" if each.where == told.source else "<"
-            return Rung(each.time_ns, _arrow(f" {each.why} ", head), copies.lstrip(", "))
+            head = ">" if each.where == tale.source else "<"
+            return Rung(at, head, each.why, f"{count} copies" if count > 1 else "")
         case What.DECISION:
-            note = f"{each.where} decides to retransmit {packets}: {each.why}"
-            return Rung(each.time_ns, _IDLE, note)
+            return Rung(at, "", "", f"{each.where} decides to retransmit {packets}: {each.why}")
         case What.TIMEOUT:
-            return Rung(each.time_ns, _IDLE, f"the timer of {each.where} ends")
+            return Rung(at, "", "", f"the timer of {each.where} ends")
         case _:
-            drawn = _arrow(f" {packets} ", ">")
-            return Rung(each.time_ns, drawn, f"{each.what} on {each.where}: {each.why}")
+            return Rung(at, ">", packets, f"{each.what} on {each.where}: {each.why}")

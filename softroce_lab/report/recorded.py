@@ -34,7 +34,7 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_manifest(path)
-        if not isinstance(self.manifest.get("runs", []), list):
+        if not self.is_sweep and not isinstance(self.manifest.get("runs", []), list):
             raise UserError("runs: a list was expected", file=str(path / MANIFEST))
 
     @property

@@ -229,25 +229,25 @@ def ordinal(attempt: int) -> str:
     return {0: "1st", 1: "2nd", 2: "3rd"}.get(attempt, f"{attempt + 1}th")
 
 
-def words(told: Story, bound_ns: int | None = None) -> list[str]:
+def words(tale: Story, bound_ns: int | None = None) -> list[str]:
     """The story in sentences. `bound_ns`: what the message took under `oracle`."""
-    size = units.format_bytes(told.size_bytes)
-    of = units.format_count(told.packets, "packet")
-    taken = told.taken_ns
-    end = told.status if taken is None else f"took {units.format_duration(taken)}"
-    lines = [f"{told.run}: message {told.name}, {size} in {of}, {end}."]
-    dropped, again = told.count(What.DROP), told.count(What.SENT_AGAIN)
+    size = units.format_bytes(tale.size_bytes)
+    of = units.format_count(tale.packets, "packet")
+    taken = tale.taken_ns
+    end = tale.status if taken is None else f"took {units.format_duration(taken)}"
+    lines = [f"{tale.run}: message {tale.name}, {size} in {of}, {end}."]
+    dropped, again = tale.count(What.DROP), tale.count(What.SENT_AGAIN)
     if dropped or again:
         lost = units.format_count(dropped, "transmission")
         lines.append(f"{lost} lost, {again:,} sent again.")
     else:
         lines.append("None of its packets was lost.")
-    if told.last_packet is not None:
-        lines.append(f"Of the lost packets, packet {told.last_packet} came last:")
-        lines += [f"  {line}" for line in packet_words(told, told.last_packet)]
-    if told.parts and taken:
+    if tale.last_packet is not None:
+        lines.append(f"Of the lost packets, packet {tale.last_packet} came last:")
+        lines += [f"  {line}" for line in packet_words(tale, tale.last_packet)]
+    if tale.parts and taken:
         lines.append("Where the time went:")
-        for part in told.parts:
+        for part in tale.parts:
             share = 100 * part.length_ns / taken
             length = units.format_duration(part.length_ns)
             lines.append(f"  {length:>9} {share:5.1f} %  {part.title}")
@@ -257,23 +257,23 @@ def words(told: Story, bound_ns: int | None = None) -> list[str]:
     return lines
 
 
-def packet_words(told: Story, packet: int) -> list[str]:
+def packet_words(tale: Story, packet: int) -> list[str]:
     """What happened to one of its packets."""
     lines = []
     since: int | None = None
-    for each in told.incidents:
+    for each in tale.incidents:
         if not each.first <= packet <= each.last or each.what is What.CONTROL:
             continue
         at = units.format_duration(each.time_ns)
         after = "" if since is None else f", {units.format_duration(each.time_ns - since)} later"
-        lines.append(f"{at}{after}: {_said(each)}")
+        lines.append(f"{at}{after}: {_worded(each)}")
         since = each.time_ns
         if each.what is What.ARRIVED:
             break
     return lines
 
 
-def _said(each: Incident) -> str:
+def _worded(each: Incident) -> str:
     match each.what:
         case What.DROP:
             on = f" on {each.where}" if each.where else ""

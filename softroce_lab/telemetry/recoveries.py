@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 EVENTS = ("retransmit", "sent_again", "lost", "timeout", "nak_sent", "nak_received")
 """enum RecoveryKind."""
-REASONS = ("timeout", "nak", "implied_nak", "rnr_nak", "policy", "told")
+REASONS = ("timeout", "nak", "implied_nak", "rnr_nak", "policy", "informed")
 """enum RetransmitReason."""
 NO_LINK = 2**32 - 1
 

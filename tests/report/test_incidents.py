@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is told of a message agrees with the table of messages, for every transport."""
+"""What is tale of a message agrees with the table of messages, for every transport."""
 
 import collections
 
@@ -38,13 +38,13 @@ def test_times_of_a_message_add_up(every, transport):
     known = Explained.of(every, every.run(f"{transport}/2"))
     lost = 0
     for row in range(len(known.messages)):
-        told = known.story(row)
-        assert told.status == "delivered"
-        assert sum(part.length_ns for part in told.parts) == told.taken_ns
-        assert all(part.length_ns >= 0 for part in told.parts)
-        lost += told.last_packet is not None
-        dropped = {(e.first, e.attempt) for e in told.incidents if e.what is What.DROP}
-        arrived = {e.first for e in told.incidents if e.what is What.ARRIVED}
+        tale = known.story(row)
+        assert tale.status == "delivered"
+        assert sum(part.length_ns for part in tale.parts) == tale.taken_ns
+        assert all(part.length_ns >= 0 for part in tale.parts)
+        lost += tale.last_packet is not None
+        dropped = {(e.first, e.attempt) for e in tale.incidents if e.what is What.DROP}
+        arrived = {e.first for e in tale.incidents if e.what is What.ARRIVED}
         assert {packet for packet, attempt in dropped if attempt == 0} >= arrived
     assert lost > 0
 

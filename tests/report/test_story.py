@@ -25,13 +25,13 @@ def tail(tmp_path_factory):
     )
 
 
-def told(tail, name):
+def tale(tail, name):
     known = Explained.of(tail, tail.run(name))
     return known, known.story(0)
 
 
 def test_irn_waits_for_its_timer(tail):
-    known, one = told(tail, "irn/1")
+    known, one = tale(tail, "irn/1")
     parts = {part.title: part.length_ns for part in one.parts}
     assert one.last_packet == 2
     detection = parts["until the loss was detected (timeout)"]
@@ -45,7 +45,7 @@ def test_irn_waits_for_its_timer(tail):
 
 
 def test_rc_goes_back_for_it(tail):
-    _, one = told(tail, "rc/1")
+    _, one = tale(tail, "rc/1")
     text = "\n".join(ladder.lines(one))
     assert "X           |  dropped on h1->s1: last" in text
     assert "h1 decides to retransmit" in text
@@ -56,7 +56,7 @@ def test_rc_goes_back_for_it(tail):
 
 
 def test_a_probe_of_csa_ud_shows_it(tail):
-    _, one = told(tail, "csa_ud/1")
+    _, one = tale(tail, "csa_ud/1")
     titles = [part.title for part in one.parts]
     assert "until the loss was detected (probe)" in titles
     assert any(
@@ -65,7 +65,7 @@ def test_a_probe_of_csa_ud_shows_it(tail):
 
 
 def test_messages_by_name(tail):
-    known, _ = told(tail, "irn/1")
+    known, _ = tale(tail, "irn/1")
     assert story.named(known.messages, "h1->h2:0/0/0") == 0
     assert story.named(known.messages, "0/0/0") == 0
     with pytest.raises(UserError, match="names no message"):
@@ -100,7 +100,7 @@ def test_a_message_that_failed_says_how(tmp_path):
         )
     )
     for name in ("irn/1", "rc/1"):
-        _, one = told(made, name)
+        _, one = tale(made, name)
         assert one.status == "IBV_WC_RETRY_EXC_ERR"
         assert one.taken_ns is None
         assert one.parts == []

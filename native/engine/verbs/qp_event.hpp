@@ -34,9 +34,9 @@ enum class QpEventKind : std::uint8_t {
   control_sent,        // `bytes` of a policy's message
 };
 
-// `policy`: a recovery policy decided, which has reasons of its own; `told`: the simulated fabric
-// told an omniscient transport.
-enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr, policy, told };
+// `policy`: a recovery policy decided, which has reasons of its own; `informed`: the simulated
+// fabric informed an omniscient transport.
+enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr, policy, informed };
 
 struct QpEvent {
   QpEventKind kind{};

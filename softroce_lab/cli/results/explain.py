@@ -45,17 +45,17 @@ def explain(
     if sum(each is not None for each in (message, worst, step)) > 1:
         raise UserError("--message, --worst and --step exclude each other")
     found = opened(run)
-    told = []
+    tale = []
     for each in _runs(found, of):
         known = Explained.of(found, each)
-        told += [(known, one) for one in _chosen(known, message, worst or 1, step)]
+        tale += [(known, one) for one in _chosen(known, message, worst or 1, step)]
     if as_json:
-        stories = [one.document() | {"oracle_ns": known.bound_ns(one)} for known, one in told]
+        stories = [one.document() | {"oracle_ns": known.bound_ns(one)} for known, one in tale]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
         return
     if found.warning:
         print(f"{found.warning}\n")
-    for number, (known, one) in enumerate(told):
+    for number, (known, one) in enumerate(tale):
         if number:
             print()
         _print(known, one, step)

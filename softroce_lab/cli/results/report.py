@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab report`: a run or a sweep as one HTML page that opens offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.options import Json
+from softroce_lab.cli.results.result_options import RunOrSweep
+from softroce_lab.report import recorded
+from softroce_lab.report.page import assemble
+from softroce_lab.report.recorded import Recorded
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def report(
+    run: RunOrSweep = "latest",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The page; default: report.html in the directory.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page of a run or a sweep: what was run, verdicts, times, losses, messages.
+
+    It needs no network, and contains all its data and scripts.
+    """
+    found = Recorded(recorded.find(run))
+    path = output or found.path / "report.html"
+    text = assemble.page(found)
+    assemble.write(path, text)
+    size = len(text.encode())
+    if as_json:
+        document = {"schema_version": SCHEMA_VERSION, "page": str(path), "bytes": size}
+        print(json.dumps(document | {"run_dir": str(found.path)}, indent=1))
+        return
+    if found.warning:
+        typer.echo(f"lab: {found.path} is {found.warning}", err=True)
+    print(f"{path}: {units.format_bytes(size)}")

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Figures of a run directory that pages and plots draw: arrays, without a word about how."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.experiment.workload_run import NOT_DONE
+from softroce_lab.report.recorded import Columns, Recorded, Run
+
+_SUCCESS = 0
+Times = npt.NDArray[np.int64]
+
+
+def completion_times(recorded: Recorded) -> dict[str, Times]:
+    """Of each transport's delivered messages, all seeds together; nanoseconds.
+
+    Of open-loop traffic from a flow's arrival, warm-up included.
+    """
+    found: dict[str, Times] = {}
+    for name in dict.fromkeys(run["transport"] for run in recorded.runs):
+        runs = [run for run in recorded.runs if run["transport"] == name]
+        parts = [taken_ns(recorded.table("messages", run)) for run in runs]
+        found[name] = np.concatenate(parts)
+    return found
+
+
+def taken_ns(messages: Columns) -> Times:
+    """Of the delivered messages of one run."""
+    begun = messages.get("arrival_ns", messages["posted_ns"])
+    times: Times = (messages["completed_ns"] - begun)[messages["status"] == _SUCCESS]
+    return times
+
+
+def step_times(recorded: Recorded, run: Run) -> tuple[Times, Times]:
+    """Numbers of steps, and of each the time from its first post to its last completion.
+
+    Of an operation after the other: step `n` of operation `m` has the number m * steps + n. Steps
+    with a message that was not delivered are left out.
+    """
+    of = recorded.table("messages", run)
+    if not len(of["step"]):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    count = int(of["step"].max()) + 1
+    numbers = of["operation"].astype(np.int64) * count + of["step"]
+    unique, where = np.unique(numbers, return_inverse=True)
+    begun = np.full(len(unique), np.iinfo(np.int64).max)
+    over = np.full(len(unique), -1)
+    np.minimum.at(begun, where, of["posted_ns"])
+    np.maximum.at(over, where, of["completed_ns"])
+    whole = np.ones(len(unique), bool)
+    np.logical_and.at(whole, where, of["status"] != NOT_DONE)
+    whole &= begun >= 0
+    return unique[whole], (over - begun)[whole]

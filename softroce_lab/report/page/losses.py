@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What was lost when, per-link figures, cost, and the ladders of messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.report import ladder, story
+from softroce_lab.report.explained import Explained
+from softroce_lab.report.incidents import What
+from softroce_lab.report.page import charts, html
+from softroce_lab.report.page.charts import Chart
+from softroce_lab.report.recorded import Recorded, Run, name_of
+
+_SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)
+_WORDS = {
+    What.DROP: "dropped",
+    What.DECISION: "retransmission decided",
+    What.SENT_AGAIN: "sent again",
+    What.ARRIVED: "lost packet arrived",
+}
+_LANE = 0.16  # between kinds, where 1 is between hosts
+_MOST_LINKS = 40
+_MOST_LADDERS = 200  # of a run: the slowest messages that lost a packet
+_MOST_RUNGS = 400  # of a ladder
+_MOST_RUNS = 12
+_MOST_POINTS = 20_000  # of a kind but losses, of which all are shown
+
+
+def explained(recorded: Recorded) -> dict[str, Explained]:
+    """Of each transport the run with the first seed."""
+    seed = recorded.runs[0]["seed"]
+    runs = [run for run in recorded.runs if run["seed"] == seed][:_MOST_RUNS]
+    return {name_of(run): Explained.of(recorded, run) for run in runs}
+
+
+def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
+    """A chart of each run."""
+    made = [
+        chart for at, (name, one) in enumerate(known.items())
+        if (chart := _timeline(f"timeline{at}", name, one)) is not None
+    ]  # fmt: skip
+    note = "Runs of the first seed. Every loss is shown; of the other kinds at most 20,000 each."
+    places = [f"@{chart.name}@" for chart in made]
+    if not places:
+        places = [html.paragraph("No packet was lost.")]
+    parts = (html.paragraph(note, kind="soft"), *places)
+    return html.section("timeline", "Losses and repairs over time", *parts), made
+
+
+def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
+    of = known.messages.columns
+    hosts = list(dict.fromkeys((*of["destination"].tolist(), *of["source"].tolist())))
+    hosts.sort(key=lambda host: (len(host), host))
+    row_of = {host: row for row, host in enumerate(hosts)}
+    series: dict[str, tuple[Any, Any]] = {}
+    for lane, what in enumerate(_SHOWN):
+        found = [e for e in known.incidents if e.what is what and e.message >= 0]
+        if what is not What.DROP and len(found) > _MOST_POINTS:
+            found = found[:: -(-len(found) // _MOST_POINTS)]
+        if found:
+            x = np.array([each.time_ns for each in found]) / 1000
+            y = np.array([row_of[of["destination"][each.message]] for each in found])
+            series[_WORDS[what]] = x, y + (len(_SHOWN) / 2 - lane) * _LANE
+    if not series:
+        return None
+    rows = [
+        (word, f"{len(x):,}", units.format_duration(x.min() * 1000),
+         units.format_duration(x.max() * 1000))
+        for word, (x, _) in series.items()
+    ]  # fmt: skip
+    data = html.table(f"{name}: number, first and last", ("what", "points", "first", "last"), rows)
+    caption = (
+        "By the receiver of the message; from above: drops (crosses), decisions to retransmit "
+        "(triangles), packets sent again (squares), arrivals (circles)."
+    )
+    labels = ("time since the run began, us", "receiver")
+    return charts.points(chart, f"{name}: losses and repairs", caption, labels, series, data, hosts)
+
+
+def links(recorded: Recorded) -> str:
+    """Rates, queues, marks and drops of the busiest directed links of each run's first seed."""
+    seed = recorded.runs[0]["seed"]
+    parts = []
+    for run in [run for run in recorded.runs if run["seed"] == seed][:_MOST_RUNS]:
+        found = list(recorded.links.get(name_of(run), ()))
+        found.sort(key=lambda link: (link["injected_drops"], link["received"]), reverse=True)
+        rows = [_link(link, int(run["end_ns"])) for link in found[:_MOST_LINKS]]
+        left = len(found) - len(rows)
+        head = ("link", "frames", "rate", "drops", "of a full queue", "marked", "trimmed",
+                "longest queue")  # fmt: skip
+        table = html.table(f"Links of {name_of(run)}", head, rows)
+        more = html.paragraph(f"{left:,} more are in links.json.", kind="soft") if left else ""
+        parts.append(html.details(f"{name_of(run)}: {len(found):,} directed links", table + more))
+    note = html.paragraph(
+        "Those that lost most come first, then the busiest. A rate is the mean over the run.",
+        kind="soft",
+    )
+    return html.section("links", "Links", note, *parts)
+
+
+def _link(link: Mapping[str, Any], end_ns: int) -> Sequence[str]:
+    wire = link.get("wire") or {}
+    rate = "-"
+    if link.get("bytes") and end_ns:
+        rate = units.format_rate(link["bytes"] * 8e9 / end_ns)
+    queue = units.format_bytes(wire["most_waiting_bytes"]) if wire else "-"
+    counts = (wire.get(key, 0) for key in ("dropped_by_queue", "marked", "trimmed"))
+    return (
+        link["name"], f"{link['received']:,}", rate, f"{link['injected_drops']:,}",
+        *(f"{count:,}" for count in counts), queue,
+    )  # fmt: skip
+
+
+def cost(recorded: Recorded) -> str:
+    """What recovery cost: packets, contexts, processor time."""
+    costs = (recorded.manifest.get("environment") or {}).get("costs") or {}
+    rows = [_cost(run, costs.get(name_of(run)) or {}) for run in recorded.runs]
+    head = ("run", "data packets", "retransmitted", "share", "spurious", "control packets",
+            "contexts missed", "CPU seconds")  # fmt: skip
+    return html.section("cost", "Cost", html.table("What each run cost", head, rows))
+
+
+def _cost(run: Run, spent: Mapping[str, Any]) -> Sequence[str]:
+    sent, again = run["packets_sent"], run["retransmitted"]
+    keys = ("spurious_retransmissions", "control_packets", "contexts_missed")
+    return (
+        name_of(run), f"{sent:,}", f"{again:,}", f"{again / sent:.2%}" if sent else "-",
+        *(f"{run[key]:,}" for key in keys), str(spent.get("cpu_s", "-")),
+    )  # fmt: skip
+
+
+def ladders(known: Mapping[str, Explained]) -> str:
+    """Messages that lost a packet, packet by packet; the slowest in words without a script."""
+    data = {name: list(_ladders(one)) for name, one in known.items()}
+    worst = [
+        html.details(f"{name}: the slowest message", f"<pre>{html.text(_text(one))}</pre>")
+        for name, one in known.items()
+        if len(one.messages)
+    ]
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+    note = (
+        "Time goes down, the sender is left, the receiver right; a dashed arrow that ends in a "
+        "cross is a lost packet. Times are microseconds since the post."
+    )
+    choice = (
+        '<div class="buttons"><label for="ladder-run">Run</label><select id="ladder-run"></select>'
+        '<label for="ladder-message">Message</label><select id="ladder-message"></select></div>'
+        '<pre id="ladder-words" aria-live="polite" tabindex="0"></pre>'
+        '<div id="ladder" class="scroll" tabindex="0" role="region" aria-label="Ladder"></div>'
+        "<details><summary>The ladder as a table</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="The ladder as a table">'
+        '<table id="ladder-table"><caption>Each event of the message</caption><thead><tr>'
+        '<th scope="col">time, us</th><th scope="col">way</th><th scope="col">packets</th>'
+        '<th scope="col">what</th></tr></thead><tbody></tbody></table></div></details>'
+        f'<script type="text/plain" id="ladder-data">{packed}</script>'
+    )
+    few = (
+        f"Of each run the {_MOST_LADDERS} slowest messages that lost a packet can be chosen; "
+        "lab explain --message has every one."
+    )
+    return html.section(
+        "ladders", "Messages, packet by packet", html.paragraph(note), choice,
+        html.paragraph(few, kind="soft"), *worst,
+    )  # fmt: skip
+
+
+def _text(known: Explained) -> str:
+    tale = known.story(story.worst(known.messages, 1)[0])
+    lines = (*story.words(tale, known.bound_ns(tale)), "", *ladder.lines(tale))
+    return "\n".join(lines)
+
+
+def _ladders(known: Explained) -> Iterator[list[Any]]:
+    lost = np.zeros(len(known.messages), bool)
+    for row, found in known.of_message.items():
+        lost[row] = any(each.what is What.DROP for each in found)
+    rows = story.worst(known.messages, _MOST_LADDERS, lost)
+    for row in rows or story.worst(known.messages, 1):
+        tale = known.story(row)
+        words = story.words(tale, known.bound_ns(tale))
+        taken = tale.taken_ns
+        first = tale.status if taken is None else units.format_duration(taken)
+        rungs = [
+            [rung.time_ns - max(tale.times["posted_ns"], 0), rung.shape, rung.label, rung.note]
+            for rung in ladder.rungs(tale)[:_MOST_RUNGS]
+        ]
+        yield [tale.name, tale.source, tale.destination, [first, *words], rungs]

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Completion times, slowdowns, operations and steps: charts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab import units
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
+from softroce_lab.report import figures_of
+from softroce_lab.report.page import charts, html
+from softroce_lab.report.page.charts import Chart
+from softroce_lab.report.recorded import Recorded, Run
+from softroce_lab.statistics import median_interval
+
+_AT = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
+
+
+def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
+    """CDFs over all seeds, and percentiles with intervals over the seeds."""
+    pooled = figures_of.completion_times(recorded)
+    if not any(len(times) for times in pooled.values()):
+        note = "No message was delivered, so there is no completion time."
+        return html.section("completion", "Completion times", html.paragraph(note)), []
+    series = {
+        name: (np.sort(times) / 1000, np.arange(1, len(times) + 1) / len(times))
+        for name, times in pooled.items()
+        if len(times)
+    }
+    rows = [(f"{share:.1%}", *(_at(times, share) for times in pooled.values())) for share in _AT]
+    data = html.table(
+        "Time within which a share of the messages completed", ("share", *pooled), rows
+    )
+    chart = charts.lines(
+        "cdf",
+        "Message completion time, cumulative distribution",
+        "The share of delivered messages, all seeds together, that completed within a time. "
+        "Further left is faster. The time axis is logarithmic.",
+        ("completion time, us", "share of messages"),
+        series,
+        data,
+        log_x=True,
+        steps=True,
+    )
+    table = html.table(
+        "Percentiles: median of the seeds [95 % interval]",
+        ("transport", "messages", "p50", "p99", "p99.9"),
+        list(_percentiles(recorded, pooled)),
+    )
+    note = "The interval of a median needs six seeds; with fewer it is the range of the seeds."
+    return html.section(
+        "completion", "Completion times", "@cdf@", table, html.paragraph(note, kind="soft")
+    ), [chart]
+
+
+def _at(times: npt.NDArray[np.int64], share: float) -> str:
+    if not len(times):
+        return "-"
+    ordered = np.sort(times)
+    return units.format_duration(int(ordered[max(1, int(np.ceil(share * len(ordered)))) - 1]))
+
+
+def _percentiles(
+    recorded: Recorded, pooled: Mapping[str, npt.NDArray[np.int64]]
+) -> Iterator[tuple[str, ...]]:
+    for name, times in pooled.items():
+        runs = [run for run in recorded.runs if run["transport"] == name]
+        cells = [_interval([run[key] for run in runs if run[key] is not None]) for key in FCT]
+        yield name, f"{len(times):,}", *cells
+
+
+def _interval(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    found = median_interval(values)
+    shown = units.format_duration(found.median)
+    if len(values) == 1:
+        return shown
+    return f"{shown} [{units.format_duration(found.low)}, {units.format_duration(found.high)}]"
+
+
+def slowdown(recorded: Recorded) -> tuple[str, list[Chart]]:
+    """By size, of open-loop traffic; "" of other workloads."""
+    runs = [run for run in recorded.runs if run.get("slowdown")]
+    if not runs:
+        return "", []
+    names = list(dict.fromkeys(run["transport"] for run in runs))
+    rows = []
+    for size in SIZE_CLASSES:
+        cells = [_slowdowns(runs, name, size) for name in names]
+        rows.append((size, *cells))
+    table = html.table(
+        "Slowdown by size: p50 and p99, medians of the seeds", ("size", *names), rows
+    )
+    series = {name: _p99_by_size(runs, name) for name in names}
+    chart = charts.lines(
+        "slowdown",
+        "p99 slowdown by size of the flow",
+        "How many times as long as alone on the empty fabric; 1 is the least. Sizes from small to "
+        f"large: {', '.join(SIZE_CLASSES)}.",
+        ("class of sizes, from small to large", "p99 slowdown"),
+        series,
+        table,
+    )
+    return html.section("slowdown", "Slowdown by size", "@slowdown@", table), [chart]
+
+
+def _slowdowns(runs: Sequence[Run], name: str, size: str) -> str:
+    found = [
+        one for run in runs if run["transport"] == name for one in run["slowdown"]
+        if one["size_class"] == size and one["n"]
+    ]  # fmt: skip
+    if not found:
+        return "-"
+    p50, p99 = (float(np.median([one[key] for one in found])) for key in ("p50", "p99"))
+    return f"{p50:.2f}, {p99:.2f}"
+
+
+def _p99_by_size(
+    runs: Sequence[Run], name: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    x, y = [], []
+    for at, size in enumerate(SIZE_CLASSES):
+        found = [
+            one["p99"] for run in runs if run["transport"] == name for one in run["slowdown"]
+            if one["size_class"] == size and one["n"]
+        ]  # fmt: skip
+        if found:
+            x.append(at)
+            y.append(float(np.median(found)))
+    return np.array(x, np.float64), np.array(y)
+
+
+def steps(recorded: Recorded) -> tuple[str, list[Chart]]:
+    """Operations and their steps, of the first seed; "" with a single step."""
+    seed = recorded.runs[0]["seed"]
+    runs = [run for run in recorded.runs if run["seed"] == seed]
+    series, rows = {}, []
+    for run in runs:
+        numbers, lengths = figures_of.step_times(recorded, run)
+        if len(numbers):
+            series[run["transport"]] = numbers, lengths / 1000
+    if not series or max(len(x) for x, _ in series.values()) < 2:
+        return "", []
+    every = np.unique(np.concatenate([x for x, _ in series.values()]))
+    for number in every.tolist():
+        cells = []
+        for x, y in series.values():
+            found = y[x == number]
+            cells.append(units.format_duration(float(found[0]) * 1000) if len(found) else "-")
+        rows.append((int(number), *cells))
+    data = html.table(f"Step times, seed {seed}", ("step", *series), rows)
+    chart = charts.lines(
+        "steps",
+        "Time of each step",
+        f"From the first post of a step to its last completion, seed {seed}. In a pipelined "
+        "collective steps overlap.",
+        ("step", "time, us"),
+        series,
+        data,
+    )
+    return html.section("steps", "Operations and steps", _operations(recorded), "@steps@"), [chart]
+
+
+def _operations(recorded: Recorded) -> str:
+    rows = []
+    for name in dict.fromkeys(run["transport"] for run in recorded.runs):
+        runs = [run for run in recorded.runs if run["transport"] == name]
+        makespan = [run["makespan_ns"] for run in runs if run["makespan_ns"]]
+        rates = [
+            units.format_rate(float(np.median(known))) if (known := _known(runs, key)) else "-"
+            for key in ("algbw_bps", "busbw_bps")
+        ]
+        rows.append(
+            (name, _interval(makespan), _interval(_known(runs, "operation_p50_ns")), *rates)
+        )
+    head = ("transport", "makespan", "p50 operation", "algbw", "busbw")
+    return html.table("Operations: median of the seeds [95 % interval]", head, rows)
+
+
+def _known(runs: Sequence[Run], key: str) -> list[float]:
+    return [run[key] for run in runs if run.get(key) is not None]

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows of a sweep's table, and its cells: what differs by anything but transport and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from softroce_lab.errors import UserError
+from softroce_lab.report.recorded import Recorded
+from softroce_lab.sweep.schema import FIGURES
+
+Cells: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
+"""By the values of the axes and by transport: of each figure its values, one a seed."""
+
+_NUMBERS = [name for name, kind in FIGURES.items() if kind in ("int64", "float64")]
+
+
+def rows(recorded: Recorded) -> list[dict[str, Any]]:
+    """Of runs.parquet, in the order of the sweep. UserError if it is missing or empty."""
+    import pyarrow as pa  # late: it takes a third of a second
+    import pyarrow.parquet as pq
+
+    path = recorded.path / "runs.parquet"
+    try:
+        found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except FileNotFoundError:
+        hint = "the sweep was killed; the same lab sweep command goes on, and writes it"
+        raise UserError(f"{path} is missing", hint=hint) from None
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"cannot be read: {reason}", file=str(path)) from error
+    if not found:
+        raise UserError(f"{path} has no row: no run is over", hint=recorded.warning)
+    return found
+
+
+def axes(recorded: Recorded) -> list[str]:
+    """What was varied."""
+    return list(recorded.manifest.get("axes") or {})
+
+
+def cell_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """`loss=1%, depth=4`; `all` without axes."""
+    return ", ".join(f"{name}={row.get(name)}" for name in names) or "all"
+
+
+def cells(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Cells:
+    """Figures of the rows that passed, by cell and transport; in the order of the rows."""
+    of: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for row in found:
+        figures = of.setdefault(cell_of(row, names), {}).setdefault(row["transport"], {})
+        if row["verdict"] != "passed":
+            continue
+        for name in _NUMBERS:
+            if row.get(name) is not None:
+                figures.setdefault(name, []).append(row[name])
+    return of
