@@ -35,9 +35,10 @@ dependencies = ["needed"]
 optional-dependencies.test = ["tested"]
 optional-dependencies.cluster = ["clustered"]
 optional-dependencies.report = ["reported"]
+optional-dependencies.plot = ["plotted"]
 optional-dependencies.fuzz = ["fuzzed"]
 """
-PACKAGES = ("needed", "tested", "clustered", "fuzzed", "reported")
+PACKAGES = ("needed", "tested", "clustered", "fuzzed", "reported", "plotted")
 NO_CACHE = "/dev/null/none"  # a folder that nobody can make
 
 BACKEND = """
@@ -211,6 +212,7 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
             (["up"], {"needed"}),
             (["sweep", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
             (["report", "latest"], {"reported"}),
+            (["plot", "latest", "-o", "a.pdf"], {"plotted"}),
             (["test", "--full", "cycles"], {"tested"}),
             (["test", "--all"], {"fuzzed"}),
         ]:

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Figures for papers, by matplotlib: labels, units and the way to make them again are in the file.
+
+Series differ by dashes and markers, not by colour alone. Equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import __version__
+from softroce_lab.errors import EnvironmentLackError, RunError, UserError
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
+from softroce_lab.report import figures_of, sweeps
+from softroce_lab.report.explained import Explained
+from softroce_lab.report.incidents import What
+from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.statistics import median_interval
+from softroce_lab.telemetry.rundir import give_to_user
+
+SUFFIXES = ("pdf", "svg", "png")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_MARKERS = "osv^Dx+"
+_MOST_LINKS = 20
+_INCHES = (3.4, 2.4)  # a column of a paper
+_STYLE = {
+    "font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "figure.dpi": 200, "pdf.fonttype": 42,
+    "svg.hashsalt": "softroce_lab", "svg.fonttype": "none", "legend.fontsize": 7,
+    "axes.spines.top": False, "axes.spines.right": False,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be drawn."""
+
+    recorded: Recorded
+    run: Run | None  # of kinds that show one run; None: the first
+
+    @property
+    def one(self) -> Run:
+        """The run that a kind shows."""
+        return self.recorded.runs[0] if self.run is None else self.run
+
+
+Draw = Callable[[Any, Asked], None]
+"""Draws into matplotlib's axes."""
+
+
+def save(asked: Asked, kind: str, path: Path, command: str) -> None:
+    """Draw a figure into a file: written aside and renamed. UserError, EnvironmentLackError."""
+    draw = KINDS.get(kind)
+    if draw is None:
+        raise UserError(f"there is no figure {kind!r}", hint=f"--kind {'|'.join(KINDS)}")
+    suffix = path.suffix.lstrip(".")
+    if suffix not in SUFFIXES:
+        raise UserError(f"{path}: of what kind is it?", hint="-o FILE.pdf, FILE.svg or FILE.png")
+    if asked.recorded.is_sweep and kind not in OF_SWEEPS:
+        hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab sweep --keep-runs keeps its runs"
+        raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
+    mpl, plt = _matplotlib()
+
+    fresh = path.with_name(f".{path.stem}.{os.getpid()}.{suffix}")
+    with mpl.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
+        try:
+            draw(axes, asked)
+            figure.savefig(fresh, metadata=_metadata(asked.recorded, suffix, command))
+            give_to_user(fresh)
+            fresh.replace(path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            what = f"cannot write {path}: {error.strerror or error}"
+            raise RunError(what, hint="-o FILE: in a folder that is there") from error
+        finally:
+            plt.close(figure)
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    """The library, and its pyplot, without a window."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise EnvironmentLackError(
+            "matplotlib, which draws the figures",
+            hint="./lab plot installs it; elsewhere: pip install 'softroce-lab[plot]'",
+        ) from error
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    return mpl, plt
+
+
+def digest(recorded: Recorded) -> str:
+    """SHA-256, hex, of the directory's results: tables, links and manifest."""
+    found = hashlib.sha256()
+    for each in sorted(recorded.path.iterdir()):
+        if each.suffix in (".parquet", ".json") and each.is_file():
+            found.update(f"{each.name}\0{hashlib.sha256(each.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+def _metadata(recorded: Recorded, suffix: str, command: str) -> dict[str, Any]:
+    """The command and the digest, by the names that the format has."""
+    text = f"{command}; sha256 of the results {digest(recorded)}"
+    title = f"{recorded.manifest.get('name')}: {recorded.name}"
+    by = f"softroce_lab {__version__}"
+    if suffix == "pdf":
+        return {"Title": title, "Subject": text, "Creator": by, "CreationDate": None}
+    if suffix == "svg":
+        return {"Title": title, "Description": text, "Creator": by, "Date": None}
+    return {"Title": title, "Description": text, "Software": by}
+
+
+# --- Kinds -----------------------------------------------------------------------------------
+
+
+def _style(at: int) -> dict[str, Any]:
+    return {"color": _COLOURS[at % len(_COLOURS)], "linestyle": _DASHES[at % len(_DASHES)]}
+
+
+def _steps(axes: Any, series: dict[str, Any], label: str) -> None:
+    """Cumulative distributions."""
+    for at, (name, times) in enumerate(series.items()):
+        if len(times):
+            x = np.sort(times) / 1000
+            axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=name, **_style(at))
+    if not axes.lines:
+        raise UserError("there is nothing to draw: no such time was measured")
+    axes.set(xscale="log", xlabel=f"{label} (us)", ylabel="share")
+    axes.legend()
+
+
+def _cdf(axes: Any, asked: Asked) -> None:
+    """Message completion times, all seeds together."""
+    _steps(axes, figures_of.completion_times(asked.recorded), "message completion time")
+
+
+def _recovery(axes: Any, asked: Asked) -> None:
+    """Repair times, all seeds together."""
+    table = asked.recorded.table("repairs")
+    here = table["arrived_ns"] >= 0
+    taken = table["arrived_ns"] - table["dropped_ns"]
+    names = dict.fromkeys(run["transport"] for run in asked.recorded.runs)
+    of = {name: taken[here & (table["transport"] == name)] for name in names}
+    _steps(axes, of, "repair time")
+
+
+def _fct(axes: Any, asked: Asked) -> None:
+    """Percentiles with intervals over the seeds; of a sweep p99 by cell."""
+    if asked.recorded.is_sweep:
+        return _swept(axes, asked.recorded, "fct_p99_ns", "p99 completion (us)", 1000)
+    names = list(dict.fromkeys(run["transport"] for run in asked.recorded.runs))
+    for at, name in enumerate(names):
+        values = [
+            [r[key] / 1000 for r in asked.recorded.runs if r["transport"] == name and r[key]]
+            for key in FCT
+        ]
+        shift = (at - (len(names) - 1) / 2) * 0.12
+        x = [place + shift for place, each in enumerate(values) if each]
+        _errors(axes, x, [each for each in values if each], at, name, lines=False)
+    axes.set(ylabel="message completion (us)", yscale="log")
+    axes.set_xticks(range(len(FCT)), ["p50", "p99", "p99.9"])
+    axes.legend()
+    return None
+
+
+def _errors(
+    axes: Any, x: Sequence[float], values: Sequence[Sequence[float]], at: int, name: str, *,
+    lines: bool,
+) -> None:  # fmt: skip
+    """Medians with their intervals."""
+    found = [median_interval(each) for each in values]
+    y = [each.median for each in found]
+    low = [each.median - each.low for each in found]
+    high = [each.high - each.median for each in found]
+    style = _style(at) if lines else {"color": _COLOURS[at % len(_COLOURS)], "linestyle": "none"}
+    marker = _MARKERS[at % len(_MARKERS)]
+    axes.errorbar(x, y, yerr=[low, high], marker=marker, ms=4, capsize=2, label=name, **style)
+
+
+def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float) -> None:
+    cells = sweeps.cells(sweeps.rows(recorded), sweeps.axes(recorded))
+    names = dict.fromkeys(name for of in cells.values() for name in of)
+    for at, name in enumerate(names):
+        known = [
+            (place, [value / scale for value in of[name][figure]])
+            for place, of in enumerate(cells.values())
+            if of.get(name, {}).get(figure)
+        ]
+        if known:
+            x, values = zip(*known, strict=True)
+            _errors(axes, x, values, at, name, lines=True)
+    axes.set(ylabel=label)
+    axes.set_xticks(range(len(cells)), list(cells), rotation=60, ha="right", fontsize=6)
+    axes.legend()
+
+
+def _slowdown(axes: Any, asked: Asked) -> None:
+    """p99 by class of sizes, of open-loop traffic."""
+    runs = [run for run in asked.recorded.runs if run.get("slowdown")]
+    if not runs:
+        raise UserError("there is no slowdown", hint="open-loop workloads have it")
+    for at, name in enumerate(dict.fromkeys(run["transport"] for run in runs)):
+        known = [
+            (place, values)
+            for place, size in enumerate(SIZE_CLASSES)
+            if (values := [one["p99"] for run in runs if run["transport"] == name
+                           for one in run["slowdown"] if one["size_class"] == size and one["n"]])
+        ]  # fmt: skip
+        x, values = zip(*known, strict=True)
+        _errors(axes, x, values, at, name, lines=True)
+    axes.set(ylabel="p99 slowdown", xlabel="size of the flow")
+    axes.set_xticks(range(len(SIZE_CLASSES)), list(SIZE_CLASSES), fontsize=6)
+    axes.legend()
+
+
+def _timeline(axes: Any, asked: Asked) -> None:
+    """Losses and repairs of one run over time, by receiver."""
+    known = Explained.of(asked.recorded, asked.one)
+    of = known.messages.columns["destination"]
+    hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
+    rows = {host: row for row, host in enumerate(hosts)}
+    shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o"}
+    for at, (what, marker) in enumerate(shown.items()):
+        found = [each for each in known.incidents if each.what is what and each.message >= 0]
+        x = [each.time_ns / 1000 for each in found]
+        y = [rows[of[each.message]] - 0.15 * at for each in found]
+        axes.plot(x, y, marker, ms=3, mfc="none", color=_COLOURS[at], label=what.value,
+                  rasterized=len(x) > 5000)  # fmt: skip
+    axes.set(xlabel=f"time (us), {known.name}", ylabel="receiver")
+    axes.set_yticks(range(len(hosts)), hosts, fontsize=6)
+    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def _queue(axes: Any, asked: Asked) -> None:
+    """The longest queues of one run."""
+    links = asked.recorded.links.get(name_of(asked.one), ())
+    found = [(link["wire"]["most_waiting_bytes"] / 1024, link["name"])
+             for link in links if link.get("wire")]  # fmt: skip
+    found = sorted((each for each in found if each[0]), reverse=True)[:_MOST_LINKS][::-1]
+    if not found:
+        raise UserError(f"no packet of {name_of(asked.one)} waited in a queue that is recorded")
+    sizes, names = zip(*found, strict=True)
+    axes.barh(range(len(sizes)), sizes, color=_COLOURS[0])
+    axes.set(xlabel=f"longest queue (KiB), {name_of(asked.one)}")
+    axes.set_yticks(range(len(names)), names, fontsize=5)
+
+
+def _heatmap(axes: Any, asked: Asked) -> None:
+    """Mean completion time of one run by sender and receiver."""
+    of = asked.recorded.table("messages", asked.one)
+    done = of["status"] == 0
+    if not done.any():
+        raise UserError(f"no message of {name_of(asked.one)} was delivered")
+    hosts = list(asked.recorded.manifest["hosts"])
+    place = {host: at for at, host in enumerate(hosts)}
+    total, count = np.zeros((len(hosts),) * 2), np.zeros((len(hosts),) * 2)
+    rows, columns = ([place[host] for host in of[end][done]] for end in ("source", "destination"))
+    np.add.at(total, (rows, columns), figures_of.taken_ns(of) / 1000)
+    np.add.at(count, (rows, columns), 1)
+    with np.errstate(invalid="ignore"):
+        image = axes.imshow(total / count, cmap="viridis", origin="lower")
+    axes.figure.colorbar(image, label="mean completion (us)")
+    axes.grid(visible=False)
+    axes.set(xlabel=f"receiver, {name_of(asked.one)}", ylabel="sender")
+    step = max(1, len(hosts) // 8)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(range(0, len(hosts), step), hosts[::step], fontsize=6)
+
+
+KINDS: dict[str, Draw] = {
+    "cdf": _cdf,
+    "fct": _fct,
+    "slowdown": _slowdown,
+    "timeline": _timeline,
+    "queue": _queue,
+    "heatmap": _heatmap,
+    "recovery": _recovery,
+}
+OF_SWEEPS = ("fct",)
