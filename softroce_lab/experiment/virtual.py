@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import heapq
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -387,7 +388,8 @@ class VirtualRun:
 
     def _result(self) -> WorkloadRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
-        stopped = self._stopped_shares()
+        links = list(self.fabric.links())  # once: thousands of them take a while
+        stopped = self._stopped_shares([link["delivered_bytes"] for link in links])
         pairs, found = self._queue_pairs(), self.fabric.recoveries()
         lost = self.fabric.injections()
         named = zip(*(np.append(found[a], lost[b]) for a, b in _NAMES), strict=True)
@@ -407,7 +409,7 @@ class VirtualRun:
             hosts=names,
             messages=self.log.table(),
             end_ns=self.fabric.now_ns,
-            links=list(self._links()),
+            links=list(map(_as_written, links)),
             counters=self._counters(),
             events=self._events(),
             policies=self._summaries(),
@@ -429,7 +431,7 @@ class VirtualRun:
                 "window_packets": self.model_of(self.transport).window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
-                "idle_rules": self._idle_rules(),
+                "idle_rules": self._idle_rules(links),
                 "stopped": stopped,
                 **sha256_fact(self._digests()),
             },
@@ -475,15 +477,17 @@ class VirtualRun:
                 of_host[CONTEXTS_MISSED] = of_host.get(CONTEXTS_MISSED, 0) + missed
         return found
 
-    def _idle_rules(self) -> list[str]:
-        busy = {link["directed_link"] for link in self.fabric.links() if link["entered"]}
+    def _idle_rules(self, links: Iterable[Mapping[str, Any]]) -> list[str]:
+        busy = {link["directed_link"] for link in links if link["entered"]}
         hits, lasted_ns = self.fabric.hits(), self.fabric.now_ns
         return idle_rules.of_run(self.plan.faults, hits, busy, lasted_ns)
 
-    def _stopped_shares(self) -> held_back.Shares:
-        """By transport; of hosts whose uplinks have a rate: others are never busy."""
+    def _stopped_shares(self, sent_bytes: Sequence[int]) -> held_back.Shares:
+        """By transport; of hosts whose uplinks have a rate: others are never busy.
+
+        `sent_bytes`: by directed link.
+        """
         rates_bps = base_rtt.rates(self.plan)
-        sent_bytes = [link["delivered_bytes"] for link in self.fabric.links()]
         uplinks = {index: self.fabric.uplink(index) for index in self.hosts}
         return held_back.shares(
             (
@@ -511,33 +515,6 @@ class VirtualRun:
         hosts = zip(self.host_names(), self.hosts.values(), strict=True)
         return {name: host.buffer.sha256() for name, host in hosts if host.buffer is not None}
 
-    def _links(self) -> Any:
-        """As the real clock writes them; the machine loses nothing here."""
-        for link in self.fabric.links():
-            injected = link["dropped"] + link["dropped_down"] + link["dropped_limit"]
-            yield {
-                "directed_link": link["directed_link"],
-                "name": link["name"],
-                "sent": link["entered"] + link["duplicated"] - injected,
-                "injected_drops": injected,
-                "received": link["delivered"],
-                "on_its_way": link["on_its_way"],
-                "bytes": link["delivered_bytes"],
-                "corrupted": link["corrupted"],
-                "emulator_drops": 0,
-                "records_lost": link["records_lost"],
-                "wire": {
-                    "released": link["delivered"],
-                    "dropped_by_queue": link["dropped_limit"],
-                    "duplicated": link["duplicated"],
-                    "marked": link["marked"],
-                    "trimmed": link["trimmed"],
-                    "reordered": link["reordered"],
-                    "most_waiting_packets": link["most_waiting_packets"],
-                    "most_waiting_bytes": link["most_waiting_bytes"],
-                },
-            }
-
     def _events(self) -> dict[str, Any]:
         """What rules did to packets, and policies upon it, as columns."""
         names, fabric = self.plan.plain_hosts, self.fabric
@@ -545,3 +522,30 @@ class VirtualRun:
         injected = injections.columns(fabric.injections(), links, self.plan.faults)
         acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
         return workload_record.one_below_the_other([injected, *acts])
+
+
+def _as_written(link: Mapping[str, Any]) -> dict[str, Any]:
+    """Totals of a link as the real clock writes them; the machine loses nothing here."""
+    injected = link["dropped"] + link["dropped_down"] + link["dropped_limit"]
+    return {
+        "directed_link": link["directed_link"],
+        "name": link["name"],
+        "sent": link["entered"] + link["duplicated"] - injected,
+        "injected_drops": injected,
+        "received": link["delivered"],
+        "on_its_way": link["on_its_way"],
+        "bytes": link["delivered_bytes"],
+        "corrupted": link["corrupted"],
+        "emulator_drops": 0,
+        "records_lost": link["records_lost"],
+        "wire": {
+            "released": link["delivered"],
+            "dropped_by_queue": link["dropped_limit"],
+            "duplicated": link["duplicated"],
+            "marked": link["marked"],
+            "trimmed": link["trimmed"],
+            "reordered": link["reordered"],
+            "most_waiting_packets": link["most_waiting_packets"],
+            "most_waiting_bytes": link["most_waiting_bytes"],
+        },
+    }
