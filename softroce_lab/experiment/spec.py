@@ -6,10 +6,13 @@ Nothing here needs root, or depends on a clock.
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import functools
+import hashlib
 import os
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -378,8 +381,27 @@ def _rnic(name: str | None, source: Source) -> str | None:
 # --- The fabric ------------------------------------------------------------------------------
 
 
+_MOST_PLANS = 8
+_plans: collections.OrderedDict[bytes, Plan] = collections.OrderedDict()  # by what they are made of
+
+
 @functools.lru_cache(maxsize=4)
 def _plan(experiment: Experiment, seed: int) -> Plan:
+    """Combinations of a sweep that differ in their workload alone share a plan."""
+    raw = experiment.raw
+    if isinstance(raw.topology, str) or any(isinstance(each, str) for each in raw.faults):
+        return _made_plan(experiment, seed)  # of files, which may change
+    parts = (raw.topology, raw.faults, raw.lb, raw.mtu, raw.name, experiment.clock, seed)
+    key = hashlib.sha256(pickle.dumps(parts)).digest()
+    if key not in _plans:
+        _plans[key] = _made_plan(experiment, seed)
+    _plans.move_to_end(key)
+    while len(_plans) > _MOST_PLANS:
+        _plans.popitem(last=False)
+    return _plans[key]
+
+
+def _made_plan(experiment: Experiment, seed: int) -> Plan:
     raw, source = experiment.raw, experiment.source
     if isinstance(raw.topology, Graph):
         file = TopologyFile(name=raw.name, topology=raw.topology, faults=[])

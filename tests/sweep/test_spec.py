@@ -217,3 +217,28 @@ def test_the_ready_ones_can_be_read(tmp_path, monkeypatch):
         sweep = spec.load(name)
         assert sweep.name == name
         assert sweep.about
+
+
+SHARED = """\
+name: shared
+experiment:
+  topology: {generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}
+  workload: {kind: permutation, bytes: 64KiB}
+over:
+  workload.bytes: [64KiB, 128KiB]
+  loss: {none: {}, some: {faults: [{name: loss, links: "*->*", loss: random 1%}]},
+         more: {faults: [{name: loss, links: "*->*", loss: random 1.00000000000001%}]}}
+  topology.generator.hosts: [4, 5]
+transports: [rc]
+"""
+
+
+def test_combinations_that_differ_in_their_workload_alone_share_a_plan(tmp_path):
+    (tmp_path / "shared.yaml").write_text(SHARED)
+    found = {}
+    for each in spec.load(tmp_path / "shared.yaml").combinations:
+        _, *rest = (point.label for point in each.points)
+        found.setdefault(tuple(rest), []).append(each.experiment.plan(1))
+    assert len(found) == 6
+    assert all(first is second for first, second in found.values())
+    assert len({plan.digest for plan, _ in found.values()}) == 6
