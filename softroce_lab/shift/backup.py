@@ -84,7 +84,7 @@ class Backup:
         """The CQ's counterpart."""
         if cq not in self._queues:
             self._queues[cq] = ShadowedQueue(cq, self.other, self.lock, self.advance)
-            cq.shadow = self._queues[cq]
+            cq.polling = []
         return self._queues[cq]
 
     def add(self, qp: Any, path: Path, number: int) -> None:
@@ -109,8 +109,9 @@ class Backup:
     def do(self, task: Callable[[], bool]) -> None:
         """A part of setting up: now, or in the background; False: it is to be tried again."""
         if self.in_background:
+            if not self._tasks:
+                self.channel.native.ring(self.failures.cookie)
             self._tasks.append(task)
-            self.channel.native.ring(self.failures.cookie)
         elif not task():
             raise PyverbsUserError(
                 "the peer's QP has no backup in the key-value service",
@@ -167,9 +168,9 @@ class Backup:
                 qp.fail(why)
 
     @property
-    def has_tasks(self) -> bool:
-        """Whether there is something to set up."""
-        return bool(self._tasks)
+    def tasks(self) -> int:
+        """How many parts of setting up are to be done."""
+        return len(self._tasks)
 
     def work(self) -> bool:
         """One part of setting up; False, if there is none, or it is to be tried later."""

@@ -194,6 +194,7 @@ class Machine:
         self, why: str, now_ns: int, more: Sequence[Any] = (), *, status: int = RETRY_EXC
     ) -> None:
         """As a plain QP: the oldest request ends in error, the others are flushed."""
+        self.plain = False
         if not self._waiting:
             left = self._face.leave(self.path)
             self._unresolved = list(left.sends)
@@ -214,7 +215,7 @@ class Machine:
         for receive in receives:
             self._face.complete_receive(receive, FLUSH)
         self._face.leave(Path.of(self.epoch + 1))
-        self._waiting = self._draining = self.plain = False
+        self._waiting = self._draining = False
         self._deadline_ns = self._probe_at_ns = None
 
     # ---------------------------------------------------------------- moves
@@ -222,6 +223,7 @@ class Machine:
     def _move(self, why: str, now_ns: int) -> None:
         """To the next epoch: receives before the word to the peer, and sends after its answer."""
         old = self.path
+        self.plain = False
         left = self._face.leave(old)
         self.epoch += 1
         self._left = old
@@ -229,7 +231,7 @@ class Machine:
         self._executed += left.notified
         self._unresolved = list(left.sends)
         self._own_psn = (left.next_psn + PSN_GAP) & PSN_MASK
-        self._waiting, self.plain = True, False
+        self._waiting = True
         self._drained = self._draining = self._probing = False
         self._fences = 0
         self._probe_at_ns = None
@@ -288,13 +290,14 @@ class Machine:
 
     def _resume(self, classes: Classes, held: list[Any], now_ns: int) -> None:
         if self.path is Path.DEFAULT:
-            self.plain = True
             self._returned_ns = now_ns
             self._enter(Sender.DEFAULT, "both ends have moved", now_ns)
         else:
             self._probe_at_ns = now_ns + self._interval_ns
         self._note_moved(classes, now_ns)
         self._post([*classes.rest, *held], now_ns)
+        # Only now: a request that is posted the short way must come behind these.
+        self.plain = self.sender is Sender.DEFAULT
 
     # ---------------------------------------------------------------- failback
 
@@ -394,6 +397,7 @@ class Machine:
 
     def _peer_failed(self, message: Message, now_ns: int) -> None:
         """What the peer executed is done; the rest surfaces."""
+        self.plain = False
         if not self._waiting:
             left = self._face.leave(self.path)
             self._executed += left.notified

@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 
 from softroce_lab.rnic.errors import PyverbsError
 from softroce_lab.shift.backup import Backup
@@ -14,6 +15,7 @@ from softroce_lab.shift.backup import Backup
 _IDLE_S = 0.5  # a wait without anything due; what happens ends it
 _ACTIVE_S = 0.0005  # while a QP moves, or is on the backup: its completions do not ring
 _RETRY_S = 0.02  # between tries to set up what the peer has not published yet
+_MOST_DELAY_S = 3.0  # how long set-up of the application may keep that of backups waiting
 _NS = 1_000_000_000
 
 
@@ -25,6 +27,8 @@ class Pump:
         self._stopping = False
         self._woken, self._waking = os.pipe()
         self._thread = threading.Thread(target=self._run, name="shift", daemon=True)
+        self._tasks = 0
+        self._since_s: float | None = None  # there has been something to set up
         self.error: BaseException | None = None
 
     def __enter__(self) -> Pump:
@@ -45,8 +49,7 @@ class Pump:
                 self._wait(self._patience_s())
                 backup.arm()
                 backup.advance()
-                while backup.work():
-                    continue
+                self._work()
         except BaseException as error:
             self.error = error
             with contextlib.suppress(PyverbsError):
@@ -55,11 +58,27 @@ class Pump:
     def _patience_s(self) -> float:
         due_ns = self._backup.next_time_ns()
         patience_s = _ACTIVE_S if self._backup.is_active else _IDLE_S
-        if self._backup.has_tasks:
+        if self._backup.tasks:
             patience_s = min(patience_s, _RETRY_S)
         if due_ns is not None:
             patience_s = min(patience_s, max(due_ns - self._backup.now_ns, 0) / _NS)
         return patience_s
+
+    def _work(self) -> None:
+        """Set up what is to be, while the application sets up nothing more, or after a while."""
+        tasks, now_s = self._backup.tasks, time.monotonic()
+        if not tasks:
+            self._since_s = None
+            return
+        if self._since_s is None:
+            self._since_s = now_s
+        grown, self._tasks = tasks > self._tasks, tasks
+        if grown and now_s - self._since_s < _MOST_DELAY_S:
+            return
+        while not self._stopping and self._backup.work():
+            if now_s - self._since_s < _MOST_DELAY_S and time.monotonic() - now_s > _RETRY_S:
+                break
+        self._tasks = self._backup.tasks
 
     def _wait(self, patience_s: float) -> None:
         channel = self._backup.channel

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,6 +84,7 @@ class ShiftQP(QP):
         self._attrs: list[QPAttr] = []
         self._lack = "the backup is not ready"
         self._notices: list[tuple[int, bool]] = []
+        self._posting: list[None] = []  # an entry for each thread that posts without the lock
         self._is_connecting = False
         rc = ask("Failed to create QP", self._endpoint.keep_unfinished, self.qp_num,
                  backup.failures.native)  # fmt: skip
@@ -93,7 +95,6 @@ class ShiftQP(QP):
             self._queues = (backup.queue(self.scq), backup.queue(self.rcq))
             for queue in self._queues:
                 queue.owners[Path.DEFAULT][self.qp_num] = self
-            backup.domain(creator)
         backup.do(self._make_twin)
         if qp_attr is not None:
             self.to_init(qp_attr)
@@ -208,14 +209,17 @@ class ShiftQP(QP):
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """As of a QP; EINVAL: a request with SEND_ONCE that is inline, too."""
-        with self._lock:
+        self._posting.append(None)
+        try:
             if self.machine.plain:
-                try:
-                    super().post_send(wr, bad_wr)
-                except PyverbsRDMAError as error:
-                    _explain(error, wr)
-                    raise
+                _post_send(self, wr, bad_wr)
                 return
+        except PyverbsRDMAError as error:
+            _explain(error, wr)
+            raise
+        finally:
+            self._posting.pop()
+        with self._lock:
             chain = chain_of(wr, SendWR, bad_wr)
             room = self._cap.max_send_wr - self.machine.waiting_requests
             ready: list[Any] = []
@@ -241,10 +245,14 @@ class ShiftQP(QP):
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """As of a QP."""
-        with self._lock:
+        self._posting.append(None)
+        try:
             if self.machine.plain:
-                super().post_recv(wr, bad_wr)
+                _post_recv(self, wr, bad_wr)
                 return
+        finally:
+            self._posting.pop()
+        with self._lock:
             for each in chain_of(wr, RecvWR, bad_wr):
                 copy = _native.ReceiveRequest()
                 copy.assign(each)
@@ -271,6 +279,10 @@ class ShiftQP(QP):
 
     def leave(self, path: Path) -> Any:
         """Out of RTR, then all of its completions to the application."""
+        while self._posting:  # `plain` is off: nobody begins
+            time.sleep(0)
+        for queue in dict.fromkeys(self._queues):
+            queue.attach()
         qp = self if path is Path.DEFAULT else self._twin
         left = _NOTHING if qp is None else qp._endpoint.leave_qp(qp.qp_num)
         self._backup.purge_failures(self, path)
@@ -469,6 +481,7 @@ class _Left:
 
 
 _NOTHING = _native.Unfinished()
+_post_send, _post_recv = QP.post_send, QP.post_recv
 
 
 def _refused(wr: SendWR) -> tuple[int, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -30,17 +31,15 @@ class Owner(Protocol):
 class ShadowedQueue:
     """What `CQ.poll` and `CQ.req_notify` of a queue with ShiftQPs come to.
 
-    While all its QPs are on the default NIC, a poll costs a lock and two tests more.
+    It is the queue's `shadow` only while one of its QPs is not on the default NIC, or completions
+    wait here. Else a poll takes no lock: it notes that it is going on, and `attach` waits for that.
     """
 
     def __init__(
         self, cq: CQ, backup: Context, lock: threading.RLock, advance: Callable[[], None]
     ) -> None:
-        self._cq, self._lock, self._advance = cq, lock, advance
-        self._behind = CQ(backup, min(cq.cqe + _ROOM, MAX_CQE))
-        cq.adopt(self._behind)
-        if cq.channel is not None:
-            self._behind.native.ring(cq.channel.native, cq.cookie)
+        self._cq, self._backup, self._lock, self._advance = cq, backup, lock, advance
+        self._behind: CQ | None = None
         self.owners: tuple[dict[int, Owner], dict[int, Owner]] = ({}, {})
         self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
         self._pending: collections.deque[WC] = collections.deque()
@@ -48,24 +47,46 @@ class ShadowedQueue:
 
     @property
     def behind(self) -> CQ:
-        """The queue at the backup NIC."""
+        """The queue at the backup NIC, made when it is first needed."""
+        if self._behind is None:
+            self._behind = CQ(self._backup, min(self._cq.cqe + _ROOM, MAX_CQE))
+            self._cq.adopt(self._behind)
+            if self._cq.channel is not None:
+                self._behind.native.ring(self._cq.channel.native, self._cq.cookie)
         return self._behind
 
     def poll(self, num_entries: int) -> tuple[int, list[WC]]:
         """Completions of all QPs, those of each in order."""
         with self._lock:
-            if not self._busy and not self._pending:
-                return self._cq.poll_own(num_entries)
             self._cq.check_open("Failed to poll CQ")
             self._advance()
             self.collect()
             count = min(max(num_entries, 0), len(self._pending))
-            return count, [self._pending.popleft() for _ in range(count)]
+            taken = [self._pending.popleft() for _ in range(count)]
+            self._detach()
+            return count, taken
+
+    def attach(self) -> None:
+        """From now on polls come here; those that are going on are over.
+
+        The application may have asked for an event before: it gets one, perhaps of nothing.
+        """
+        if self._cq.shadow is None:
+            self._cq.shadow = self
+            self._armed = True
+            if self._behind is not None:
+                self._behind.native.arm(False)
+        while self._cq.polling:
+            time.sleep(0)
+
+    def _detach(self) -> None:
+        if not self._busy and not self._pending:
+            self._cq.shadow = None
 
     def collect(self) -> None:
         """Take what is in both queues: of a QP that moves, the older path's is the first."""
         for path, cq in ((Path.DEFAULT, self._cq), (Path.BACKUP, self._behind)):
-            if cq.closed:
+            if cq is None or cq.closed:
                 continue
             for native in cq.native.poll_completions(MAX_CQE):
                 self._take(native, path)
@@ -83,13 +104,20 @@ class ShadowedQueue:
     def add(self, wc: WC) -> None:
         """A completion for the application, behind those before it."""
         self._pending.append(wc)
+        self._cq.shadow = self
         if self._armed and self._cq.channel is not None:
             self._armed = False
             self._cq.channel.native.ring(self._cq.cookie)
 
     def set_busy(self, owner: Owner, busy: bool) -> None:
         """Whether the completions of a QP are to be looked at."""
-        (self._busy.add if busy else self._busy.discard)(owner)
+        if busy:
+            self._busy.add(owner)
+            self.attach()
+        elif owner in self._busy:
+            self._busy.discard(owner)
+            self.collect()
+            self._detach()
 
     def forget(self, owner: Owner) -> None:
         """It is closed."""
@@ -101,7 +129,8 @@ class ShadowedQueue:
     def arm(self, solicited_only: bool) -> None:
         """As `CQ.req_notify`; what waits here counts, too."""
         with self._lock:
-            self._behind.native.arm(solicited_only)
+            if self._behind is not None:
+                self._behind.native.arm(solicited_only)
             self._armed = True
             if self._pending and self._cq.channel is not None:
                 self._armed = False

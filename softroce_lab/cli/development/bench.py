@@ -23,6 +23,7 @@ from softroce_lab.cli.development import (
     bench_event_log,
     bench_policy,
     bench_recovery,
+    bench_shift,
     bench_sim,
     bench_spines,
     bench_tails,
@@ -217,6 +218,7 @@ app.command()(bench_ec.ec)
 app.command()(bench_spines.spines)
 app.command()(bench_tails.tails)
 app.command()(bench_event_log.event_log)
+app.command()(bench_shift.shift)
 
 
 def _bytes(text: str) -> int:

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab bench shift`: what a ShiftQP costs while nothing fails, and how long a failover takes.
+
+    rate      WRITEs of 64 bytes in chains of 64, posted and polled from Python
+    latency   round trips of a SEND of 64 bytes, both ends spinning in one thread
+    failover  from a link down to the first good completion, and where the time goes
+    cpu       CPU time of both, on RNICs in this process's memory, so that other load counts little
+    memory    resident memory of a ShiftQP beyond a plain one, both ends of 200 of each
+    set-up    1000 QPs made and connected, with their backups made in the background
+
+Plain QPs and ShiftQPs are between the same RNICs, in interleaved rounds; a ratio is taken within a
+round. All over two hosts with two rails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import _native, topology
+from softroce_lab.bench.failover.ends import RETRY_CNT, TIMEOUT, Ends
+from softroce_lab.errors import RunError
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric.lab import Lab
+from softroce_lab.faults import live, resolve
+from softroce_lab.perftest.rnics import opened
+from softroce_lab.rnic import Context
+from softroce_lab.shift import Backup, Event, LocalStore, Pump, Sender, Settings
+from softroce_lab.statistics import Interval, median_interval
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+
+_PATH_MTU = 1024
+_MS = 1_000_000
+_SETTINGS = Settings(probe_interval_ns=5 * _MS, most_probe_interval_ns=20 * _MS)
+_MEMORY_QPS, _SETUP_QPS = 200, 1000
+_PATIENCE_S = 20.0
+_CHAINS, _TRIPS, _STEP_NS = 40, 400, 2_000
+DETECTION_NS = (4096 << TIMEOUT) * (RETRY_CNT + 1)
+"""`timeout` x tries: what the application asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user may choose."""
+
+    rounds: int = 15
+    trips: int = 300
+    chains: int = 60
+    failovers: int = 7
+    setup_qps: int = _SETUP_QPS
+    mode: fabric.Mode = "auto"
+    name: str = "bench"
+
+
+@dataclasses.dataclass(frozen=True)
+class Failover:
+    """One of them; all times in ns, each from the end of the one before."""
+
+    detection_ns: int  # link down until the first QP fails
+    handshake_ns: int  # ... until the peer's answer
+    first_good_ns: int  # ... until the first completion of what was posted again
+
+    @property
+    def failover_ns(self) -> int:
+        """First failed to first good completion."""
+        return self.handshake_ns + self.first_good_ns
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """All that was measured."""
+
+    rate_ratio: Interval
+    latency_ratio: Interval
+    cpu: dict[str, Interval]  # CPU time of a WRITE, of a round trip: over that of a plain QP
+    failovers: tuple[Failover, ...]
+    memory_per_backup_bytes: int
+    setup_ratio: Interval
+    mode: str
+
+    def part(self, name: str) -> Interval:
+        """Of all failovers."""
+        return median_interval([float(getattr(each, name)) for each in self.failovers])
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        names = ("failover_ns", "detection_ns", "handshake_ns", "first_good_ns")
+        parts = {name: self.part(name) for name in names}
+        ratios = {
+            "rate_ratio": self.rate_ratio,
+            "latency_ratio": self.latency_ratio,
+            "setup_ratio": self.setup_ratio,
+            **self.cpu,
+        }
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **{name: round(each.median, 4) for name, each in ratios.items()},
+            **{name: round(each.median) for name, each in parts.items()},
+            "memory_per_backup_bytes": self.memory_per_backup_bytes,
+            "intervals_95": {n: [e.low, e.high] for n, e in (ratios | parts).items()},
+            "nominal_detection_ns": DETECTION_NS,
+            "failovers": [dataclasses.asdict(each) for each in self.failovers],
+            "xdp_mode": self.mode,
+            "environment": environment(),
+        }
+
+
+def run(options: Options, say: Callable[[str], None]) -> Outcome:
+    """Measure. EnvironmentLackError without root's rights; the lab is gone afterwards."""
+    memory, cpu = in_memory(options.rounds)
+    plan = topology.load("dual-rail", name=options.name)
+    with fabric.owned(plan, mode=options.mode, say=say) as lab:
+        return _Bench(lab, options, say).run(memory, cpu)
+
+
+class _Bench:
+    """Over a lab that is up."""
+
+    def __init__(self, lab: Lab, options: Options, say: Callable[[str], None]) -> None:
+        self.lab, self.options, self.say = lab, options, say
+        self.hosts = lab.plan.plain_hosts[:2]
+        self.events: list[tuple[int, Event]] = []
+
+    def run(self, memory: int, cpu: dict[str, Interval]) -> Outcome:
+        with ExitStack() as stack:
+            rails = [self._open(stack, rail) for rail in ("eth1", "eth2")]
+            backups = self._backups(stack, rails)
+            plain, shifted = Ends.connected(rails[0]), Ends.connected(rails[0], backups)
+            rates, latencies = self._steady(plain, shifted)
+            failovers = tuple(self._failover(shifted, n) for n in range(self.options.failovers))
+        setups = []
+        for number in range(3):
+            self.say(f"set-up {number + 1} of 3")
+            setups.append(self._setup(shifted=True) / self._setup(shifted=False))
+        return Outcome(
+            rates, latencies, cpu, failovers, memory, median_interval(setups), self.lab.mode
+        )
+
+    def _open(self, stack: ExitStack, rail: str) -> list[Context]:
+        return [
+            stack.enter_context(opened(self.lab, host.name, path_mtu=_PATH_MTU, rail=rail))
+            for host in self.hosts
+        ]
+
+    def _backups(
+        self, stack: ExitStack, rails: list[list[Context]], *, in_background: bool = False
+    ) -> list[Backup]:
+        store = LocalStore()
+        made = []
+        for nic, other in zip(*rails, strict=True):
+            backup = Backup(nic, other, store, _SETTINGS, in_background=in_background)
+            backup.on_event = lambda event: self.events.append((time.monotonic_ns(), event))
+            stack.enter_context(Pump(backup))
+            made.append(backup)
+        return made
+
+    def _steady(self, plain: Ends, shifted: Ends) -> tuple[Interval, Interval]:
+        rates, latencies = [], []
+        for each in (plain, shifted):  # both warm
+            each.trips_per_second(20)
+            each.writes_per_second(5)
+        for number in range(self.options.rounds):
+            self.say(f"round {number + 1} of {self.options.rounds}")
+            order = (plain, shifted) if number % 2 else (shifted, plain)
+            trips = {id(e): e.trips_per_second(self.options.trips) for e in order}
+            writes = {id(e): e.writes_per_second(self.options.chains) for e in order}
+            latencies.append(trips[id(plain)] / trips[id(shifted)])
+            rates.append(writes[id(shifted)] / writes[id(plain)])
+        return median_interval(rates), median_interval(latencies)
+
+    # ---------------------------------------------------------------- failover
+
+    def _failover(self, ends: Ends, number: int) -> Failover:
+        self.say(f"failover {number + 1} of {self.options.failovers}")
+        chain = ends.first.chain_to(ends.second)
+        self.events.clear()
+        self._link("down")
+        down_ns = time.monotonic_ns()
+        ends.first.qp.post_send(chain)
+        ends.first.take(1)
+        good_ns = time.monotonic_ns()
+        failed_ns = self._event(ends, "retries exceeded")
+        moved_ns = self._event(ends, "the peer has moved")
+        self._link("up")
+        self._return(ends)
+        return Failover(failed_ns - down_ns, moved_ns - failed_ns, good_ns - moved_ns)
+
+    def _event(self, ends: Ends, why: str) -> int:
+        """When the sending side did something for this reason."""
+        number = ends.first.qp.qp_num
+        for at_ns, event in self.events:
+            if event.why == why and event.qp_num == number and event.side == "sender":
+                return at_ns
+        raise RunError(f"no transition of the bench's QP because {why}")
+
+    def _return(self, ends: Ends) -> None:
+        """Back to the first rail: signaled requests are fences."""
+        until = time.monotonic() + _PATIENCE_S
+        chain = ends.first.chain_to(ends.second)
+        while not _is_default(ends):
+            ends.first.qp.post_send(chain)
+            ends.first.take(1)
+            time.sleep(0.005)
+            if time.monotonic() > until:
+                raise RunError("the bench's QP does not return to the first rail")
+
+    def _link(self, word: str) -> None:
+        host = self.hosts[0]
+        links = f"{host.name}:{host.ports[0].name}"
+        wanted = live.parse_impairments([word])
+        self.lab.faults.change(
+            lambda plan: live.set_on(plan, resolve.links_of(plan, links), wanted),
+            time.monotonic_ns,
+        )
+
+    # ---------------------------------------------------------------- set-up
+
+    def _setup(self, *, shifted: bool) -> float:
+        """Seconds until the application has made and connected its QPs."""
+        with ExitStack() as stack:
+            rails = [self._open(stack, rail) for rail in ("eth1", "eth2")]
+            backups: list[Backup] | tuple[None, None] = (None, None)
+            if shifted:
+                backups = self._backups(stack, rails, in_background=True)
+            began = time.perf_counter()
+            ends = [Ends.connected(rails[0], backups) for _ in range(self.options.setup_qps // 2)]
+            taken = time.perf_counter() - began
+            for each in ends:
+                for end in (each.first, each.second):
+                    end.context.check_open("bench")
+            return taken
+
+
+def _is_default(ends: Ends) -> bool:
+    qps: list[Any] = [ends.first.qp, ends.second.qp]
+    return all(qp.machine.sender is Sender.DEFAULT and qp.machine.plain for qp in qps)
+
+
+# ---------------------------------------------------------------- in memory
+
+
+def in_memory(rounds: int) -> tuple[int, dict[str, Interval]]:
+    """Bytes of a backup, and CPU time of ShiftQPs over that of plain ones, by what was done."""
+    with ExitStack() as stack:
+        pairs = [_native.Pair(_config(net + 1), _config(net + 2), 1) for net in (1 << 24, 2 << 24)]
+        rails = [[Context(pair.side(side)) for side in range(2)] for pair in pairs]
+        for rail in rails:
+            for context in rail:
+                stack.enter_context(contextlib.closing(context))
+        store = LocalStore()
+        backups = [Backup(*nics, store) for nics in zip(*rails, strict=True)]
+
+        def progress() -> None:
+            pairs[0].run(pairs[0].now_ns + _STEP_NS)
+
+        plain = Ends.connected(rails[0], progress=progress)
+        shifted = Ends.connected(rails[0], backups, progress)
+        cpu = _cpu_ratios(plain, shifted, rounds)
+        return _memory_per_backup(rails[0], backups), cpu
+
+
+def _cpu_ratios(plain: Ends, shifted: Ends, rounds: int) -> dict[str, Interval]:
+    writes, trips = [], []
+    for number in range(rounds + 1):
+        order = (plain, shifted) if number % 2 else (shifted, plain)
+        rates = {id(e): e.writes_per_second(_CHAINS, time.process_time) for e in order}
+        turns = {id(e): e.trips_per_second(_TRIPS, time.process_time) for e in order}
+        if number:  # the first is warm-up
+            writes.append(rates[id(plain)] / rates[id(shifted)])
+            trips.append(turns[id(plain)] / turns[id(shifted)])
+    return {"cpu_write_ratio": median_interval(writes), "cpu_trip_ratio": median_interval(trips)}
+
+
+def _memory_per_backup(contexts: list[Context], backups: list[Backup]) -> int:
+    """Resident memory of a ShiftQP beyond a plain QP."""
+    sizes = []
+    for chosen in (backups, (None, None)):
+        kept = [Ends.connected(contexts, chosen) for _ in range(20)]  # allocators are warm
+        before = _resident_bytes()
+        kept += [Ends.connected(contexts, chosen) for _ in range(_MEMORY_QPS // 2)]
+        sizes.append((_resident_bytes() - before) / _MEMORY_QPS)
+    return round(sizes[0] - sizes[1])
+
+
+def _config(address: int) -> Any:
+    made = _native.MessageConfig()
+    made.address = address
+    return made
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
