@@ -171,17 +171,15 @@ class ShiftQP(QP):
         if self._is_connecting:
             return  # RTS again, from SQD
         self._is_connecting = True
-        attr, _ = QP.query(self, 0)
-        route = attr.ah_attr.gr
-        self._peer_gid = "" if route is None else route.dgid.gid
-        self._attrs = [attr]
         self._backup.do(self._connect_twin)
 
     def _connect_twin(self) -> bool:
         """False: the peer has not published its backup yet."""
         if self.closed:
             return True
-        attr = self._attrs[0]
+        attr, _ = QP.query(self, 0)
+        gid = attr.ah_attr.gr
+        self._peer_gid = "" if gid is None else gid.dgid.gid
         try:
             key = f"qp/{self._peer_gid}/{attr.dest_qp_num}"
             found = self._backup.store.scan(key).get(key)

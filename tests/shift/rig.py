@@ -66,13 +66,13 @@ def config(address):
 class End:
     """A host: contexts of both rails, a region, a queue, a QP."""
 
-    def __init__(self, rig, which, *, shift, settings, cap, sig_all):
+    def __init__(self, rig, which, *, shift, settings, cap, sig_all, in_background):
         self.rig, self.which = rig, which
         self.contexts = [Context(pair.side(which)) for pair in rig.pairs]
         self.context = self.contexts[0]
         self.backup = None
         if shift:
-            self.backup = Backup(*self.contexts, rig.store, settings)
+            self.backup = Backup(*self.contexts, rig.store, settings, in_background=in_background)
         self.pd = PD(self.context)
         self.memory = np.zeros(BYTES, np.uint8)
         self.mr = MR(self.pd, self.memory, ACCESS)
@@ -125,7 +125,8 @@ class End:
 class Rig:
     """Both ends, connected."""
 
-    def __init__(self, *, shift=True, settings=SETTINGS, cap=None, sig_all=0, seed=1, **attr):
+    def __init__(self, *, shift=True, settings=SETTINGS, cap=None, sig_all=0, seed=1,
+                 in_background=False, **attr):  # fmt: skip
         self.pairs = [
             _native.Pair(*(config(each) for each in addresses), seed) for addresses in ADDRESSES
         ]
@@ -137,7 +138,7 @@ class Rig:
         cap = cap or QPCap(64, 64, 4, 4, 256)
         self.ends = [
             End(self, which, shift=shift, settings=settings, sig_all=sig_all,
-                cap=dataclasses.replace(cap))
+                in_background=in_background, cap=dataclasses.replace(cap))
             for which in range(2)
         ]  # fmt: skip
         for end, other in (self.ends, reversed(self.ends)):

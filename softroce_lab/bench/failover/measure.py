@@ -6,6 +6,7 @@
     failover  from a link down to the first good completion, and where the time goes
     cpu       CPU time of both, on RNICs in this process's memory, so that other load counts little
     memory    resident memory of a ShiftQP beyond a plain one, both ends of 200 of each
+              and of making and connecting QPs, with their backups left to the background
     set-up    1000 QPs made and connected, with their backups made in the background
 
 Plain QPs and ShiftQPs are between the same RNICs, in interleaved rounds; a ratio is taken within a
@@ -40,6 +41,7 @@ _SETTINGS = Settings(probe_interval_ns=5 * _MS, most_probe_interval_ns=20 * _MS)
 _MEMORY_QPS, _SETUP_QPS = 200, 1000
 _PATIENCE_S = 20.0
 _CHAINS, _TRIPS, _STEP_NS = 40, 400, 2_000
+_SETUP_PAIRS = 50
 DETECTION_NS = (4096 << TIMEOUT) * (RETRY_CNT + 1)
 """`timeout` x tries: what the application asked for."""
 
@@ -261,6 +263,7 @@ def in_memory(rounds: int) -> tuple[int, dict[str, Interval]]:
         plain = Ends.connected(rails[0], progress=progress)
         shifted = Ends.connected(rails[0], backups, progress)
         cpu = _cpu_ratios(plain, shifted, rounds)
+        cpu["cpu_setup_ratio"] = _setup_ratio(rails, rounds)
         return _memory_per_backup(rails[0], backups), cpu
 
 
@@ -274,6 +277,22 @@ def _cpu_ratios(plain: Ends, shifted: Ends, rounds: int) -> dict[str, Interval]:
             writes.append(rates[id(plain)] / rates[id(shifted)])
             trips.append(turns[id(plain)] / turns[id(shifted)])
     return {"cpu_write_ratio": median_interval(writes), "cpu_trip_ratio": median_interval(trips)}
+
+
+def _setup_ratio(rails: list[list[Context]], rounds: int) -> Interval:
+    """CPU time until a program has its QPs, while their backups are left to the background."""
+    store = LocalStore()
+    backups = [Backup(*nics, store, in_background=True) for nics in zip(*rails, strict=True)]
+    ratios = []
+    for _ in range(rounds):
+        taken = []
+        for chosen in (backups, (None, None)):
+            began = time.process_time()
+            kept = [Ends.connected(rails[0], chosen) for _ in range(_SETUP_PAIRS)]
+            taken.append(time.process_time() - began)
+            del kept
+        ratios.append(taken[0] / taken[1])
+    return median_interval(ratios)
 
 
 def _memory_per_backup(contexts: list[Context], backups: list[Backup]) -> int:
