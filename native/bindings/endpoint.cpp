@@ -341,6 +341,10 @@ void bind_policy_face(EndpointClass& cls) {
            [](Endpoint& e, PeerIndex peer) {
              e.submit([=](Rnic& rnic, Time) { rnic.messages().nack(peer); });
            })
+      .def("move_path",
+           [](Endpoint& e, PeerIndex peer, std::uint32_t path) {
+             e.submit([=](Rnic& rnic, Time) { rnic.messages().move_path(peer, path); });
+           })
       .def("set_path_weights",
            [](Endpoint& e, PeerIndex peer, const std::vector<std::uint16_t>& weights) {
              std::array<std::uint16_t, kMaxPaths> all{};

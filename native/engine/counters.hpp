@@ -65,6 +65,7 @@ namespace softroce {
   X(tx_control)            /* messages of the recovery policy */                               \
   X(tx_nack)               /* of them, the engine's NACKs */                                   \
   X(tx_probe)              /* path probes */                                                   \
+  X(tx_path_moved)         /* a path was given another source port */                          \
   X(tx_report)             /* receiver reports */                                              \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \
   X(tx_link_down)          /* packets of any kind, lost because the port was down */           \

@@ -278,6 +278,18 @@ class Nack:
 
 
 @dataclasses.dataclass(slots=True)
+class MovePath:
+    """Give a path to a peer another source port. Only with `path_probes`."""
+
+    peer: int
+    path: int
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.move_path(self.peer, self.path)
+
+
+@dataclasses.dataclass(slots=True)
 class UsePaths:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
@@ -310,6 +322,7 @@ Action: TypeAlias = (
     | FailReceive
     | DetectGaps
     | Nack
+    | MovePath
     | UsePaths
     | Refuse
 )

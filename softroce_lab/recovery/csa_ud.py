@@ -26,11 +26,11 @@ from softroce_lab.recovery.api import (
     Action,
     Actions,
     Event,
+    MovePath,
     Nack,
     Pause,
     Retransmit,
     SetTimer,
-    UsePaths,
     View,
 )
 from softroce_lab.recovery.datagram import DatagramPolicy
@@ -279,19 +279,7 @@ class CsaUd(DatagramPolicy):
             health = self._health[work.index] = PathHealth(self.view.paths)
         health.note_sent(self.view.sent_on_paths(work.index))
         health.note_lost(paths)
-        return self._reweigh(work, health)
-
-    @staticmethod
-    def _reweigh(work: PeerWork, health: PathHealth) -> list[Action]:
-        shares = health.reweigh()
-        return [] if shares is None else [UsePaths(work.index, shares)]
-
-    def on_acknowledged(self, work: PeerWork, send: Sending) -> Actions:  # noqa: D102
-        health = self._health.get(work.index)
-        if health is None or not health.suspects:
-            return ()
-        health.note_sent(self.view.sent_on_paths(work.index))
-        return self._reweigh(work, health)
+        return [MovePath(work.index, path) for path in health.leave()]
 
     def summary(self) -> dict[str, Any]:  # noqa: D102
         return {
@@ -300,5 +288,5 @@ class CsaUd(DatagramPolicy):
             "lost_by_gap": int(self.lost[0]),
             "lost_by_probe": int(self.lost[1]),
             "lost_by_timer": int(self.lost[2]),
-            "path_shares": {peer: health.shares for peer, health in self._health.items()},
+            "paths_left": {peer: health.left.tolist() for peer, health in self._health.items()},
         }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which paths lose more than the others: the evidence of bitmaps, and the shares that follow.
+"""Which paths lose more than the others: the evidence of NACKs, and what follows.
 
-This project's definition (docs/protocols.md, section 1, Multipath): paths that lose more than the
-others are used less and probed now and then, so that a grey link is left within a few RTTs.
+This project's definition (docs/protocols.md, section 1, Multipath): a path that loses more than the
+others gets another source port, so that a grey link is left.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-FULL_SHARE = 16
-PROBE_SHARE = 1
-_MEMORY_PACKETS = 4096.0  # evidence beyond this fades, so that a healed path is used again
+_MEMORY_PACKETS = 4096.0  # evidence beyond this fades
 _COUNTS = 1 << 32
-_LEAST_EXCESS = 8.0  # losses above expectation before a path is suspected
+_LEAST_EXCESS = 2.0  # losses above expectation before a path is left
 
 
 class PathHealth:
@@ -26,12 +24,7 @@ class PathHealth:
         self._counts = np.zeros(paths, dtype=np.int64)  # as last received, modulo 2**32
         self._sent = np.zeros(paths)
         self._lost = np.zeros(paths)
-        self.shares = [FULL_SHARE] * paths
-
-    @property
-    def suspects(self) -> bool:
-        """Whether some path is used less than others."""
-        return PROBE_SHARE in self.shares
+        self.left = np.zeros(paths, dtype=np.int64)  # how often
 
     def note_sent(self, counts: Sequence[int]) -> None:
         """So many packets have been sent on each path since the beginning, modulo 2**32."""
@@ -44,24 +37,21 @@ class PathHealth:
             self._lost *= _MEMORY_PACKETS / total
 
     def note_lost(self, paths: npt.NDArray[np.uint8]) -> None:
-        """These packets were lost, each on the given path."""
+        """These packets were lost, each on its path; others than there are do not count."""
         self._lost += np.bincount(paths, minlength=len(self._lost))[: len(self._lost)]
 
-    def reweigh(self) -> list[int] | None:
-        """New shares if they changed, else None.
+    def leave(self) -> list[int]:
+        """The paths that are to get another source port; what is known of them is forgotten.
 
-        A path is suspected when it lost three times what its share of the packets would lose at
-        the rate of the best quarter of the paths, and at least `_LEAST_EXCESS` packets more than
-        that: half of the paths may be dead.
+        Those that lost three times what their share of the packets would lose at the rate of the
+        best quarter of the paths, and more than `_LEAST_EXCESS` packets beyond that: half of the
+        paths may be bad.
         """
         rate = self._lost / np.maximum(self._sent, 1.0)
         best = np.sort(rate)[: max(len(rate) // 4, 1)]
-        expected = float(best.mean()) * self._sent
-        suspected = self._lost > 3 * expected + _LEAST_EXCESS
+        suspected = self._lost > 3 * float(best.mean()) * self._sent + _LEAST_EXCESS
         if suspected.all():
-            suspected[:] = False
-        shares = [PROBE_SHARE if bad else FULL_SHARE for bad in suspected]
-        if shares == self.shares:
-            return None
-        self.shares = shares
-        return shares
+            return []
+        self.left += suspected
+        self._sent[suspected] = self._lost[suspected] = 0.0
+        return np.flatnonzero(suspected).tolist()

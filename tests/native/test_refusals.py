@@ -160,8 +160,6 @@ HEADER_FIELDS = {
         {"kind": 3},
         {"kind": 7},
         {"path": 4, "source_port": frames.SPORT_BASE},
-        {"path": 16},
-        {"path": 255},
         {"source_port": 4791},
         {"lab": None, "payload": b"", "source_port": frames.SPORT_BASE},
         {"lab": None, "payload": b"\x20" + bytes(38), "source_port": frames.SPORT_BASE},

@@ -14,7 +14,7 @@ ASKED = ("take_events", "send_state", "receive_state", "peer_state", "sent_on_pa
 READ = ("now_ns", "chunk_bytes", "window_packets", "control_bytes", "paths", "message_slots")
 APPLIED = (
     "retransmit", "pause", "control", "set_timer", "set_peer_timer", "complete_send",
-    "fail_receive", "detect_gaps", "set_path_weights", "count",
+    "fail_receive", "detect_gaps", "set_path_weights", "move_path", "count",
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ struct EngineState {
     packet.lab.stamp_ns = stamp_of(now);
     packet.lab.srtt = lab_time_code(saturate_ns(peer.rtt.srtt));
     packet.lab.rttvar = lab_time_code(saturate_ns(peer.rtt.rttvar));
+    packet.lab.path = peer.ports.of(packet.lab.path);
     ud_framing::close(packet);
   }
 

@@ -75,8 +75,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   relaxed_store(peer.reported_packets, report.packets);
   peer.reported_ce = report.ce_packets;
   for (std::uint32_t path = 0; path < report.paths; ++path)
-    if (report.arrived[path].packets != peer.progress[path].arrived)
-      peer.progress[path] = {report.arrived[path].packets, now};
+    peer.progress[path].note(report.arrived[path].packets, now);
   return true;
 }
 

@@ -117,11 +117,15 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
 
 // Ids are given one by one: those before it have been given, too, and may be lost whole. A sender
 // leaves out an id if its slot is in use; one that is listed for nothing goes when its slot is used
-// again, or when there are more of them than slots.
+// again, or when there are more of them than slots. One that went too early is back when it begins.
 void LossDetector::begun(Peer& peer, std::uint32_t id) {
   Arrivals& arrivals = arrivals_of(peer);
-  if (older(id, arrivals.end)) return;
   auto& unfinished = arrivals.unfinished;
+  if (older(id, arrivals.end)) {
+    const auto at = std::ranges::lower_bound(unfinished, id, older);
+    if (at == unfinished.end() || *at != id) unfinished.insert(at, id);
+    return;
+  }
   if (id - arrivals.end >= state_.config.message_slots)
     arrivals.end = id - state_.config.message_slots + 1;
   for (; arrivals.end != id; ++arrivals.end) unfinished.push_back(arrivals.end);

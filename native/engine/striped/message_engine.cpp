@@ -38,8 +38,9 @@ void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
 void MessageEngine::handle_packet(Packet& packet, Time now) {
   Peer* peer = state_.peers.find(packet);
   if (peer == nullptr) return state_.counters.add(Counter::rx_unknown_peer);
-  if (!ud_framing::open(packet) || packet.lab.path >= kMaxPaths)
+  if (!ud_framing::open(packet) || (packet.lab.path >= kMaxPaths && !state_.numbers_paths()))
     return state_.counters.add(Counter::rx_bad_header);
+  packet.lab.path = PathPorts::path_of(packet.lab.path);
   const LabHeader& lab = packet.lab;
   if (lab.epoch != state_.config.connection_epoch)
     return state_.counters.add(Counter::rx_wrong_epoch);
@@ -64,7 +65,9 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   }
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
   if (lab.kind == LAB_KIND_PROBE) return receiver_.losses().handle_probe(*peer, packet, now);
-  if (flow_.handle_report(*peer, packet, now)) sender_.make_ready(*peer);
+  if (!flow_.handle_report(*peer, packet, now)) return;
+  if (state_.numbers_paths()) sender_.move_silent_paths(*peer, now);
+  sender_.make_ready(*peer);
 }
 
 void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
@@ -202,6 +205,12 @@ void MessageEngine::nack(PeerIndex peer) {
   if (peer >= state_.peers.size() || !receiver_.losses().works())
     return state_.counters.add(Counter::stale_action);
   receiver_.losses().note_loss(state_.peers[peer], kNackTimer, 2);
+}
+
+void MessageEngine::move_path(PeerIndex peer, std::uint32_t path) {
+  if (peer >= state_.peers.size() || path >= state_.config.paths || !state_.numbers_paths())
+    return state_.counters.add(Counter::stale_action);
+  sender_.move_path(state_.peers[peer], static_cast<std::uint8_t>(path));
 }
 
 void MessageEngine::set_path_weights(PeerIndex peer,

@@ -85,6 +85,7 @@ class MessageEngine final : private TransportHost {
   void detect_gaps(Handle receive, Time window, Time now);
   // A NACK for what is missing, as of a loss check or a status request.
   void nack(PeerIndex peer);
+  void move_path(PeerIndex peer, std::uint32_t path);
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
   // ---- snapshots, from any thread

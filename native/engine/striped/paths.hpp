@@ -9,6 +9,22 @@ namespace softroce {
 
 inline constexpr std::uint32_t kMaxPaths = 16;
 
+// The source port of each path. One on which everything is lost gets another one, so that flow
+// hashing takes it elsewhere: of path p they are p, p + 16, p + 32 and so on.
+class PathPorts {
+ public:
+  PathPorts() {
+    for (std::uint32_t p = 0; p < kMaxPaths; ++p) ports_[p] = static_cast<std::uint8_t>(p);
+  }
+
+  std::uint8_t of(std::uint8_t path) const { return ports_[path]; }
+  void move(std::uint8_t path) { ports_[path] = static_cast<std::uint8_t>(of(path) + kMaxPaths); }
+  static std::uint8_t path_of(std::uint8_t port) { return port % kMaxPaths; }
+
+ private:
+  std::array<std::uint8_t, kMaxPaths> ports_;  // less LAB_UDP_SPORT_BASE
+};
+
 class PathSchedule {
  public:
   explicit PathSchedule(std::uint32_t paths) : paths_(paths) {}

@@ -163,7 +163,16 @@ struct ReorderingExtent {
 // How far packets on a path have got, by the peer's reports.
 struct PathProgress {
   std::uint32_t arrived = 0;
-  Time at = 0;  // when a report last showed more of them
+  Time at = 0;                 // when a report last showed more of them
+  Time waits_since = kNever;   // when the first packet behind that was sent
+  std::uint32_t moved_at = 0;  // numbers before it went over another source port
+
+  void note(std::uint32_t arrived_by_now, Time now) {
+    if (arrived_by_now == arrived) return;
+    arrived = arrived_by_now;
+    at = now;
+    waits_since = kNever;
+  }
 };
 
 struct PathCount {
@@ -199,6 +208,7 @@ struct Peer {
   Time pace_at = kNever;     // next check of its rings, if congestion control permits
   std::deque<Handle> sends;  // first passes, in the order posted
   PathSchedule schedule;
+  PathPorts ports;
   FlightLog flight;
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
   std::uint32_t unprobed = 0;  // paths that carried data since their last probe, by bits

@@ -199,6 +199,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.unprobed |= 1U << path;
   peer.data_at = now;
+  peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
   } else {

@@ -34,6 +34,8 @@ class Sender {
   }
   bool poll_probe(Packet& packet, Time now);
   void arm_probes(Peer& peer, Time now);
+  void move_path(Peer& peer, std::uint8_t path);  // to its next source port
+  void move_silent_paths(Peer& peer, Time now);
   void probe_fired(Peer& peer, Time armed_for, Time now);
   bool poll_retransmit(Packet& packet, Time now);
   bool poll_data(Packet& packet, Time now);

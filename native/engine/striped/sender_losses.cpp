@@ -94,6 +94,36 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   return true;
 }
 
+void Sender::move_path(Peer& peer, std::uint8_t path) {
+  peer.ports.move(path);
+  peer.progress[path].waits_since = kNever;
+  peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
+  state_.counters.add(Counter::tx_path_moved);
+}
+
+// A path is silent if nothing of it has arrived for longer than a round trip takes, although a
+// packet that was sent a round trip behind it has arrived on another path. Behind the probe on its
+// new port everything that was lost is a gap.
+void Sender::move_silent_paths(Peer& peer, Time now) {
+  std::uint32_t silent = 0;
+  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path) {
+    const PathProgress& progress = peer.progress[path];
+    if (progress.waits_since == kNever || now - progress.waits_since < peer.rtt.rto()) continue;
+    if (peer.echoed_ns * kNanosecond - progress.waits_since < peer.rtt.srtt) continue;
+    move_path(peer, path);
+    silent |= 1U << path;
+  }
+  if (silent == 0) return;
+  const std::uint32_t others = peer.unprobed & ~silent;
+  peer.unprobed = silent;
+  if (peer.in_probe_ring) {
+    peer.unprobed |= others;
+    return;
+  }
+  queue_probes(peer);
+  peer.unprobed = others;
+}
+
 // ---------------------------------------------------------------- losses
 
 void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
@@ -171,7 +201,8 @@ void Sender::note_lost(const Peer& peer, SendMessage& message, std::uint32_t beg
     if (!overdue && (!settled || sent.is_reported())) continue;
     sent.set_reported();
     const LossReason reason = settled ? by_number : LossReason::timer;
-    lost_.push_back({index, sent.attempts(), sent.path(), reason});
+    const bool left = is_before(sent.number(), peer.progress[sent.path() % kMaxPaths].moved_at);
+    lost_.push_back({index, sent.attempts(), left ? kAnyPath : sent.path(), reason});
   }
 }
 

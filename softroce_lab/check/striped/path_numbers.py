@@ -17,6 +17,7 @@ from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
 from softroce_lab.recovery.control import Nack
 
 _NUMBERS = 1 << 24  # a path has, then they wrap
+_PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 RULES = (
     Rule(
         "csa.numbers",
@@ -52,7 +53,7 @@ def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
 
 
 def _by_path(view: Striped, which: Places) -> Iterator[tuple[int, Places]]:
-    paths = view.column("lab_path", which)
+    paths = view.column("lab_path", which) % _PATHS
     for path in np.unique(paths).tolist():
         yield path, which[paths == path]
 
@@ -87,7 +88,7 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
     times = view.time_ns(view.places[sent])
     silent = np.flatnonzero(np.diff(np.append(times, view.end_ns)) > bound_ns)
     probes = view.column("lab_kind", sent) == PATH_PROBE
-    paths = view.column("lab_path", sent)
+    paths = view.column("lab_path", sent) % _PATHS
     last = np.full(int(paths.max()) + 1, -1)
     begin = 0
     for end in silent.tolist():

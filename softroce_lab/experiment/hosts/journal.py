@@ -21,6 +21,7 @@ from softroce_lab.recovery.api import (
     Event,
     FailReceive,
     Key,
+    MovePath,
     Pause,
     Refuse,
     Retransmit,
@@ -126,7 +127,7 @@ class Journal:
                 self.reasons.add(now_ns, event)
             case Control(body=body):
                 self._events.append((now_ns, "control", body, 0))
-            case FailReceive() | Pause() | UsePaths() | Refuse():
+            case FailReceive() | Pause() | MovePath() | UsePaths() | Refuse():
                 self._events.append((now_ns, type(action).__name__.lower(), about, 0))
 
     def acts(self, epoch_ns: int) -> Iterator[dict[str, Any]]:

@@ -110,8 +110,6 @@ class _Hosted:
         message["key"] = tuple(message["key"])
         if message.get("known_missing") is not None:
             message["known_missing"] = PacketSet(*message["known_missing"])
-        if sends and message["nack_response"] is not None:
-            message["nack_response"] = tuple(message["nack_response"])
         place = (sends, message["handle"])
         known = self._messages.get(place)
         if known is None:
