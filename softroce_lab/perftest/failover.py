@@ -261,7 +261,8 @@ class _Run:
         ends = [max(each.step_ends_ns[n] for each in members) for n in range(done)]
         lengths = sorted(after - before for before, after in itertools.pairwise(ends))
         failed_ns = min(
-            (at for at, _, e in self.events if e.why == "retries exceeded"), default=None
+            (at for at, _, e in self.events if e.why == "retries exceeded" and at >= died_ns),
+            default=None,
         )
         return Outcome(
             shift=shift,

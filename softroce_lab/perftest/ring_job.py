@@ -66,7 +66,7 @@ class Job:
     values: int
     seed: int = 1
     timeout: int = 12  # 16.8 ms
-    retry_cnt: int = 3
+    retry_cnt: int = 5  # of a machine that is busy, engines may stand still for long
     patience_s: float = 30.0  # for any one message
 
     @property

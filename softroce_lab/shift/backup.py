@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -56,13 +57,14 @@ class Backup:
         self.control_pd = PD(other)
         self.control_cq = CQ(other, _CONTROL_CQE)
         self.control_cq.native.ring(self.channel.native, self.control_cq.cookie)
-        self._domains: dict[PD, ShadowDomain] = {}
+        self._domains: weakref.WeakKeyDictionary[PD, ShadowDomain] = weakref.WeakKeyDictionary()
         self._queues: dict[CQ, ShadowedQueue] = {}
         self._rkeys: dict[str, dict[int, int]] = {}  # of the NIC with a GID: default -> backup
         self._unpublished: dict[str, Any] = {}
         self._tasks: collections.deque[Callable[[], bool]] = collections.deque()
-        self._by_number: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # by path
-        self._by_control: dict[int, Any] = {}
+        # By path and number. A QP that its program forgets is closed, as every QP is.
+        self._by_number: tuple[_Qps, _Qps] = (_Qps(), _Qps())
+        self._by_control = _Qps()
         self._put_back: list[list[tuple[Any, Any]]] = [[], []]
         self._active: set[Any] = set()  # QPs whose machine is not plain
         self._advancing = False
@@ -224,6 +226,9 @@ class Backup:
         """Forget failures of a QP that is left there."""
         others = [each for each in self._failed(path) if each[0] is not qp]
         self._put_back[path] = others
+
+
+_Qps = weakref.WeakValueDictionary[int, Any]
 
 
 def first_psn(number: int) -> int:

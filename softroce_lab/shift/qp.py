@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,8 +75,10 @@ class ShiftQP(QP):
         self._signal_all = bool(init_attr.sq_sig_all)
         super().__init__(creator, init_attr)
         self._backup, self._lock = backup, backup.lock
+        self._queues: tuple[ShadowedQueue, ...] = ()
+        face: Any = weakref.proxy(self)  # so that a forgotten QP is closed at once
         self.machine = Machine(
-            self, self.qp_num, backup.settings, signal_all=bool(init_attr.sq_sig_all)
+            face, self.qp_num, backup.settings, signal_all=bool(init_attr.sq_sig_all)
         )
         self._twin: QP | None = None
         self._control: Control | None = None
@@ -100,7 +103,7 @@ class ShiftQP(QP):
             self.to_init(qp_attr)
 
     @property
-    def queues(self) -> tuple[ShadowedQueue, ShadowedQueue]:
+    def queues(self) -> tuple[ShadowedQueue, ...]:
         """Where its sends and its receives complete."""
         return self._queues
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -28,6 +29,9 @@ class Owner(Protocol):
         """A WRITE of the lab's own succeeded."""
 
 
+Owners = weakref.WeakValueDictionary[int, Owner]
+
+
 class ShadowedQueue:
     """What `CQ.poll` and `CQ.req_notify` of a queue with ShiftQPs come to.
 
@@ -40,7 +44,7 @@ class ShadowedQueue:
     ) -> None:
         self._cq, self._backup, self._lock, self._advance = cq, backup, lock, advance
         self._behind: CQ | None = None
-        self.owners: tuple[dict[int, Owner], dict[int, Owner]] = ({}, {})
+        self.owners: tuple[Owners, Owners] = (Owners(), Owners())  # by path
         self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
         self._pending: collections.deque[WC] = collections.deque()
         self._armed = False

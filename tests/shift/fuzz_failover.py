@@ -91,6 +91,16 @@ def shape(rig, drawn):
             cable.jitter_ns = drawn.jitter_ns if rail == 0 else 0
             cable.duplicate = int(drawn.duplicate * CERTAIN) if rail == 0 else 0
             cable.loss = int(drawn.control_loss * CERTAIN) if rail == 1 else 0
+        if drawn.old_packets:
+            pair.keep_sent()
+
+
+def repeat_old(pair, frames):
+    """Some of all that a rail has ever carried comes again."""
+    frames += pair.take_sent()
+    for _, side, frame in frames[:: max(len(frames) // 8, 1)]:
+        pair.inject(1 - side, frame)
+    pair.take_sent()
 
 
 def run(seed):
@@ -99,10 +109,8 @@ def run(seed):
     # With loss on the backup a retry more: two losses in a row are then no failure of it.
     rig = Rig(seed=seed, retry_cnt=7 if drawn.control_loss else 1)
     shape(rig, drawn)
-    if drawn.old_packets:
-        rig.pairs[0].keep_sent()
     case = Case(rig, drawn.ops, drawn.at_once, drawn.receive_every)
-    old, left = [], list(drawn.changes)
+    old, left = [[], []], list(drawn.changes)
     bound_ns = drawn.bound_ns * (4 if drawn.control_loss else 1)
     while left or not (case.is_over or case.stopped):
         if rig.now_ns > bound_ns:
@@ -110,11 +118,9 @@ def run(seed):
         while left and left[0][0] <= rig.now_ns:
             apply(rig, left.pop(0))
         case.step()
-        if drawn.old_packets and rig.pairs[0].now_ns % 16_000 == 0:
-            old += rig.pairs[0].take_sent()
-            for _, side, frame in old[:: max(len(old) // 8, 1)]:
-                rig.pairs[0].inject(1 - side, frame)
-            rig.pairs[0].take_sent()
+        if drawn.old_packets and rig.now_ns % 16_000 == 0:
+            for pair, frames in zip(rig.pairs, old, strict=True):
+                repeat_old(pair, frames)
     rig.run(2 * DETECTION_NS)
     case.poll()
     failed = case.failed or any(end.state is Sender.FAILED for end in rig.ends)

@@ -211,3 +211,13 @@ def test_completion_events_come_from_both_nics():
         assert [(wc.wr_id, wc.status) for wc in cq.poll(9)[1]] == [(wr_id, IBV_WC_SUCCESS)]
         rig.cut(0)
     rig.close()
+
+
+def test_a_forgotten_qp_is_closed(rig):
+    end = rig.ends[0]
+    qp = ShiftQP(end.pd, QPInitAttr(IBV_QPT_RC, None, end.cq, end.cq), backup=end.backup)
+    number, twin = qp.qp_num, qp.control_qp_num
+    assert end.context.endpoint.query_qp(number) is not None
+    del qp
+    assert end.context.endpoint.query_qp(number) is None
+    assert end.contexts[1].endpoint.query_qp(twin) is None
