@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.recovery import registry
 from softroce_lab.rnic import (
     AH,
     CQ,
@@ -39,7 +40,9 @@ def message_config(address, **settings):
 
 @pytest.fixture
 def pair():
-    return _native.Pair(*(message_config(address) for address in ADDRESSES), 1)
+    """For all verbs, and for the policy csa_ud on them."""
+    engine = registry.find("csa_ud").engine
+    return _native.Pair(*(message_config(address, **engine) for address in ADDRESSES), 1)
 
 
 @pytest.fixture
