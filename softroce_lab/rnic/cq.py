@@ -210,7 +210,9 @@ class CQ(Closable):
         self.context = context
         self.channel = channel
         self.shadow: ShadowQueue | None = None  # while completions come from there, too
-        self.polling: list[None] | None = None  # an entry for each thread that polls this queue
+        self.polling: list[None] | None = (
+            None  # of a queue whose QPs may move: an entry for each that polls
+        )
         if channel is None:
             super().__init__(context)
         else:
@@ -219,26 +221,19 @@ class CQ(Closable):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """(count, completions): at most `num_entries` of what has completed, without waiting."""
-        if self.polling is not None:
-            return self._poll_movable(num_entries, self.polling)
-        self.check_open("Failed to poll CQ")
-        expect("num_entries", num_entries, int)
-        most = min(max(num_entries, 0), MAX_CQE)
-        completions = [WC.of(each) for each in self.native.poll_completions(most)]
-        return len(completions), completions
-
-    def _poll_movable(self, num_entries: int, polling: list[None]) -> tuple[int, list[WC]]:
-        """Of a queue whose QPs may move: its shadow waits until nobody is in here."""
-        polling.append(None)
+        polling = self.polling
+        if polling is not None:
+            polling.append(None)
         try:
             if self.shadow is None:
-                expect("num_entries", num_entries, int)
                 self.check_open("Failed to poll CQ")
+                expect("num_entries", num_entries, int)
                 most = min(max(num_entries, 0), MAX_CQE)
                 completions = [WC.of(each) for each in self.native.poll_completions(most)]
                 return len(completions), completions
         finally:
-            polling.pop()
+            if polling is not None:
+                polling.pop()
         return self.shadow.poll(num_entries)
 
     def req_notify(self, solicited_only: bool = False) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import operator
-from typing import Any
+from typing import Any, NoReturn
 
 from softroce_lab.rnic import hints
 from softroce_lab.rnic.base import Closable, ask, expect, expect_unsigned, table
@@ -191,9 +191,12 @@ class QP(Closable):
         chain = chain_of(wr, RecvWR, bad_wr)
         rc, index = ask(failure, self._endpoint.post_receives, self.qp_num, chain)
         if rc:
-            shared = self.srq is not None
-            why = hints.of_post_recv(rc, self._known_state, self._cap.max_recv_wr, shared=shared)
-            refuse(failure, rc, chain[index], bad_wr, why)
+            self._refuse_recv(rc, chain[index], bad_wr)
+
+    def _refuse_recv(self, rc: int, wr: RecvWR, bad_wr: RecvWR | None) -> NoReturn:
+        shared = self.srq is not None
+        why = hints.of_post_recv(rc, self._known_state, self._cap.max_recv_wr, shared=shared)
+        refuse("Failed to post recv", rc, wr, bad_wr, why)
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post a send and those chained to it; on failure `bad_wr` becomes the one refused."""
@@ -205,8 +208,11 @@ class QP(Closable):
             why = "a datagram needs an open AH of the QP's PD: set_wr_ud(ah, rqpn, rqkey)"
             refuse(failure, errno.EINVAL, chain[len(ready)], bad_wr, why)
         if rc:
-            why = hints.of_post_send(rc, self._known_state, self._cap.max_send_wr)
-            refuse(failure, rc, chain[index], bad_wr, why)
+            self._refuse_send(rc, chain[index], bad_wr)
+
+    def _refuse_send(self, rc: int, wr: SendWR, bad_wr: SendWR | None) -> NoReturn:
+        why = hints.of_post_send(rc, self._known_state, self._cap.max_send_wr)
+        refuse("Failed to post send", rc, wr, bad_wr, why)
 
     def _addressed(self, chain: list[SendWR]) -> list[SendWR]:
         """The requests before the first without an address of this QP's domain."""

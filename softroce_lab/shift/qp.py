@@ -8,7 +8,7 @@ import errno
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
@@ -210,18 +210,18 @@ class ShiftQP(QP):
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """As of a QP; EINVAL: a request with SEND_ONCE that is inline, too."""
-        self._posting.append(None)
+        chain = chain_of(wr, SendWR, bad_wr)
+        posting = self._posting
+        posting.append(None)
         try:
-            if self.machine.plain:
-                _post_send(self, wr, bad_wr)
+            if self.machine.plain:  # as QP.post_send, without a call of it
+                rc, index = ask(_SEND, self._endpoint.post_sends, self.qp_num, chain)
+                if rc:
+                    self._explain(rc, chain[index], bad_wr)
                 return
-        except PyverbsRDMAError as error:
-            _explain(error, wr)
-            raise
         finally:
-            self._posting.pop()
+            posting.pop()
         with self._lock:
-            chain = chain_of(wr, SendWR, bad_wr)
             room = self._cap.max_send_wr - self.machine.waiting_requests
             ready: list[Any] = []
             rc, why = 0, None
@@ -233,7 +233,14 @@ class ShiftQP(QP):
             self.machine.post_sends(ready, self._backup.now_ns)
             self._settle()
             if rc:
-                refuse("Failed to post send", rc, chain[len(ready)], bad_wr, why)
+                refuse(_SEND, rc, chain[len(ready)], bad_wr, why)
+
+    def _explain(self, rc: int, wr: SendWR, bad_wr: SendWR | None) -> NoReturn:
+        """Refuse what the engine refused."""
+        refused = _refused(wr)
+        if refused is not None and refused[0] == rc:
+            refuse(_SEND, rc, wr, bad_wr, refused[1])
+        self._refuse_send(rc, wr, bad_wr)
 
     def _taken(self, wr: SendWR, room: int) -> tuple[int, str | None, Any]:
         """(errno, why, a copy that is independent of what the application does now)."""
@@ -246,21 +253,25 @@ class ShiftQP(QP):
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """As of a QP."""
-        self._posting.append(None)
+        chain = chain_of(wr, RecvWR, bad_wr)
+        posting = self._posting
+        posting.append(None)
         try:
-            if self.machine.plain:
-                _post_recv(self, wr, bad_wr)
+            if self.machine.plain:  # as QP.post_recv, without a call of it
+                rc, index = ask(_RECEIVE, self._endpoint.post_receives, self.qp_num, chain)
+                if rc:
+                    self._refuse_recv(rc, chain[index], bad_wr)
                 return
         finally:
-            self._posting.pop()
+            posting.pop()
         with self._lock:
-            for each in chain_of(wr, RecvWR, bad_wr):
+            for each in chain:
                 copy = _native.ReceiveRequest()
                 copy.assign(each)
                 try:
                     self.machine.post_receives([copy])
                 except PyverbsRDMAError as error:
-                    refuse("Failed to post recv", error.error_code, each, bad_wr)
+                    refuse(_RECEIVE, error.error_code, each, bad_wr)
             self._settle()
 
     @property
@@ -460,6 +471,7 @@ class ShiftQP(QP):
 
 
 _CONTROL_BROKEN = 0
+_SEND, _RECEIVE = "Failed to post send", "Failed to post recv"
 _INVALIDATES = "SEND with invalidate names a key of one NIC"
 _ONCE_AND_INLINE = "SEND_ONCE is for requests whose bytes stay in memory, not for inline ones"
 
@@ -482,7 +494,6 @@ class _Left:
 
 
 _NOTHING = _native.Unfinished()
-_post_send, _post_recv = QP.post_send, QP.post_recv
 
 
 def _refused(wr: SendWR) -> tuple[int, str] | None:
@@ -492,14 +503,6 @@ def _refused(wr: SendWR) -> tuple[int, str] | None:
     if wr.send_flags & SEND_ONCE and wr.send_flags & _INLINE:
         return errno.EINVAL, _ONCE_AND_INLINE
     return None
-
-
-def _explain(error: PyverbsRDMAError, wr: SendWR) -> None:
-    """What the engine refused in a chain."""
-    why = (_refused(each) for each in chain_of(wr, SendWR, None))
-    first = next((each for each in why if each is not None), None)
-    if first is not None and error.error_code == first[0]:
-        error.hint = first[1]
 
 
 @dataclasses.dataclass
