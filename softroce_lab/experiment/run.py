@@ -13,12 +13,12 @@ import functools
 import os
 import resource
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import code_version, frozen, over_oracle, workload_record
+from softroce_lab.experiment import code_version, expect, frozen, over_oracle, workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import (
     assumed_links,
@@ -59,6 +59,12 @@ class Outcome:
         return all(run.verdict == "passed" for run in self.runs)
 
     @property
+    def expected(self) -> list[expect.Judged]:
+        """The gates of the file, and whether they held."""
+        rows = over_oracle.added([run.summary() for run in self.runs])
+        return expect.judged(expect.gates(self.experiment.raw.expect), rows)
+
+    @property
     def faithful(self) -> bool:
         """Whether every run was; those on the virtual clock are."""
         judged = [run.fidelity["verdict"] for run in self.runs if run.fidelity]
@@ -88,8 +94,14 @@ class Outcome:
             "notes": self.notes,
             "idle_rules": self.idle_rules,
             "left_out": [each.document() for each in self.left_out],
+            **_gates(self.expected),
             "runs": over_oracle.added([run.document() for run in self.runs]),
         }
+
+
+def _gates(judged: Sequence[expect.Judged]) -> dict[str, Any]:
+    """For documents; nothing without gates."""
+    return {"expect": [dataclasses.asdict(each) for each in judged]} if judged else {}
 
 
 class BrokenOffError(RunError):
@@ -136,7 +148,9 @@ def run(
         _write(directory, runs, about)
         outcome = Outcome(experiment, directory.path, runs, left_out)
         verdict = "passed" if outcome.passed else "failed"
-        directory.manifest(state="done", verdict=verdict, notes=outcome.notes)
+        directory.manifest(
+            state="done", verdict=verdict, notes=outcome.notes, **_gates(outcome.expected)
+        )
     except BaseException as error:
         _end_early(directory, runs, about, error, reporter, experiment)
         if runs and isinstance(error, RunError):

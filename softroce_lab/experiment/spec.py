@@ -135,6 +135,8 @@ class Experiment:
         document = self.raw.model_dump(
             mode="json", by_alias=True, exclude={"topology", "faults", "transports"}
         )
+        if not document["expect"]:
+            del document["expect"]
         return document | {
             "depth": self.depth,
             "topology": self.topology,

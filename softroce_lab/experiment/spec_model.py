@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import expect
 from softroce_lab.experiment.kinds.table import AnyWorkload
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.model import FaultRule, name_schema
@@ -81,6 +82,9 @@ Seeds = Annotated[
     Field(min_length=1, max_length=MAX_SEEDS),
 ]
 
+Expected = Annotated[dict[str, bool | str], AfterValidator(expect.checked)]
+"""Gates: conditions by figure (`expect.py`)."""
+
 # --- Hosts -----------------------------------------------------------------------------------
 
 
@@ -130,6 +134,7 @@ class ExperimentFile(Filled):
     stalls: Annotated[list[StallSpec], Field(default_factory=list)]
     deadline: RunTime = DEADLINE_NS
     blackout: RunTime = BLACKOUT_NS
+    expect: Expected = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _all_hosts_have_a_transport(self) -> ExperimentFile:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import __version__, units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import code_version
+from softroce_lab.experiment import code_version, expect
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.sweep import over_oracle, spec
 from softroce_lab.sweep import pool as sweep_pool
@@ -187,6 +187,12 @@ class Outcome:
         return self.count("passed") == len(self.tasks)
 
     @property
+    def expected(self) -> list[expect.Judged]:
+        """The gates of the file, and whether they held."""
+        axes = [axis.name for axis in self.sweep.axes]
+        return expect.judged(self.sweep.gates, self.rows, axes)
+
+    @property
     def notes(self) -> list[str]:
         """Warnings about the links and the faults of any run."""
         return list(dict.fromkeys(note for row in self.rows for note in row.get("notes") or ()))
@@ -214,6 +220,11 @@ class Outcome:
             "jobs_reason": self.crew.reason,
             **{verdict: self.count(verdict) for verdict in ("passed", "failed", "error")},
             "verdict": "passed" if self.passed else "failed",
+            **(
+                {"expect": [dataclasses.asdict(each) for each in self.expected]}
+                if self.sweep.gates
+                else {}
+            ),
             "falls": [] if watched is None else watched.document(axes, self.rows),
             "notes": self.notes,
             "not_passed": [

@@ -20,9 +20,10 @@ from pydantic import AfterValidator, Field
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import expect, spec
+from softroce_lab.experiment.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
-from softroce_lab.experiment.spec_model import Seeds
+from softroce_lab.experiment.spec_model import Expected, Seeds
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
@@ -61,6 +62,7 @@ class SweepFile(Filled):
     transports: Any = None
     seeds: Seeds | None = None
     falls: FallsSpec | None = None
+    expect: Expected = Field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class Sweep:
     combinations: tuple[Combination, ...]
     seeds: tuple[int, ...] | None  # None: the experiment's
     falls: Falls | None = None  # which figure is watched along which axis
+    gates: tuple[Gate, ...] = ()  # what figures of its rows must hold
 
     def tasks(self, code: str) -> list[Task]:
         """All runs in their order; `code` is which code will run them, and is part of keys."""
@@ -200,7 +203,8 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     _check_size(axes, base, seeds, source)
     falls = _falls(raw, axes, source)
     combinations = tuple(_combinations(axes, base, source))
-    return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls)
+    gates = tuple(expect.gates(raw.expect))
+    return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 
 def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
+from softroce_lab.cli.experiments import gates
 from softroce_lab.cli.experiments.experiment_options import (
     EXPERIMENT,
     Changes,
@@ -28,6 +29,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     overrides_of,
     print_ready,
 )
+from softroce_lab.cli.experiments.gates import Junit
 from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.cli.screen import Screen
@@ -83,9 +85,9 @@ class _Command(WithCapture):
         *WithCapture.modes,
         Mode("--list", flag("show"), (
             "experiment", "clock", "seed", "transport", "payload", "deadline", "name", "changes",
-            "capture", "output", "check", "require_faithful", "xdp", "quiet",
+            "capture", "output", "check", "require_faithful", "xdp", "junit", "quiet",
         )),
-        Mode("--dry-run", flag("check"), ("output", "xdp", "quiet")),
+        Mode("--dry-run", flag("check"), ("output", "xdp", "junit", "quiet")),
     )  # fmt: skip
 
 
@@ -113,6 +115,7 @@ def run(
     check: DryRun = False,
     require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
+    junit: Junit = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -152,7 +155,9 @@ def run(
         _show(error.outcome, as_json=as_json, error=error)
         raise
     _show(outcome, as_json=as_json)
-    if not outcome.passed or (require_faithful and not outcome.faithful):
+    judged = outcome.expected
+    gates.write_junit(junit, loaded.name, [run.summary() for run in outcome.runs], judged)
+    if not (outcome.passed and gates.held(judged)) or (require_faithful and not outcome.faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -213,6 +218,7 @@ def _print(outcome: Outcome) -> None:
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])
         _print_some(f"{run.name} not faithful: ", (row["fidelity"] or {}).get("reasons", ()))
+    gates.show(outcome.expected)
     print(f"\n{outcome.directory}")
 
 

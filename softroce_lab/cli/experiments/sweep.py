@@ -13,8 +13,10 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
+from softroce_lab.cli.experiments import gates
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import DryRun, print_ready
+from softroce_lab.cli.experiments.gates import Junit
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.errors import ExitCode, RunError, UserError
@@ -53,9 +55,9 @@ class _Command(ModalCommand):
     modes = (
         Mode("--list", flag("show"), (
             "file", "jobs", "scheduler", "only", "table", "keep_runs", "fresh", "output", "check",
-            "quiet",
+            "junit", "quiet",
         )),
-        Mode("--dry-run", flag("check"), ("keep_runs", "fresh", "output", "quiet")),
+        Mode("--dry-run", flag("check"), ("keep_runs", "fresh", "output", "junit", "quiet")),
     )  # fmt: skip
 
 
@@ -98,6 +100,7 @@ def sweep(
     ] = Path("sweeps"),
     show: Annotated[bool, typer.Option("--list", help="List the built-in sweeps.")] = False,
     check: DryRun = False,
+    junit: Junit = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -132,7 +135,9 @@ def sweep(
         print(json.dumps(outcome.document(), indent=1))
     else:
         _print(outcome)
-    if not outcome.passed:
+    judged, axes = outcome.expected, [axis.name for axis in loaded.axes]
+    gates.write_junit(junit, loaded.name, outcome.rows, judged, axes)
+    if not (outcome.passed and gates.held(judged)):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -198,6 +203,7 @@ def _print(outcome: Outcome) -> None:
         print(f"  {where}: {row['reasons'][0]}")
     if len(bad) > _MOST_REASONS:
         print(f"  and {len(bad) - _MOST_REASONS} more, all in the table")
+    gates.show(outcome.expected)
     passed, failed, error = map(outcome.count, ("passed", "failed", "error"))
     runs = units.format_count(len(outcome.rows), "run")
     print(f"{runs}: {passed} passed, {failed} failed, {error} without a result")

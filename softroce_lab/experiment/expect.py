@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`expect` of an experiment or a sweep: gates that figures must pass, for CI.
+
+A gate is `FIGURE: CONDITION`, `TRANSPORT.FIGURE: CONDITION`, or a ratio of two of them. It holds if
+every run of every seed holds it; a ratio is of two runs of one seed and, in a sweep, of one cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+
+Row = Mapping[str, Any]  # of `WorkloadRun.summary`, or of a sweep
+
+TIMES = ("makespan", "operation_p50", "operation_p99", "fct_p50", "fct_p99", "fct_p999",
+         "step_p50", "step_p99", "repair_p50", "repair_p99")  # fmt: skip
+RATES = ("goodput", "algbw", "busbw")
+PLAIN = ("messages", "delivered", "packets_sent", "retransmitted", "spurious_retransmissions",
+         "control_packets", "repairs", "unrepaired", "injected_drops", "queue_drops", "marked",
+         "trimmed", "emulator_drops", "contexts_missed", "slowdown_p50", "slowdown_p99",
+         "step_waiting", "repair_p50_over_oracle", "repair_p99_over_oracle", "time_over_oracle",
+         "excess_p99", "verified")  # fmt: skip
+COLUMNS = (
+    {name: f"{name}_ns" for name in TIMES}
+    | {name: f"{name}_bps" for name in RATES}
+    | {name: name for name in PLAIN}
+)
+"""Names of figures, and what a row calls them."""
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_CONDITION = re.compile(r"\s*(<=|>=|==|<|>)\s*(.+?)\s*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Term:
+    """A figure of a transport, or of each."""
+
+    figure: str
+    transport: str | None
+
+    @classmethod
+    def of(cls, text: str) -> Term:
+        """`fct_p99`, or `csa_ud.fct_p99`. UserError."""
+        transport, _, figure = text.strip().rpartition(".")
+        if figure not in COLUMNS:
+            raise UserError(f"there is no figure {figure!r}", hint=f"one of {', '.join(COLUMNS)}")
+        return cls(figure, transport or None)
+
+    def value(self, row: Row) -> Any:
+        """Of a run; None if it has none."""
+        return row.get(COLUMNS[self.figure])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gate:
+    """What must hold."""
+
+    text: str
+    term: Term
+    over: Term | None  # what it is divided by
+    compare: str
+    bound: Any
+
+    @classmethod
+    def of(cls, name: str, condition: object) -> Gate:
+        """UserError for an unknown figure, or a condition that does not fit it."""
+        above, slash, below = name.partition("/")
+        term, over = Term.of(above), Term.of(below) if slash else None
+        if over is not None and COLUMNS[term.figure].rpartition("_")[2:] != (
+            COLUMNS[over.figure].rpartition("_")[2:]
+        ) and {term.figure, over.figure} & {*TIMES, *RATES}:  # fmt: skip
+            raise UserError(f"{name}: a ratio of figures with different units")
+        if isinstance(condition, bool):
+            return cls(f"{name}: {str(condition).lower()}", term, over, "==", condition)
+        match = _CONDITION.fullmatch(str(condition))
+        if match is None:
+            raise UserError(f"{name}: {condition!r} is no condition", hint='such as "< 1 ms"')
+        bound = _bound(match[2], term.figure if over is None else "")
+        return cls(f"{name} {match[1]} {match[2]}", term, over, match[1], bound)
+
+
+def _bound(text: str, figure: str) -> float:
+    if figure in TIMES:
+        return units.parse_time_ns(text)
+    if figure in RATES:
+        return units.parse_rate_bps(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{text!r} is no number") from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Judged:
+    """A gate, and whether it held."""
+
+    text: str
+    passed: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return f"expect {self.text}: {'passed' if self.passed else 'FAILED'}, {self.detail}"
+
+
+def gates(written: Mapping[str, object]) -> list[Gate]:
+    """Of a file. UserError."""
+    return [Gate.of(name, condition) for name, condition in written.items()]
+
+
+def judged(written: Sequence[Gate], rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Judged]:
+    """Every gate. `axes`: columns that tell the cells of a sweep."""
+    return [_judge(gate, rows, axes) for gate in written]
+
+
+def _judge(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Judged:
+    samples = list(_samples(gate, rows, axes))
+    if not samples:
+        return Judged(gate.text, passed=False, detail="no run is of such a transport")
+    compare = _COMPARED[gate.compare]
+    bad = [(name, value) for name, value in samples
+           if value is None or not compare(value, gate.bound)]  # fmt: skip
+    if bad:
+        name, value = bad[0]
+        count = (
+            f"{len(bad)} of {len(samples)} do not hold it; the first: {name} {_shown(value, gate)}"
+        )
+        return Judged(gate.text, passed=False, detail=count)
+    return Judged(gate.text, passed=True, detail=f"{len(samples)} held it")
+
+
+def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Names of runs, and their values."""
+    below = {}
+    if gate.over is not None:
+        for row in rows:
+            if gate.over.transport in (None, row["transport"]):
+                below[_place(row, axes, gate.over.transport is None)] = gate.over.value(row)
+    for row in rows:
+        if gate.term.transport not in (None, row["transport"]):
+            continue
+        value = gate.term.value(row) if row.get("verdict") != "error" else None
+        if gate.over is not None:
+            if gate.term.transport is None and row["transport"] == gate.over.transport:
+                continue
+            divisor = below.get(_place(row, axes, gate.over.transport is None))
+            value = None if value is None or not divisor else value / divisor
+        cell = "".join(f", {axis}={row[axis]}" for axis in axes)
+        yield f"{row['transport']}/{row['seed']}{cell}", value
+
+
+def _place(row: Row, axes: Sequence[str], with_transport: bool) -> tuple[Any, ...]:
+    own = (row["transport"],) if with_transport else ()
+    return (row["seed"], *own, *(str(row.get(axis)) for axis in axes))
+
+
+def _shown(value: Any, gate: Gate) -> str:
+    if value is None:
+        return "has no such figure"
+    if gate.over is not None:
+        return f"{value:.3f}"
+    if gate.term.figure in TIMES:
+        return units.format_duration(value)
+    return units.format_rate(value) if gate.term.figure in RATES else f"{value:g}"
+
+
+def checked(written: dict[str, Any]) -> dict[str, Any]:
+    """The same, for a model of a file. UserError for a gate that makes no sense."""
+    gates(written)
+    return written
