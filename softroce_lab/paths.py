@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 from softroce_lab.errors import EnvironmentLackError
@@ -51,6 +52,18 @@ def need_live() -> None:
     `_native` has neither `Host` nor traffic there.
     """
     native_program(_LIVE)
+
+
+def verbs_library() -> Path:
+    """libibverbs.so.1 over the soft RNIC. EnvironmentLackError where it was never built."""
+    library = Path(sys.prefix) / "lib" / "softroce_lab" / "libibverbs.so.1"
+    if library.is_file():
+        return library
+    raise EnvironmentLackError(
+        "the library for programs of verbs",
+        f"{library} is not there",
+        hint="start the lab with ./lab of a checkout, as root: --verbs makes it build the library",
+    )
 
 
 def _native_folder() -> Path | None:

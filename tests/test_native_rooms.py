@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NATIVE = ROOT / "native"
 
 STOREYS = (
-    {"bindings", "veth", "fuzz"},
+    {"bindings", "veth", "fuzz", "verbs"},
     {"sim", "live"},
     {"pair", "endpoint", "wire", "monitor"},
     {"engine/rnic", "transport", "capture", "erasure", "system"},

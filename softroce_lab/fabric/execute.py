@@ -16,17 +16,21 @@ from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
+from softroce_lab.fabric.verbs import device, mounts
+from softroce_lab.paths import verbs_library
 from softroce_lab.plan.plan import Plan
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"
+_LIBRARIES = "LD_LIBRARY_PATH"
 
 
-def execute(seen: View, node: str, argv: Sequence[str]) -> NoReturn:
+def execute(seen: View, node: str, argv: Sequence[str], *, verbs: bool = False) -> NoReturn:
     """Replace this process by `argv` inside `node` of a lab that is up.
 
     Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. UserError for an unknown node, ProgramError.
+    it any bpffs. With `verbs`, the host's RNIC is there as well, and the library by which programs
+    reach it. UserError for an unknown node, ProgramError.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
@@ -36,12 +40,28 @@ def execute(seen: View, node: str, argv: Sequence[str]) -> NoReturn:
         syscalls.setns(fd, syscalls.CLONE_NEWNET)
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
+    if verbs:
+        _show_rnic(seen, node)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606
     except OSError as error:
         raise ProgramError(argv[0], error) from error
+
+
+def _show_rnic(seen: View, node: str) -> None:
+    """UserError where no soft RNIC can live, EnvironmentLackError without the library."""
+    host = next((each for each in seen.plan.plain_hosts if each.name == node), None)
+    if host is None:
+        raise UserError(
+            f"{node} has no soft RNIC", hint="--verbs is for the hosts of a lab that are no guests"
+        )
+    library = verbs_library()
+    with needing_root():
+        mounts.show(device.class_files(seen, host))
+    before = os.environ.get(_LIBRARIES)
+    os.environ[_LIBRARIES] = f"{library.parent}:{before}" if before else str(library.parent)
 
 
 def hosts_text(plan: Plan, before: str) -> str:

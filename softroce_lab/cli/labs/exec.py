@@ -16,7 +16,7 @@ from softroce_lab.fabric.observe import view
 
 app = typer.Typer(add_completion=False)
 
-_OWN_OPTIONS = ("--lab", "--help")
+_OWN_OPTIONS = ("--lab", "--verbs", "--help")
 
 
 class Command(TyperCommand):
@@ -49,6 +49,9 @@ def exec(  # noqa: A001 - the verb's name
         typer.Argument(metavar="[-- COMMAND...]", help="The command; default: bash."),
     ] = None,
     lab: Lab = None,
+    verbs: Annotated[
+        bool, typer.Option("--verbs", help="Let COMMAND find the host's soft RNIC by libibverbs.")
+    ] = False,
 ) -> None:
     """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
 
@@ -56,12 +59,17 @@ def exec(  # noqa: A001 - the verb's name
 
     The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
     host, COMMAND runs in the guest, whose programs and files are Debian's.
+
+    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0: docs/programs.md.
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)
     if any(guest.name == node for guest in seen.plan.guests):
+        if verbs:
+            hint = "its programs have the kernel's own RNIC: leave --verbs out"
+            raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
-    execute.execute(seen, node, command)
+    execute.execute(seen, node, command, verbs=verbs)
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:

@@ -10,30 +10,15 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from softroce_lab.errors import UserError
+from softroce_lab.plan.path_mtu import path_mtu_bytes as path_mtu_bytes
 from softroce_lab.workloads.work import Workload
 
-IBA_MTU_BYTES = (4096, 2048, 1024, 512, 256)  # IBA table 26
-OVERHEAD_BYTES = {4: 52, 6: 72}
-"""Of a UD packet, by IP version: IP 20 or 40, UDP 8, BTH 12, DETH 8, ICRC 4."""
 PATHS = 8
 RECEIVE_FRAMES = 4096
 PACING_SLACK_NS = 100_000
 """How late the engine's turn may come, and a paced packet with it, before its rate suffers."""
 WINDOW_PACKETS = 1024
 """One bandwidth-delay product of the lab; a quarter of the receive ring, half of what may be."""
-
-
-def path_mtu_bytes(netdev_mtu_bytes: int, ip_version: int) -> int:
-    """The largest path MTU whose packets fit into frames of links with this MTU."""
-    overhead = OVERHEAD_BYTES[ip_version]
-    for mtu in IBA_MTU_BYTES:
-        if mtu + overhead <= netdev_mtu_bytes:
-            return mtu
-    raise UserError(
-        f"an MTU of {netdev_mtu_bytes} bytes holds no RDMA packet",
-        hint=f"at least {IBA_MTU_BYTES[-1] + overhead}",
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

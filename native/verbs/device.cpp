@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The device: found, opened, closed; what becomes of it at fork and at exit.
+#include <endian.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "objects.hpp"
+
+namespace softroce::verbs {
+namespace {
+
+// One for the life of the process, once there is one: programs keep pointers to it.
+Device* the_device() {
+  static Device* const device = []() -> Device* {
+    const auto settings = read_settings();
+    if (!settings) return nullptr;
+    auto* made = new Device;
+    made->settings = *settings;
+    made->node_type = IBV_NODE_CA;
+    made->transport_type = IBV_TRANSPORT_IB;
+    std::snprintf(made->name, sizeof made->name, "%s", settings->device.c_str());
+    std::snprintf(made->dev_name, sizeof made->dev_name, "uverbs0");
+    std::snprintf(made->dev_path, sizeof made->dev_path, "%s/class/infiniband_verbs/uverbs0",
+                  kSysfs);
+    std::snprintf(made->ibdev_path, sizeof made->ibdev_path, "%s/class/infiniband/%s", kSysfs,
+                  settings->device.c_str());
+    return made;
+  }();
+  return device;
+}
+
+// Only an engine that exists: neither fork nor exit opens a device.
+Engine* engine_in_use = nullptr;
+
+void register_around_fork() {
+  pthread_atfork([] { engine_in_use->before_fork(); },
+                 [] { engine_in_use->after_fork_in_parent(); },
+                 [] { engine_in_use->after_fork_in_child(); });
+}
+
+void at_exit() {
+  const auto held = engine_in_use->hold();
+  engine_in_use->close_port();
+}
+
+void need_engine(Device& device) {
+  if (device.engine) return;
+  device.engine = std::make_unique<Engine>(device.settings);
+  engine_in_use = device.engine.get();
+  register_around_fork();
+  std::atexit(at_exit);
+}
+
+void fill_operations(Context& context) {
+  context.query_port = query_port;
+  context.query_device_ex = query_device_ex;
+  context.modify_cq = modify_cq;
+  context.get_srq_num = get_srq_num;
+  context.sz = sizeof(verbs_context);
+  ibv_context& base = context.context;
+  base.ops.poll_cq = poll_cq;
+  base.ops.req_notify_cq = req_notify_cq;
+  base.ops.post_send = post_send;
+  base.ops.post_recv = post_recv;
+  base.ops.post_srq_recv = post_srq_recv;
+  base.ops.alloc_mw = [](ibv_pd*, ibv_mw_type) -> ibv_mw* { return errno = EOPNOTSUPP, nullptr; };
+  base.ops.bind_mw = [](ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; };
+  base.ops.dealloc_mw = [](ibv_mw*) { return EOPNOTSUPP; };
+  base.cmd_fd = -1;
+  base.num_comp_vectors = 1;
+  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
+}
+
+std::mutex devices_lock;
+
+int open(Device& device, Context*& opened) {
+  const std::lock_guard lock(devices_lock);
+  need_engine(device);
+  auto context = std::make_unique<Context>();
+  context->home = &device;
+  fill_operations(*context);
+  ibv_context& base = context->context;
+  base.device = &device;
+  pthread_mutex_init(&base.mutex, nullptr);
+  base.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  if (base.async_fd < 0) return errno;
+  {
+    const auto held = device.engine->hold();
+    device.engine->contexts.push_back(context.get());
+  }
+  ++device.contexts;
+  opened = context.release();
+  return 0;
+}
+
+}  // namespace
+}  // namespace softroce::verbs
+
+using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* count) {
+  if (count != nullptr) *count = 0;
+  return made<ibv_device*>([&](ibv_device**& list) {
+    Device* device = the_device();
+    list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+    if (list == nullptr) return ENOMEM;
+    list[0] = device;
+    if (count != nullptr) *count = device != nullptr;
+    return 0;
+  });
+}
+
+void ibv_free_device_list(ibv_device** list) { std::free(list); }
+
+const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+  return htobe64(static_cast<Device*>(device)->settings.guid);
+}
+
+int ibv_get_device_index(ibv_device*) { return -1; }
+
+ibv_context* ibv_open_device(ibv_device* device) {
+  Context* context =
+      made<Context>([&](Context*& opened) { return open(*static_cast<Device*>(device), opened); });
+  return context != nullptr ? &context->context : nullptr;
+}
+
+// The port goes with the last context; so what is due leaves.
+int ibv_close_device(ibv_context* base) {
+  Context& context = of(base);
+  Device& device = *context.home;
+  return guarded([&] {
+    const std::lock_guard lock(devices_lock);
+    const auto held = device.engine->hold();
+    std::erase(device.engine->contexts, &context);
+    if (--device.contexts == 0) device.engine->close_port();
+    ::close(base->async_fd);
+    pthread_mutex_destroy(&base->mutex);
+    delete &context;
+    return 0;
+  });
+}
+
+const char* ibv_get_sysfs_path() { return kSysfs; }
+
+int ibv_read_sysfs_file(const char* directory, const char* file, char* text, size_t bytes) {
+  const std::string path = std::string(directory) + "/" + file;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t length = ::read(fd, text, bytes);
+  ::close(fd);
+  if (length <= 0) return -1;
+  // As rdma-core: without the end of the line, ended by a zero where there is room.
+  auto used = static_cast<std::size_t>(length);
+  if (text[used - 1] == '\n')
+    text[--used] = 0;
+  else if (used < bytes)
+    text[used] = 0;
+  else
+    return -1;
+  return static_cast<int>(used);
+}
+
+// The engine's memory and descriptors never reach a child, whatever a program asks for.
+int ibv_fork_init() { return 0; }
+ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
+int ibv_dontfork_range(void*, size_t) { return 0; }
+int ibv_dofork_range(void*, size_t) { return 0; }
+
+// Drivers of other devices register when they are loaded; ours is the only one.
+void verbs_register_driver_34(const void*) {}
+bool verbs_allow_disassociate_destroy = false;
+
+}  // extern "C"

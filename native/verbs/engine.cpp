@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "engine.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "../engine/codec/codec.hpp"
+#include "../system/clock.hpp"
+#include "objects.hpp"
+
+namespace softroce::verbs {
+namespace {
+
+constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
+constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
+constexpr Time kPublishInterval = 100 * kMillisecond;
+constexpr int kLastTurns = 64;  // when the port closes
+constexpr std::uint64_t kMostSkipped = 1 << 12;
+constexpr int kMostDescriptors = 1 << 12;
+
+MessageConfig config_of(const Settings& settings) {
+  MessageConfig config;
+  config.gid = settings.gids.front();
+  config.path_mtu = settings.path_mtu;
+  config.receive_ring_packets = XskConfig{}.receive_frames;
+  return config;
+}
+
+// Queue pairs of one process after another get other numbers, so that packets that are still under
+// way to those of a process that was killed find none: the RNIC does not use a number again.
+void skip_numbers(Rnic& rnic, std::int64_t moment_ns) {
+  const auto mixed = static_cast<std::uint64_t>(moment_ns ^ (std::int64_t{getpid()} << 32)) *
+                     0x9E3779B97F4A7C15;  // Fibonacci hashing
+  QpConfig none;
+  none.send_cq = none.receive_cq = rnic.create_cq(1);
+  std::uint32_t number = 0;
+  for (std::uint64_t left = (mixed >> 40) % kMostSkipped; left != 0; --left)
+    if (rnic.create_qp(none, number) == 0) rnic.destroy_qp(number);
+}
+
+// After fork(2) the frames are not in the child, nor after exec(2) the socket. The last frame of
+// the port's area is the first that it offers for transmission.
+void keep_from_children(XskPort& port, const XskConfig& config) {
+  const std::size_t frames = config.receive_frames + config.transmit_frames;
+  const std::uint8_t* last = port.next_transmit_frame();
+  if (last != nullptr)
+    madvise(const_cast<std::uint8_t*>(last) - (frames - 1) * XskPort::kFrameBytes,
+            frames * XskPort::kFrameBytes, MADV_DONTFORK);
+  fcntl(port.fd(), F_SETFD, FD_CLOEXEC);
+}
+
+// The descriptor of the file that this process inherited: it would keep the file's lock, and its
+// writer would seem to be alive.
+void close_descriptors_of(const std::string& path) {
+  struct stat wanted, each;
+  if (path.empty() || stat(path.c_str(), &wanted) != 0) return;
+  for (int fd = 3; fd < kMostDescriptors; ++fd)
+    if (fstat(fd, &each) == 0 && each.st_ino == wanted.st_ino && each.st_dev == wanted.st_dev)
+      ::close(fd);
+}
+
+}  // namespace
+
+std::int64_t Engine::monotonic() { return monotonic_ns(); }
+
+Engine::Engine(const Settings& settings)
+    : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
+  for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
+  skip_numbers(rnic_, epoch_ns_);
+}
+
+Time Engine::now() const { return (monotonic_ns() - epoch_ns_) * kNanosecond; }
+
+// ---------------------------------------------------------------- the port
+
+int Engine::open_port() {
+  if (orphan_ || broken_) return ENODEV;
+  if (port_ || helps_ || settings_.interface.empty()) {
+    if (!helps_) start_helper();
+    return 0;
+  }
+  if (const int error = owner_.hold(settings_.interface)) return error;
+  try {
+    const XskConfig config{.interface = settings_.interface,
+                           .ifindex = settings_.ifindex,
+                           .xsks_map_path = settings_.xsks_map,
+                           .generic = settings_.generic};
+    port_ = std::make_unique<XskPort>(config);
+    keep_from_children(*port_, config);
+    if (!settings_.statistics.empty())
+      statistics_ = std::make_unique<StatisticsFile>(settings_.statistics);
+    port_fd_ = port_->fd();
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: the port %s: %s\n", settings_.interface.c_str(), error.what());
+    abandon_port();
+    return error.code().value() == EBUSY ? EBUSY : ENODEV;
+  }
+  start_helper();
+  return 0;
+}
+
+void Engine::close_port() {
+  if (orphan_) return;
+  for (int turns = 0; turns < kLastTurns && turn(); ++turns) continue;
+  stop_helper();
+  if (statistics_) publish(now());
+  abandon_port();
+}
+
+void Engine::abandon_port() {
+  statistics_.reset();
+  port_fd_ = -1;
+  port_.reset();
+  owner_.release();
+}
+
+// The program goes on; whoever waits for a completion waits for ever, as with a device that is
+// gone.
+void Engine::break_down(const char* why) {
+  std::fprintf(stderr, "softroce: the port %s: %s\n", settings_.interface.c_str(), why);
+  broken_ = true;
+  abandon_port();
+}
+
+// The mappings and descriptors that the child got are given up; the parent's stay.
+void Engine::after_fork_in_child() {
+  orphan_ = true;
+  helps_ = false;
+  if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
+  port_.reset();
+  owner_.release();
+  static_cast<void>(statistics_.release());  // its destructor would remove the parent's file
+  close_descriptors_of(settings_.statistics);
+  lock_.unlock();
+}
+
+// ---------------------------------------------------------------- a turn
+
+bool Engine::turn() {
+  if (orphan_) return false;
+  try {
+    return attempt_turn();
+  } catch (const std::exception& error) {
+    break_down(error.what());
+    return false;
+  }
+}
+
+bool Engine::attempt_turn() {
+  bool busy = receive();
+  busy |= receive_own();
+  if (const Time at = now(); rnic_.next_timeout() <= at) rnic_.handle_timeout(at);
+  busy |= transmit();
+  hand_out_async_events(*this);
+  if (const Time at = now(); at >= publish_at_) publish(at);
+  return busy;
+}
+
+void Engine::take(const std::uint8_t* frame, std::uint32_t bytes, Time at) {
+  Packet packet;
+  if (const auto refusal = decode(frame, bytes, packet))
+    rnic_.counters().add(*refusal);
+  else
+    rnic_.handle_packet(packet, at);
+}
+
+bool Engine::receive() {
+  if (!port_) return false;
+  std::uint32_t total = 0;
+  for (int batch = 0; batch < kReceiveBatches; ++batch) {
+    const Time at = now();
+    const std::uint32_t n = port_->receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
+      counts_.octets_received += bytes;
+      take(frame, bytes, at);
+    });
+    total += n;
+    if (n < XskPort::kBatch) break;
+  }
+  counts_.frames_received += total;
+  return total != 0;
+}
+
+bool Engine::receive_own() {
+  if (own_frames_.empty()) return false;
+  const auto frames = std::exchange(own_frames_, {});
+  for (const auto& frame : frames)
+    take(frame.data(), static_cast<std::uint32_t>(frame.size()), now());
+  return true;
+}
+
+bool Engine::transmit() {
+  if (port_ && port_->unsent() != 0) {
+    const XskPort::Flush flushed = port_->flush();
+    if (flushed == XskPort::Flush::full) return true;
+    if (flushed == XskPort::Flush::down) return lose();
+  }
+  return send_batch() != 0;
+}
+
+std::uint32_t Engine::send_batch() {
+  std::uint32_t sent = 0, committed = 0;
+  for (Packet packet; sent < kTransmitBatch; ++sent) {
+    const Time at = now();
+    std::uint8_t* frame = port_ ? port_->next_transmit_frame() : nullptr;
+    if ((port_ && frame == nullptr) || !rnic_.poll_packet(packet, at)) break;
+    packet.destination_mac = settings_.next_hop_mac;
+    const bool own = std::ranges::find(rnic_.gids(), packet.destination) != rnic_.gids().end();
+    if (own) {
+      keep(packet);
+    } else if (port_) {
+      const auto bytes = static_cast<std::uint32_t>(encode(packet, settings_.mac, frame));
+      counts_.octets_sent += bytes;
+      port_->commit(bytes);
+      ++committed;
+    } else {
+      rnic_.counters().add(Counter::tx_link_down);
+    }
+    rnic_.packet_done(at);
+  }
+  if (committed != 0) port_->flush();
+  counts_.frames_sent += committed;
+  return sent;
+}
+
+// The fabric does not send back what comes from a host: what the RNIC sends to itself stays here.
+void Engine::keep(const Packet& packet) {
+  std::vector<std::uint8_t> frame(XskPort::kFrameBytes * 2);
+  frame.resize(encode(packet, settings_.mac, frame.data()));
+  own_frames_.push_back(std::move(frame));
+}
+
+// A port that is down loses what is sent through it, as native/live/host.cpp has it.
+bool Engine::lose() {
+  std::uint32_t lost = 0;
+  const Time at = now();
+  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at); ++lost)
+    rnic_.packet_done(at);
+  rnic_.counters().add(Counter::tx_link_down, lost);
+  return lost != 0;
+}
+
+void Engine::posted() {
+  if (asleep_.load(std::memory_order_relaxed)) wake_helper();  // to look after it from now on
+  if (polls()) return;
+  try {
+    transmit();
+  } catch (const std::exception& error) {
+    break_down(error.what());
+  }
+}
+
+void Engine::publish(Time at) {
+  publish_at_ = at + kPublishInterval;
+  if (!statistics_) return;
+  const XskStatistics socket = port_->statistics();
+  counts_.rx_dropped = socket.rx_dropped;
+  counts_.rx_ring_full = socket.rx_ring_full;
+  counts_.rx_fill_ring_empty = socket.rx_fill_ring_empty;
+  counts_.tx_invalid = socket.tx_invalid;
+  counts_.tx_ring_empty = socket.tx_ring_empty;
+  statistics_->publish(rnic_, counts_, epoch_ns_ + at / kNanosecond);
+}
+
+}  // namespace softroce::verbs

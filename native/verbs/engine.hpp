@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The soft RNIC in a program's own process. Who polls a completion queue turns the engine; for
+// those that wait without polling a helper thread sleeps on the socket. All of it is under one
+// lock.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "../endpoint/statistics.hpp"
+#include "../engine/rnic/rnic.hpp"
+#include "../live/xsk_port.hpp"
+#include "port_owner.hpp"
+#include "settings.hpp"
+
+namespace softroce::verbs {
+
+struct Qp;
+struct Srq;
+struct Context;
+
+class Engine {
+ public:
+  explicit Engine(const Settings& settings);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Everything below is called by who has this.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(lock_); }
+
+  Rnic& rnic() { return rnic_; }
+  const Settings& settings() const { return settings_; }
+  Time now() const;
+
+  // Opens the port and starts the helper, unless that was done. 0, or the errno value of why not:
+  // EBUSY if another process has the port.
+  int open_port();
+  // What is due leaves; others may open the port then.
+  void close_port();
+
+  // Whatever can be done now: receive, timers, send. False: there was nothing to do. Never throws.
+  bool turn();
+  // The program looks for completions itself, just now: the helper stays away for a while.
+  void polled() { polled_ns_.store(monotonic(), std::memory_order_relaxed); }
+  // It is about to wait instead: the helper does not stay away any longer.
+  void sleeps();
+  // There is something to send: it leaves with the program's next poll, or now if it does not poll.
+  void posted();
+
+  // Whom asynchronous events concern, by number.
+  std::unordered_map<std::uint32_t, Qp*> qps{};
+  std::unordered_map<std::uint32_t, Srq*> srqs{};
+
+  // Contexts that are open, for events.
+  std::vector<Context*> contexts{};
+
+  // ---- around fork(2): a child has no engine, and holds nothing of the port
+  void before_fork() { lock_.lock(); }
+  void after_fork_in_parent() { lock_.unlock(); }
+  void after_fork_in_child();
+
+ private:
+  static std::int64_t monotonic();
+  static void* help(void* engine);
+  void start_helper();
+  void stop_helper();
+  void assist();
+  std::int64_t turn_for_the_idle();
+  void sleep(std::int64_t longest_ns);
+  void wake_helper();
+  bool polls() const;
+  bool attempt_turn();
+  bool receive();
+  bool receive_own();
+  bool transmit();
+  bool lose();
+  std::uint32_t send_batch();
+  void keep(const Packet& packet);
+  void take(const std::uint8_t* frame, std::uint32_t bytes, Time at);
+  void abandon_port();
+  void publish(Time at);
+  void break_down(const char* why);
+
+  const Settings settings_;
+  const std::int64_t epoch_ns_;
+  std::mutex lock_;
+  Rnic rnic_;
+  PortOwner owner_;
+  std::unique_ptr<XskPort> port_;
+  bool orphan_ = false;                               // a child's copy
+  bool broken_ = false;                               // the port failed: it is not opened again
+  std::deque<std::vector<std::uint8_t>> own_frames_;  // to this very RNIC
+  std::unique_ptr<StatisticsFile> statistics_;
+  PortCounts counts_;
+  Time publish_at_ = 0;
+
+  pthread_t helper_{};
+  bool helps_ = false;
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::int64_t> polled_ns_{0};
+  std::int64_t busy_ns_ = 0;  // when the helper last had something to do
+  std::atomic<std::int64_t> doze_ns_{0};
+  int wake_fd_ = -1;
+  std::atomic<int> port_fd_{-1};  // for the helper, which sleeps without the lock
+  std::atomic<bool> asleep_{false};
+};
+
+}  // namespace softroce::verbs

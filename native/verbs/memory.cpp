@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Protection domains and memory regions.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "objects.hpp"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace softroce::verbs {
+namespace {
+
+constexpr unsigned kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kGranted = IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ;
+constexpr unsigned kWithoutEffect = IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
+
+std::atomic<std::uint32_t> next_pd = 1;  // 0 is for those who use an engine without verbs
+
+// Makes the pages be there, as a device pins them. EFAULT: the process has no such memory, or may
+// not write it. Kernels before 5.14 do not know the advice: then the first packet finds out.
+int populate(void* address, std::size_t bytes, bool writes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + bytes;
+  const int advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, advice) == 0 || errno == EINVAL)
+    return 0;
+  return errno == ENOMEM ? EFAULT : errno;
+}
+
+int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
+                    unsigned access, Mr*& region) {
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if (access & ~(kGranted | kWithoutEffect)) return EOPNOTSUPP;  // windows, on-demand paging
+  if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
+  if (address == nullptr || bytes == 0) return EINVAL;
+  const auto from = reinterpret_cast<std::uintptr_t>(address);
+  if (from + bytes < from) return EINVAL;
+  if (const int error = populate(address, bytes, access & IBV_ACCESS_LOCAL_WRITE)) return error;
+  auto made = std::make_unique<Mr>();
+  made->context = pd->context;
+  made->pd = pd;
+  made->addr = address;
+  made->length = bytes;
+  made->lkey = made->rkey = engine_of(pd->context)
+                                .rnic()
+                                .memory()
+                                .add(static_cast<std::uint8_t*>(address), bytes, access & kGranted,
+                                     static_cast<Pd*>(pd)->number, iova);
+  made->handle = made->lkey;
+  ++static_cast<Pd*>(pd)->users;
+  region = made.release();
+  return 0;
+}
+
+}  // namespace
+}  // namespace softroce::verbs
+
+using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
+
+extern "C" {
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  return made<Pd>([&](Pd*& pd) {
+    pd = new Pd;
+    pd->context = context;
+    pd->handle = pd->number = next_pd++;
+    return 0;
+  });
+}
+
+int ibv_dealloc_pd(ibv_pd* base) {
+  Pd* pd = static_cast<Pd*>(base);
+  if (pd->users != 0) return EBUSY;
+  delete pd;
+  return 0;
+}
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t iova,
+                         unsigned int access) {
+  return made<Mr>([&](Mr*& region) {
+    const std::uint64_t from = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+    return register_memory(pd, address, bytes, from, access, region);
+  });
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access) {
+  return ibv_reg_mr_iova2(pd, address, bytes, iova, static_cast<unsigned>(access));
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access) {
+  return ibv_reg_mr_iova2(pd, address, bytes, reinterpret_cast<std::uintptr_t>(address),
+                          static_cast<unsigned>(access));
+}
+
+int ibv_dereg_mr(ibv_mr* base) {
+  return guarded([&] {
+    // Held: the engine is not in the midst of a packet that touches it.
+    const auto held = engine_of(base->context).hold();
+    engine_of(base->context).rnic().memory().remove(base->lkey);
+    --static_cast<Pd*>(base->pd)->users;
+    delete static_cast<Mr*>(base);
+    return 0;
+  });
+}
+
+int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
+  errno = EOPNOTSUPP;
+  return IBV_REREG_MR_ERR_INPUT;
+}
+
+}  // extern "C"

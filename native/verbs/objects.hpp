@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What programs hold by pointers: libibverbs' structures (infiniband/verbs.h), each the head of our
+// own, as drivers of rdma-core lay them out.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "../engine/verbs/completion.hpp"
+#include "../engine/verbs/work_request.hpp"
+#include "engine.hpp"
+#include "settings.hpp"
+
+namespace softroce::verbs {
+
+struct Device : ibv_device {
+  // rdma-core's struct verbs_device goes on here: the drivers of libmlx5 and libefa ask a device
+  // whose it is, and a zero says nobody's of theirs.
+  unsigned char driver_area[512] = {};
+  Settings settings;
+  std::unique_ptr<Engine> engine;  // since it was opened first, and then for good
+  int contexts = 0;                // that are open
+};
+
+struct Qp;
+
+struct Context : verbs_context {
+  Device* home = nullptr;
+  std::mutex events_lock;
+  std::deque<ibv_async_event> events;
+};
+
+struct Pd : ibv_pd {
+  std::uint32_t number = 0;
+  std::atomic<int> users = 0;
+};
+
+struct Mr : ibv_mr {};
+
+struct Cq;
+
+struct Channel : ibv_comp_channel {
+  std::mutex lock;
+  std::deque<Cq*> events;
+};
+
+struct Cq : ibv_cq {
+  std::shared_ptr<CompletionQueue> queue;
+  std::atomic<int> users = 0;
+  std::atomic<unsigned> empty_polls = 0;
+  std::uint32_t told = 0;  // completion events that the program took
+};
+
+struct Srq : ibv_srq {
+  std::uint32_t number = 0;
+  std::uint32_t max_sge = 0;
+  std::uint32_t told = 0;  // asynchronous events that the program took
+};
+
+struct Qp : ibv_qp {
+  bool signal_all = false;
+  std::uint32_t max_inline = 0;
+  std::uint32_t told = 0;
+};
+
+struct Ah : ibv_ah {
+  AddressVector vector;
+};
+
+inline Context& of(ibv_context* context) { return *static_cast<Context*>(verbs_get_ctx(context)); }
+inline Engine& engine_of(ibv_context* context) { return *of(context).home->engine; }
+
+// The verbs that programs reach through the context, and not by a symbol.
+int poll_cq(ibv_cq* cq, int most, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t bytes);
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, std::size_t bytes);
+int get_srq_num(ibv_srq* srq, std::uint32_t* number);
+
+// An address of a program's as the RNIC has it; EINVAL: none of RoCE through this port. `engine` is
+// held.
+int address_of(Engine& engine, const ibv_ah_attr& attr, AddressVector& vector);
+void fill_address(const AddressVector& vector, ibv_ah_attr& attr);
+
+// The events that the RNIC has told of, to the contexts that they concern. `engine` is held.
+void hand_out_async_events(Engine& engine);
+// Its events that nobody took go; waits until those that somebody took are acknowledged.
+void forget(Qp* qp);
+void forget(Srq* srq);
+void forget_events_of(Cq* cq);
+
+// Runs a verb's body: what is thrown becomes an errno value.
+template <typename F>
+int guarded(F&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  } catch (...) {
+    return EIO;
+  }
+}
+
+// The same for verbs that make something: null, and errno says why.
+template <typename T, typename F>
+T* made(F&& body) noexcept {
+  T* object = nullptr;
+  const int error = guarded([&] { return body(object); });
+  if (error == 0) return object;
+  errno = error;
+  return nullptr;
+}
+
+}  // namespace softroce::verbs

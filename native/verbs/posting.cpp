@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Work requests: chains of them, as programs post them, into the engine's.
+#include <cerrno>
+#include <cstring>
+
+#include "objects.hpp"
+
+namespace softroce::verbs {
+namespace {
+
+constexpr int kMostElements = 256;  // beyond any limit; what a program means when it is wrong
+
+bool is_known(ibv_wr_opcode opcode) {
+  return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_SEND_WITH_INV;
+}
+
+void take_elements(const ibv_sge* from, int count, std::vector<ScatterGather>& to) {
+  to.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) to.push_back({from[i].addr, from[i].length, from[i].lkey});
+}
+
+// The message of an inline request, taken when it is posted: its memory needs no region. Its
+// elements stay, empty, to be counted.
+void take_inline(SendRequest& request) {
+  request.inline_bytes.resize(request.bytes());
+  std::uint8_t* to = request.inline_bytes.data();
+  for (auto& source : request.sources) {
+    std::memcpy(to, reinterpret_cast<const void*>(source.address), source.length);
+    to += source.length;
+    source.length = 0;
+  }
+}
+
+int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
+  if (qp.qp_type == IBV_QPT_UD) {
+    if (from.wr.ud.ah == nullptr) return EINVAL;
+    to.address = static_cast<const Ah*>(from.wr.ud.ah)->vector;
+    to.remote_qp = from.wr.ud.remote_qpn;
+    to.remote_qkey = from.wr.ud.remote_qkey;
+    return 0;
+  }
+  if (from.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || from.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    to.remote_address = from.wr.atomic.remote_addr;
+    to.rkey = from.wr.atomic.rkey;
+    to.compare_add = from.wr.atomic.compare_add;
+    to.swap = from.wr.atomic.swap;
+  } else {
+    to.remote_address = from.wr.rdma.remote_addr;
+    to.rkey = from.wr.rdma.rkey;
+  }
+  return 0;
+}
+
+int take(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
+  if (!is_known(from.opcode)) return EOPNOTSUPP;
+  if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
+  to.wr_id = from.wr_id;
+  to.opcode = static_cast<WrOpcode>(from.opcode);
+  to.flags = from.send_flags;
+  take_elements(from.sg_list, from.num_sge, to.sources);
+  if (from.opcode == IBV_WR_SEND_WITH_INV)
+    to.invalidate_rkey = from.invalidate_rkey;
+  else
+    to.immediate = __builtin_bswap32(from.imm_data);
+  if (from.send_flags & IBV_SEND_INLINE) {
+    if (to.bytes() > qp.max_inline) return EINVAL;
+    if (!to.reads_remote()) take_inline(to);
+  }
+  return take_remote(from, qp, to);
+}
+
+int take(const ibv_recv_wr& from, ReceiveRequest& to) {
+  if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
+  to.wr_id = from.wr_id;
+  take_elements(from.sg_list, from.num_sge, to.targets);
+  return 0;
+}
+
+// Posts each of a chain until one is refused, which `bad` names then.
+template <typename Wr, typename Post>
+int post_chain(Wr* wr, Wr** bad, Post&& post) {
+  for (; wr != nullptr; wr = wr->next) {
+    const int error = guarded([&] { return post(*wr); });
+    if (error == 0) continue;
+    *bad = wr;
+    return error;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
+  const Qp& qp = *static_cast<Qp*>(base);
+  Engine& engine = engine_of(qp.context);
+  const auto held = engine.hold();
+  const Time at = engine.now();
+  const int error = post_chain(wr, bad, [&](const ibv_send_wr& each) {
+    SendRequest request;
+    if (const int refused = take(each, qp, request)) return refused;
+    return engine.rnic().post_send(qp.qp_num, std::move(request), at);
+  });
+  engine.posted();
+  return error;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Engine& engine = engine_of(qp->context);
+  const auto held = engine.hold();
+  return post_chain(wr, bad, [&](const ibv_recv_wr& each) {
+    ReceiveRequest request;
+    if (const int refused = take(each, request)) return refused;
+    return engine.rnic().post_receive(qp->qp_num, std::move(request), engine.now());
+  });
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Engine& engine = engine_of(srq->context);
+  const auto held = engine.hold();
+  return post_chain(wr, bad, [&](const ibv_recv_wr& each) {
+    ReceiveRequest request;
+    if (const int refused = take(each, request)) return refused;
+    return engine.rnic().post_srq_receive(static_cast<Srq*>(srq)->number, std::move(request));
+  });
+}
+
+}  // namespace softroce::verbs

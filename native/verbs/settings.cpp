@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "settings.hpp"
+
+#include <arpa/inet.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "../engine/codec/bytes.hpp"
+
+namespace softroce::verbs {
+namespace {
+
+// A GID as IPv6 addresses are written.
+bool take_gid(const std::string& text, Settings& settings) {
+  std::uint8_t octets[16];
+  if (inet_pton(AF_INET6, text.c_str(), octets) != 1) return false;
+  settings.gids.push_back({load64(octets), load64(octets + 8)});
+  return true;
+}
+
+bool take(const std::string& name, const std::string& value, Settings& settings) {
+  const auto number = [&] { return std::strtoull(value.c_str(), nullptr, 0); };
+  if (name == "device") return settings.device = value, true;
+  if (name == "guid") return settings.guid = number(), true;
+  if (name == "interface") return settings.interface = value, true;
+  if (name == "ifindex") return settings.ifindex = static_cast<std::uint32_t>(number()), true;
+  if (name == "mac") return settings.mac = number(), true;
+  if (name == "next_hop_mac") return settings.next_hop_mac = number(), true;
+  if (name == "path_mtu") return settings.path_mtu = static_cast<std::uint32_t>(number()), true;
+  if (name == "generic") return settings.generic = number() != 0, true;
+  if (name == "xsks_map") return settings.xsks_map = value, true;
+  if (name == "statistics") return settings.statistics = value, true;
+  return name == "gid" && take_gid(value, settings);
+}
+
+}  // namespace
+
+std::optional<Settings> read_settings() {
+  const char* named = secure_getenv("SOFTROCE_VERBS");
+  const std::string path = named != nullptr ? named : kSettings;
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  Settings settings;
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++count;
+    std::istringstream words(line);
+    std::string name, value;
+    words >> name >> value;
+    if (name.empty() || take(name, value, settings)) continue;
+    std::fprintf(stderr, "softroce: %s:%zu: '%s' is not a setting of this version\n", path.c_str(),
+                 count, line.c_str());
+    return std::nullopt;
+  }
+  if (settings.device.empty() || settings.gids.empty()) return std::nullopt;
+  return settings;
+}
+
+}  // namespace softroce::verbs

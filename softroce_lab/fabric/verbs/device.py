@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host's RNIC as unmodified programs find it: its settings for native/verbs, its files in /sys.
+
+Names and contents of the files are those of Linux
+(Documentation/ABI/stable/sysfs-class-infiniband).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from softroce_lab.fabric.observe import counters_files
+from softroce_lab.fabric.observe.view import View
+from softroce_lab.plan import locate
+from softroce_lab.plan.path_mtu import path_mtu_bytes
+from softroce_lab.plan.plan import Node, Port
+
+NAME = "softroce0"
+CHARACTER_DEVICE = "uverbs0"
+SETTINGS = "softroce_lab"  # beside the files of /sys/class/infiniband_verbs/uverbs0
+
+
+def gids(port: Port) -> list[ipaddress.IPv6Address]:
+    """GID 0 is the port's IPv4 address (IBA annex A17.4.5), GID 1 its IPv6 address."""
+    mapped = ipaddress.IPv6Address(f"::ffff:{port.address}")
+    return [mapped, ipaddress.IPv6Address(str(port.address6))]
+
+
+def guid(mac: str) -> int:
+    """The EUI-64 of a MAC address (RFC 4291, appendix A)."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    return int.from_bytes(bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:], "big")
+
+
+def path_mtu(netdev_mtu_bytes: int) -> int:
+    """What fits into frames of both IP versions, bytes."""
+    return min(path_mtu_bytes(netdev_mtu_bytes, version) for version in (4, 6))
+
+
+def settings(seen: View, node: Node) -> str:
+    """What the library reads of the RNIC at the host's first port: a name and a value a line."""
+    assert seen.condition is not None  # noqa: S101 - a lab that is up has one
+    port = node.ports[0]
+    _, next_hop = locate.peers(seen.plan)[port.ifindex]
+    pairs: list[tuple[str, object]] = [
+        ("device", NAME),
+        ("guid", f"{guid(port.mac):#x}"),
+        ("interface", port.name),
+        ("ifindex", port.ifindex),
+        ("mac", f"0x{port.mac.replace(':', '')}"),
+        ("next_hop_mac", f"0x{next_hop.mac.replace(':', '')}"),
+        *(("gid", str(gid)) for gid in gids(port)),
+        ("path_mtu", path_mtu(seen.plan.mtu)),
+        ("generic", int(seen.condition.history.state_facts["xdp"] == "generic")),
+        ("xsks_map", seen.bpffs / "xsks"),
+        ("statistics", counters_files.path_for(seen.directory, port)),
+    ]
+    return "".join(f"{name} {value}\n" for name, value in pairs)
+
+
+def class_files(seen: View, node: Node) -> Mapping[str, str]:
+    """Files below /sys/class that the device has there, and their contents."""
+    port = node.ports[0]
+    words = f"{guid(port.mac):016x}"
+    shown = ":".join(words[at : at + 4] for at in range(0, 16, 4))
+    device, verbs = f"infiniband/{NAME}", f"infiniband_verbs/{CHARACTER_DEVICE}"
+    files = {
+        f"{device}/node_type": "1: CA",
+        f"{device}/node_guid": shown,
+        f"{device}/sys_image_guid": shown,
+        f"{device}/node_desc": f"{node.name} of {seen.plan.name}",
+        f"{device}/fw_ver": "softroce_lab",
+        f"{device}/ports/1/state": "4: ACTIVE",
+        f"{device}/ports/1/phys_state": "5: LinkUp",
+        f"{device}/ports/1/rate": "2.5 Gb/sec (1X SDR)",
+        f"{device}/ports/1/link_layer": "Ethernet",
+        f"{device}/ports/1/lid": "0x0",
+        f"{device}/ports/1/lid_mask_count": "0",
+        f"{device}/ports/1/sm_lid": "0x0",
+        f"{device}/ports/1/sm_sl": "0",
+        f"{device}/ports/1/cap_mask": "0x04010000",
+        f"{device}/ports/1/pkeys/0": "0xffff",
+        "infiniband_verbs/abi_version": "6",
+        f"{verbs}/abi_version": "1",
+        f"{verbs}/ibdev": NAME,
+        f"{verbs}/dev": "231:192",
+    }
+    for index, gid in enumerate(gids(port)):
+        files[f"{device}/ports/1/gids/{index}"] = gid.exploded
+        files[f"{device}/ports/1/gid_attrs/types/{index}"] = "RoCE v2"
+        files[f"{device}/ports/1/gid_attrs/ndevs/{index}"] = port.name
+    ended = {name: f"{text}\n" for name, text in files.items()}
+    return {**ended, f"{verbs}/{SETTINGS}": settings(seen, node)}

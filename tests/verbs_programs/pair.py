@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs a program at both hosts of a lab, and counts the RoCE packets that it sent.
+
+The switch's XDP programs count what is UDP to port 4791 apart from everything else: a program that
+silently falls back to TCP would not be seen there.
+"""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+
+from softroce_lab.fabric.observe import traffic, view
+from softroce_lab.paths import PROJECT_ROOT
+
+TIMEOUT_S = 30
+LISTENS_S = 20
+RETRIES_EXCEEDED = "transport retry counter exceeded"  # as ibv_wc_status_str has it
+MTU_BYTES = 2048
+TCP_PORT = 18515  # of perftest and the pingpongs
+_LISTENING = "0A"  # state in /proc/net/tcp
+
+
+class Pair:
+    """`server` runs at h2, `client` at h1."""
+
+    def __init__(self, lab):
+        self.lab = lab
+
+    @property
+    def name(self):
+        return self.lab.plan.name
+
+    def address(self, host, gid=0):
+        port = self.lab.plan.node(host).ports[0]
+        return port.address6 if gid else port.address
+
+    def start(self, host, *command, verbs=True, **options):
+        flag = ["--verbs"] if verbs else []
+        argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self.name, *flag]
+        return subprocess.Popen(
+            [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
+        )  # fmt: skip
+
+    def run(self, host, *command, **options):
+        with ended(self.start(host, *command, **options)) as process:
+            return finished(process)
+
+    def converse(self, *command, timeout_s=TIMEOUT_S, tries=1):
+        """A program as server and as client; returns both results.
+
+        They listen and connect by IPv4, whatever the GID: a server of these programs binds the
+        first address that getaddrinfo has. With more `tries`, the last acknowledgement may be lost
+        once its sender has ended: so ends one run in a hundred over a link that loses 1 %, on any
+        RNIC.
+        """
+        while True:
+            tries -= 1
+            results = self._converse(command, timeout_s)
+            if not tries or all(result.returncode == 0 for result in results):
+                break
+            assert any(RETRIES_EXCEEDED in result.stderr for result in results), results
+        for result in results:
+            assert result.returncode == 0, result.stdout + result.stderr
+        return results
+
+    def _converse(self, command, timeout_s):
+        with ended(self.start("h2", *command)) as server:
+            self.await_listener(server)
+            with ended(self.start("h1", *command, self.address("h2"))) as client:
+                return finished(server, timeout_s), finished(client, timeout_s)
+
+    def await_listener(self, server, port=TCP_PORT, host="h2"):
+        """Until something listens at the TCP port of the host."""
+        deadline = time.monotonic() + LISTENS_S
+        while not self._listens(host, port):
+            assert server.poll() is None, server.communicate()
+            assert time.monotonic() < deadline, "nothing listens"
+            time.sleep(0.02)
+
+    def _listens(self, host, port):
+        with self.lab.enter(host):
+            lines = []
+            for family in ("tcp", "tcp6"):
+                with open(f"/proc/thread-self/net/{family}", encoding="ascii") as file:
+                    lines += [line.split() for line in file][1:]
+        return any(
+            words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port
+            for words in lines
+        )
+
+    def roce_packets(self, host):
+        """What the host has sent since the lab came up."""
+        with traffic.metering(view.of_lab(self.name)) as meter:
+            ports = meter.sample().ports
+        return ports[self._gateway(host)].rx_roce
+
+    def _gateway(self, host):
+        ifindex = self.lab.plan.node(host).ports[0].ifindex
+        return next(far.ifindex for _, near, far in self.lab.plan.halves if near.ifindex == ifindex)
+
+    @contextlib.contextmanager
+    def sending(self, host, payload_bytes):
+        """What runs inside sends that much from this host, by RoCE."""
+        before = self.roce_packets(host)
+        yield
+        sent = self.roce_packets(host) - before
+        assert sent * MTU_BYTES >= payload_bytes
+
+    def lose(self, share):
+        """Set this share of loss on the host's link, both ways."""
+        self._fault("set", "h1<->s1", "loss", share)
+
+    def clear(self):
+        self._fault("clear")
+
+    def _fault(self, *arguments):
+        argv = [sys.executable, "-m", "softroce_lab.cli", "fault", *arguments, "--lab", self.name]
+        subprocess.run(argv, cwd=PROJECT_ROOT, check=True, capture_output=True, timeout=TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def ended(process):
+    """On leaving, the process has ended."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=TIMEOUT_S)
+
+
+def finished(process, timeout_s=TIMEOUT_S):
+    out, errors = process.communicate(timeout=timeout_s)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
+def gid_text(address):
+    """As ibv_devinfo writes it."""
+    return f"::ffff:{address}" if "." in address else socket.inet_ntop(
+        socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address)
+    )  # fmt: skip

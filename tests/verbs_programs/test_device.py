@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The device that programs find, and who does not find it."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from softroce_lab.fabric.verbs import device
+from tests.labs import eventually
+from tests.verbs_programs.pair import ended, finished, gid_text
+
+
+def test_the_device_has_the_hosts_addresses(pair):
+    shown = pair.run("h1", "ibv_devinfo", "-v")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"hca_id:\s+softroce0", shown.stdout)
+    assert "PORT_ACTIVE" in shown.stdout
+    for index in range(2):
+        line = rf"GID\[ +{index}\]:\s+{re.escape(gid_text(pair.address('h1', index)))}, RoCE v2"
+        assert re.search(line, shown.stdout), shown.stdout
+
+
+def test_looking_at_the_device_does_not_take_the_port(pair):
+    with ended(pair.start("h1", "ibv_asyncwatch")) as watching:
+        assert eventually(lambda: in_the_library(watching.pid))
+        assert pair.run("h1", "ibv_devinfo").returncode == 0
+        with pair.sending("h1", 100 * 4096):
+            pair.converse("ibv_rc_pingpong", "-g", "0", "-n", "100")
+
+
+def in_the_library(pid):
+    return "libibverbs.so.1" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_without_the_flag_there_is_no_device(pair):
+    for directory in ("/dev/infiniband", "/sys/class/infiniband"):
+        here = os.path.exists(directory)
+        there = pair.run("h1", "test", "-e", directory, verbs=False).returncode == 0
+        assert there == here
+        assert pair.run("h1", "test", "-e", directory).returncode == 0
+    listed = pair.run("h1", "ibv_devices", verbs=False)
+    assert device.NAME not in listed.stdout + listed.stderr
+
+
+def test_dev_and_sys_keep_what_is_in_them(pair):
+    script = "ls -A /dev /sys/class | sort; test -t 0 || echo hello >/dev/null && cat /dev/null"
+    script += "; readlink -f /sys/class/net/lo; touch /dev/shm"
+    seen = pair.run("h1", "sh", "-c", script)
+    assert seen.returncode == 0, seen.stderr
+    for directory in ("/dev", "/sys/class"):
+        assert set(os.listdir(directory)) <= set(seen.stdout.split())
+    assert "/sys/devices/virtual/net/lo" in seen.stdout
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_was_mounted_goes_with_the_program(pair, end):
+    before = Path("/proc/self/mountinfo").read_text()
+    with ended(pair.start("h1", "sleep", "60")) as process:
+        assert eventually(lambda: "softroce_lab /dev " in mounts(process.pid))
+        assert Path("/proc/self/mountinfo").read_text() == before
+        process.send_signal(end)
+        assert finished(process).returncode == -end
+    assert Path("/proc/self/mountinfo").read_text() == before
+
+
+def mounts(pid):
+    return Path(f"/proc/{pid}/mounts").read_text()
+
+
+def test_a_second_program_is_told_who_has_the_port(pair):
+    with ended(pair.start("h2", "ibv_rc_pingpong", "-g", "0")) as first:
+        pair.await_listener(first)
+        second = pair.run("h2", "ibv_rc_pingpong", "-g", "0", "-p", "18516")
+    assert second.returncode != 0
+    assert f"in use by process {first.pid} (ibv_rc_pingpong)" in second.stderr
+
+
+def test_after_a_kill_the_same_runs_at_once(pair):
+    command = ("ibv_rc_pingpong", "-g", "0", "-n", "1000000")
+    with ended(pair.start("h2", *command)) as server:
+        pair.await_listener(server)
+        with ended(pair.start("h1", *command, pair.address("h2"))) as client:
+            sent = pair.roce_packets("h1")
+            assert eventually(lambda: pair.roce_packets("h1") > sent + 100)
+            client.kill()
+            server.kill()
+    with pair.sending("h1", 200 * 4096):
+        pair.converse("ibv_rc_pingpong", "-g", "0", "-n", "200")
+
+
+@pytest.mark.parametrize("node", ["s1"])
+def test_only_hosts_have_an_rnic(pair, node):
+    refused = pair.run(node, "true")
+    assert refused.returncode == 2
+    assert f"{node} has no soft RNIC" in refused.stderr

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""rdma-core's own ping-pongs, unmodified."""
+
+import pytest
+
+ROUNDS = 300
+BYTES = {"rc": 4096, "uc": 4096, "ud": 1024, "srq": 4096}
+
+
+@pytest.mark.parametrize("events", [(), ("-e",)], ids=["polls", "waits"])
+@pytest.mark.parametrize(("service", "gid"), [("rc", 0), ("uc", 1), ("ud", 0), ("srq", 1)])
+def test_it_runs(pair, service, gid, events):
+    command = [f"ibv_{service}_pingpong", "-g", str(gid), "-n", str(ROUNDS)]
+    payload_bytes = ROUNDS * BYTES[service]
+    command += ["-s", str(BYTES[service]), *events]
+    with pair.sending("h1", payload_bytes), pair.sending("h2", payload_bytes):
+        server, client = pair.converse(*command)
+    for result in (server, client):
+        assert f"{ROUNDS} iters in" in result.stdout
+
+
+@pytest.mark.parametrize("events", [(), ("-e",)], ids=["polls", "waits"])
+@pytest.mark.parametrize("gid", [0, 1], ids=["ipv4", "ipv6"])
+def test_the_reliable_one_runs_over_a_lossy_link(pair, gid, events):
+    pair.lose("1%")
+    command = ["ibv_rc_pingpong", "-g", str(gid), "-n", str(ROUNDS), *events]
+    with pair.sending("h1", ROUNDS * 4096):
+        pair.converse(*command, tries=3)
