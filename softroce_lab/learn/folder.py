@@ -61,7 +61,7 @@ def laid_out(lab: Lab, student: str) -> dict[str, str]:
         TEXT: _filled((content / TEXT).read_text(encoding="utf-8"), lab, dice),
         EXPERIMENT: _yaml(lab, dice),
         POLICY: handed_out(lab),
-        ANSWERS: _filled(_answers(lab, student), lab, dice),
+        ANSWERS: _answers(lab, student, dice),
     }
 
 
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _answers(lab: Lab, student: str) -> str:
+def _answers(lab: Lab, student: str, dice: Dice) -> str:
     lines = [
         f"# Lab {lab.number}: {lab.title}",
         "# Write one number behind each '=', without its unit. Predictions come first: write them",
@@ -103,8 +103,8 @@ def _answers(lab: Lab, student: str) -> str:
         f"student = {student}",
     ]
     for question in lab.questions:
-        lines += ["", *(f"# {line}" for line in _wrapped(f"{question.text} [{question.unit}]"))]
-        lines.append(f"{question.id} = ")
+        lines += ["", *(f"# {line}" for line in _wrapped(_filled(question.text, lab, dice)))]
+        lines.append(f"{question.id} =  # {question.unit}")
     return "\n".join(lines) + "\n"
 
 

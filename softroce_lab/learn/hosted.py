@@ -6,6 +6,7 @@ What comes from there is checked here, whatever its own guard has checked before
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -52,6 +53,19 @@ class Retransmission:
     sent_ns: npt.NDArray[np.int64]  # when each packet was last sent
     srtt_ns: int
     rttvar_ns: int
+    copies: int
+    sent_in_all: int  # packets that had been sent to this peer, repetitions included
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Weighting:
+    """How a policy decided to share packets among paths."""
+
+    at_ns: int
+    host: int
+    peer: int
+    weights: tuple[int, ...]
+    sent: tuple[int, ...]  # packets that had been sent over each path
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,6 +73,8 @@ class Record:
     """Of one trial."""
 
     retransmissions: list[Retransmission] = dataclasses.field(default_factory=list)
+    weightings: list[Weighting] = dataclasses.field(default_factory=list)
+    calls: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     hosts: int = 0
 
 
@@ -109,6 +125,7 @@ class _Remote(MessagePolicy):
     ) -> list[Action]:
         if hook not in self._hooks:
             return []
+        self._record.calls[hook] += 1
         sends = isinstance(message, Sending)
         self._messages[sends, message.handle] = message
         state = self._answer("send_state", message.handle) if hook in _ASKED_BY else None
@@ -121,6 +138,11 @@ class _Remote(MessagePolicy):
         for action in actions:
             if isinstance(action, hooked.Retransmit):
                 self._note(hook, action, now_ns)
+            elif isinstance(action, hooked.PathWeights):
+                sent = tuple(map(int, self.view.sent_on_paths(action.peer)))
+                shares = tuple(action.weights)
+                decided = Weighting(now_ns, self._host, action.peer, shares, sent)
+                self._record.weightings.append(decided)
         return actions
 
     def _answer(self, what: Any, of: int) -> Any:
@@ -161,7 +183,8 @@ class _Remote(MessagePolicy):
         self._record.retransmissions.append(
             Retransmission(
                 now_ns, hook, self._host, send.peer, send.key, send.id, send.count, state.sent,
-                action.packets, known, state.sent_ns, srtt_ns, rttvar_ns,
+                action.packets, known, state.sent_ns, srtt_ns, rttvar_ns, action.copies,
+                sum(map(int, self.view.sent_on_paths(send.peer))),
             )
         )  # fmt: skip
 

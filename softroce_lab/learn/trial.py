@@ -18,7 +18,7 @@ from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.learn.crew import Crew
-from softroce_lab.learn.hosted import Record, Retransmission, transport
+from softroce_lab.learn.hosted import Record, Retransmission, Weighting, transport
 
 Written: TypeAlias = Mapping[str, Any]
 """An experiment file, as data."""
@@ -33,6 +33,8 @@ class Trial:
     ended: WorkloadRun | None  # None: the policy failed before there was one
     error: PolicyError | None
     retransmissions: list[Retransmission]
+    weightings: list[Weighting] = dataclasses.field(default_factory=list)
+    calls: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of hooks, by name
 
     @property
     def run(self) -> WorkloadRun:
@@ -81,7 +83,9 @@ def of_policy(written: Written, seed: int, crew: Crew) -> Trial:
         return Trial(written, seed, None, wrong, record.retransmissions)
     failed = next((each for each in found.problems if each.startswith("policy.py")), None)
     known = None if failed is None else _as_error(failed)
-    return Trial(written, seed, found, known, record.retransmissions)
+    return Trial(
+        written, seed, found, known, record.retransmissions, record.weightings, record.calls
+    )
 
 
 def _as_error(text: str) -> PolicyError:
@@ -90,9 +94,11 @@ def _as_error(text: str) -> PolicyError:
     return PolicyError("policy.py", int(line) if line.isdigit() else None, why)
 
 
-def of_transport(written: Written, seed: int, name: str, **knobs: Any) -> WorkloadRun:
+def of_transport(
+    written: Written, seed: int, name: str, congestion_control: str | None = None
+) -> WorkloadRun:
     """A run of a built-in transport."""
-    chosen = dataclasses.replace(Transport.named(name), set_knobs=tuple(knobs.items()))
+    chosen = dataclasses.replace(Transport.named(name), congestion_control=congestion_control)
     return VirtualRun(experiment(written), chosen, seed, lambda _: None).go()
 
 

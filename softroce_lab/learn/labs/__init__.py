@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from softroce_lab.errors import UserError
 from softroce_lab.learn.lab import Lab
-from softroce_lab.learn.labs import go_back_n, sack
+from softroce_lab.learn.labs import go_back_n, incast, long_haul, lost_tail, paths, sack
 
-SERIES: dict[int, Lab] = {
-    each.number: each for each in (go_back_n.LAB, sack.LAB)
-}  # fmt: skip
+_LABS = (go_back_n.LAB, lost_tail.LAB, sack.LAB, paths.LAB, incast.LAB, long_haul.LAB)
+SERIES: dict[int, Lab] = {each.number: each for each in _LABS}
 
 
 def find(number: int) -> Lab:

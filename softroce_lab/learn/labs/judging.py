@@ -24,7 +24,7 @@ def at(each: Retransmission) -> str:
 def wasteful(found: Trial, share: float, free: int = 0) -> list[str]:
     """More sent again than `share` of what was lost, and `free` packets besides."""
     figures = found.figures
-    again, drops = figures["retransmitted"], figures["injected_drops"] + figures["queue_drops"]
+    again, drops = figures["retransmitted"], figures["injected_drops"]
     most = int(drops * share) + free
     if again <= most:
         return []

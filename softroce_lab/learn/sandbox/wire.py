@@ -21,7 +21,7 @@ MOST_ARRAY_BYTES = 1 << 24
 
 _HEAD = struct.Struct(">II")  # bytes of JSON, bytes of arrays
 _ARRAY = "@"
-_DTYPES = {"|u1", "|b1", "<u2", "<u4", "<i8", "<u8"}
+_DTYPES = {"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8"}
 
 
 class WireError(Exception):
