@@ -3,12 +3,13 @@
 
 import json
 import os
+import types
 
 import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.perftest import failover, ring_job
+from softroce_lab.perftest import failover, ring_job, rnics
 from softroce_lab.perftest.failover import Options
 
 
@@ -54,3 +55,14 @@ def test_the_demo(nothing_left):
     assert document["jobs"]["shift"]["right"] is True
     assert document["jobs"]["shift"]["failover_ns"] < 10**9
     assert messages
+
+
+def test_an_unknown_rail_is_refused_with_those_there_are():
+    plan, hosts = failover.plan_of(Options())
+    lab = types.SimpleNamespace(plan=plan)
+    with (
+        pytest.raises(UserError, match="has no rail eth9") as caught,
+        rnics.opened(lab, hosts[0].name, rail="eth9"),
+    ):
+        pass
+    assert caught.value.hint == "its ports: eth1, eth2"
