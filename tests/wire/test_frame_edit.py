@@ -132,7 +132,7 @@ def test_a_trimmed_packet_is_not_trimmed_again(ends):
 @FAMILIES
 @pytest.mark.parametrize(
     "fields",
-    [{"kind": CONTROL}, {"kind": REPORT}, {"version": 2}, {"opcode": 0x65}, {"size": 0},
+    [{"kind": CONTROL}, {"kind": REPORT}, {"version": 1}, {"kind": 3}, {"opcode": 0x65}, {"size": 0},
      {"lab": None}],
 )  # fmt: skip
 def test_only_data_of_ours_is_trimmed(ends, fields):
@@ -152,7 +152,7 @@ def test_frames_of_other_protocols_are_left_alone():
         assert _native.trim_frame(frame) == frame
 
 
-def test_a_flag_of_the_header_that_is_not_known_keeps_a_packet_whole():
-    lab = dataclasses.replace(Lab(count=9, length=9000), flags=2)
+def test_a_kind_of_packet_that_is_not_known_keeps_it_whole():
+    lab = dataclasses.replace(Lab(count=9, length=9000), kind=4)
     frame = Frame(lab=lab, payload=bytes(1000)).encode()
     assert _native.trim_frame(frame) == frame
