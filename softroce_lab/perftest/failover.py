@@ -256,6 +256,12 @@ class _Run:
     def _outcome(self, members: list[Member], *, shift: bool) -> Outcome:
         died_ns = self.died_ns
         if died_ns is None:
+            errors = [each.error for each in members if each.error is not None]
+            if errors:
+                raise RunError(
+                    f"the job stopped before the NIC died: {errors[0]}",
+                    hint="a busy machine's engines stand still; once more, with less other load",
+                )
             raise RunError("the job was over before the NIC died", hint="more --steps")
         done = min(len(each.step_ends_ns) for each in members)
         ends = [max(each.step_ends_ns[n] for each in members) for n in range(done)]

@@ -65,7 +65,7 @@ class Job:
     steps: int
     values: int
     seed: int = 1
-    timeout: int = 12  # 16.8 ms
+    timeout: int = 13  # 34 ms
     retry_cnt: int = 5  # of a machine that is busy, engines may stand still for long
     patience_s: float = 30.0  # for any one message
 
