@@ -132,8 +132,8 @@ def test_a_trimmed_packet_is_not_trimmed_again(ends):
 @FAMILIES
 @pytest.mark.parametrize(
     "fields",
-    [{"kind": CONTROL}, {"kind": REPORT}, {"version": 1}, {"kind": 3}, {"opcode": 0x65}, {"size": 0},
-     {"lab": None}],
+    [{"kind": CONTROL}, {"kind": REPORT}, {"version": 1}, {"opcode": 0x65}, {"size": 0},
+     {"kind": 3}, {"lab": None}],
 )  # fmt: skip
 def test_only_data_of_ours_is_trimmed(ends, fields):
     frame = data(ends, **fields)

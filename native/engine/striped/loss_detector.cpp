@@ -115,25 +115,29 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
 
 // ---------------------------------------------------------------- messages
 
-// Ids are given one by one: those before it have been given, too, and may be lost whole. A sender
-// leaves out an id if its slot is in use; one that is listed for nothing goes when its slot is used
-// again, or when there are more of them than slots. One that went too early is back when it begins.
+// Ids are given one by one: those before it have been given, too, and may be lost whole. But a
+// sender leaves out an id if its slot is in use, so of a slot only the oldest is listed. One that
+// is listed for nothing goes when its slot is used again; one that went too early is back when it
+// begins.
 void LossDetector::begun(Peer& peer, std::uint32_t id) {
   Arrivals& arrivals = arrivals_of(peer);
   auto& unfinished = arrivals.unfinished;
+  const auto uses_slot_of = [this](std::uint32_t other) {
+    return
+        [this, other](std::uint32_t each) { return state_.slot_of(each) == state_.slot_of(other); };
+  };
+  std::erase_if(unfinished, uses_slot_of(id));
   if (older(id, arrivals.end)) {
-    const auto at = std::ranges::lower_bound(unfinished, id, older);
-    if (at == unfinished.end() || *at != id) unfinished.insert(at, id);
+    unfinished.insert(std::ranges::lower_bound(unfinished, id, older), id);
     return;
   }
   if (id - arrivals.end >= state_.config.message_slots)
     arrivals.end = id - state_.config.message_slots + 1;
-  for (; arrivals.end != id; ++arrivals.end) unfinished.push_back(arrivals.end);
-  std::erase_if(unfinished,
-                [&](std::uint32_t each) { return state_.slot_of(each) == state_.slot_of(id); });
+  for (; arrivals.end != id; ++arrivals.end)
+    if (std::ranges::none_of(unfinished, uses_slot_of(arrivals.end)))
+      unfinished.push_back(arrivals.end);
   unfinished.push_back(id);
   ++arrivals.end;
-  if (unfinished.size() > 2 * state_.config.message_slots) unfinished.erase(unfinished.begin());
 }
 
 void LossDetector::over(Peer& peer, std::uint32_t id) {
