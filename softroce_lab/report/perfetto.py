@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run as a trace for Perfetto: the JSON of Chromium's trace event format.
+
+A host is a process, a message a slice from its post to its completion, a loss an instant, and a
+retransmission a slice with an arrow from the loss. Times are microseconds since the run began.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from softroce_lab.errors import RunError
+from softroce_lab.report.explained import Explained
+from softroce_lab.report.incidents import What
+from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.telemetry.rundir import give_to_user
+
+Event: TypeAlias = dict[str, Any]
+
+_LOSSES, _MESSAGES = 1, 2  # threads of each process
+_SHORT_US = 0.05  # of a slice for a packet, so that an arrow has two ends
+
+
+def write(path: Path, recorded: Recorded, run: Run) -> int:
+    """Write the trace aside, rename it; its number of events. UserError, RunError."""
+    events = list(trace(Explained.of(recorded, run)))
+    document = {
+        "displayTimeUnit": "ns",
+        "otherData": {"run": name_of(run), "directory": recorded.name},
+        "traceEvents": events,
+    }
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(document, file)
+        give_to_user(fresh)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        what = f"cannot write {path}: {error.strerror or error}"
+        raise RunError(what, hint="--perfetto FILE: in a folder that is there") from error
+    return len(events)
+
+
+def trace(known: Explained) -> Iterator[Event]:
+    """The events, in no order; Perfetto sorts them."""
+    of = known.messages.columns
+    hosts = sorted({*of["source"].tolist(), *of["destination"].tolist()},
+                   key=lambda host: (len(host), host))  # fmt: skip
+    numbers = {host: number for number, host in enumerate(hosts, 1)}
+    for host, number in numbers.items():
+        yield _meta("process_name", number, 0, host)
+        yield _meta("thread_name", number, _LOSSES, "losses and retransmissions")
+        yield _meta("thread_name", number, _MESSAGES, "messages")
+    yield from _messages(known, numbers)
+    yield from _packets(known, numbers)
+
+
+def _meta(name: str, process: int, thread: int, value: str) -> Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {"name": value}}
+
+
+def _messages(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
+    """Slices that may overlap, and how many messages each host has outstanding."""
+    of = known.messages.columns
+    changes: dict[int, list[tuple[int, int]]] = {}
+    for row in range(len(known.messages)):
+        posted, over = int(of["posted_ns"][row]), int(of["completed_ns"][row])
+        if posted < 0 or over < posted:
+            continue
+        host = numbers[str(of["source"][row])]
+        head = {"cat": "message", "name": known.messages.name(row), "id": row, "pid": host,
+                "tid": _MESSAGES}  # fmt: skip
+        about = {"bytes": int(of["bytes"][row]), "retransmitted": int(of["retransmitted"][row])}
+        yield {**head, "ph": "b", "ts": posted / 1000, "args": about}
+        yield {**head, "ph": "e", "ts": over / 1000}
+        changes.setdefault(host, []).extend(((posted, 1), (over, -1)))
+    for host, found in changes.items():
+        found.sort()
+        counts = np.cumsum([change for _, change in found]).tolist()
+        for (time_ns, _), count in zip(found, counts, strict=True):
+            yield {"ph": "C", "name": "messages outstanding", "pid": host, "tid": 0,
+                   "ts": time_ns / 1000, "args": {"messages": count}}  # fmt: skip
+
+
+def _packets(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
+    """Losses, and an arrow from each to the transmission that follows it."""
+    lost: dict[tuple[int, int], list[float]] = {}
+    arrow = 0
+    for each in known.incidents:
+        if each.message < 0:
+            continue
+        source = numbers[str(known.messages.columns["source"][each.message])]
+        head = {"pid": source, "tid": _LOSSES, "ts": each.time_ns / 1000}
+        name = f"packet {each.first} of {known.messages.name(each.message)}"
+        key = each.message, each.first
+        if each.what is What.DROP and each.kind in ("data", "other"):
+            about = {"link": each.where, "why": each.why, "attempt": each.attempt}
+            yield {**head, "ph": "i", "s": "t", "cat": "loss", "name": f"lost: {name}",
+                   "args": about}  # fmt: skip
+            yield {**head, "ph": "X", "dur": _SHORT_US, "cat": "loss", "name": f"lost: {name}",
+                   "args": about}  # fmt: skip
+            lost.setdefault(key, []).append(each.time_ns / 1000)
+        elif each.what is What.SENT_AGAIN:
+            yield {**head, "ph": "X", "dur": _SHORT_US, "cat": "retransmission",
+                   "name": f"sent again: {name}", "args": {"attempt": each.attempt}}  # fmt: skip
+            for begin in lost.pop(key, ()):
+                arrow += 1
+                flow = {"cat": "recovery", "name": "recovery", "id": arrow, "pid": source,
+                        "tid": _LOSSES}  # fmt: skip
+                yield {**flow, "ph": "s", "ts": begin}
+                yield {**flow, "ph": "f", "bp": "e", "ts": each.time_ns / 1000}
