@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ * Two reliable connections of one RNIC, with each other: `loopback MESSAGES FORK_AT`. At message
+ * FORK_AT the process forks, and the child polls what it inherited; the parent goes on. */
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 5000, PATIENCE_S = 10 };
+
+#define NEED(what) \
+  if (!(what)) return fprintf(stderr, "line %d: %s\n", __LINE__, #what), exit(1)
+
+static void connect_to(struct ibv_qp *qp, uint32_t peer, union ibv_gid gid) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+  NEED(!ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_1024,
+                              .dest_qp_num = peer,
+                              .max_dest_rd_atomic = 1,
+                              .ah_attr = {.is_global = 1, .port_num = 1, .grh.dgid = gid}};
+  NEED(!ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+  attr = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+  NEED(!ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void await(struct ibv_cq *cq, int completions) {
+  const time_t until = time(NULL) + PATIENCE_S;
+  struct ibv_wc wc;
+  while (completions != 0) {
+    const int polled = ibv_poll_cq(cq, 1, &wc);
+    NEED(polled >= 0 && time(NULL) < until);
+    NEED(polled == 0 || wc.status == IBV_WC_SUCCESS);
+    completions -= polled;
+  }
+}
+
+static void fork_and_poll(struct ibv_cq *cq) {
+  const pid_t child = fork();
+  if (child == 0) {
+    struct ibv_wc wc;
+    _exit(ibv_poll_cq(cq, 1, &wc));
+  }
+  int status = -1;
+  NEED(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  const int messages = atoi(argv[1]), fork_at = atoi(argv[2]);
+  struct ibv_device **list = ibv_get_device_list(NULL);
+  struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+  if (!context) return 3;
+  ibv_free_device_list(list);
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+  unsigned char *memory = calloc(2, BYTES);
+  struct ibv_mr *mr = ibv_reg_mr(pd, memory, 2 * BYTES, IBV_ACCESS_LOCAL_WRITE);
+  union ibv_gid gid;
+  if (!mr || ibv_query_gid(context, 1, 0, &gid)) return 4;
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = {4, 4, 1, 1, 0}};
+  struct ibv_qp *near = ibv_create_qp(pd, &init), *far = ibv_create_qp(pd, &init);
+  if (!near || !far) return perror("ibv_create_qp"), 5;
+  connect_to(near, far->qp_num, gid);
+  connect_to(far, near->qp_num, gid);
+  for (int message = 0; message < messages; ++message) {
+    memset(memory, message + 1, BYTES);
+    struct ibv_sge from = {(uintptr_t)memory, BYTES, mr->lkey};
+    struct ibv_sge to = {(uintptr_t)memory + BYTES, BYTES, mr->lkey};
+    struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1}, *no_receive;
+    struct ibv_send_wr send = {.sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND}, *no_send;
+    if (ibv_post_recv(far, &receive, &no_receive)) return 6;
+    if (ibv_post_send(near, &send, &no_send)) return 7;
+    if (message == fork_at) fork_and_poll(cq);
+    await(cq, 2);
+    if (memcmp(memory, memory + BYTES, BYTES) != 0) return 8;
+  }
+  if (ibv_destroy_cq(cq) == 0) return 9; /* its queue pairs use it */
+  if (ibv_destroy_qp(near) || ibv_destroy_qp(far) || ibv_destroy_cq(cq) || ibv_dereg_mr(mr) ||
+      ibv_dealloc_pd(pd) || ibv_close_device(context))
+    return 10;
+  puts("done");
+  return 0;
+}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A program that talks with itself, by its RNIC, and forks meanwhile."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import paths
+from tests.verbs_programs.pair import TIMEOUT_S
+
+SOURCE = Path(__file__).with_name("loopback.c")
+ALONE = "device softroce0\nguid 0x1\ngid ::ffff:10.0.0.1\npath_mtu 1024\n"
+
+
+@pytest.fixture(scope="module")
+def program(pair, tmp_path_factory):
+    made = tmp_path_factory.mktemp("loopback") / "loopback"
+    subprocess.run(["cc", "-Wall", "-Werror", SOURCE, "-o", made, paths.verbs_library()],
+                   check=True, timeout=TIMEOUT_S)  # fmt: skip
+    return made
+
+
+def test_with_a_port(pair, program):
+    done = pair.run("h1", program, "200", "100")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.fixture
+def alone(program, tmp_path):
+    """Runs it with an RNIC of these settings, without a host."""
+    settings = tmp_path / "settings"
+    libraries = str(paths.verbs_library().parent)
+    environment = {"SOFTROCE_VERBS": str(settings), "LD_LIBRARY_PATH": libraries}
+
+    def run(text):
+        settings.write_text(text)
+        return subprocess.run([program, "200", "100"], env=environment, capture_output=True,
+                              text=True, timeout=TIMEOUT_S)  # fmt: skip
+
+    return run
+
+
+def test_without_a_port_or_a_lab(alone):
+    done = alone(ALONE)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_settings_of_another_version_are_no_device(alone):
+    done = alone(ALONE + "colour blue\n")
+    assert done.returncode == 3
+    assert "settings:5: 'colour blue' is not a setting of this version" in done.stderr
