@@ -125,3 +125,24 @@ def test_nothing_is_left_to_fill_in(number, tmp_path):
     where = submissions.laid_out(number, tmp_path / "lab")
     for name in ("README.md", "answers.txt", "experiment.yaml"):
         assert "{{" not in (where / name).read_text()
+
+
+def test_points_do_not_depend_on_hash_seeds(tmp_path):
+    """A policy that goes by a set's order has the same grade in two interpreters."""
+    policy = submissions.changed(
+        submissions.solution(1),
+        ("return np.arange(first_missing, sent)",
+         "first = next(iter({'0', '1'}))\n"
+         "        return np.arange(first_missing + int(first), sent)"),
+    )  # fmt: skip
+    where = submissions.laid_out(1, tmp_path / "lab", policy)
+    found = set()
+    for seed in ("1", "2", "3"):
+        done = subprocess.run(
+            [*LAB, "learn", "check", str(where), "--task", "tail", "--seed", "1"],
+            capture_output=True, text=True, timeout=120,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(PROJECT_ROOT),
+                 "HOME": str(tmp_path), "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        found.add((done.returncode, done.stdout))
+    assert len(found) == 1

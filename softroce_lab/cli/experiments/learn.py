@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import getpass
 import json
@@ -16,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.options import Quiet
+from softroce_lab.cli.options import Json as ReportJson
+from softroce_lab.cli.options import Quiet, saying
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.learn import crew, evidence, folder, grading, judge
+from softroce_lab.learn import league as league_table
 from softroce_lab.learn.judge import How, Verdict
 from softroce_lab.learn.lab import Task
 from softroce_lab.learn.labs import SERIES
@@ -158,6 +161,40 @@ def grade(
         print(json.dumps(grading.as_documents(found), indent=1))
     else:
         _print_grades(found)
+
+
+@app.command()
+def league(
+    entries: Annotated[
+        list[str], typer.Argument(metavar="FILE:CLASS...", help="Transports of students.")
+    ],
+    secret: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rank on fabrics that follow from its bytes."),
+    ] = None,
+    as_json: ReportJson = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run without bubblewrap, where it cannot run.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Rank transports beside csa_ud, irn, ud_rto and the oracle: time over the oracle's."""
+    entrants = [league_table.entrant(each) for each in entries]
+    shut_in = grading.safe_way(trust)
+    hidden = None if secret is None else _secret(secret)
+    found = league_table.ranked(entrants, hidden, shut_in=shut_in, say=saying(quiet))
+    if as_json:
+        print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("place", "transport", "time over the oracle's", "failed runs", "worst on"):
+        table.add_column(
+            heading, justify="left" if heading in ("transport", "worst on") else "right"
+        )
+    for place, each in enumerate(found, 1):
+        ratio = f"{each.over_oracle:.3f}"
+        table.add_row(str(place), each.name, ratio, str(each.failed or ""), each.worst)
+    Console(width=_WIDTH).print(table)
 
 
 def _secret(file: Path | None) -> bytes:
