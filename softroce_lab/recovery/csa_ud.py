@@ -232,11 +232,14 @@ class CsaUd(DatagramPolicy):
         send = work.sends.get(event.id)
         if send is None or send.handle != event.handle:
             return ()
+        before, send.reported = send.reported, self.view.peer_state(work.index).reported_packets
+        # Loss may be in step with a timer whose retransmissions it takes: then it waits longer.
+        if not send.out or send.reported != before:
+            send.timeouts_without_progress = 0
         send.out = True
         send.out_ns = now_ns
-        send.reported = self.view.peer_state(work.index).reported_packets
-        send.timeouts_without_progress = 0
-        return (SetTimer(send.handle, now_ns + self._patience_ns(work)),)
+        wait_ns = self.backed_off(self._patience_ns(work), send.timeouts_without_progress)
+        return (SetTimer(send.handle, now_ns + wait_ns),)
 
     def _patience_ns(self, work: PeerWork) -> int:
         """How long a sender whose packets are out waits for a response before it asks.
