@@ -175,3 +175,8 @@ def judge(installed, home, user):
     assert "built for the virtual clock alone" in up.stderr
     check = lab("check", str(CAPTURE), "--json")  # it computes every ICRC
     assert check.returncode == 0, check.stderr
+    start = lab("learn", "start", "1", "lab1", "--student", "ada")
+    assert start.returncode == 0, start.stderr
+    learned = lab("learn", "check", "lab1")
+    assert learned.returncode == 1, learned.stderr
+    assert "policy.py is as it was handed out" in learned.stdout
