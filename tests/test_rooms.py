@@ -26,7 +26,7 @@ STOREYS = (
     {"workloads"},
     {"recovery"},
     {"rdmacm"},
-    {"shift"},
+    {"shift", "sdr"},
     {"rnic"},
     {"kernel_host"},
     {"fabric", "sim"},

@@ -19,7 +19,7 @@ namespace {
 using Indices = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 struct SendState {
-  std::uint32_t count, sent, retransmit_pending;
+  std::uint32_t count, sent, retransmit_pending, parity;
   bool paused;
   std::vector<Sent> packets;
   std::vector<std::uint64_t> waiting;
@@ -35,7 +35,7 @@ auto of_each(const SendState& state, T (Sent::*what)() const) {
 struct ReceiveState {
   PeerIndex peer;
   bool open;
-  std::uint32_t id, count, received, highest, duplicates;
+  std::uint32_t id, count, received, highest, duplicates, parity;
   Time first_at, last_at;
   std::vector<std::uint64_t> words;
   std::uint32_t first_missing;
@@ -71,11 +71,14 @@ nb::object snapshot(Table& table, Handle handle, Copy copy) {
 nb::object send_state(Endpoint& endpoint, Handle handle) {
   return snapshot<SendState>(endpoint.rnic().messages().sends(), handle,
                              [](const SendMessage& m) -> SendState {
+                               auto packets = copy_relaxed(m.sent);
+                               packets.resize(m.count);  // those of parity are sent once
                                return {m.count,
                                        relaxed_load(m.next),
                                        relaxed_load(m.retransmit_pending),
+                                       m.coded.layout.parity_packets(),
                                        relaxed_load(m.paused),
-                                       copy_relaxed(m.sent),
+                                       std::move(packets),
                                        copy_relaxed(m.retransmit.words())};
                              });
 }
@@ -84,6 +87,7 @@ nb::object receive_state(Endpoint& endpoint, Handle handle) {
   return snapshot<ReceiveState>(endpoint.rnic().messages().receives(), handle,
                                 [](const ReceiveMessage& m) -> ReceiveState {
                                   const auto words = copy_relaxed(m.bitmap.words());
+                                  const std::uint32_t parity = m.coded.layout.parity_packets();
                                   return {m.peer,
                                           m.open,
                                           m.id,
@@ -91,6 +95,7 @@ nb::object receive_state(Endpoint& endpoint, Handle handle) {
                                           relaxed_load(m.received),
                                           relaxed_load(m.highest),
                                           relaxed_load(m.duplicates),
+                                          parity,
                                           relaxed_load(m.first_at),
                                           relaxed_load(m.last_at),
                                           words,
@@ -148,6 +153,7 @@ void bind_states(nb::module_& m) {
       .def_ro("count", &SendState::count)
       .def_ro("sent", &SendState::sent, "packets [0, sent) have been sent at least once")
       .def_ro("retransmit_pending", &SendState::retransmit_pending)
+      .def_ro("parity", &SendState::parity, "packets of parity, behind those of the data")
       .def_ro("paused", &SendState::paused)
       .def_prop_ro(
           "attempts", [](const SendState& s) { return of_each(s, &Sent::attempts); },
@@ -168,6 +174,7 @@ void bind_states(nb::module_& m) {
       .def_ro("received", &ReceiveState::received)
       .def_ro("highest", &ReceiveState::highest)
       .def_ro("duplicates", &ReceiveState::duplicates)
+      .def_ro("parity", &ReceiveState::parity, "packets of parity, behind those of the data")
       .def_ro("first_missing", &ReceiveState::first_missing)
       .def_prop_ro("first_ns", [](const ReceiveState& s) { return to_ns(s.first_at); })
       .def_prop_ro("last_ns", [](const ReceiveState& s) { return to_ns(s.last_at); })
@@ -186,6 +193,7 @@ void bind_states(nb::module_& m) {
                      return s.last_received_at < 0 ? std::int64_t{-1} : to_ns(s.last_received_at);
                    })
       .def_ro("reported_packets", &MessageEngine::PeerState::reported_packets)
+      .def_ro("echoed_packets", &MessageEngine::PeerState::echoed_packets)
       .def_ro("newest_stamp_ns", &MessageEngine::PeerState::newest_stamp_ns)
       .def_prop_ro("newest_stamp_at_ns",
                    [](const MessageEngine::PeerState& s) {
@@ -211,6 +219,9 @@ void bind_messages(EndpointClass& cls) {
       .def_prop_ro(
           "control_bytes", [](Endpoint& e) { return e.rnic().messages().control_bytes(); },
           "bytes that the body of a control message has at most")
+      .def_prop_ro(
+          "line_rate_bps", [](Endpoint& e) { return e.rnic().messages().config().line_rate_bps; },
+          "of the port, as far as it is known")
       .def_prop_ro("paths", [](Endpoint& e) { return e.rnic().messages().config().paths; })
       .def_prop_ro("message_slots",
                    [](Endpoint& e) { return e.rnic().messages().config().message_slots; })
@@ -366,6 +377,7 @@ void bind_endpoint(nb::module_& m) {
   bind_messages(cls);
   bind_verbs(m, cls);
   bind_policy_face(cls);
+  bind_coding(cls);
   bind_congestion(m, cls);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -40,6 +41,23 @@ void bind_config(nb::module_& m) {
           "timeout_ns", [](const MessageConfig& c) { return to_ns(c.timeout); },
           [](MessageConfig& c, std::int64_t ns) { c.timeout = from_ns(ns); })
       .def_rw("timeout_measured", &MessageConfig::timeout_measured)
+      .def_prop_rw(
+          "code_chunk_packets", [](const MessageConfig& c) { return c.code.chunk_packets; },
+          [](MessageConfig& c, std::uint16_t packets) { c.code.chunk_packets = packets; },
+          "packets of a chunk of coded messages")
+      .def_prop_rw(
+          "codes",
+          [](const MessageConfig& c) {
+            std::vector<std::pair<std::uint32_t, std::uint32_t>> codes;
+            for (const CodeShape& each : c.code.shapes)
+              codes.emplace_back(each.data_chunks, each.parity_chunks);
+            return codes;
+          },
+          [](MessageConfig& c, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& codes) {
+            c.code.shapes.clear();
+            for (const auto& [k, m] : codes) c.code.shapes.push_back({k, m});
+          },
+          "(k, m) of the erasure codes that messages may have; the same at both ends")
       .def_rw("carries_payload", &MessageConfig::carries_payload,
               "False: packets have lengths and no bytes; requests need no memory")
       .def_rw("framing", &MessageConfig::framing, "how data packets name their fragment")
@@ -91,7 +109,9 @@ void bind_event(nb::module_& m) {
       .value("TOO_LONG", EventKind::too_long)
       .value("LATE_PACKET", EventKind::late_packet)
       .value("GAP", EventKind::gap)
-      .value("LOSS", EventKind::loss);
+      .value("LOSS", EventKind::loss)
+      .value("PARITY", EventKind::parity)
+      .value("CHUNK", EventKind::chunk);
 
   nb::class_<Event>(m, "Event")
       .def_ro("kind", &Event::kind)

@@ -62,6 +62,7 @@ namespace softroce {
 #define SOFTROCE_RNIC_COUNTERS(X)                                                              \
   X(tx_data)               /* packets of striped messages, retransmitted ones included */      \
   X(tx_retransmitted)             /* of them, those sent before */                             \
+  X(tx_parity)             /* of them, those of the parity of coded messages */                \
   X(tx_control)            /* messages of the recovery policy */                               \
   X(tx_nack)               /* of them, the engine's NACKs */                                   \
   X(tx_probe)              /* path probes */                                                   \
@@ -71,6 +72,8 @@ namespace softroce {
   X(tx_link_down)          /* packets of any kind, lost because the port was down */           \
   X(rx_data)               /* valid packets of striped messages */                             \
   X(rx_placed)             /* of them, those whose payload was placed */                       \
+  X(rx_restored)           /* packets of data that an erasure code restored */                 \
+  X(rx_late_parity)        /* packets of parity of a message that was complete */              \
   X(rx_control)            /* control messages handed to the policy */                         \
   X(rx_nack)               /* valid NACKs handled by the engine */                             \
   X(rx_probe)              /* valid path probes */                                             \

@@ -27,6 +27,10 @@ namespace softroce {
   M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \
   M(clearance_not_repeated, "a receiver says once that it is ready") \
   M(slot_given_twice, "a slot is given away before what uses it is over") \
+  /* coding.cpp, bindings/coding.cpp: erasure-coded messages */ \
+  M(decode_skipped, "lost data is taken for restored, and its bytes are not written") \
+  M(parity_of_neighbour, "a packet of parity carries the bytes of the one before it") \
+  M(restored_too_much, "with a submessage the one behind it counts as restored") \
   /* selective_repeat.cpp, irn.cpp, srnic.cpp */ \
   M(ack_one_too_many, "a receiver acknowledges one packet more than it has") \
   M(ends_before_last, "a send succeeds when all but one of its packets are acknowledged") \

@@ -50,7 +50,8 @@ class ErasureCode:
         self.data_chunks = data_chunks
         self.parity_chunks = parity_chunks
         make = _native.make_mds_code if scheme == "mds" else _native.make_xor_code
-        self._native: Any = make(data_chunks, parity_chunks)
+        self.native: Any = make(data_chunks, parity_chunks)
+        """The native code, for the engine's memory."""
 
     def __str__(self) -> str:
         return f"{self.scheme} ({self.data_chunks}, {self.parity_chunks})"
@@ -59,12 +60,12 @@ class ErasureCode:
         """Write the parity of the data. UserError for arrays of another shape."""
         self._check_arrays(data, parity)
         _check_writeable("parity", parity)
-        self._native.encode(data, parity)
+        self.native.encode(data, parity)
 
     def decodable(self, present: Presence) -> bool:
         """Whether the data can be had from these of the k + m chunks, data first."""
         self._check_presence(present)
-        return bool(self._native.decodable(present))
+        return bool(self.native.decodable(present))
 
     def decode(self, data: Chunks, parity: Chunks, present: Presence) -> npt.NDArray[np.intp]:
         """Restore the rows of data that are not present; returns their indices.
@@ -75,7 +76,7 @@ class ErasureCode:
         _check_writeable("data", data)
         if not self.decodable(present):
             raise UndecodableError(self, np.flatnonzero(~present).tolist())
-        self._native.decode(present, data, parity)
+        self.native.decode(present, data, parity)
         return np.flatnonzero(~present[: self.data_chunks])
 
     def _check_arrays(self, data: Chunks, parity: Chunks) -> None:

@@ -34,6 +34,7 @@ from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Place, Source
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.options import OptionError
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import limits, resolve
 from softroce_lab.topology.model import Graph, TopologyFile
@@ -272,10 +273,24 @@ def _check_lengths(experiment: Experiment) -> None:
     for transport in experiment.used_transports:
         most = MAX_RC_MESSAGE_BYTES
         if transport.entry.striped:
-            most = MAX_UC_PACKETS * path_mtu if transport.frames == "uc_immediate" else longest
+            _check_chunk(experiment, transport, path_mtu)
+            most = longest
+            if transport.frames == "uc_immediate":
+                most = transport.most_data_packets(MAX_UC_PACKETS, path_mtu) * path_mtu
         if longest > most:
             what = f"messages of {transport.label} have {units.format_bytes(most)} at most"
             raise experiment.source.error(("workload", "message"), what, hint="smaller messages")
+
+
+def _check_chunk(experiment: Experiment, transport: Transport, path_mtu: int) -> None:
+    """UserError for chunks of erasure codes that are not whole packets."""
+    try:
+        transport.coding(path_mtu)
+    except OptionError as error:
+        of_file = [index for index, each in enumerate(experiment.transports) if each == transport]
+        place: Place = ("transports", *of_file[:1], "options", error.option)
+        where = place if place in experiment.source.values else ("workload",)
+        raise experiment.source.error(where, error.what, hint=error.hint) from None
 
 
 def _check_slots(experiment: Experiment) -> None:

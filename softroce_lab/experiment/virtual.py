@@ -228,6 +228,7 @@ class VirtualRun:
             **dataclasses.asdict(fabric),
             **transport.knobs.engine(),
             **transport.entry.engine,
+            **transport.coding(self.path_mtu),
         )
 
     def host_names(self) -> list[str]:

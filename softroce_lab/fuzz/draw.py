@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.kinds.collectives import OPERATIONS, algorithms
 from softroce_lab.fuzz import workloads
 from softroce_lab.fuzz.dice import Dice
@@ -107,6 +108,20 @@ def _chosen(dice: Dice) -> dict[str, Any]:
     if "interval" in found:
         found["options"] = {"interval": found.pop("interval")}
     return found
+
+
+def codes(seed: int, mtu: int) -> dict[str, Any]:
+    """The erasure code of transports that have one, for links of this MTU."""
+    dice = Dice(seed, "codes")
+    code, k, m = dice.one(("mds", "mds", "xor")), dice.one((1, 2, 4, 8, 32)), dice.one((1, 2, 4, 8))
+    chunk = path_mtu_bytes(mtu, 4) * dice.one((1, 1, 2, 8))
+    return {
+        "code": code,
+        "k": k,
+        "m": min(m, k) if code == "xor" else m,
+        "chunk": f"{chunk}B",
+        "beta": dice.one((0.0, 0.25, 1.0, 2.0)),
+    }
 
 
 def _shape(dice: Dice, rtt_us: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from softroce_lab.plan.effects import Delay
 from softroce_lab.recovery import congestion, registry
 
 _RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+_MTU = 4300  # of a case that names none
 _AGAIN_EVERY = 50  # seeds: one of so many is run twice and compared
 _MOST_SHRINKS = 300
 _MOST_SLOTS = 1024  # of an engine without settings
@@ -93,7 +94,7 @@ def run_case(case: Case, seed: int, transports: Sequence[Transport]) -> Seen:
         found.append(Violation(seed, transports[0], f"refused: {error}", text(case)))
         return Seen(seed, 0, frozenset(), tuple(found), 0)
     for chosen in transports:
-        transport = _like(experiment.transports[0], chosen)
+        transport = _like(experiment.transports[0], chosen, case)
         made, run, broken = _try(experiment, transport, seed, draw.may_fail(case))
         if run is not None and made is not None:
             features |= set(_features(case, made, run))
@@ -110,17 +111,21 @@ def _experiment(case: Case) -> Experiment:
     return spec.of(Source(None, case, {}, {}))
 
 
-def _like(drawn: Transport, chosen: Transport) -> Transport:
+def _like(drawn: Transport, chosen: Transport, case: Case) -> Transport:
     """The chosen transport, with as much of what was drawn as it knows."""
     entry = chosen.entry
     known = {option.name for option in entry.options}
     known_knobs = {knob.name for knob in entry.knobs}
     drawn_knobs = {name: value for name, value in drawn.set_knobs if name in known_knobs}
-    drawn_options = {name: value for name, value in drawn.set_options if name in known}
+    takes_framing = entry.policy is not None and drawn.framing in entry.framings
+    seeds = case["seeds"]  # one that was written by hand may say how many
+    seed = seeds[0] if isinstance(seeds, list) else 1
+    own = draw.codes(seed, case.get("mtu", _MTU)) | dict(drawn.set_options)
+    drawn_options = {name: value for name, value in own.items() if name in known}
     return dataclasses.replace(
         chosen,
         congestion_control=chosen.congestion_control or drawn.congestion_control,
-        framing=chosen.framing or (drawn.framing if entry.policy is not None else None),
+        framing=chosen.framing or (drawn.framing if takes_framing else None),
         set_options=tuple((drawn_options | chosen.options).items()),
         set_knobs=tuple((drawn_knobs | dict(chosen.set_knobs)).items()),
     )
@@ -144,7 +149,7 @@ def text(case: Case, transport: Transport | None = None) -> str:
 
     written = case
     if transport is not None:
-        chosen = _like(_experiment(case).transports[0], transport)
+        chosen = _like(_experiment(case).transports[0], transport, case)
         written = {**case, "transports": [_written(chosen)]}
     out = io.StringIO()
     yaml = YAML(typ="safe", pure=True)

@@ -49,6 +49,12 @@ class Completion:
         """The expected time."""
         return self.least_ns + float(self._masses @ (self._times_ns - self.least_ns))
 
+    @property
+    def deviation_ns(self) -> float:
+        """The standard deviation."""
+        beyond = self._times_ns - self.mean_ns
+        return float(np.sqrt(self._masses @ beyond**2))
+
     def quantile_ns(self, share: float) -> float:
         """The earliest time by which at least this share is complete."""
         above = np.append(self._tails[1:], 0.0)  # P(T > its time)

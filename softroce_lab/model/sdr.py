@@ -41,6 +41,11 @@ def chunk_loss(packet_loss: float, packets: int) -> float:
     return -math.expm1(packets * math.log1p(-packet_loss)) if packet_loss < 1 else 1.0
 
 
+def packet_loss(chunk: float, packets: int) -> float:
+    """The loss of packets that gives so many in a chunk this loss; `chunk_loss` reversed."""
+    return -math.expm1(math.log1p(-chunk) / packets)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
     """A message over a long haul. UserError for what the model cannot do."""
@@ -54,6 +59,7 @@ class Scenario:
     beta: float = 1.0  # of FTO; [D] the value
     data_chunks: int = 32  # [S] k and m
     parity_chunks: int = 8
+    kept_packets: int = 1  # [D] of a chunk, that stay when others of it are lost
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -121,8 +127,10 @@ class Scenario:
 
     def _repeated(self, chunks: int, alpha: float, cells: int) -> Completion:
         rto_ns = self.rtt_ns * (1 + alpha)
+        kept = self.kept_packets
+        loss = packet_loss(self.loss, kept) if kept > 1 else self.loss
         return selective_repeat.completion(
-            chunks, self.loss, self.inject_ns, rto_ns, self.rtt_ns, cells
+            chunks, loss, self.inject_ns, rto_ns, self.rtt_ns, cells, kept
         )
 
 

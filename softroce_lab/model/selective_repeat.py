@@ -27,9 +27,19 @@ _NEGLIGIBLE = 1e-18  # probability
 
 
 def completion(
-    chunks: int, loss: float, inject_ns: float, rto_ns: float, rtt_ns: float, cells: int = CELLS
+    chunks: int,
+    loss: float,
+    inject_ns: float,
+    rto_ns: float,
+    rtt_ns: float,
+    cells: int = CELLS,
+    packets: int = 1,
 ) -> Completion:
-    """T of so many chunks, each lost with probability `loss`."""
+    """T of so many chunks, each lost with probability `loss`.
+
+    [D] `packets` of a chunk, each lost with probability `loss`, are kept when they arrive: a chunk is
+    complete when each of its packets has arrived in any transmission, P(Y_i > n) = 1 - (1 - p^n)^N.
+    """
     begin_ns = chunks * inject_ns
     if loss == 0:
         return Completion.certain(begin_ns + rtt_ns)
@@ -40,7 +50,8 @@ def completion(
     masses: list[Floats] = []
     above, period = 1.0, 0  # P(T > the beginning of this period); of periods of O
     while above > _NEGLIGIBLE:
-        later = -np.expm1(_log_complete(period, middles, chunks, loss, inject_ns, period_ns))
+        pieces = _log_complete(period, middles, chunks, loss, inject_ns, period_ns)
+        later = -np.expm1(packets * pieces)
         times.append(begin_ns + period * period_ns + edges[:-1])
         masses.append(np.concatenate([[above], later[:-1]]) - later)
         above, period = float(later[-1]), period + 1

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.erasure.code import ErasureCode
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import Option, validated
@@ -41,6 +42,7 @@ class SendState(Protocol):
     count: int
     sent: int  # packets [0, sent) have been sent at least once
     retransmit_pending: int
+    parity: int  # packets of parity behind these, sent once each
     paused: bool
     attempts: npt.NDArray[np.uint16]
     paths: npt.NDArray[np.uint8]
@@ -57,6 +59,7 @@ class ReceiveState(Protocol):
     count: int
     received: int
     duplicates: int
+    parity: int  # packets of parity; `received` counts them, `count` does not
     highest: int
     first_missing: int  # `count`: none is
     first_ns: int  # when its first packet arrived,
@@ -73,6 +76,7 @@ class PeerState(Protocol):
     remote_rttvar_ns: int
     last_received_ns: int  # last valid packet, -1 never
     reported_packets: int  # of data, that have arrived there by its reports, modulo 2**32
+    echoed_packets: int  # of data, that have arrived or are lost by the same reports, likewise
     newest_stamp_ns: int  # newest stamp among its packets that arrived, modulo 2**32
     newest_stamp_at_ns: int  # when that one arrived, -1 none has
     reordering_extent_ns: int  # its data usually comes no later than this behind data sent after it
@@ -105,6 +109,10 @@ class View(Protocol):
     @property
     def control_bytes(self) -> int:
         """Bytes that the body of a control message has at most."""
+
+    @property
+    def line_rate_bps(self) -> int:
+        """Bits per second of the port."""
 
     @property
     def paths(self) -> int:
@@ -150,6 +158,8 @@ EVENTS = (
     "late_packet",
     "gap",
     "loss",
+    "parity",
+    "chunk",
 )
 """What events are called; "on_" before it is the handler's name."""
 
@@ -290,6 +300,51 @@ class MovePath:
 
 
 @dataclasses.dataclass(slots=True)
+class Encode:
+    """Compute the parity of a submessage; then it is sent. On the policy's thread."""
+
+    handle: int
+    submessage: int
+    code: ErasureCode
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.encode(self.handle, self.submessage, self.code.native)
+
+
+@dataclasses.dataclass(slots=True)
+class Restore:
+    """Decode what a submessage lacks, in place. On the policy's thread.
+
+    If the code cannot restore it nothing is written.
+    """
+
+    handle: int
+    submessage: int
+    code: ErasureCode
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.restore(self.handle, self.submessage, self.code.native)
+
+
+@dataclasses.dataclass(slots=True)
+class UseCodes:
+    """The erasure codes of messages that are posted to a peer from now on.
+
+    `by_bits[n]`: of messages whose length has n bits, a place in the codes of the endpoint; 255
+    for none.
+    """
+
+    peer: int
+    by_bits: Sequence[int]
+
+    def apply(self, endpoint: Endpoint) -> None:
+        """Do it."""
+        endpoint.set_codes(self.peer, list(self.by_bits))
+
+
+@dataclasses.dataclass(slots=True)
 class UsePaths:
     """Share the packets to a peer among the paths in proportion to these weights."""
 
@@ -323,6 +378,9 @@ Action: TypeAlias = (
     | DetectGaps
     | Nack
     | MovePath
+    | Encode
+    | Restore
+    | UseCodes
     | UsePaths
     | Refuse
 )
@@ -415,6 +473,14 @@ class Policy:
 
     def on_turn_end(self, now_ns: int) -> Actions:
         """All events that waited have been handled, and their actions applied."""
+        return ()
+
+    def on_parity(self, event: Event, now_ns: int) -> Actions:
+        """The parity of a submessage of a send may leave; `body`: uint32, which one."""
+        return ()
+
+    def on_chunk(self, event: Event, now_ns: int) -> Actions:
+        """A submessage lacks data, and has as many chunks as it has of data; `body`: uint32."""
         return ()
 
     def summary(self) -> dict[str, Any]:

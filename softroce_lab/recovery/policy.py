@@ -18,23 +18,27 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.erasure.code import ErasureCode
 from softroce_lab.recovery.api import MOST_COPIES, View
 from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.options import Option, validated
+from softroce_lab.recovery.options import Option, Value, validated
 from softroce_lab.recovery.work import Receiving, Sending
 
 __all__ = [
     "MOST_COPIES",
     "DetectGaps",
+    "Encode",
     "Feedback",
     "MessagePolicy",
     "Option",
     "PathWeights",
     "Receiving",
     "RequestStatus",
+    "Restore",
     "Retransmit",
     "Sending",
     "SetTimer",
+    "UseCodes",
 ]
 
 # ---------------------------------------------------------------- actions
@@ -99,7 +103,56 @@ class DetectGaps:
     window_ns: int
 
 
-Action: TypeAlias = Retransmit | Feedback | SetTimer | RequestStatus | PathWeights | DetectGaps
+@dataclasses.dataclass(slots=True)
+class Encode:
+    """Compute the parity of a submessage by this code; then it leaves behind the submessage's data.
+
+    `on_parity` follows. A code of other k or m than the submessage has no effect on its bytes.
+    """
+
+    send: Sending
+    submessage: int
+    code: ErasureCode
+
+
+@dataclasses.dataclass(slots=True)
+class Restore:
+    """Decode the data that a submessage lacks, in place.
+
+    If the code cannot restore it nothing happens. The message completes with its last data.
+    """
+
+    receive: Receiving
+    submessage: int
+    code: ErasureCode
+
+
+NO_CODE = 255
+
+
+@dataclasses.dataclass(slots=True)
+class UseCodes:
+    """The codes of messages that are posted to a peer from now on.
+
+    `by_bits[n]`, for n of 0 to 32: of messages whose length in bytes has n bits, a place in what
+    `codes` returns; `NO_CODE` for no parity.
+    """
+
+    peer: int
+    by_bits: Sequence[int]
+
+
+Action: TypeAlias = (
+    Retransmit
+    | Feedback
+    | SetTimer
+    | RequestStatus
+    | PathWeights
+    | DetectGaps
+    | Encode
+    | Restore
+    | UseCodes
+)
 Actions: TypeAlias = Iterable[Action]
 
 
@@ -113,6 +166,8 @@ class MessagePolicy:
     framing: ClassVar[str] = "ud"
     """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
     path_probes: ClassVar[bool] = False
+    framings: ClassVar[tuple[str, ...]] = ("ud", "uc_immediate")
+    """Those that it works over."""
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
     has_rto: ClassVar[bool] = False
@@ -127,6 +182,21 @@ class MessagePolicy:
         self.view = view
         self.timing = timing
         self.values: dict[str, Any] = validated(self.options, options or {})
+        self.check(self.values)
+
+    @classmethod
+    def check(cls, values: Mapping[str, Value]) -> None:
+        """OptionError for options that exclude each other."""
+
+    @classmethod
+    def codes(cls, values: Mapping[str, Value]) -> tuple[tuple[int, int], ...]:
+        """(k, m) of the erasure codes that messages may have; the first is that of all."""
+        return ()
+
+    @classmethod
+    def code_chunk_packets(cls, values: Mapping[str, Value], path_mtu: int) -> int:
+        """Packets of a chunk of coded messages; OptionError if that is no whole number."""
+        return 0
 
     def on_send_posted(self, send: Sending, now_ns: int) -> Actions:
         """A message was posted; the engine starts it when its turn comes."""
@@ -160,6 +230,17 @@ class MessagePolicy:
         """These packets were overtaken a reordering window ago and are missing (`DetectGaps`).
 
         Each packet is named once: a lost retransmission leaves no gap.
+        """
+        return ()
+
+    def on_parity(self, send: Sending, submessage: int, now_ns: int) -> Actions:
+        """The parity of a submessage may leave (`Encode`)."""
+        return ()
+
+    def on_chunk(self, receive: Receiving, submessage: int, now_ns: int) -> Actions:
+        """A chunk is complete of a submessage that lacks data, with which it has k chunks or more.
+
+        `Restore` may restore it: with an MDS code it does.
         """
         return ()
 

@@ -15,8 +15,10 @@ from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
-from softroce_lab.recovery.options import Option
+from softroce_lab.recovery.options import Option, validated
 from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.sdr_auto import SdrAuto
+from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.ud_rto import UdRto
@@ -68,6 +70,31 @@ class Entry:
         `framing`: of its data packets, None for the transport's own.
         """
         return self.striped and (framing or self.framing) == "ud"
+
+    @property
+    def framings(self) -> tuple[str, ...]:
+        """Those that the transport works over, if it has any to choose."""
+        if self.policy is not None and issubclass(self.policy, MessagePolicy):
+            return self.policy.framings
+        return MessagePolicy.framings
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """OptionError for options that the transport does not take, or that exclude each other."""
+        values = validated(self.options, options)
+        if self.policy is not None and issubclass(self.policy, MessagePolicy):
+            self.policy.check(values)
+
+    def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
+        """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
+        if self.policy is None or not issubclass(self.policy, MessagePolicy):
+            return {}
+        self.check(options)
+        values = validated(self.options, options)
+        codes = self.policy.codes(values)
+        if not codes:
+            return {}
+        packets = self.policy.code_chunk_packets(values, path_mtu)
+        return {"code_chunk_packets": packets, "codes": list(codes)}
 
     def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
         """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
@@ -135,6 +162,8 @@ _add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
 register(CsaUd)
+register(SdrAuto)
+register(SdrEc)
 register(SdrSr)
 register(SdrSrNack)
 register(UdRto)

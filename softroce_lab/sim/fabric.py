@@ -8,7 +8,7 @@ import functools
 import hashlib
 import heapq
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +62,8 @@ class HostModel:
     retry_limit: int | None = None
     timeout_ns: int | None = None
     timeout_measured: bool | None = None
+    code_chunk_packets: int | None = None
+    codes: Sequence[tuple[int, int]] | None = None
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""

@@ -53,6 +53,22 @@ def test_a_sender_that_is_told_of_losses_by_the_fabric_is_not_blamed(tmp_path, l
     assert verdicts["sr.attempts"].outcome == Outcome.PASS
 
 
+CODED = "{k: 4, m: 2, chunk: 4KiB}"
+
+
+@pytest.mark.parametrize("framing", ["ud", "uc_immediate"])
+@pytest.mark.parametrize("loss", ["2%", "20%"])
+@pytest.mark.parametrize("links", [("h2",), ("*",)])
+def test_what_parity_restored_need_not_be_retransmitted(tmp_path, framing, loss, links):
+    """Few losses are restored; with many, selective repeat carries the rest."""
+    faults = CORRUPTS.replace("}]", f'}}, {{name: loss, links: "s1->s2", loss: random {loss}}}]')
+    transport = f"{{name: sdr_ec, framing: {framing}, options: {CODED}}}"
+    verdicts = checked(tmp_path, "mtu: 1500\n" + LINE + faults, transport, links, 0)
+    assert failed(verdicts) == set()
+    assert verdicts["once.length"].outcome == Outcome.PASS
+    assert verdicts["once.whole"].outcome == Outcome.PASS
+
+
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "sdr_sr"])
 @pytest.mark.parametrize("links", [("h2",), ("*",)])
 def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):

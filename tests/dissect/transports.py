@@ -312,6 +312,8 @@ ALL = {
     "irn": lambda: native("irn"),
     "srnic": lambda: native("srnic"),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),
+    "sdr_ec": lambda: striped("sdr_ec", ipv6=False),
+    "sdr_auto": lambda: striped("sdr_auto", ipv6=False),
     "sdr_sr_nack": lambda: striped("sdr_sr_nack", ipv6=False),
     "sdr_sr over UC": lambda: over_uc(ipv6=False),
     "sdr_sr over UC and IPv6": lambda: over_uc(ipv6=True),

@@ -132,7 +132,8 @@ def test_every_transport_delivers(demo, tmp_path, nothing_left):
         assert run["verified"], run
         assert run["packets_sent"] - run["retransmitted"] >= 1000, run
         assert run["injected_drops"] > 0, run
-        assert run["retransmitted"] > 0, run
+        if run["transport"] not in ("sdr_ec", "sdr_auto"):  # which may restore what is lost
+            assert run["retransmitted"] > 0, run
     assert document["same_first_attempt_drops"] is True
 
 

@@ -15,6 +15,7 @@ from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.control import Ack, PacketSet
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.datagram import DatagramPolicy
+from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr
 from softroce_lab.recovery.session import feedback
 from softroce_lab.recovery.ud_rto import UdRto
@@ -220,5 +221,24 @@ def chunk_without_its_last_packet(original):
             dataclasses.replace(action, packets=action.packets[:-1])
             for action in original(self, *of)
         ]
+
+    return repeat
+
+
+# --- sdr_ec ----------------------------------------------------------------------------------
+
+
+@mutant(SdrEc, "on_send_timer", "sdr_ec", 0)
+def state_asked_for_once(original):
+    """A sender that hears nothing asks once, and retransmits once."""
+    return lambda self, send, now_ns: without_timers(original(self, send, now_ns))
+
+
+@mutant(SdrEc, "repeat", "sdr_ec", 0)
+def repeats_what_is_here(original):
+    """What is retransmitted is what the receiver has."""
+
+    def repeat(self, send, state, chunks, now_ns):
+        return original(self, send, state, ~chunks, now_ns)
 
     return repeat

@@ -28,6 +28,8 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 IBV_ACCESS_LOCAL_WRITE = 1
 DATA, CONTROL, REPORT = range(3)
+UNCODED = {"codes": []}
+"""Settings with which `sdr_ec` has no parity: what is lost is retransmitted, as by all others."""
 _NOISE = np.random.default_rng(1).integers(0, 256, 1 << 20, dtype=np.uint8)
 
 
@@ -136,15 +138,18 @@ class PairRig:
         addresses: tuple[int, int] = ADDRESSES,
         timing: Timing = DEFAULT_TIMING,
         arena_bytes: int = 1 << 22,
+        options: dict | None = None,
         **settings,
     ) -> None:
         named = isinstance(transport, str)
         entry = registry.find(transport) if named else registry.Entry.of(transport)
-        settings = entry.engine | settings
+        options = options or {}
+        coding = entry.coding(options, settings.get("path_mtu", 2048))
+        settings = entry.engine | coding | settings
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [
-            Side(endpoint, entry.make(endpoint, timing, {}), arena_bytes)
+            Side(endpoint, entry.make(endpoint, timing, options), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
         ]
         self.cables = [self.pair.cable(0), self.pair.cable(1)]

@@ -8,7 +8,15 @@ import pytest
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.recovery.pair_rig import DATA, MILLISECOND_NS, SECOND_NS, PairRig, noise, threshold
+from tests.recovery.pair_rig import (
+    DATA,
+    MILLISECOND_NS,
+    SECOND_NS,
+    UNCODED,
+    PairRig,
+    noise,
+    threshold,
+)
 from tests.recovery.sabotage import ControlLoss, lose
 
 CHUNK = 2048 - 40
@@ -130,7 +138,7 @@ def test_one_direction_falls_silent(transport, direction, at_ns):
 @pytest.mark.parametrize("direction", [0, 1])
 def test_who_hears_nothing_gives_up_and_tells_the_other(transport, direction):
     """Both end at once, not one after the other has fallen silent."""
-    rig = make(transport)
+    rig = make(transport, settings=UNCODED)
     lose(rig, 0, kind=DATA, index_first=100, index_last=100)
     rig.transfer(KEY, 200 * CHUNK)
     rig.step_until(300_000)
@@ -252,7 +260,7 @@ def test_a_message_larger_than_the_receive(transport, capacity, lost_words):
 @pytest.mark.parametrize("most", [2, 5, DEFAULT_TIMING.most_attempts])
 def test_a_packet_is_lost_as_often_as_may_be(transport, fields, most):
     """Every packet, so that the receive never begins; and one, so that it never ends."""
-    rig = make(transport, most_attempts=most)
+    rig = make(transport, most_attempts=most, settings=UNCODED)
     lose(rig, 0, kind=DATA, **fields)
     rig.transfer(KEY, 10 * CHUNK)
     rig.finish(within_ns=most * (DEFAULT_TIMING.t_max_ns + 10 * MILLISECOND_NS))
@@ -275,7 +283,7 @@ def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words)
 
 def test_packets_of_a_failed_message_open_no_hanging_receive(transport):
     """They come when all have given the message up and its key has a new receive."""
-    rig = make(transport, most_attempts=2)
+    rig = make(transport, most_attempts=2, settings=UNCODED)
     rig.cables[0].delay_ns = 400 * MILLISECOND_NS  # what follows overtakes the first attempt
     lose(rig, 0, kind=DATA, index_first=5, index_last=5)
     rig.transfer(KEY, 10 * CHUNK)

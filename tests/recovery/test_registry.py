@@ -82,7 +82,7 @@ def registered(monkeypatch):
     return registry.register(EveryRound)
 
 
-POLICIES = ["csa_ud", "sdr_sr", "sdr_sr_nack", "ud_rto"]
+POLICIES = ["csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "ud_rto"]
 
 
 def test_the_names_are_sorted_and_found():

@@ -69,7 +69,9 @@ def test_named_points_change_several_keys(load):
     assert [task.values["size"] for task in tasks[:: len(registry.transports())]] == [
         "small", "large",
     ]  # fmt: skip
-    assert [task.transport.label for task in tasks[:7]] == registry.transports()
+    assert [task.transport.label for task in tasks[: len(registry.transports())]] == (
+        registry.transports()
+    )
     raw = tasks[-1].recipe.experiment().raw
     assert (raw.workload.bytes, raw.depth, raw.workload.message) == (1 << 20, 8, 1 << 10)
     assert {task.seed for task in tasks} == {7}

@@ -26,6 +26,13 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
     throw std::invalid_argument("window_packets must be 1 to 1048576");
   if (!std::has_single_bit(config.path_mtu) || config.path_mtu < 256 || config.path_mtu > 4096)
     throw std::invalid_argument("path_mtu must be 256, 512, 1024, 2048 or 4096");
+  for (const CodeShape& each : config.code.shapes)
+    if (config.code.chunk_packets == 0 || config.code.chunk_packets > UINT16_MAX ||
+        each.data_chunks == 0 || each.parity_chunks == 0 ||
+        each.data_chunks + each.parity_chunks > kMostCodeChunks)
+      throw std::invalid_argument("a code has k, m >= 1, k + m <= 256 and chunks of packets");
+  if (framing == Framing::uc_immediate && config.code.shapes.size() > 1)
+    throw std::invalid_argument("an immediate does not tell codes apart: one at most");
   if (framing == Framing::uc_immediate && config.message_slots > uc_framing::kMostSlots)
     throw std::invalid_argument("message_slots must be at most 1024: an immediate has 10 bits");
   make_congestion_control(congestion_of(config));  // is all of it known?

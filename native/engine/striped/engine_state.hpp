@@ -52,6 +52,10 @@ struct EngineState {
     ud_framing::close(packet);
   }
 
+  // Of erasure-coded messages, coding.cpp. False: no message of the length has so many packets.
+  bool find_layout(std::uint32_t length, std::uint32_t packets, CodeLayout& layout) const;
+  CodeLayout layout_of(std::uint32_t length, std::uint32_t code) const;
+
   const MessageConfig config;
   const Framing framing;
   const Time base_rtt;  // of an empty fabric

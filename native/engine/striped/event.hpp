@@ -23,8 +23,11 @@ enum class EventKind : std::uint8_t {
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
   late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
-  gap,   // packets of a receive were overtaken, and have not come: `body`, their indices
-  loss,  // packets of a send are lost: `body`, a LostPacket each
+  gap,     // packets of a receive were overtaken, and have not come: `body`, their indices
+  loss,    // packets of a send are lost: `body`, a LostPacket each
+  parity,  // the parity of a submessage may be sent: `body`, the submessage
+  chunk,   // as many chunks of a submessage are there as it has of data, not all of them data:
+           // `body`
 };
 
 // Indices of packets in an event's body, in this machine's byte order.

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <span>
+#include <utility>
 
 #include "../verbs/completion.hpp"
 #include "../verbs/qp_event.hpp"
@@ -34,6 +36,22 @@ class EventQueue {
           .id = message.id,
           .length = message.length,
           .count = message.count});
+  }
+
+  template <typename Message>
+  void emit_of_submessage(EventKind kind, const Message& message, std::uint32_t submessage,
+                          Time now) {
+    Event event{.kind = kind,
+                .peer = message.peer,
+                .message = message.handle,
+                .at = now,
+                .key = message.key,
+                .id = message.id,
+                .length = message.length,
+                .count = message.count};
+    event.body.resize(kIndexBytes);
+    std::memcpy(event.body.data(), &submessage, kIndexBytes);
+    emit(std::move(event));
   }
 
   // A policy lags: no more events of packets, which have bodies or no effect.

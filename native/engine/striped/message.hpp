@@ -11,6 +11,7 @@
 #include "../units.hpp"
 #include "../verbs/completion.hpp"
 #include "bitmap.hpp"
+#include "coding.hpp"
 #include "gaps.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
@@ -109,6 +110,16 @@ struct SendMessage {
   std::vector<Sent> sent;            // each packet
   Bitmap retransmit;                 // requested by the policy, not sent yet
   std::vector<std::uint8_t> copies;  // of these, that follow the first one; empty: none
+  CodedSend coded;                   // the parity behind the `count` packets of data
+
+  std::uint32_t total() const { return count + coded.layout.parity_packets(); }
+  bool all_sent() const { return next == count && coded.all_sent(); }
+  // The packet that may be sent for the first time; kNoPacket: none.
+  static constexpr std::uint32_t kNoPacket = UINT32_MAX;
+  std::uint32_t next_first() const {
+    if (coded.is_due(next, count)) return count + coded.next;
+    return next < count && next < limit ? next : kNoPacket;
+  }
 
   std::mutex lock;
   std::uint32_t memory_key = 0;
@@ -127,12 +138,16 @@ struct ReceiveMessage {
   std::uint32_t length = 0;
   std::uint32_t count = 0;
   std::uint32_t received = 0;
-  std::uint32_t highest = 0;  // highest index seen
+  std::uint32_t lacking = 0;  // packets of data
+  std::uint32_t highest = 0;  // highest index seen, of the data
   std::uint32_t duplicates = 0;
   bool open = false;  // a packet has arrived: id, length and count are known
   Time last_at = 0;
-  Bitmap bitmap;
+  Bitmap bitmap;  // of the data, then of the parity
   Gaps gaps;
+  CodedReceive coded;
+
+  std::uint32_t total() const { return count + coded.layout.parity_packets(); }
 
   std::mutex lock;
   Time gap_check_at = kNever;  // the timer that is armed for it

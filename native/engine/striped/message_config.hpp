@@ -8,6 +8,7 @@
 #include "../codec/gid.hpp"
 #include "../congestion/congestion.hpp"
 #include "../units.hpp"
+#include "coding.hpp"
 #include "packet_transport.hpp"
 
 namespace softroce {
@@ -43,6 +44,7 @@ struct MessageConfig {
   Time pacing_slack = 0;       // by how much late a paced packet may be and the next keep its time
   std::string framing = "ud";  // the same at both ends
   std::string congestion_control = "bdp";
+  CodeConfig code;  // of striped messages
   // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
   // sends itself (packet_transport.hpp).
   std::string transport = std::string(kPolicyTransport);

@@ -86,6 +86,18 @@ class MessageEngine final : private TransportHost {
   // A NACK for what is missing, as of a loss check or a status request.
   void nack(PeerIndex peer);
   void move_path(PeerIndex peer, std::uint32_t path);
+  void release_parity(Handle send, std::uint32_t submessage, Time now) {
+    sender_.release_parity(send, submessage, now);
+  }
+  void restored(Handle receive, std::uint32_t submessage, Time now) {
+    receiver_.restored(receive, submessage, now);
+  }
+  // Codes of messages to a peer that are posted from now on, by the number of bits in their length:
+  // places in `config().code.shapes`, beyond all for none.
+  void set_codes(PeerIndex peer, const std::array<std::uint8_t, 33>& codes) {
+    if (peer >= state_.peers.size()) return state_.counters.add(Counter::stale_action);
+    state_.peers[peer].codes = codes;
+  }
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
   // ---- snapshots, from any thread

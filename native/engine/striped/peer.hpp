@@ -62,6 +62,8 @@ class FlightLog {
 
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
   std::uint64_t in_flight() const { return sent_ - accounted_; }
+  // Packets that have arrived or are lost, by echoes; from any thread.
+  std::uint64_t echoed() const { return relaxed_load(unechoed_); }
   std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
 
   void sent(std::int64_t now_ns) {
@@ -86,10 +88,12 @@ class FlightLog {
   // All packets sent no later than the echoed one have arrived or are lost. Whether something is
   // news, and so a sample of the RTT: forgiven packets count.
   bool echo(std::int64_t sent_ns) {
-    const std::uint64_t before = unechoed_;
-    while (unechoed_ < sent_ && sent_ns_[unechoed_ & (capacity() - 1)] <= sent_ns) ++unechoed_;
-    accounted_ = std::max(accounted_, unechoed_);
-    return unechoed_ != before;
+    std::uint64_t next = unechoed_;
+    while (next < sent_ && sent_ns_[next & (capacity() - 1)] <= sent_ns) ++next;
+    const bool news = next != unechoed_;
+    relaxed_store(unechoed_, next);
+    accounted_ = std::max(accounted_, next);
+    return news;
   }
 
   // What is in flight is so no longer, though nothing was echoed: it may still arrive.
@@ -192,8 +196,12 @@ struct Peer {
         receive_slots(slots),
         send_slots(slots) {}
 
+  // The code of a message to it, by the number of bits in its length; beyond all: none.
+  std::uint32_t code_of(std::uint32_t length) const { return codes[std::bit_width(length)]; }
+
   PeerIndex index;
   PeerAddress address;
+  std::array<std::uint8_t, 33> codes{};
   std::unique_ptr<Channels> channels;  // of the framing uc_immediate
 
   // Of each data packet to it.

@@ -45,6 +45,7 @@ PeerState PeerTable::state(PeerIndex index) {
           .remote_rttvar = Time{relaxed_load(peer.remote_rttvar_ns)} * kNanosecond,
           .last_received_at = relaxed_load(peer.last_received_at),
           .reported_packets = relaxed_load(peer.reported_packets),
+          .echoed_packets = static_cast<std::uint32_t>(peer.flight.echoed()),
           .newest_stamp_ns = relaxed_load(peer.newest.stamp_ns),
           .newest_stamp_at = relaxed_load(peer.newest.at),
           .reordering_extent = peer.reordering_extent.usual(),

@@ -20,6 +20,7 @@ struct PeerState {
   Time remote_srtt, remote_rttvar;  // from the peer's packets
   Time last_received_at;            // -1: never
   std::uint32_t reported_packets;   // of data, reported as arrived
+  std::uint32_t echoed_packets;     // of data, that have arrived or are lost by the same reports
   std::uint32_t newest_stamp_ns;    // of its packets that arrived,
   Time newest_stamp_at;             // and when; -1: none has
   Time reordering_extent;           // usual, of its data packets

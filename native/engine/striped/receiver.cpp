@@ -18,7 +18,11 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   const PeerKey key{request.peer, request.key};
   if (request.peer >= state_.peers.size() || posted_.contains(key)) return false;
   Peer& peer = state_.peers[request.peer];
-  if (peer.channels && packets_of(request.length, state_.chunk_bytes) > uc_framing::kMostPackets)
+  const CodeLayout layout =
+      peer.channels ? state_.layout_of(request.length, 0) : CodeLayout();  // else by its packets
+  if (!layout.fits() ||
+      (peer.channels && packets_of(request.length, state_.chunk_bytes) + layout.parity_packets() >
+                            uc_framing::kMostPackets))
     return false;
   ReceiveMessage& message = messages_.acquire();
   // No lock is held meanwhile: no thread has the new handle before the event.
@@ -32,8 +36,10 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.count = packets_of(request.length, state_.chunk_bytes);
   message.memory_key = request.memory_key;
   message.wr_id = request.wr_id;
-  message.bitmap.reset(message.count);
+  message.coded.begin(layout, message.count);
+  message.bitmap.reset(message.total());
   message.received = 0;
+  message.lacking = message.count;
   message.highest = 0;
   message.duplicates = 0;
   message.timer_at = kNever;
@@ -62,14 +68,18 @@ void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
 
 void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
-  if (lab.count != packets_of(lab.length, state_.chunk_bytes))
+  CodeLayout layout;
+  if (!state_.find_layout(lab.length, lab.count, layout))
     return state_.counters.add(Counter::rx_bad_count);
   if (lab.index >= lab.count) return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
     if (state_.numbers_paths()) losses_.arrived(peer, lab.path, lab.number, true, now);
     return state_.counters.add(Counter::rx_trimmed);
   }
-  const std::uint32_t bytes = packet_bytes(lab.index, lab.count, lab.length, state_.chunk_bytes);
+  const std::uint32_t data = lab.count - layout.parity_packets();
+  const std::uint32_t bytes = lab.index < data
+                                  ? packet_bytes(lab.index, data, lab.length, state_.chunk_bytes)
+                                  : layout.bytes_of_parity(lab.index - data);
   if (lab.trimmed || packet.payload_bytes != bytes)
     return state_.counters.add(Counter::rx_bad_length);
   state_.counters.add(Counter::rx_data);
@@ -77,14 +87,14 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
   const bool opened = slot.state == ReceiveSlot::State::open && slot.id == lab.message_id;
   ReceiveMessage* message = opened ? messages_.find(slot.message) : nullptr;
-  if (message != nullptr && (lab.length != message->length ||
+  if (message != nullptr && (lab.length != message->length || lab.count != message->total() ||
                              MessageKey{lab.operation, lab.step, lab.message} != message->key))
     return state_.counters.add(Counter::rx_inconsistent);
   // Before it is known whether the packet has any effect: the sender's window holds those of
   // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
   if (state_.numbers_paths()) losses_.arrived(peer, lab.path, lab.number, false, now);
-  if (message == nullptr) message = open_message(peer, slot, lab, now);
+  if (message == nullptr) message = open_message(peer, slot, lab, layout, now);
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);
 
@@ -105,19 +115,17 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == lab.count;
   if (state_.config.carries_payload && packet.payload != nullptr && packet.payload_bytes != 0 &&
       !skipped)
-    std::memcpy(message.base + std::uint64_t{lab.index} * state_.chunk_bytes, packet.payload,
-                packet.payload_bytes);
+    std::memcpy(place_of(message, lab.index), packet.payload, packet.payload_bytes);
   state_.counters.add(Counter::rx_placed);
-  relaxed_store(message.highest, std::max(message.highest, lab.index));
+  if (lab.index < message.count) {
+    --message.lacking;
+    relaxed_store(message.highest, std::max(message.highest, lab.index));
+  }
   relaxed_store(message.received, message.received + 1);
   if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
   const bool early = mutated(Mutant::one_too_early) && message.count > 1;
-  if (message.received == message.count - early) {
-    slot.state = ReceiveSlot::State::complete;
-    complete(message, WcStatus::success, now);
-    if (peer.channels) give_slots(peer, now);
-    return;
-  }
+  if (message.lacking == (early ? 1 : 0)) return finish(message, now);
+  if (message.coded.open) note_chunk(message, lab.index, now);
   if (lab.index + 1 == lab.count) state_.events.emit_about(EventKind::tail_seen, message, now);
   if (message.gaps.watched()) {
     message.gaps.arrived(lab.index, now);
@@ -171,7 +179,7 @@ void Receiver::report_gaps(ReceiveMessage& message, Time now) {
 }
 
 ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
-                                       Time now) {
+                                       const CodeLayout& layout, Time now) {
   if (slot_taken(peer, slot, lab, now)) return nullptr;
   const MessageKey key{lab.operation, lab.step, lab.message};
   const auto found = posted_.find({peer.index, key});
@@ -185,7 +193,9 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabH
     const std::lock_guard lock(message->lock);
     message->id = lab.message_id;
     message->length = lab.length;
-    message->count = lab.count;
+    message->lacking = message->count = lab.count - layout.parity_packets();
+    message->coded.begin(layout, message->count);
+    if (layout.coded()) message->bitmap.reset(message->total());
   }
   slot = {.state = ReceiveSlot::State::open, .id = lab.message_id, .message = message->handle};
   return message;
@@ -197,6 +207,11 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
   const auto newer = static_cast<std::int32_t>(lab.message_id - slot.id);
   if (slot.state != State::empty && newer < 0) {
     state_.counters.add(Counter::rx_stale_generation);
+    return true;
+  }
+  const bool is_parity = lab.index >= packets_of(lab.length, state_.chunk_bytes);
+  if (slot.state == State::complete && newer == 0 && is_parity) {  // nobody waits for it
+    state_.counters.add(Counter::rx_late_parity);
     return true;
   }
   if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
@@ -275,6 +290,7 @@ void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
                           .completed_at = now});
   if (status == WcStatus::success)
     state_.events.emit_about(EventKind::receive_complete, message, now);
+  if (message.coded.open) end_coding(message);
   if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
   if (losses_.works() && message.open) losses_.over(state_.peers[message.peer], message.id);
   messages_.release(message);

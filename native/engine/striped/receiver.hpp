@@ -37,6 +37,9 @@ class Receiver {
   void detect_gaps(Handle receive, Time window, Time now);
   void gap_fired(Handle receive, Time armed_for, Time now);
 
+  // The policy has restored all data of a submessage; coding.cpp.
+  void restored(Handle receive, std::uint32_t submessage, Time now);
+
   void handle_data(Peer& peer, const Packet& packet, Time now);
   void handle_channel_packet(Packet& packet, Time now);
   void clear_fired(Peer& peer, Time armed_for, Time now);
@@ -44,7 +47,8 @@ class Receiver {
  private:
   void place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
              Time now);
-  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
+  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+                               const CodeLayout& layout, Time now);
   bool slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
   void begin(ReceiveMessage& message, Time now);
   ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
@@ -52,6 +56,10 @@ class Receiver {
   void report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, EventKind event,
                            Time now);
   void complete(ReceiveMessage& message, WcStatus status, Time now);
+  void finish(ReceiveMessage& message, Time now);
+  std::uint8_t* place_of(ReceiveMessage& message, std::uint32_t index);
+  void note_chunk(ReceiveMessage& message, std::uint32_t index, Time now);
+  static void end_coding(ReceiveMessage& message);
   void arm_gap_check(ReceiveMessage& message, Time not_before);
   void report_gaps(ReceiveMessage& message, Time now);
 

@@ -114,7 +114,8 @@ void Receiver::handle_channel_packet(Packet& packet, Time now) {
                 .message = key.message,
                 .message_id = slot.id,
                 .index = place.index,
-                .count = packets_of(length, state_.chunk_bytes),
+                .count = packets_of(length, state_.chunk_bytes) +
+                         state_.layout_of(length, 0).parity_packets(),
                 .length = length};
   const std::uint32_t behind =
       uc_framing::generation_of(slot.id, state_.config.message_slots) - place.generation;

@@ -20,10 +20,15 @@ bool Sender::post(const MessageRequest& request, Time now) {
   if (request.peer >= state_.peers.size()) return false;
   Peer& peer = state_.peers[request.peer];
   if (peer.sends_outstanding >= state_.config.message_slots) return false;
-  if (peer.channels && packets_of(request.length, state_.chunk_bytes) > uc_framing::kMostPackets)
+  const CodeLayout layout = state_.layout_of(request.length, peer.code_of(request.length));
+  if (!layout.fits() ||
+      (peer.channels && packets_of(request.length, state_.chunk_bytes) + layout.parity_packets() >
+                            uc_framing::kMostPackets))
     return false;
   if (!outstanding_.insert({request.peer, request.key}).second) return false;
   SendMessage& message = start_message(peer, request, now);
+  message.coded.begin(layout);
+  message.sent.assign(message.total(), {});
   if (state_.transport != nullptr) {
     const bool sprays = state_.config.spray || state_.transport->omniscient();
     message.path = sprays ? kAnyPath : peer.schedule.next();
@@ -59,7 +64,6 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.in_retransmit_queue = false;
   message.paused = false;
   message.cleared = !peer.channels;
-  message.sent.assign(message.count, {});
   message.turn = 0;
   message.ways.clear();
   message.timer_at = kNever;
@@ -84,6 +88,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
                           .posted_at = message->posted_at,
                           .first_at = message->first_at,
                           .completed_at = now});
+  if (message->coded.open) end_coding(*message);
   if (state_.config.carries_payload) state_.memory.unpin(message->memory_key);
   outstanding_.erase({message->peer, message->key});
   state_.stops.go_on(message->stopped);
@@ -139,17 +144,20 @@ bool Sender::poll_data(Packet& packet, Time now) {
       continue;
     }
     SendMessage* message = messages_.find(peer.sends.front());
-    if (message == nullptr || message->paused || message->next == message->count ||
-        message->next >= message->limit) {
+    const std::uint32_t index =
+        message == nullptr || message->paused ? SendMessage::kNoPacket : message->next_first();
+    if (index == SendMessage::kNoPacket) {
       if (message != nullptr) leave_queue(*message, peer);
       peer.sends.pop_front();
       continue;
     }
-    const std::uint32_t index = message->next;
     if (index == 0) message->first_at = now;
     build_data(peer, *message, index, false, now, packet);
-    relaxed_store(message->next, index + 1);
-    if (message->next == message->count) {
+    if (index < message->count)
+      relaxed_store(message->next, index + 1);
+    else
+      ++message->coded.next;
+    if (message->all_sent()) {
       message->in_send_queue = false;
       peer.sends.pop_front();
       // Peers take turns message by message.
@@ -188,13 +196,14 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
                 .message = message.key.message,
                 .message_id = message.id,
                 .index = index,
-                .count = message.count,
+                .count = message.total(),
                 .length = message.length,
                 .number = number};
   const bool neighbour = mutated(Mutant::retransmit_of_neighbour) && retransmit && index != 0;
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
+  if (index >= message.count) put_parity(message, index - message.count, packet);
   peer.last_path = path;
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.unprobed |= 1U << path;
@@ -216,7 +225,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
 }
 
 void Sender::finish_if_drained(SendMessage& message, Time now) {
-  if (message.next != message.count || message.retransmit_pending != 0) return;
+  if (!message.all_sent() || message.retransmit_pending != 0) return;
   state_.events.emit_about(EventKind::sent, message, now);
 }
 
@@ -320,7 +329,7 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 }
 
 void Sender::queue_first_pass(SendMessage& message) {
-  if (!message.cleared || message.in_send_queue || message.next == message.count) return;
+  if (!message.cleared || message.in_send_queue || message.all_sent()) return;
   message.in_send_queue = true;
   state_.stops.go_on(message.stopped);
   Peer& peer = state_.peers[message.peer];

@@ -49,6 +49,8 @@ class Sender {
   void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
                   std::uint32_t copies, Time now);
   void pause(Handle send, bool paused);
+  // The parity of submessages up to this one may be sent; coding.cpp.
+  void release_parity(Handle send, std::uint32_t submessage, Time now);
 
   void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
@@ -65,6 +67,8 @@ class Sender {
   std::uint32_t take_id(Peer& peer, Handle send);
   void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
+  void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;
+  static void end_coding(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
   // Nothing of it may be sent for the first time just now.
   void leave_queue(SendMessage& message, const Peer& peer);

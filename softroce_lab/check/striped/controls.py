@@ -32,7 +32,8 @@ from softroce_lab.recovery.control import (
 )
 
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
-TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK)  # by timers of the sender, which has a bitmap
+SDR_EC = "sdr_ec"
+TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC)  # by timers of the sender, which has a bitmap
 _UNSEEN = "oracle"  # of which no capture has feedback
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from softroce_lab.check import taps
 from softroce_lab.check.evidence import DUPLICATED
-from softroce_lab.check.striped import acknowledged, csa_ud
+from softroce_lab.check.striped import acknowledged, coded, csa_ud
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
@@ -82,7 +82,7 @@ def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tall
     messages, of = view.messages, view.packet_message
     mine = (messages["stream"] == stream.number) & messages["begun"] & ~controls.failed
     arrived = view.packet_arrived_at
-    here = (arrived != NEVER) & view.packet_counts
+    here = (arrived != NEVER) & view.packet_is_data
     whole = mine & (np.bincount(of[here], minlength=len(messages)) == messages["count"])
     told = (controls.places(controls.acked) != NEVER) | (controls.places(controls.refused) != NEVER)
     tally.passed(int((whole & told).sum()))
@@ -200,20 +200,20 @@ def _bytes(view: Striped, tally: Tally) -> None:
 def _length(view: Striped, tally: Tally) -> None:
     """All packets of a message but the last are of one size, the same for all of a stream."""
     which = np.flatnonzero(view.column("has", view.data) & Has.TRIMMED == 0)
-    bytes_, index, count, length = (
+    bytes_, index, total, length = (
         view.column(name, view.data[which]).astype(np.int64)
         for name in ("payload_bytes", "lab_index", "lab_count", "lab_length")
     )
-    stream_of = view.stream_of[view.data[which]]
-    size = np.full(len(view.streams), -1, np.int64)
-    for stream in np.unique(stream_of[index < count - 1]).tolist():
-        sizes = bytes_[(stream_of == stream) & (index < count - 1)]
-        seen, times = np.unique(sizes, return_counts=True)
-        size[stream] = seen[times.argmax()]
-    size = size[stream_of]
+    size = coded.packet_sizes(view)[view.stream_of[view.data[which]]]
+    messages = view.messages[np.repeat(view.transmissions["message"], view.sightings)[which]]
+    parity = messages["parity"].astype(np.int64)
+    count = np.where(parity > 0, messages["count"], total)
     wanted = np.where(index < count - 1, size, length - (count - 1) * size)
     known = (size >= 0) | (count == 1)
-    wrong = (index >= count) | known & (bytes_ != wanted)
+    # Parity is as long as the chunk that it covers, which may be shorter than a packet.
+    of_parity = (index >= count) & (index < count + parity) & (bytes_ > 0)
+    of_parity &= ~known | (bytes_ <= np.maximum(size, length))
+    wrong = ~of_parity & ((index >= count) | known & (bytes_ != wanted))
     tally.passed(int((known & ~wrong).sum()))
     for number in np.flatnonzero(wrong).tolist():
         of = f"packet {index[number]} of a message of {count[number]} packets"
@@ -262,8 +262,9 @@ def _id(view: Striped, tally: Tally) -> None:
     """Within one id all packets agree about the message."""
     message_of = np.repeat(view.transmissions["message"], view.sightings)
     wrong = np.zeros(len(view.data), dtype=np.bool_)
-    for name in ("operation", "step", "message", "count", "length"):
+    for name in ("operation", "step", "message", "length"):
         wrong |= view.column("lab_" + name, view.data) != view.messages[name][message_of]
+    wrong |= view.column("lab_count", view.data) != view.messages["packets"][message_of]
     bad = np.unique(message_of[wrong])
     tally.passed(len(view.messages) - len(bad))
     for number in bad.tolist():
@@ -366,7 +367,9 @@ def _counted(view: Striped, tally: Tally) -> None:
         there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
         twice = arrivals - int(there.sum())
         counted = told.sum("rx_duplicate")
-        if twice - told.short_of_it <= counted <= twice:
+        # What was restored is a duplicate when it comes; parity of a complete message is none.
+        most = twice + told.sum("rx_restored")
+        if twice - told.short_of_it - told.sum("rx_late_parity") <= counted <= most:
             tally.passed()
         else:
             tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from softroce_lab.check import opcodes, renamed
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
-from softroce_lab.check.striped import uc
+from softroce_lab.check.striped import coded, uc
 from softroce_lab.check.taps import Taps, addresses, mix
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.telemetry.packets import Has
@@ -62,7 +62,9 @@ MESSAGE = np.dtype(
         ("operation", "u2"),
         ("step", "u2"),
         ("message", "u4"),
-        ("count", "u4"),
+        ("count", "u4"),  # of its data packets
+        ("parity", "u4"),  # packets behind them, of an erasure-coded message
+        ("packets", "u4"),  # that its headers have
         ("length", "u4"),
         ("begin", "i8"),  # its transmissions are [begin, end)
         ("end", "i8"),
@@ -234,6 +236,7 @@ class Striped:
         self.begins = np.flatnonzero(new)  # of transmissions in self.data
         self.transmissions = self._transmissions(message_of[order])
         self.messages = self._messages()
+        coded.split(self)
         self._find_gone()
 
     def _transmissions(self, message_of: npt.NDArray[np.int64]) -> Table:
@@ -397,9 +400,17 @@ class Striped:
     @functools.cached_property
     def packet_counts(self) -> npt.NDArray[np.bool_]:
         """Whether each packet is one of those that its message has: none lies behind the end."""
-        index, count = self.transmissions["index"][self.packet_begins], self.messages["count"]
-        within: npt.NDArray[np.bool_] = index < count[self.packet_message]
+        index = self.transmissions["index"][self.packet_begins]
+        total = self.messages["count"] + self.messages["parity"]
+        within: npt.NDArray[np.bool_] = index < total[self.packet_message]
         return within
+
+    @functools.cached_property
+    def packet_is_data(self) -> npt.NDArray[np.bool_]:
+        """Whether each packet is one of its message's data, not of its parity."""
+        index = self.transmissions["index"][self.packet_begins]
+        data: npt.NDArray[np.bool_] = index < self.messages["count"][self.packet_message]
+        return data
 
     @functools.cached_property
     def packet_arrived_at(self) -> Places:

@@ -185,6 +185,11 @@ def _blame(
 def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -> None:
     refused = controls.places(controls.refused)[losses.message] != NEVER
     done = refused | losses.covered | controls.failed[losses.message]
+    # A message with parity need not be retransmitted: it is restored.
+    done |= (view.messages["parity"] > 0)[losses.message] & (
+        controls.places(controls.acked)[losses.message] != NEVER
+    )
+    done |= losses.index >= view.messages["count"][losses.message]
     done |= (losses.retransmitted_at != NEVER) | (losses.arrived_at != NEVER)
     tally.passed(int(done.sum()))
     for number in np.flatnonzero(~done).tolist():

@@ -19,6 +19,7 @@ from softroce_lab.bench import wire as bench_wire
 from softroce_lab.cli.development import (
     bench_capture,
     bench_check,
+    bench_crossover,
     bench_ec,
     bench_event_log,
     bench_policy,
@@ -215,6 +216,7 @@ app.command(cls=bench_check.Command)(bench_check.check)
 app.command()(bench_sim.sim)
 app.command(cls=bench_recovery.Command)(bench_recovery.recovery)
 app.command()(bench_ec.ec)
+app.command()(bench_crossover.crossover)
 app.command()(bench_spines.spines)
 app.command()(bench_tails.tails)
 app.command()(bench_event_log.event_log)

@@ -18,12 +18,14 @@ from softroce_lab.recovery.api import (
     LOST_PACKET,
     Action,
     Control,
+    Encode,
     Event,
     FailReceive,
     Key,
     MovePath,
     Pause,
     Refuse,
+    Restore,
     Retransmit,
     UsePaths,
 )
@@ -127,6 +129,8 @@ class Journal:
                 self.reasons.add(now_ns, event)
             case Control(body=body):
                 self._events.append((now_ns, "control", body, 0))
+            case Encode() | Restore():
+                self._events.append((now_ns, type(action).__name__.lower(), event.key, 0))
             case FailReceive() | Pause() | MovePath() | UsePaths() | Refuse():
                 self._events.append((now_ns, type(action).__name__.lower(), about, 0))
 

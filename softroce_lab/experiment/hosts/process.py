@@ -88,6 +88,8 @@ def _configure(settings: HostSettings) -> Any:
     transport = Transport.of(settings.transport)
     for name, value in (transport.knobs.engine() | transport.entry.engine).items():
         setattr(messages, name, value)
+    for name, value in transport.coding(settings.path_mtu).items():
+        setattr(messages, name, value)
     messages.framing = transport.frames
     messages.connection_epoch = settings.qkey & 0xFF
     port = config.port

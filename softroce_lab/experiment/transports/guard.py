@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from softroce_lab.erasure.code import ErasureCode
 from softroce_lab.experiment.transports.policy_call import (
     PolicyCall,
     PolicyError,
@@ -251,6 +252,19 @@ class _Guard:
         if not isinstance(window_ns, int | np.integer) or not 0 <= window_ns < _NEWEST_NS:
             raise ValueError(f"{_shown(window_ns)} is no reordering window in ns")
 
+    def submessage(self, _: object, number: object) -> None:
+        if not isinstance(number, int | np.integer) or not 0 <= number < 1 << 32:
+            raise ValueError(f"{_shown(number)} is no number of a submessage")
+
+    def code(self, _: object, code: object) -> None:
+        if not isinstance(code, ErasureCode):
+            raise TypeError(f"{_shown(code)} is no ErasureCode")
+
+    def codes(self, _: object, by_bits: Any) -> None:
+        found = [operator.index(each) for each in by_bits]
+        if len(found) != 33 or not all(0 <= each <= 255 for each in found):
+            raise ValueError(f"{_shown(by_bits)} is no code, 0 to 255, for each of 0 to 32 bits")
+
     def peer(self, _: object, peer: object) -> None:
         try:
             self._view.peer_state(operator.index(peer))  # type: ignore[arg-type]
@@ -273,6 +287,9 @@ _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
     "peer": _Guard.peer,
     "weights": _Guard.weights,
     "window_ns": _Guard.window,
+    "submessage": _Guard.submessage,
+    "code": _Guard.code,
+    "by_bits": _Guard.codes,
 }
 
 

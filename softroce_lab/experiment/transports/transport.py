@@ -61,6 +61,20 @@ class Transport:
         """Knobs that are set. OptionError for a value that a knob does not take."""
         return Knobs.read(self.entry.knobs, dict(self.set_knobs))
 
+    def coding(self, path_mtu: int) -> dict[str, Any]:
+        """The engine's settings for erasure-coded messages; {}: it has none. OptionError."""
+        return self.entry.coding(self.options, path_mtu)
+
+    def most_data_packets(self, packets: int, path_mtu: int) -> int:
+        """Of a message that has at most so many packets, parity included."""
+        coding = self.coding(path_mtu)
+        if not coding:
+            return packets
+        of_chunk, (k, m) = coding["code_chunk_packets"], coding["codes"][0]
+        whole, rest = divmod(packets // of_chunk, k + m)
+        of_last = max(chunks for chunks in range(k) if chunks + -(-chunks * m // k) <= rest)
+        return int((whole * k + of_last) * of_chunk)
+
     @property
     def frames(self) -> str:
         """The framing of its striped messages: the chosen one, or its own."""

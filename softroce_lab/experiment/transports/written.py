@@ -16,7 +16,7 @@ from softroce_lab.experiment.transports.transport_spec import MOST_LABEL, Transp
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
 from softroce_lab.recovery import knobs, registry
-from softroce_lab.recovery.options import OptionError, Value, validated
+from softroce_lab.recovery.options import OptionError, Value
 
 
 def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:
@@ -152,13 +152,16 @@ def _check_framing(
     if framing is not None and entry.kind != registry.Kind.POLICY:
         what = f"{spec.name} has its own packets, and no framing to choose"
         raise source.error((*place, "framing"), what, hint="leave it out")
+    if framing is not None and framing not in entry.framings:
+        what = f"{spec.name} does not work over the framing {framing!r}"
+        raise source.error((*place, "framing"), what, hint=f"it has {', '.join(entry.framings)}")
 
 
 def _check_options(
     spec: TransportSpec, entry: registry.Entry, source: Source, place: Place
 ) -> None:
     try:
-        validated(entry.options, spec.options)
+        entry.check(spec.options)
     except OptionError as error:
         where = (*place, "options", error.option)
         at_key = error.option not in {option.name for option in entry.options}

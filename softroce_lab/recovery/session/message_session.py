@@ -103,6 +103,28 @@ class MessageSession(DatagramPolicy):
         finally:
             self._hook_view.held = None
 
+    def on_parity(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        send = work.sends.get(event.id)
+        if send is None or send.handle != event.handle:
+            return ()
+        return self._acted(work, self.hosted.on_parity(send, _submessage(event), now_ns), now_ns)
+
+    def on_chunk(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        work = self.work_with(event.peer)
+        receive = work.receives.get(event.handle)
+        if receive is None:
+            return ()
+        state = self.view.receive_state(receive.handle)
+        number = _submessage(event)
+        return self._at(
+            lambda receive, now_ns: self.hosted.on_chunk(receive, number, now_ns),
+            work,
+            receive,
+            state,
+            now_ns,
+        )
+
     def _at(
         self,
         hook: Callable[[Receiving, int], policy.Actions],
@@ -210,7 +232,7 @@ class MessageSession(DatagramPolicy):
             elif isinstance(action, policy.DetectGaps):
                 made.append(api.DetectGaps(action.receive.handle, int(action.window_ns)))
             else:
-                made.append(api.UsePaths(action.peer, action.weights))
+                made.append(_of_engine(action))
         return made
 
     def _retransmit(
@@ -230,3 +252,20 @@ class MessageSession(DatagramPolicy):
 
     def summary(self) -> dict[str, Any]:  # noqa: D102
         return {**super().summary(), **self.hosted.summary()}
+
+
+def _of_engine(
+    action: policy.Encode | policy.Restore | policy.UseCodes | policy.PathWeights,
+) -> Action:
+    """The engine's action that needs nothing of the session."""
+    if isinstance(action, policy.Encode):
+        return api.Encode(action.send.handle, action.submessage, action.code)
+    if isinstance(action, policy.Restore):
+        return api.Restore(action.receive.handle, action.submessage, action.code)
+    if isinstance(action, policy.UseCodes):
+        return api.UseCodes(action.peer, action.by_bits)
+    return api.UsePaths(action.peer, action.weights)
+
+
+def _submessage(event: Event) -> int:
+    return int(np.frombuffer(event.body, np.uint32)[0])
