@@ -114,7 +114,9 @@ class MessageLog:
     def sent(self, source: int, done: Done) -> None:
         """A send of host `source` is over."""
         row = self._rows[source, done.peer, done.key]
-        row[6], row[7], row[9] = done.packets, done.retransmitted, done.status
+        row[6], row[7] = done.packets, done.retransmitted
+        if done.status != _FLUSHED or row[9] == NOT_DONE:  # a flushed end only followed the other
+            row[9] = done.status
         row[10], row[11], row[14] = done.posted_ns, _first_ns(done), done.completed_ns
 
     def received(self, destination: int, done: Done) -> None:
@@ -123,7 +125,7 @@ class MessageLog:
         row[8] = done.duplicates
         if done.status == _SUCCESS:
             row[12], row[13] = _first_ns(done), done.completed_ns
-        elif row[9] == NOT_DONE:
+        elif row[9] in (NOT_DONE, _FLUSHED):
             row[9] = done.status
 
     def table(self) -> Messages:
