@@ -228,13 +228,13 @@ def chunk_without_its_last_packet(original):
 # --- sdr_ec ----------------------------------------------------------------------------------
 
 
-@mutant(SdrEc, "on_send_timer", "sdr_ec", 0)
+@mutant(SdrEc, "on_send_timer", "sdr_ec", 7)
 def state_asked_for_once(original):
     """A sender that hears nothing asks once, and retransmits once."""
     return lambda self, send, now_ns: without_timers(original(self, send, now_ns))
 
 
-@mutant(SdrEc, "repeat", "sdr_ec", 0)
+@mutant(SdrEc, "repeat", "sdr_ec", 2)
 def repeats_what_is_here(original):
     """What is retransmitted is what the receiver has."""
 
