@@ -142,6 +142,7 @@ class SdrEc(SdrSr):
     def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
         if send.known_missing is not None:
             return ()  # chunks have timers of their own
+        send.memory.timeouts = 0  # what was asked before concerned its turn
         return [SetTimer(send, now_ns + self.rto_ns(send))]
 
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:
@@ -161,7 +162,10 @@ class SdrEc(SdrSr):
         state = self.view.send_state(send.handle)
         if state is None:
             return ()
-        send.memory.timeouts += state.sent == state.count
+        quiet_ns = int(state.sent_ns.max()) + self.rto_ns(send)
+        if state.sent and now_ns < quiet_ns:  # packets are leaving: the receiver's FTO runs
+            return [SetTimer(send, quiet_ns)]
+        send.memory.timeouts += 1
         return [SetTimer(send, now_ns + self.rto_ns(send)), RequestStatus(send)]
 
     # ---------------------------------------------------------------- receiver
