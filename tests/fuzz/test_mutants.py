@@ -7,6 +7,7 @@ seed from the beginning.
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -40,9 +41,9 @@ NATIVE = {  # transport, and the first seed that notices it
     "generation_unchecked": ("sdr_sr", 7),
     "clearance_not_repeated": ("sdr_sr", 2),
     "slot_given_twice": ("sdr_sr", 1),
-    "decode_skipped": ("sdr_ec", 0),
-    "parity_of_neighbour": ("sdr_ec", 0),
-    "restored_too_much": ("sdr_ec", 0),
+    "decode_skipped": ("sdr_ec", 1),
+    "parity_of_neighbour": ("sdr_ec", 1),
+    "restored_too_much": ("sdr_ec", 5),
     "ack_one_too_many": ("irn", 0),
     "ends_before_last": ("irn", 0),
     "timeout_not_armed": ("irn", 1),
@@ -116,6 +117,19 @@ def native_mutants():
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     [module] = cache.parent.glob("native/_native_mutants*.so")
     return str(module)
+
+
+def test_what_can_be_mistaken_is_compiled_for_that():
+    """A source that asks for its mistake is among those of the module with mistakes."""
+    native = PROJECT_ROOT / "native"
+    text = (native / "CMakeLists.txt").read_text()
+    listed = re.search(r"set\(mutated_sources(.*?)\)", text, re.DOTALL)
+    asking = {
+        str(file.relative_to(native))
+        for file in native.rglob("*.cpp")
+        if "mutated(Mutant::" in file.read_text()
+    }
+    assert asking | {"engine/mutant.cpp"} == set(listed[1].split())
 
 
 def test_the_product_has_no_mistakes_in_it(native_mutants):

@@ -106,7 +106,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   const LabHeader& lab = packet.lab;
   relaxed_store(message.last_at, now);
   if (!mutated(Mutant::bit_skipped) && !message.bitmap.set(lab.index)) {
-    if (mutated(Mutant::duplicate_counts)) ++message.received;
+    if (mutated(Mutant::duplicate_counts) && lab.index < message.count) --message.lacking;
     relaxed_store(message.duplicates, message.duplicates + 1);
     state_.counters.add(Counter::rx_duplicate);
     if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
