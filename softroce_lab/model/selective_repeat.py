@@ -37,8 +37,9 @@ def completion(
 ) -> Completion:
     """T of so many chunks, each lost with probability `loss`.
 
-    [D] `packets` of a chunk, each lost with probability `loss`, are kept when they arrive: a chunk is
-    complete when each of its packets has arrived in any transmission, P(Y_i > n) = 1 - (1 - p^n)^N.
+    [D] `packets` of a chunk, each lost with probability `loss`, are kept when they arrive: a chunk
+    is complete when each of its packets has arrived in any transmission,
+    P(Y_i > n) = 1 - (1 - p^n)^N.
     """
     begin_ns = chunks * inject_ns
     if loss == 0:

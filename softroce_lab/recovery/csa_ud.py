@@ -172,6 +172,8 @@ class CsaUd(DatagramPolicy):
         if self._acks_without_effect(work, id_):
             return super()._acknowledge(work, id_, now_ns)
         work.acks[id_] = None
+        if len(work.acks) >= self.timing.acks_in_batch:
+            return self._flush_acks(work, now_ns)
         self._acks_due[work.index] = None
         return []
 
@@ -179,7 +181,8 @@ class CsaUd(DatagramPolicy):
         if not self._acks_due:
             return ()
         due, self._acks_due = self._acks_due, {}
-        return [act for peer in due for act in self._flush_acks(self.work_with(peer), now_ns)]
+        works = [self.work_with(peer) for peer in due]
+        return [act for work in works if work.acks for act in self._flush_acks(work, now_ns)]
 
     # ---------------------------------------------------------------- sender
 

@@ -164,3 +164,55 @@ def test_losses_are_named_to_the_policy(rig):
     packets = np.concatenate([np.frombuffer(event.body, LOST_PACKET) for event in losses])
     assert sorted(set(packets["index"].tolist())) == [3, 4]
     assert sorted(packets["attempts"].tolist()) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("path_mtu", "waiting"), [(256, 12), (1024, 60)])
+def test_a_loss_is_repaired_while_older_messages_wait_for_receives(path_mtu, waiting):
+    """More of them than a NACK has room for: it names first what has begun."""
+    rig = PairRig("csa_ud", paths=4, path_mtu=path_mtu)
+    for cable in rig.cables:
+        cable.delay_ns, cable.packet_time_ns = ONE_WAY_NS, 2_000
+    chunk = path_mtu - 40
+    for index in range(waiting):
+        rig.sides[0].send((9, 9, index), np.zeros(chunk, np.uint8))
+    rig.step_until(rig.now_ns + 20 * MILLISECOND_NS)
+    lose(rig, 0, kind=DATA, attempt_last=0, index_first=3, index_last=3)
+    rig.transfer(KEY, 40 * chunk)
+    receiver = rig.sides[1]
+    begun_ns = rig.now_ns
+    assert rig.step_until(begun_ns + 5 * MILLISECOND_NS, lambda: bool(receiver.completions))
+    assert [each.key for each in receiver.completions] == [KEY]
+    assert rig.now_ns - begun_ns < 4 * ONE_WAY_NS + 150_000
+
+
+class Sleeper:
+    """The endpoint of a host whose policy sleeps: what happens meanwhile comes in one turn."""
+
+    def __init__(self, endpoint):
+        self._endpoint, self._kept, self.asleep = endpoint, [], True
+
+    def take_events(self):
+        self._kept += self._endpoint.take_events()
+        if self.asleep:
+            return []
+        kept, self._kept = self._kept, []
+        return kept
+
+    def __getattr__(self, name):
+        return getattr(self._endpoint, name)
+
+
+def test_as_many_completions_as_one_turn_brings_are_acknowledged(rig):
+    """Their acknowledgements leave in packets that have room for them."""
+    count = 300
+    for index in range(count):
+        rig.transfer((*KEY[:2], index), 64)
+    sleeper = rig.sides[1].runner._endpoint = Sleeper(rig.sides[1].endpoint)
+    rig.step_until(rig.now_ns + 3 * MILLISECOND_NS)
+    sleeper.asleep = False
+    begun_ns = rig.now_ns
+    rig.finish(within_ns=20 * MILLISECOND_NS)
+    assert rig.now_ns - begun_ns < 2 * ONE_WAY_NS
+    assert summary(rig)["keepalives"] == 0
+    assert rig.counters(0)["rx_bad_control"] == 0
+    assert rig.counters(1)["tx_control"] <= -(-count // 16)

@@ -22,6 +22,7 @@ struct Arrivals {
   std::uint32_t burst_seen = 0;  // probes of it, by bits
   bool burst_known = false;
 
+  std::uint32_t nack_from = 0;  // the unfinished message that NACKs begin with
   std::uint8_t nack_flags = 0;
   std::uint8_t nack_copies = 0;
   bool nack_queued = false;

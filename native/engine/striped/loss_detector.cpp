@@ -181,25 +181,41 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
   return true;
 }
 
-void LossDetector::fill_nack(Peer& peer, const Arrivals& arrivals) {
+// As far as there is room: first the messages that have begun, because receives wait for them, and
+// from the one on that had no room in the NACK before.
+void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals) {
   nack_.flags = arrivals.nack_flags;
   nack_.end = arrivals.end;
   for (std::uint32_t p = 0; p < kMaxPaths; ++p) nack_.settled[p] = arrivals.paths[p].settled();
   nack_.words.clear();
   const std::size_t room = (state_.control_bytes() - Nack::kFixedBytes) / Nack::kWordBytes;
-  for (const std::uint32_t id : arrivals.unfinished) {
-    if (nack_.words.size() + 1 >= room) break;
-    put_message(peer, id, room);
+  const auto& ids = arrivals.unfinished;
+  const auto start = std::ranges::lower_bound(ids, arrivals.nack_from, older) - ids.begin();
+  bool fits = true;
+  for (const bool has_begun : {true, false}) {
+    for (std::size_t i = 0; fits && i < ids.size(); ++i) {
+      const std::uint32_t id = ids[(static_cast<std::size_t>(start) + i) % ids.size()];
+      const ReceiveMessage* message = open_message(peer, id);
+      if ((message != nullptr) != has_begun) continue;
+      fits = nack_.words.size() + 1 < room;
+      if (fits)
+        put_message(id, message, room);
+      else
+        arrivals.nack_from = id;
+    }
   }
   write_nack(nack_, body_);
 }
 
-// Its holes, as far as there is room, and where its packets end.
-void LossDetector::put_message(Peer& peer, std::uint32_t id, std::size_t room) {
+const ReceiveMessage* LossDetector::open_message(Peer& peer, std::uint32_t id) {
   const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
   const bool open = slot.state == ReceiveSlot::State::open && slot.id == id;
   const ReceiveMessage* message = open ? messages_.find(slot.message) : nullptr;
-  if (message == nullptr || !message->open) return nack_.words.push_back({id, 0, 0});
+  return message != nullptr && message->open ? message : nullptr;
+}
+
+void LossDetector::put_message(std::uint32_t id, const ReceiveMessage* message, std::size_t room) {
+  if (message == nullptr) return nack_.words.push_back({id, 0, 0});
   const std::uint32_t behind = message->highest + 1;
   for (std::uint32_t first = message->bitmap.next_clear(0) / 64 * 64; first < behind; first += 64) {
     if (nack_.words.size() + 1 >= room) return;

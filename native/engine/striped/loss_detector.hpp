@@ -36,8 +36,9 @@ class LossDetector {
   Arrivals& arrivals_of(Peer& peer);
   static void forget(Arrivals& arrivals, std::uint32_t id);
   void arm(Peer& peer, Arrivals& arrivals, Time now);
-  void fill_nack(Peer& peer, const Arrivals& arrivals);
-  void put_message(Peer& peer, std::uint32_t id, std::size_t room);
+  void fill_nack(Peer& peer, Arrivals& arrivals);
+  const ReceiveMessage* open_message(Peer& peer, std::uint32_t id);
+  void put_message(std::uint32_t id, const ReceiveMessage* message, std::size_t room);
   Time srtt_of(const Peer& peer) const;
 
   EngineState& state_;
