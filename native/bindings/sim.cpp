@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
 
@@ -126,12 +127,16 @@ void capture(Fabric& fabric, const std::vector<std::tuple<sim::LinkIndex, std::s
                  });
 }
 
-// Struct Recovery, one behind the other; none if they are not recorded.
-nb::bytes recoveries(const Fabric& fabric) {
-  if (fabric.recoveries() == nullptr) return nb::bytes("", 0);
-  const auto& records = fabric.recoveries()->records();
-  return nb::bytes(reinterpret_cast<const char*>(records.data()),
-                   records.size() * sizeof(sim::Recovery));
+// Struct Recovery, one behind the other; none if they are not recorded. There may be 64 MiB of
+// them: the array owns what the fabric had.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> take_recoveries(Fabric& fabric) {
+  auto records = std::make_unique<std::vector<sim::Recovery>>(fabric.take_recoveries());
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(records->data());
+  const std::size_t size = records->size() * sizeof(sim::Recovery);
+  const nb::capsule owner(records.release(), [](void* each) noexcept {
+    delete static_cast<std::vector<sim::Recovery>*>(each);
+  });
+  return {bytes, {size}, owner};
 }
 
 std::vector<std::uint64_t> end_capture(Fabric& fabric) {
@@ -217,7 +222,7 @@ void bind_sim(nb::module_& m) {
                    [](const Fabric& f) { return f.repairs().not_recorded(); })
       .def("record_recoveries", &Fabric::record_recoveries,
            "From now on what is done about losses is recorded")
-      .def_prop_ro("recoveries", &recoveries)
+      .def("take_recoveries", &take_recoveries, "Those recorded since the last call")
       .def_prop_ro("recoveries_not_recorded",
                    [](const Fabric& f) {
                      return f.recoveries() == nullptr ? 0 : f.recoveries()->not_recorded();

@@ -117,6 +117,9 @@ class Fabric {
   const Repairs& repairs() const { return repairs_; }
   // Null: they are not recorded.
   const Recoveries* recoveries() const { return recoveries_.get(); }
+  std::vector<Recovery> take_recoveries() {
+    return recoveries_ == nullptr ? std::vector<Recovery>() : recoveries_->take();
+  }
   // Null: nothing is captured.
   Tap* tap() { return tap_.get(); }
 

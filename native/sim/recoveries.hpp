@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "../engine/units.hpp"
@@ -48,7 +49,7 @@ class Recoveries {
     else
       ++not_recorded_;
   }
-  const std::vector<Recovery>& records() const { return records_; }
+  std::vector<Recovery> take() { return std::exchange(records_, {}); }
   std::uint64_t not_recorded() const { return not_recorded_; }
 
  private:

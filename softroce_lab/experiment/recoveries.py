@@ -2,25 +2,27 @@
 """What was done about losses, as columns of recovery.parquet (docs/run-directory.md).
 
 The simulated fabric records it by addresses and numbers of queue pairs; here hosts get their names,
-and a policy's retransmissions the reason that the policy had.
+and a policy's retransmissions the reason that the policy had. There may be a million rows: they
+stay records of 64 bytes until they are written, and have words a part at a time.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.hosts.journal import Reasons
-from softroce_lab.telemetry.drops import addresses
+from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
 from softroce_lab.telemetry.repairs import CAUSES
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
+_PART = 1 << 16  # rows: fewer make a larger file, more take more memory
 _RETRANSMIT, _SENT_AGAIN, _LOST, _, _NAK_SENT, _ = range(len(EVENTS))
 _POLICY = REASONS.index("policy")
 _KINDS = ("data", "control", "report", "probe", "other")
@@ -39,29 +41,38 @@ class QueuePair:
     first_psn: int
 
 
-def columns(
-    found: Recoveries,
-    hosts: Mapping[int, str],
-    links: Sequence[str],
-    pairs: Iterable[QueuePair],
-    reasons: Mapping[str, Reasons],
-) -> Columns:
-    """Of a run's records. `hosts`: names by address; `links`: of directed links by number;
-    `reasons`: of the policies' retransmissions, by host.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run's records and the names of what they tell of; iterated over, it gives columns of parts.
+
+    There is a part even of no records.
     """
-    found = _with_ends(found, pairs)
-    event, host = found["event"], _named(found["host"], hosts)
+
+    found: Recoveries
+    hosts: Mapping[int, str]  # names by address
+    links: Sequence[str]  # of directed links, by number
+    pairs: Sequence[QueuePair]
+    reasons: Mapping[str, Reasons]  # of the policies' retransmissions, by host
+
+    def __iter__(self) -> Iterator[Columns]:
+        for begin in range(0, max(len(self.found), 1), _PART):
+            yield _columns(self, self.found[begin : begin + _PART])
+
+
+def _columns(of: Recorded, found: Recoveries) -> Columns:
+    found = _with_ends(found, of.pairs)
+    event, host = found["event"], _named(found["host"], of.hosts)
     why = np.array(REASONS, dtype=object)[found["reason"]]
     why[event != _RETRANSMIT] = ""
     for row in np.flatnonzero((event == _RETRANSMIT) & (found["reason"] == _POLICY)).tolist():
         key = tuple(found[row][["operation", "step", "message"]].tolist())
-        of_host = reasons.get(host[row])
+        of_host = of.reasons.get(host[row])
         if of_host is not None:
             why[row] = of_host.of(int(found["time_ns"][row]), key)
     lost = event == _LOST
     cause = np.array(CAUSES, dtype=object)[found["cause"]]
     cause[~lost] = ""
-    names = np.array([*links, ""], dtype=object)
+    names = np.array([*of.links, ""], dtype=object)
     kind = np.array(_KINDS, dtype=object)[np.minimum(found["packet_kind"], len(_KINDS) - 1)]
     kind[~lost & (event != _SENT_AGAIN)] = ""
     return {
@@ -70,7 +81,7 @@ def columns(
         "event": np.array(EVENTS, dtype=object)[event],
         "reason": why,
         "cause": cause,
-        "link": names[np.where(found["link"] == NO_LINK, len(links), found["link"])],
+        "link": names[np.where(found["link"] == NO_LINK, len(of.links), found["link"])],
         "packet_kind": kind,
         "src": addresses(found["source"]),
         "dst": addresses(found["destination"]),
@@ -98,7 +109,11 @@ def _named(numbers: npt.NDArray[np.uint32], hosts: Mapping[int, str]) -> npt.NDA
     return np.array([hosts.get(number, "") for number in unique.tolist()], dtype=object)[where]
 
 
-def used(pairs: Iterable[QueuePair], qpns: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
-    """Those with one of these (destination, number): for the manifest."""
-    wanted = set(qpns)
-    return [dataclasses.asdict(each) for each in pairs if (each.destination, each.qpn) in wanted]
+def used(pairs: Iterable[QueuePair], found: Recoveries, lost: Drops) -> list[dict[str, int]]:
+    """Those that records and drops tell of: for the manifest."""
+    met = _ends(found["destination"], found["qpn"]) | _ends(lost["dst"], lost["qpn"])
+    return [dataclasses.asdict(each) for each in pairs if each.destination << 32 | each.qpn in met]
+
+
+def _ends(destinations: npt.NDArray[np.uint32], qpns: npt.NDArray[np.uint32]) -> set[int]:
+    return set(np.unique(destinations.astype(np.uint64) << np.uint64(32) | qpns).tolist())

@@ -142,9 +142,11 @@ def run(
     runs: list[WorkloadRun] = []
     try:
         frozen.write(directory, whole)
-        with directory.growing_table("events") as add:
+        table = directory.growing_table
+        with table("events") as add_events, table("recovery") as add_recoveries:
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
-            runs.extend(map(functools.partial(_without_events, add), done))  # holds one at a time
+            write_rows = functools.partial(_without_rows, add_events, add_recoveries)
+            runs.extend(map(write_rows, done))  # holds one at a time
         _write(directory, runs, about)
         outcome = Outcome(experiment, directory.path, runs, left_out)
         verdict = "passed" if outcome.passed else "failed"
@@ -200,11 +202,17 @@ def notes(experiment: Experiment) -> list[str]:
     ]
 
 
-def _without_events(add: Callable[[Columns], None], run: WorkloadRun) -> WorkloadRun:
-    """The run, its events written: there may be millions, and no other run needs them."""
+def _without_rows(
+    add_events: Callable[[Columns], None],
+    add_recoveries: Callable[[Columns], None],
+    run: WorkloadRun,
+) -> WorkloadRun:
+    """The run, its events and what was done about losses written: millions that no other needs."""
     for part in workload_record.events(run):
-        add(part)
-    return dataclasses.replace(run, events={})
+        add_events(part)
+    for part in workload_record.recoveries(run):
+        add_recoveries(part)
+    return dataclasses.replace(run, events={}, recoveries=())
 
 
 def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:

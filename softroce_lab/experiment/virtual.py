@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from softroce_lab import units
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
@@ -43,6 +41,7 @@ from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.telemetry.drops import Drops
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.progress import Act, HostWork, Posts
@@ -52,7 +51,6 @@ from softroce_lab.workloads.work import Workload
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _REPORTED_EVERY = 256  # completions
-_NAMES = (("destination", "dst"), ("qpn", "qpn"))  # of recoveries, and of drops
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
 
@@ -391,10 +389,10 @@ class VirtualRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
         links = list(self.fabric.links())  # once: thousands of them take a while
         stopped = self._stopped_shares([link["delivered_bytes"] for link in links])
-        pairs, found = self._queue_pairs(), self.fabric.recoveries()
+        pairs, found = self._queue_pairs(), self.fabric.take_recoveries()
         lost = self.fabric.injections()
-        named = zip(*(np.append(found[a], lost[b]) for a, b in _NAMES), strict=True)
-        recorded = recoveries.columns(
+        used = recoveries.used(pairs, found, lost)
+        recorded = recoveries.Recorded(
             found,
             {self._address(index): node.name for index, node in enumerate(self.plan.plain_hosts)},
             list(self.fabric.link_names.values()),
@@ -412,17 +410,17 @@ class VirtualRun:
             end_ns=self.fabric.now_ns,
             links=list(map(_as_written, links)),
             counters=self._counters(),
-            events=self._events(),
+            events=self._events(lost),
             policies=self._summaries(),
             verified=self._verified(),
             problems=self.problems,
             repairs=self.fabric.repairs(),
-            recoveries=recorded if self.journals else {},
+            recoveries=recorded if self.journals else (),
             held_back=held_back.named(stopped),
             facts={
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
                 "recoveries_not_recorded": self.fabric.native.recoveries_not_recorded,
-                "queue_pairs": recoveries.used(pairs, named),
+                "queue_pairs": used,
                 "base_rtt_ns": self.empty.rtt_ns,
                 "timing": defaults.document(self.timing, self.engine_timing),
                 "rc": dataclasses.asdict(self.rc),
@@ -516,11 +514,10 @@ class VirtualRun:
         hosts = zip(self.host_names(), self.hosts.values(), strict=True)
         return {name: host.buffer.sha256() for name, host in hosts if host.buffer is not None}
 
-    def _events(self) -> dict[str, Any]:
+    def _events(self, lost: Drops) -> dict[str, Any]:
         """What rules did to packets, and policies upon it, as columns."""
-        names, fabric = self.plan.plain_hosts, self.fabric
-        links = list(fabric.link_names.values())
-        injected = injections.columns(fabric.injections(), links, self.plan.faults)
+        names, links = self.plan.plain_hosts, list(self.fabric.link_names.values())
+        injected = injections.columns(lost, links, self.plan.faults)
         acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
         return workload_record.one_below_the_other([injected, *acts])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
 from softroce_lab.telemetry.drops import addresses
-from softroce_lab.telemetry.repairs import CAUSES, Repairs
+from softroce_lab.telemetry.repairs import CAUSES
 from softroce_lab.telemetry.rundir import RunDirectory
 
 EVENT_COLUMNS: dict[str, npt.DTypeLike] = {
@@ -43,14 +44,13 @@ _PART = 1 << 14  # rows: more take more memory, and no less time
 
 
 def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
-    """Messages, repairs, links and counters of all runs; `events` makes the other table."""
+    """Messages, repairs, links and counters of all runs; `events` and `recoveries` make tables."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
     directory.table("messages", _joined([_messages(run) for run in runs]))
-    if recovered := [run for run in runs if run.recoveries]:
-        directory.table("recovery", _joined([_recoveries(run) for run in recovered]))
-    if repaired := [_repairs(run, run.repairs) for run in runs if run.repairs is not None]:
-        directory.table("repairs", _joined(repaired))
+    with directory.growing_table("repairs") as add:
+        for part in itertools.chain(*map(_repairs, runs)):
+            add(part)
 
 
 def _counters(run: WorkloadRun) -> dict[str, Any]:
@@ -79,16 +79,24 @@ def _messages(run: WorkloadRun) -> Columns:
     return columns
 
 
-def _recoveries(run: WorkloadRun) -> Columns:
-    return _of(run, len(run.recoveries["time_ns"])) | dict(run.recoveries)
+def recoveries(run: WorkloadRun) -> Iterator[Columns]:
+    """The rows of recovery.parquet, a part of them at a time; nothing if it was not recorded."""
+    for part in run.recoveries:
+        yield _of(run, len(part["time_ns"])) | dict(part)
 
 
-def _repairs(run: WorkloadRun, found: Repairs) -> Columns:
-    columns = _of(run, len(found)) | {name: found[name] for name in ("dropped_ns", "arrived_ns")}
-    columns["cause"] = np.array(CAUSES, dtype=object)[found["cause"]]
-    columns |= {"src": addresses(found["source"]), "dst": addresses(found["destination"])}
-    names = ("operation", "step", "message", "index", "qpn", "psn")
-    return columns | {name: found[name] for name in names}
+def _repairs(run: WorkloadRun) -> Iterator[Columns]:
+    """The rows of repairs.parquet, as `recoveries`."""
+    if run.repairs is None:
+        return
+    for begin in range(0, max(len(run.repairs), 1), _PART):
+        found = run.repairs[begin : begin + _PART]
+        columns = _of(run, len(found))
+        columns |= {name: found[name] for name in ("dropped_ns", "arrived_ns")}
+        columns["cause"] = np.array(CAUSES, dtype=object)[found["cause"]]
+        columns |= {"src": addresses(found["source"]), "dst": addresses(found["destination"])}
+        names = ("operation", "step", "message", "index", "qpn", "psn")
+        yield columns | {name: found[name] for name in names}
 
 
 def one_below_the_other(tables: Sequence[Columns]) -> Columns:

@@ -162,8 +162,8 @@ class WorkloadRun:
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of OF_WORKLOADS
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
-    recoveries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Columns of recovery.parquet (`recoveries.py`); {}: not recorded."""
+    recoveries: Iterable[Mapping[str, Any]] = ()
+    """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
     held_back: Sequence[Mapping[str, Any]] | None = None  # held_back.named; None: not measured
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest

@@ -271,9 +271,12 @@ class SimFabric:
         """All that rules did to packets, in the order of time."""
         return np.frombuffer(self.native.drops, DROP)
 
-    def recoveries(self) -> Recoveries:
-        """What was done about losses, if `native.record_recoveries` was called."""
-        return np.frombuffer(self.native.recoveries, RECOVERY)
+    def take_recoveries(self) -> Recoveries:
+        """What was done about losses, if `native.record_recoveries` was called.
+
+        They leave the fabric, as they may be large: the next call has what came after this one.
+        """
+        return self.native.take_recoveries().view(RECOVERY)
 
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""

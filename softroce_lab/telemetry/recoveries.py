@@ -13,6 +13,7 @@ EVENTS = ("retransmit", "sent_again", "lost", "timeout", "nak_sent", "nak_receiv
 REASONS = ("timeout", "nak", "implied_nak", "rnr_nak", "policy", "informed")
 """enum RetransmitReason."""
 NO_LINK = 2**32 - 1
+MOST_RECORDS = 1 << 20  # kMostRecords: of a run; the others are counted
 
 RECOVERY = np.dtype(
     [

@@ -9,6 +9,7 @@ from softroce_lab.faults import expected
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery.sack_receiver import SackReceiver
+from softroce_lab.telemetry.recoveries import MOST_RECORDS
 from softroce_lab.topology import routing
 
 _HEADER_BYTES = 40  # of a packet's payload, the lab's own
@@ -38,6 +39,15 @@ def count(experiment: Experiment) -> int:
         if faults[0].window.always and share == 1.0 and rate < 1:
             arriving *= (1 - rate) ** crossed
     return int(packets * hits / max(arriving, 1 - _MOST_LOST))  # what is lost is sent again
+
+
+def recoveries(experiment: Experiment, window: int) -> int:
+    """Records of what is done about these packets in one run: decisions, and packets sent again.
+
+    Of each loss two, and where a queue pair goes back, the `window` of packets behind it.
+    """
+    striped = all(transport.entry.striped for transport in experiment.used_transports)
+    return min(MOST_RECORDS, count(experiment) * (2 if striped else 2 + window))
 
 
 def acts(experiment: Experiment) -> int:

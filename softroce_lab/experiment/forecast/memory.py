@@ -17,6 +17,7 @@ _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host per peer; True: stri
 # Of a packet that a rule hit: its record, in a list that grows, its repair, the columns of both.
 _EVENT_BYTES = 300
 _ACT_BYTES = 400  # of what a policy did: the same
+_RECOVERY_BYTES = 80  # of what was done about a loss: its record, and columns of a part of them
 _SENT_BYTES = 8  # of a packet in flight, in a log as long as the window
 _FLIGHT_BYTES = 192  # of the packet itself, on links and in queues, without its payload
 _HOST_PROCESS_BYTES = 120 << 20  # of the real clock: a process, its socket's memory
@@ -46,6 +47,7 @@ def needed_bytes(experiment: Experiment) -> int:
     flights = _in_flight(experiment, window) * (_FLIGHT_BYTES + carries * path_mtu)
     events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written
     events += expected_events.acts(experiment) * _ACT_BYTES
+    events += expected_events.recoveries(experiment, window) * _RECOVERY_BYTES
     return needed + peers + len(plan.nodes) * _NODE_BYTES + held + flights + events
 
 

@@ -117,6 +117,18 @@ def events_of(*changes, faults):
     return expected_events.count(of(*changes, f"faults=[{faults}]"))
 
 
+def test_what_is_done_about_losses_counts():
+    """Two records of each loss, more where a queue pair goes back; as many as a run keeps."""
+    faults = "faults=[{name: a, links: 'h1->*', loss: random 50%}]"
+    hits = expected_events.count(of(faults))
+    striped, rc = (of(faults, f"transports=[{name}]") for name in ("irn", "rc"))
+    assert expected_events.recoveries(striped, 100) == 2 * hits
+    assert expected_events.recoveries(rc, 10) == 12 * hits
+    huge = of(faults, "transports=[irn]", "workload.bytes=4GB")
+    assert expected_events.recoveries(huge, 100) == 1 << 20
+    assert expected_events.recoveries(of("faults=[]"), 100) == 0
+
+
 def test_packets_that_rules_will_hit_are_reckoned_with():
     plain = events_of(faults="")
     packets = -(-2_000_000 // 2008) * 16
