@@ -134,7 +134,15 @@ class Outcome:
         return any(self._lost())
 
     def _lost(self) -> list[set[tuple[int, int]]]:
-        return [set(first_losses(self.directory, run)) for run in self.telling]
+        """By message and index, without the parity that some transports send behind the data."""
+        return [
+            {
+                (message, index)
+                for message, index in first_losses(self.directory, run)
+                if index < run.messages["packets"][message]
+            }
+            for run in self.telling
+        ]
 
     @property
     def captures(self) -> list[dict[str, Any]]:
