@@ -132,5 +132,5 @@ def send_post(qp: Qp, memory: Memory, offset: int, length: int, immediate: int =
 
 
 def send_poll(send: Send) -> bool:
-    """Whether all of an ended send has left. It says nothing of its arrival."""
+    """Whether all of an ended send has left. It states nothing of its arrival."""
     return send.poll()
