@@ -146,10 +146,13 @@ class SdrEc(SdrSr):
         return [SetTimer(send, now_ns + self.rto_ns(send))]
 
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:
-        """Retransmit what is missing and was sent a round trip ago: the NACK names no other."""
+        """Retransmit what is missing and was sent a round trip ago: the NACK names no other.
+
+        Of a message without parity the SACKs come from the first packet on, and are no NACKs.
+        """
         super().on_feedback(send, now_ns)
         state = self.view.send_state(send.handle)
-        if state is None or state.retransmit_pending:
+        if state is None or not state.parity or state.retransmit_pending:
             return ()
         missing, sent_ns = self.outstanding(send, state)
         lost = missing & (sent_ns <= now_ns - self.rtt_ns(send)[0])

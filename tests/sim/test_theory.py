@@ -23,7 +23,9 @@ RATE_BPS, DELAY_NS = 100 * 10**9, 1000
 MTU = 4096
 RTT_NS = 10_000
 OF_CHUNKS = ["sdr_sr", "sdr_sr_nack"]
-OF_PACKETS = [name for name in registry.transports() if name not in ("rc", *OF_CHUNKS)]
+CODED = ["sdr_ec", "sdr_auto"]  # parity follows the data, which need not be sent again
+OF_PACKETS = [name for name in registry.transports() if name not in ("rc", *OF_CHUNKS, *CODED)]
+CLEARED = [*OF_CHUNKS, "sdr_ec"]  # their senders wait for a clearance
 # A clearance of one receive: what a control message begins with as data packets do, then a body of
 # 20 bytes and 16 for each receive (native/engine/striped/clearance.hpp).
 CLEARANCE = theory.ETHERNET_IPV4_UDP_BTH_ICRC + theory.DETH_AND_LAB_HEADER + 20 + 16
@@ -32,7 +34,7 @@ CLEARANCE = theory.ETHERNET_IPV4_UDP_BTH_ICRC + theory.DETH_AND_LAB_HEADER + 20 
 def frames_of(transport, length, path_mtu=MTU):
     if transport == "rc":
         return theory.rc_frames(length, path_mtu)
-    if transport in OF_CHUNKS:
+    if transport in CLEARED:
         return theory.uc_immediate_frames(length, path_mtu)
     return theory.striped_frames(length, path_mtu)
 
@@ -47,7 +49,7 @@ def unloaded_ns(transport, length, links):
     one frame of 4174 bytes 2 (1 us + 333.92 ns) = 2667.84 ns; 4690.56 ns. The last packet is the
     same for both policies: nothing is missed, so no timer and no NACK has a say.
     """
-    cleared_ps = theory.unloaded_ps([CLEARANCE], links[::-1]) if transport in OF_CHUNKS else 0
+    cleared_ps = theory.unloaded_ps([CLEARANCE], links[::-1]) if transport in CLEARED else 0
     return (cleared_ps + theory.unloaded_ps(frames_of(transport, length), links)) // NS
 
 
