@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli import typed
 from softroce_lab.cli.options import Json as ReportJson
 from softroce_lab.cli.options import Quiet, saying
 from softroce_lab.cli.screen import Screen
@@ -65,7 +66,7 @@ def start(
     """Lay out a lab: text, experiment, policy with a hole, answers. Overwrite nothing."""
     lab = folder.start(number, directory, student or _user())
     print(f"Lab {lab.number}: {lab.title}. About {lab.minutes} minutes, {lab.points} points.")
-    print(f"Read {directory / folder.TEXT} first; then: lab learn check {directory}")
+    print(f"Read {directory / folder.TEXT} first; then: {typed.name()} learn check {directory}")
 
 
 @app.command()
@@ -227,7 +228,8 @@ def _list() -> None:
             first = [str(lab.number), lab.title, str(lab.minutes), str(lab.points)]
             table.add_row(*(first if place == 0 else [""] * 4), state)
     Console(width=_WIDTH).print(table)
-    print("\nlab learn start N DIR lays one out; lab learn check DIR says what holds")
+    lab = typed.name()
+    print(f"\n{lab} learn start N DIR lays one out; {lab} learn check DIR says what holds")
 
 
 def _print(verdict: Verdict) -> None:

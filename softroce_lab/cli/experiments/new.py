@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab.cli import typed
 from softroce_lab.errors import UserError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -82,7 +83,8 @@ def transport(
         raise UserError(f"{file} exists", hint="another name") from None
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
-    print(f"lab run ring-all-reduce --transport {_shown(file)}:{_CLASS} --transport ud_rto")
+    transports = f"--transport {_shown(file)}:{_CLASS} --transport ud_rto"
+    print(f"{typed.name()} run ring-all-reduce {transports}")
 
 
 def _shown(file: Path) -> str:

@@ -134,7 +134,7 @@ def sweep(
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
-        _print(outcome)
+        _print(outcome, table)
     judged, axes = outcome.expected, [axis.name for axis in loaded.axes]
     gates.write_junit(junit, loaded.name, outcome.rows, judged, axes)
     if not (outcome.passed and gates.held(judged)):
@@ -186,11 +186,13 @@ def _write(file: Path, text: str) -> None:
         raise RunError(f"cannot write {file}: {error.strerror}", hint="--table FILE") from None
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: Outcome, written: Path | None) -> None:
     text = "\n".join(sweep_table.sections(outcome.sweep, outcome.rows))
     lines = text.splitlines()
     if len(lines) <= _MOST_LINES:
         print(text)
+    elif written is not None:
+        print(f"{len(lines):,} lines of a table: {written}")
     else:
         print(f"{len(lines):,} lines of a table are not shown.")
         print("  hint: the same command with --table FILE writes them, and runs nothing anew")
