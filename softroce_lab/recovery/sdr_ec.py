@@ -23,7 +23,7 @@ import numpy as np
 
 from softroce_lab.erasure import code as erasure
 from softroce_lab.erasure.code import ErasureCode, Scheme
-from softroce_lab.recovery.api import ReceiveState, View, packets_in
+from softroce_lab.recovery.api import ReceiveState, SendState, View, packets_in
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import Option, OptionError, Value
 from softroce_lab.recovery.policy import (
@@ -131,19 +131,21 @@ class SdrEc(SdrSr):
 
     # ---------------------------------------------------------------- sender: fallback
 
-    def rto_ns(self, send: Sending) -> int:
-        """As that of `sdr_sr`, and until the receiver has fallen back longer than that takes."""
-        rto_ns = super().rto_ns(send)
-        if send.known_missing is not None:
-            return rto_ns
+    def _repeats(self, send: Sending, state: SendState) -> bool:
+        """Whether selective repeat carries it: there is no parity, or the receiver fell back."""
+        return not state.parity or send.known_missing is not None
+
+    def _quiet_ns(self, send: Sending) -> int:
+        """The RTO of `sdr_sr`, and until the receiver has fallen back longer than that takes."""
         srtt_ns, _ = self.rtt_ns(send)
-        return rto_ns + int(self.values["beta"] * srtt_ns)
+        return self.rto_ns(send) + int(self.values["beta"] * srtt_ns)
 
     def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
-        if send.known_missing is not None:
+        state = self.view.send_state(send.handle)
+        if state is None or self._repeats(send, state):
             return ()  # chunks have timers of their own
         send.memory.timeouts = 0  # what was asked before concerned its turn
-        return [SetTimer(send, now_ns + self.rto_ns(send))]
+        return [SetTimer(send, now_ns + self._quiet_ns(send))]
 
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:
         """Retransmit what is missing and was sent a round trip ago: the NACK names no other.
@@ -156,20 +158,22 @@ class SdrEc(SdrSr):
             return ()
         missing, sent_ns = self.outstanding(send, state)
         lost = missing & (sent_ns <= now_ns - self.rtt_ns(send)[0])
-        timer = SetTimer(send, now_ns + self.rto_ns(send))
+        repeats = self._repeats(send, state)
+        wait_ns = self.rto_ns(send) if repeats else self._quiet_ns(send)
+        timer = SetTimer(send, now_ns + wait_ns)
         return [timer, *self.repeat(send, state, lost, now_ns)]
 
     def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
-        if send.known_missing is not None:
-            return super().on_send_timer(send, now_ns)
         state = self.view.send_state(send.handle)
         if state is None:
             return ()
-        quiet_ns = int(state.sent_ns.max()) + self.rto_ns(send)
+        if self._repeats(send, state):
+            return super().on_send_timer(send, now_ns)
+        quiet_ns = int(state.sent_ns.max()) + self._quiet_ns(send)
         if state.sent and now_ns < quiet_ns:  # packets are leaving: the receiver's FTO runs
             return [SetTimer(send, quiet_ns)]
         send.memory.timeouts += 1
-        return [SetTimer(send, now_ns + self.rto_ns(send)), RequestStatus(send)]
+        return [SetTimer(send, now_ns + self._quiet_ns(send)), RequestStatus(send)]
 
     # ---------------------------------------------------------------- receiver
 
