@@ -17,6 +17,7 @@ import atexit
 import gc
 import inspect
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -29,6 +30,9 @@ import pytest
 from tests import session, slow
 
 NOBODY = 65534
+
+# Hints name the command as it was typed; that of who started the tests is not that of a test.
+os.environ.pop("_LAB_TYPED", None)
 
 # No test fails for a slow machine: by default hypothesis fails an example that takes 200 ms.
 hypothesis.settings.register_profile("softroce_lab", deadline=None)
