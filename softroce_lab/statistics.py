@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Medians with intervals, for figures from machines that are noisy; percentiles of few samples.
+"""Medians with intervals, for figures from machines that are noisy; p-values; few samples.
 
 A percentile needs so many samples that some lie above it: p99 100, p99.9 1,000. With fewer it is
 the largest sample, and is marked wherever it is printed.
@@ -42,6 +42,20 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         rank += 1
     low = max(rank - 1, 0)
     return Interval(middle, ordered[low], ordered[count - 1 - low])
+
+
+ALPHA = 0.05
+"""How often what is not so may be claimed: of one claim, or of all that Holm corrects together."""
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted for their number by Holm's step-down procedure (1979), in their order."""
+    adjusted = [1.0] * len(p_values)
+    most = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        most = max(most, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = most
+    return adjusted
 
 
 MARK = "*"

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from softroce_lab.statistics import footnotes, marked, median_interval, samples_needed
+from softroce_lab.statistics import footnotes, holm, marked, median_interval, samples_needed
 
 
 def test_ranks_for_fifteen():
@@ -44,3 +44,11 @@ def test_a_mark_has_a_footnote():
     assert footnotes(["5 ms", "7 ms"]) == []
     [line] = footnotes(["5 ms", "7 ms*"])
     assert "p99 100, p99.9 1,000" in line
+
+
+def test_holm_is_that_of_the_paper():
+    """Holm 1979, by hand: the least p times their number, the next times one less, never less."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []

@@ -22,13 +22,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.statistics import median_interval
+from softroce_lab.statistics import ALPHA, holm, median_interval
 
 Verdict: TypeAlias = Literal["same", "differs", "undecided"]
 Sample: TypeAlias = npt.NDArray[np.float64]
-
-ALPHA = 0.05
-"""How often what is not so may be claimed: of one "same", and of all "differs" together."""
 
 EXCHANGES = 1 << 10
 """Exchanges of labels that are tried at random, where there are more."""
@@ -78,16 +75,6 @@ def judged(found: Sequence[Agreement]) -> list[Agreement]:
         dataclasses.replace(each, p_differs=p, verdict=_verdict(each.p_same, p))
         for each, p in zip(found, adjusted, strict=True)
     ]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for their number by Holm's step-down procedure, in their order."""
-    adjusted = [1.0] * len(p_values)
-    most = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        most = max(most, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = most
-    return adjusted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
-from softroce_lab.crosscheck.agreement import ALPHA, holm
 from softroce_lab.errors import UserError
 from softroce_lab.report import sweeps
 from softroce_lab.report.recorded import Recorded
-from softroce_lab.statistics import Interval, median_interval
+from softroce_lab.statistics import ALPHA, Interval, holm, median_interval
 
 Verdict: TypeAlias = Literal["better", "worse", "no difference shown"]
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from softroce_lab.crosscheck.agreement import ALPHA, agreement, distance, fewest_seeds, holm, judged
+from softroce_lab.crosscheck.agreement import ALPHA, agreement, distance, fewest_seeds, judged
 
 ROUNDS = 500
 # Of so many rounds, at a true rate of ALPHA: more are met once in a million times.
@@ -89,13 +89,6 @@ def test_nothing_is_nothing():
         distance([], stream(1))
     with pytest.raises(ValueError, match="in pairs"):
         distance([(np.zeros(2), np.zeros(3))], stream(1))
-
-
-def test_holm_is_that_of_the_paper():
-    """Holm 1979: the least p times their number, the next times one less, never decreasing."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
 
 
 def test_of_many_that_agree_hardly_ever_is_one_said_to_differ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ratios of two transports over the same seeds, with bootstrap intervals and Holm's correction.
+"""Ratios of two transports over the same seeds, with bootstrap intervals.
 
 Pure: the resamples are drawn from a fixed stream, so that the same rows give the same digits.
 The bootstrap draws seeds with replacement (Efron, 1979), the same ones for both transports: that
@@ -130,12 +130,3 @@ def geometric_mean(values: Sequence[float], drawn: Draws) -> Resampled:
         raise ValueError("a geometric mean is of values above 0")
     logs = np.log(np.asarray(values, dtype=np.float64))
     return Resampled(float(np.exp(logs.mean())), np.exp(drawn @ logs / len(values)))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for their number, step down (Holm, 1979): below 5 % is significant."""
-    adjusted, most = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
-        most = max(most, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = most
-    return adjusted

@@ -11,6 +11,7 @@ from softroce_lab.bench.recovery import ratios
 from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measure, ends, excess
 from softroce_lab.bench.recovery.ratios import Resampled
 from softroce_lab.experiment.over_oracle import ORACLE, RATIOS
+from softroce_lab.statistics import holm
 
 JUDGED = "csa_ud"
 SIGNIFICANT = 0.05  # of Holm's adjusted p-values
@@ -214,6 +215,6 @@ def _adjusted(found: Sequence[Judgement]) -> list[Judgement]:
     done = list(found)
     for family in families.values():
         p_values = [p for index in family if (p := found[index].p_value) is not None]
-        for index, adjusted in zip(family, ratios.holm(p_values), strict=True):
+        for index, adjusted in zip(family, holm(p_values), strict=True):
             done[index] = dataclasses.replace(found[index], adjusted=adjusted, tests=len(p_values))
     return done
