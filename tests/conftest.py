@@ -27,12 +27,13 @@ import time
 import hypothesis
 import pytest
 
+from softroce_lab.cli import typed
 from tests import session, slow
 
 NOBODY = 65534
 
 # Hints name the command as it was typed; that of who started the tests is not that of a test.
-os.environ.pop("_LAB_TYPED", None)
+os.environ.pop(typed.VARIABLE, None)
 
 # No test fails for a slow machine: by default hypothesis fails an example that takes 200 ms.
 hypothesis.settings.register_profile("softroce_lab", deadline=None)

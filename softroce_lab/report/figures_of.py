@@ -28,8 +28,12 @@ def completion_times(recorded: Recorded) -> dict[str, Times]:
 
 def taken_ns(messages: Columns) -> Times:
     """Of the delivered messages of one run."""
-    begun = messages.get("arrival_ns", messages["posted_ns"])
-    times: Times = (messages["completed_ns"] - begun)[messages["status"] == _SUCCESS]
+    return since_begun_ns(messages)[messages["status"] == _SUCCESS]
+
+
+def since_begun_ns(messages: Columns) -> Times:
+    """Of every message, to its end from its post, or from a flow's arrival."""
+    times: Times = messages["completed_ns"] - messages.get("arrival_ns", messages["posted_ns"])
     return times
 
 

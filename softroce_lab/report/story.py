@@ -19,6 +19,7 @@ import numpy.typing as npt
 from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment.workload_run import NOT_DONE
+from softroce_lab.report.figures_of import since_begun_ns
 from softroce_lab.report.incidents import Incident, Messages, What
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -174,10 +175,8 @@ def _cuts_of(packet: int, found: Sequence[Incident]) -> list[tuple[str, int]]:
 
 def completion_ns(messages: Messages) -> npt.NDArray[np.int64]:
     """Of each message, from its post, or a flow's arrival; the largest number without an end."""
-    of = messages.columns
-    begun = of.get("arrival_ns", of["posted_ns"])
-    taken: npt.NDArray[np.int64] = (of["completed_ns"] - begun).astype(np.int64)
-    taken[of["status"] != _SUCCESS] = np.iinfo(np.int64).max
+    taken = since_begun_ns(messages.columns).astype(np.int64)
+    taken[messages.columns["status"] != _SUCCESS] = np.iinfo(np.int64).max
     return taken
 
 

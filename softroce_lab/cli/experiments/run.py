@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import enum
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli import run_table
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments import gates
 from softroce_lab.cli.experiments.experiment_options import (
@@ -49,7 +47,6 @@ from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 app = typer.Typer(add_completion=False)
 
 _MOST_REASONS = 4
-_UNBOUNDED = 10_000  # columns: of what is not a terminal
 
 
 class Clock(enum.StrEnum):
@@ -202,17 +199,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
 def _print(outcome: Outcome) -> None:
     rows = over_oracle.added([run.summary() for run in outcome.runs])
     names, lines = workload_table.lines(rows)
-    width = Console().width if sys.stdout.isatty() else _UNBOUNDED
-    for columns in workload_table.beside(names, lines, width):
-        table = Table(box=None, pad_edge=False, padding=(0, workload_table.GAP, 0, 0))
-        table.add_column("transport")
-        for at in columns:
-            table.add_column(names[at], justify="right", no_wrap=True)
-        for line in lines:
-            table.add_row(line.title, *(line.cells[at] for at in columns))
-        if columns.start:
-            print()
-        Console(width=_UNBOUNDED).print(table)
+    run_table.show(names, lines)
     for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):
         print(f"  {note}")
     for run, row in zip(outcome.runs, rows, strict=True):

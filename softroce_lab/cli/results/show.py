@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from softroce_lab.cli import run_table
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.result_options import RunArgument, opened
-from softroce_lab.experiment import workload_table
 from softroce_lab.report import listing
 from softroce_lab.report.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
-_UNBOUNDED = 10_000  # columns: of what is not a terminal
 
 
 @app.command()
@@ -38,15 +34,7 @@ def show(run: RunArgument = "latest", as_json: Json = False) -> None:
 
 def _print(found: Recorded) -> None:
     names, lines, notes = listing.table(found)
-    width = Console().width if sys.stdout.isatty() else _UNBOUNDED
-    for columns in workload_table.beside(names, lines, width):
-        table = Table(box=None, pad_edge=False, padding=(0, workload_table.GAP, 0, 0))
-        table.add_column("transport")
-        for at in columns:
-            table.add_column(names[at], justify="right", no_wrap=True)
-        for line in lines:
-            table.add_row(line.title, *(line.cells[at] for at in columns))
-        print()
-        Console(width=_UNBOUNDED).print(table)
+    print()
+    run_table.show(names, lines)
     for note in notes:
         print(f"  {note}")
