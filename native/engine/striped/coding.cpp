@@ -57,7 +57,8 @@ void Sender::release_parity(Handle send, std::uint32_t submessage, Time now) {
   if (submessage >= coded.layout.submessages()) return state_.counters.add(Counter::stale_action);
   coded.released = std::max(coded.released, coded.layout.parity_end(submessage));
   if (!message->paused) queue_first_pass(*message);
-  state_.events.emit_of_submessage(EventKind::parity, *message, submessage, now);
+  state_.events.emit_about(EventKind::parity, *message, now,
+                           std::as_bytes(std::span(&submessage, 1)));
 }
 
 void Sender::put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const {
@@ -107,7 +108,8 @@ void Receiver::note_chunk(ReceiveMessage& message, std::uint32_t index, Time now
   const CodedReceive::Arrival arrival = message.coded.arrived(index, message.count);
   if (!arrival.completes) return;
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
-  state_.events.emit_of_submessage(EventKind::chunk, message, arrival.submessage, now);
+  state_.events.emit_about(EventKind::chunk, message, now,
+                           std::as_bytes(std::span(&arrival.submessage, 1)));
 }
 
 void Receiver::restored(Handle receive, std::uint32_t submessage, Time now) {

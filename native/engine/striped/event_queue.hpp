@@ -2,6 +2,7 @@
 // What an endpoint reports: events to its recovery policy, completions, and all of it to the log.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -26,21 +27,10 @@ class EventQueue {
 
   void emit(Event event);
 
+  // `body`: what the kind of event has besides, as bytes of numbers in the host's order.
   template <typename Message>
-  void emit_about(EventKind kind, const Message& message, Time now) {
-    emit({.kind = kind,
-          .peer = message.peer,
-          .message = message.handle,
-          .at = now,
-          .key = message.key,
-          .id = message.id,
-          .length = message.length,
-          .count = message.count});
-  }
-
-  template <typename Message>
-  void emit_of_submessage(EventKind kind, const Message& message, std::uint32_t submessage,
-                          Time now) {
+  void emit_about(EventKind kind, const Message& message, Time now,
+                  std::span<const std::byte> body = {}) {
     Event event{.kind = kind,
                 .peer = message.peer,
                 .message = message.handle,
@@ -49,8 +39,8 @@ class EventQueue {
                 .id = message.id,
                 .length = message.length,
                 .count = message.count};
-    event.body.resize(kIndexBytes);
-    std::memcpy(event.body.data(), &submessage, kIndexBytes);
+    event.body.resize(body.size());
+    if (!body.empty()) std::memcpy(event.body.data(), body.data(), body.size());
     emit(std::move(event));
   }
 

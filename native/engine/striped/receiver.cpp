@@ -165,17 +165,7 @@ void Receiver::report_gaps(ReceiveMessage& message, Time now) {
     if (!message.bitmap.test(index)) missing.push_back(index);
   });
   if (missing.empty()) return;
-  Event event{.kind = EventKind::gap,
-              .peer = message.peer,
-              .message = message.handle,
-              .at = now,
-              .key = message.key,
-              .id = message.id,
-              .length = message.length,
-              .count = message.count};
-  event.body.resize(missing.size() * kIndexBytes);
-  std::memcpy(event.body.data(), missing.data(), event.body.size());
-  state_.events.emit(std::move(event));
+  state_.events.emit_about(EventKind::gap, message, now, std::as_bytes(std::span(missing)));
 }
 
 ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,

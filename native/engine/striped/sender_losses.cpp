@@ -209,17 +209,7 @@ void Sender::note_lost(const Peer& peer, SendMessage& message, std::uint32_t beg
 void Sender::report_lost(const SendMessage& message, Time now) {
   if (mutated(Mutant::loss_forgotten) && !lost_.empty()) lost_.erase(lost_.begin());
   if (lost_.empty()) return;
-  Event event{.kind = EventKind::loss,
-              .peer = message.peer,
-              .message = message.handle,
-              .at = now,
-              .key = message.key,
-              .id = message.id,
-              .length = message.length,
-              .count = message.count};
-  event.body.resize(lost_.size() * sizeof(LostPacket));
-  std::memcpy(event.body.data(), lost_.data(), event.body.size());
-  state_.events.emit(std::move(event));
+  state_.events.emit_about(EventKind::loss, message, now, std::as_bytes(std::span(lost_)));
 }
 
 }  // namespace softroce
