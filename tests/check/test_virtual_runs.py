@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs of the virtual clock that went well, by their captures and run directories."""
 
+import json
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -143,6 +145,34 @@ def test_answers_that_the_queue_of_the_senders_link_drops(tmp_path, transport):
     verdicts = checked(tmp_path, CROWD, transport, ("*",), 128)
     assert failed(verdicts) == set()
     assert "behind the capture, dropped packets" in verdicts["sr.only-holes"].note
+
+
+FILLED = """\
+name: filled
+topology:
+  generator: {kind: star, hosts: 9, access: {rate: 100Gbit, delay: 1us, limit: 512KiB}}
+workload: {kind: incast, bytes: 256KiB, to: h1}
+deadline: 1s
+"""
+
+
+@pytest.mark.parametrize(("timer_us", "outcome"), [(0, Outcome.PASS), (400, Outcome.FAIL)])
+def test_a_timer_ran_out_although_its_oldest_packet_was_acknowledged_before_it_left_again(
+    tmp_path, timer_us, outcome
+):
+    """A full queue acknowledges slowly: what is behind the oldest packet leaves again.
+
+    Had the timer been longer, as a changed manifest claims, there would be no reason.
+    """
+    checked(tmp_path, FILLED, "srnic", ("*",), 128)
+    (manifest,) = tmp_path.glob("2*/manifest.json")
+    found = json.loads(manifest.read_text())
+    if timer_us:
+        found["runs"][0]["timing"]["initial_rtt_ns"] = timer_us * 100  # the timer: 10 base RTTs
+        manifest.write_text(json.dumps(found))
+    verdict = check(manifest.parent, of=suites.Format.AUTO)["sr.only-holes"]
+    assert verdict.outcome == outcome
+    assert verdict.checked > 100
 
 
 def test_what_came_twice_to_a_host_that_was_not_captured(tmp_path):

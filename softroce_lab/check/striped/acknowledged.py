@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,27 +89,38 @@ class Told:
         before = int(np.searchsorted(self.at, at))
         return before > 0 and int(self.end[before - 1]) > packet + 1
 
-    def again_ns(self, least_ns: int) -> npt.NDArray[np.int64]:
-        """When packets were sent again that the timer had run out for.
+    def may_have_run_out(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
+        """Whether the timer can have expired in between.
 
-        It runs since the cumulative acknowledgement advanced, and since the packet at it was sent.
+        The packet at the cumulative index is retransmitted then, though others may leave before
+        it. If its acknowledgement comes first it is not.
         """
-        sent, before = np.flatnonzero(self.again), np.flatnonzero(self.again) - 1
-        index = self.sent["index"][sent].astype(np.int64)
-        reached = np.searchsorted(self.cumulative, index)
-        known = (index == 0) | (reached < len(self.cumulative))
-        advanced = np.append(self.time_ns, 0)[np.where(index == 0, len(self.time_ns), reached)]
-        since = np.maximum(self.sent_ns[before], advanced)
-        times: npt.NDArray[np.int64] = self.sent_ns[sent]
-        brought: npt.NDArray[np.int64] = times[known & (times - since >= least_ns)]
-        return brought
+        since_ns, until_ns = self._waits
+        expires_ns = np.maximum(since_ns + least_ns, before_ns + 1)
+        return bool(np.any(expires_ns <= np.minimum(until_ns, now_ns)))
 
-    @property
-    def again(self) -> npt.NDArray[np.bool_]:
-        """Which transmissions are a packet's second, or later."""
-        again = np.zeros(len(self.sent), dtype=np.bool_)
-        again[1:] = self.sent["index"][1:] == self.sent["index"][:-1]
-        return again
+    @functools.cached_property
+    def _waits(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """When the timer began for the packet at the cumulative index, ns, and until when it can
+        have expired: that packet was retransmitted, or its acknowledgement had come.
+
+        It begins when the cumulative acknowledgement advances and when that packet is sent.
+        """
+        steps = np.flatnonzero(np.diff(self.cumulative, prepend=0))
+        begin_ns = [0, *self.time_ns[steps].tolist()]
+        end_ns = [*(self.time_ns[steps] + self.way_ns).tolist(), NEVER]
+        at = np.append(0, self.cumulative[steps])
+        index = self.sent["index"]
+        first, behind = (np.searchsorted(index, at, side) for side in ("left", "right"))
+        waits = list[tuple[int, int]]()
+        for step in range(len(at)):
+            sent_ns = self.sent_ns[first[step] : behind[step]].tolist()
+            for each_ns, next_ns in itertools.pairwise([*sent_ns, NEVER]):
+                until_ns = min(next_ns, end_ns[step])
+                if each_ns < end_ns[step] and until_ns != NEVER:
+                    waits.append((max(each_ns, begin_ns[step]), until_ns))
+        since, until = np.array(waits, dtype=np.int64).reshape(-1, 2).T
+        return since, until
 
 
 def _received_at(said: Said) -> int:
@@ -133,10 +145,7 @@ def why_not(
     number = int(np.flatnonzero((told.sent["index"] == packet) & (told.sent["at"] == at))[0])
     before_ns = int(told.sent_ns[number - 1])
     transport = controls.transports[stream.number]
-    timeouts_ns = told.again_ns(Timers.of(transport, view).least_ns)
-    # The oldest packet need not be the first that leaves when its timer has run out.
-    until_ns = NEVER if view.pacing else now_ns + way_ns
-    if np.any((timeouts_ns > before_ns) & (timeouts_ns <= until_ns)):
+    if told.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
 
