@@ -56,3 +56,17 @@ def test_slow_tests_are_left_out_unless_all_are_asked_for():
     asked = ["--", path, "--collect-only", "-q"]
     assert slow_one not in lab_test(*asked).stdout
     assert slow_one in lab_test("--all", *asked).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shared"),
+    [
+        (["tests/plan"], True),
+        (["tests/plan/test_plan.py"], False),
+    ],
+)
+def test_processors_share_the_tests_unless_they_are_of_one_file(arguments, shared):
+    result = lab_test("--", *arguments, "-k", "no_such_test", "-v")
+    assert result.returncode == 2, result.stdout + result.stderr
+    workers = min(4, os.cpu_count())
+    assert (f"created: {workers}/{workers} workers" in result.stdout) == shared

@@ -321,7 +321,7 @@ def test_an_idle_fabric_is_silent(leaf_spine, eventually):
 
 
 @pytest.mark.parametrize(
-    ("ephemeral", "user"), [(False, "another process"), (True, f"process {os.getpid()}")]
+    ("ephemeral", "user"), [(False, "another process"), (True, "process {pid}")]
 )
 def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, ephemeral, user):
     book = ledger.Ledger.begin(traces.directory, ephemeral=ephemeral)
@@ -329,6 +329,7 @@ def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, ephemeral,
         book.enter_state(state)
     with pytest.raises(UserError) as caught:
         runtime.claim(lab_name, ephemeral=False, say=print, on_step=ledger.no_step)
+    user = user.format(pid=os.getpid())
     assert caught.value.what == f"the lab {lab_name} is being used by {user}"
     assert caught.value.hint == "wait for it, or choose another name: --name NAME"
     book.close()

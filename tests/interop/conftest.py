@@ -7,6 +7,7 @@ panicked with rdma_rxe under way says so, and gets a second try. Nothing else th
 """
 
 import contextlib
+import warnings
 
 import pytest
 
@@ -92,13 +93,6 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def say(item, panic):
-    """At once, and where a test's own output is not shown, too."""
-    plugins = item.config.pluginmanager
-    reporter = plugins.get_plugin("terminalreporter")
-    with plugins.get_plugin("capturemanager").global_and_fixture_disabled():
-        reporter.ensure_newline()
-        reporter.write_line(
-            f"WARNING: {item.nodeid}: {MODULE} of Linux panicked; once more. It said:"
-        )
-        for line in panic.report.splitlines():
-            reporter.write_line(f"    {line}")
+    """Shown at the end of the run, whichever process ran the test."""
+    text = f"{item.nodeid}: {MODULE} of Linux panicked; once more. Its report:\n{panic.report}"
+    warnings.warn(pytest.PytestWarning(text), stacklevel=1)
