@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an engine makes of the numbers of packets on a path, by frames whose numbers are chosen."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.recovery import control
+from softroce_lab.recovery.api import LOST_PACKET
+from tests.native import frames
+from tests.native.by_hand import BASE_RTT_NS, ByHand, Sent
+from tests.recovery.pair_rig import CONTROL
+
+PACKETS = 12
+STEP_NS = BASE_RTT_NS // 4  # of the reordering window
+NUMBERS = 1 << 24
+OFFSETS = {"trimmed": 0, "number": 32}  # in the header of ours
+SETTLED_AT, END_AT, WORDS_AT = 4 + 4, 4, 8 + 4 * 16  # in the body of a NACK
+
+
+class Path(ByHand):
+    """A message over one path, and frames on it with any number."""
+
+    def __init__(self, packets=PACKETS):
+        super().__init__("policy", packets, path_probes=True, paths=1)
+        self.post()
+        self.frames = self.data_out()
+        [posted] = [each for each in self.sender.take_events() if each.kind.name == "SEND_POSTED"]
+        self.handle = posted.handle
+
+    def arrive(self, *numbers):
+        """Numbers on the path, 1 us apart; the NACKs that the receiver sends at once."""
+        first = self.frames[0].frame
+        sent = [_changed(first, "number", ">I", number) for number in numbers]
+        return [nack for each in sent for nack in _nacks(self.deliver(self.receiver, each))]
+
+    def nacks_at(self, at_ns):
+        """What the receiver's timers bring by then."""
+        self.now_ns = at_ns
+        self.receiver.handle_timeout(at_ns)
+        return _nacks(self.out(self.receiver))
+
+    def window_ns(self, number):
+        """How long the receiver waits for this number, which never comes: 0, 1 us, 2 us, ..."""
+        if self.arrive(number + 1):
+            return 0
+        since_ns = self.now_ns
+        while not self.nacks_at(self.now_ns + 1_000):
+            assert self.now_ns - since_ns < 10 * BASE_RTT_NS
+        return self.now_ns - since_ns
+
+    def losses(self, nack):
+        """Packets that the sender finds lost by this NACK."""
+        self.deliver(self.sender, nack)
+        found = [each for each in self.sender.take_events() if each.kind.name == "LOSS"]
+        return [index for each in found for index in np.frombuffer(each.body, LOST_PACKET)["index"]]
+
+
+def _nacks(sent):
+    return [
+        each
+        for each in sent
+        if each.reported["kind"] == CONTROL and each.body and each.body[0] == control.NACK
+    ]
+
+
+def _changed(frame, field, form, value):
+    return _resealed(frame, frames.layout(frame).lab_at + OFFSETS[field], form, value)
+
+
+def _resealed(frame, at, form, value):
+    changed = bytearray(frame)
+    struct.pack_into(form, changed, at, value)
+    sealed = frames.seal(bytes(changed))
+    return Sent(sealed, _native.decode_frame(sealed, True))
+
+
+def _of_body(nack, at, form, value):
+    lab_at = frames.layout(nack.frame).lab_at
+    return _resealed(nack.frame, lab_at + frames.LAB + at, form, value)
+
+
+@pytest.fixture
+def path():
+    return Path()
+
+
+def reordering(path, times):
+    """A path whose window has grown so often; the next number."""
+    number = 1
+    path.arrive(0)
+    for _ in range(times):
+        path.arrive(number + 1)
+        path.nacks_at(
+            path.now_ns + BASE_RTT_NS
+        )  # given up; growth: once a round trip
+        path.arrive(number)
+        number += 2
+    return number
+
+
+# ---------------------------------------------------------------- the receiver
+
+
+def test_a_number_that_is_skipped_is_a_loss_at_once(path):
+    assert path.arrive(0) == []
+    [nack] = path.arrive(2)
+    assert control.decode(nack.body).settled[0] == 3
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_what_is_left_of_a_gap_is_lost_when_its_window_ends(path, late):
+    """One of three missing numbers comes; the others do not."""
+    number = reordering(path, 1)
+    assert path.arrive(number + 3) == []
+    ends_ns = path.now_ns + STEP_NS
+    assert path.arrive(number + late) == []
+    assert path.nacks_at(ends_ns - 1) == []
+    assert len(path.nacks_at(ends_ns)) >= 1
+    late_before = path.receiver.counters()["rx_late_number"]
+    path.arrive(number + (late + 1) % 3)  # it was given up, and the receiver knows that
+    assert path.receiver.counters()["rx_late_number"] == late_before + 1
+
+
+def test_a_gap_that_is_filled_is_no_loss(path):
+    number = reordering(path, 1)
+    assert path.arrive(number + 3, number + 1, number, number + 2) == []
+    assert path.nacks_at(path.now_ns + 2 * BASE_RTT_NS) == []
+
+
+def test_the_window_grows_by_a_quarter_of_the_least_round_trip():
+    for times in range(4):
+        path = Path()
+        assert path.window_ns(reordering(path, times)) == times * STEP_NS
+
+
+def test_the_window_is_a_round_trip_at_most(path):
+    number = reordering(path, 9)
+    assert path.window_ns(number) == BASE_RTT_NS
+
+
+def test_the_window_shrinks_when_sixteen_losses_were_none_of_its_fault(path):
+    number = reordering(path, 3)
+    waits = [path.window_ns(number + 2 * times) for times in range(18)]
+    assert waits[:16] == [3 * STEP_NS] * 16
+    assert waits[16:] == [STEP_NS] * 2
+
+
+def test_a_trimmed_packet_is_asked_for_at_once(path):
+    """It keeps its number: there is no gap."""
+    path.arrive(0)
+    whole = path.frames[0].frame
+    lab = path.frames[0].reported
+    trimmed = frames.Frame(
+        qkey=_qkey(whole),
+        lab=frames.Lab(
+            count=PACKETS, index=1, number=1, trimmed=1, length=len(path.data),
+            operation=lab["operation"], step=lab["step"], message=lab["message"],
+        ),
+        destination_qp=_u24(whole, 5), source_qp=_u24(whole, frames.BTH + 5),
+    ).encode()  # fmt: skip
+    nacks = _nacks(path.deliver(path.receiver, Sent(trimmed, {})))
+    assert path.receiver.counters()["rx_trimmed"] == 1
+    [nack] = nacks
+    assert control.decode(nack.body).settled[0] == 2
+
+
+def _u24(frame, at):
+    begin = frames.layout(frame).bth_at + at
+    return int.from_bytes(frame[begin : begin + 3], "big")
+
+
+def _qkey(frame):
+    begin = frames.layout(frame).bth_at + frames.BTH
+    return int.from_bytes(frame[begin : begin + 4], "big")
+
+
+# ---------------------------------------------------------------- the sender
+
+
+def test_numbers_behind_the_settled_one_may_be_on_their_way(path):
+    """Also where the numbers wrap: 0 comes behind 2**24 - 3."""
+    [nack] = path.arrive(0, 2)
+    assert path.losses(_of_body(nack, SETTLED_AT, ">I", NUMBERS - 3)) == []
+    assert path.losses(_of_body(nack, SETTLED_AT, ">I", 1)) == []
+    assert path.losses(nack) == [1, 2]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("how", ["by a word", "behind the end"])
+def test_of_a_paused_send_nothing_is_lost_before_it_begins(path, paused, how):
+    """No receive was posted for it: what was sent was refused, not lost."""
+    [nack] = path.arrive(0, PACKETS)
+    body = nack.body
+    assert control.decode(body).end == 1
+    if paused:
+        path.sender.pause(path.handle, True)
+    if how == "behind the end":
+        nack = _of_body(nack, END_AT, ">I", 0)
+        nack = _of_body(nack, WORDS_AT, ">I", 77)  # a word about a message that is none
+    else:
+        nack = _of_body(nack, WORDS_AT + 4, ">I", 0)
+        nack = _of_body(nack, WORDS_AT + 8, ">Q", 0)
+    assert path.losses(nack) == ([] if paused else list(range(PACKETS)))
+
+
+def test_of_a_paused_send_that_has_begun_losses_are_found(path):
+    [nack] = path.arrive(0, PACKETS)
+    path.sender.pause(path.handle, True)
+    assert path.losses(nack) == list(range(1, PACKETS))
