@@ -37,6 +37,8 @@ _END_S = 0.5
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOM = Path(__file__).resolve().parent
+_HIDDEN = (_PACKAGE / "shift",)
+"""Rooms that have the answer to a lab."""
 _WORKER = "softroce_lab.learn.sandbox.worker"
 _INSIDE = "/submission"
 
@@ -83,6 +85,8 @@ def _bubblewrap(submission: Path) -> list[str]:
     for name in ("__init__.py", "sandbox"):
         command += ["--ro-bind", str(_ROOM / name), str(_ROOM / name)]
     command += ["--remount-ro", str(_ROOM)]
+    for path in _HIDDEN:
+        command += ["--tmpfs", str(path), "--remount-ro", str(path)]
     return [*command, "--dev", "/dev", "--ro-bind", str(submission), _INSIDE, "--chdir", _INSIDE]
 
 
@@ -121,6 +125,7 @@ class Policy:
 
     source: bytes
     name: str  # of the class
+    kind: str = "transport"  # or "failover": who asks it what
 
 
 class Crew:
@@ -128,7 +133,7 @@ class Crew:
 
     def __init__(self, policy: Policy, *, shut_in: bool, prints: bool = False) -> None:
         """`shut_in`: in bubblewrap. `prints`: what the policy prints goes to stderr."""
-        self._name, self._shut_in, self._prints = policy.name, shut_in, prints
+        self._policy, self._shut_in, self._prints = policy, shut_in, prints
         self._folder = tempfile.TemporaryDirectory(prefix="softroce-lab-learn-")
         folder = Path(self._folder.name)
         folder.chmod(0o755)
@@ -161,7 +166,8 @@ class Crew:
     def _command(self) -> list[str]:
         folder = Path(self._folder.name)
         inside = _INSIDE if self._shut_in else str(folder)
-        python = [sys.executable, "-s", "-m", _WORKER, f"{inside}/{POLICY}", self._name]
+        asked = [f"{inside}/{POLICY}", self._policy.name, self._policy.kind]
+        python = [sys.executable, "-s", "-m", _WORKER, *asked]
         return [*_bubblewrap(folder), *python] if self._shut_in else python
 
 

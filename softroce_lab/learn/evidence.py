@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import LabError
-from softroce_lab.learn import picture
 from softroce_lab.learn.folder import ANSWERS, read, read_file
 from softroce_lab.learn.judge import Verdict
-from softroce_lab.learn.lab import Task
-from softroce_lab.learn.trial import Trial
+from softroce_lab.learn.lab import Lab, Ran, Task
 
 LAST = "last-check.json"
 
 
-def write(folder: Path, task: Task, found: Trial) -> list[str]:
+def write(folder: Path, lab: Lab, task: Task, found: Ran) -> list[str]:
     """A picture of a failed trial; lines that name it."""
-    drawn = picture.of(found, f"{task.id}, seed {found.seed}")
+    drawn = lab.draw(found, f"{task.id}, seed {found.seed}")
     if drawn is None:
         return []
     path = folder / f"failed-{task.id}.svg"

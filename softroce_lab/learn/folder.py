@@ -85,7 +85,7 @@ def _yaml(lab: Lab, dice: Dice) -> str:
     yaml.width = 100
     out = io.StringIO()
     yaml.dump(_plain(lab.experiment(dice)), out)
-    return f"# Lab {lab.number}: {lab.title}\n# Run it: lab run experiment.yaml\n{out.getvalue()}"
+    return f"# Lab {lab.number}: {lab.title}\n# Run it: {lab.command}\n{out.getvalue()}"
 
 
 def _plain(value: Any) -> Any:

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.learn import seeds, trial
+from softroce_lab.learn import seeds
 from softroce_lab.learn.crew import Crew, Policy
 from softroce_lab.learn.folder import ANSWERS, POLICY, Submission, shape
-from softroce_lab.learn.lab import Lab, Question, Task
-from softroce_lab.learn.trial import Trial, Written
+from softroce_lab.learn.lab import Lab, Question, Ran, Task
+from softroce_lab.learn.trial import Written
 
 State: TypeAlias = Literal["holds", "fails", "open"]
 
@@ -90,7 +90,7 @@ class How:
     prints: bool = False  # the policy may
 
 
-Failed: TypeAlias = Callable[[Task, Trial], None]
+Failed: TypeAlias = Callable[[Task, Ran], None]
 
 
 def judge(submission: Submission, how: How, failed: Failed = lambda _, __: None) -> Verdict:
@@ -149,9 +149,9 @@ def _tasks(submission: Submission, how: How, failed: Failed) -> list[Item]:
     if submission.untouched:
         hint = f"{POLICY} is as it was handed out: write its method {lab.hole}, then check again"
         return [_open(each, hint) for each in wanted]
-    policy = Policy(submission.policy, lab.policy)
+    policy = Policy(submission.policy, lab.policy, lab.kind)
     with Crew(policy, shut_in=how.shut_in, prints=how.prints) as crew:
-        if (why := _wavers(wanted[0], how, crew)) is not None:
+        if (why := _wavers(lab, wanted[0], how, crew)) is not None:
             return [_item(each, "fails", why) for each in wanted]
         return [_task(submission, each, how, crew, failed) for each in wanted]
 
@@ -166,10 +166,10 @@ def _item(task: Task, state: State, text: str = "", seed: int | None = None) -> 
     return Item(task.id, title, state, got, task.points, text, seed, task=task.id)
 
 
-def _wavers(task: Task, how: How, crew: Crew) -> str | None:
+def _wavers(lab: Lab, task: Task, how: How, crew: Crew) -> str | None:
     """A policy that decides otherwise the second time could not be judged."""
     seed = task.public[0] if how.seed is None else how.seed
-    first, second = (_trial(task, seed, how, crew) for _ in range(2))
+    first, second = (_trial(lab, task, seed, how, crew) for _ in range(2))
     if first.error is not None or first.same_as(second):
         return None
     return (
@@ -189,12 +189,13 @@ def _seeds(task: Task, lab: Lab, how: How) -> list[tuple[int, str]]:
 
 
 def _task(submission: Submission, task: Task, how: How, crew: Crew, failed: Failed) -> Item:
-    for seed, kind in _seeds(task, submission.lab, how):
-        found = _trial(task, seed, how, crew)
+    lab = submission.lab
+    for seed, kind in _seeds(task, lab, how):
+        found = _trial(lab, task, seed, how, crew)
         wrong = _wrong(task, found)
         if not wrong:
             continue
-        smallest, size = _smallest(task, found, wrong[0], crew)
+        smallest, size = _smallest(lab, task, found, wrong[0], crew)
         failed(task, smallest)
         text = f"{kind} {seed}: {'; '.join(_wrong(task, smallest)[:2])}"
         if kind == "hidden seed":
@@ -208,14 +209,14 @@ def _task(submission: Submission, task: Task, how: How, crew: Crew, failed: Fail
     return _item(task, "holds")
 
 
-def _trial(task: Task, seed: int, how: How, crew: Crew) -> Trial:
+def _trial(lab: Lab, task: Task, seed: int, how: How, crew: Crew) -> Ran:
     written = task.build(seeds.of_seed(task.id, seed))
     if how.size_bytes is not None:
         written = _sized(written, how.size_bytes)
-    return trial.of_policy(written, seed, crew)
+    return lab.run(written, seed, crew)
 
 
-def _wrong(task: Task, found: Trial) -> list[str]:
+def _wrong(task: Task, found: Ran) -> list[str]:
     failure = found.failure()
     if found.error is not None and failure is not None:
         return [failure]
@@ -227,19 +228,21 @@ def _wrong(task: Task, found: Trial) -> list[str]:
 
 
 def _sized(written: Written, size_bytes: int) -> Written:
+    if "workload" not in written:
+        raise UserError("--bytes: this lab sends no workload", hint="leave it out")
     return {**written, "workload": {**written["workload"], "bytes": f"{size_bytes}B"}}
 
 
-def _smallest(task: Task, found: Trial, wrong: str, crew: Crew) -> tuple[Trial, int | None]:
+def _smallest(lab: Lab, task: Task, found: Ran, wrong: str, crew: Crew) -> tuple[Ran, int | None]:
     """The same failure with less to send, and how much that is; None: as much as before."""
-    workload: Mapping[str, Any] = found.written["workload"]
+    workload: Mapping[str, Any] = found.written.get("workload", {})
     if "bytes" not in workload or "message" not in workload or found.error is not None:
         return found, None
     size, least = (units.parse_bytes(str(workload[key])) for key in ("bytes", "message"))
     best: int | None = None
     for _ in range(_MOST_SMALLER):
         size = max(size // 2 // least, 1) * least
-        smaller = trial.of_policy(_sized(found.written, size), found.seed, crew)
+        smaller = lab.run(_sized(found.written, size), found.seed, crew)
         again = _wrong(task, smaller)
         if not again or _manner(again) != _manner([wrong]):
             break

@@ -5,13 +5,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
+from softroce_lab.errors import LabError
+from softroce_lab.learn import picture, trial
+from softroce_lab.learn.crew import Crew
 from softroce_lab.learn.seeds import Dice
-from softroce_lab.learn.trial import Trial, Written
+from softroce_lab.learn.trial import Written
 
-Judge = Callable[[Trial], list[str]]
-"""What does not hold of a trial, the most important first; [] where all does."""
+Judge: TypeAlias = Callable[[Any], list[str]]
+"""What does not hold of a run, the most important first; [] where all does."""
+
+
+class Ran(Protocol):
+    """A submission's run of one task with one seed."""
+
+    @property
+    def written(self) -> Written:
+        """The experiment."""
+
+    @property
+    def seed(self) -> int:
+        """Of it."""
+
+    @property
+    def error(self) -> LabError | None:
+        """Why there was no run."""
+
+    def failure(self) -> str | None:
+        """Why it failed, in words for its author."""
+
+    def same_as(self, other: Any) -> bool:
+        """Whether both went alike."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +84,11 @@ class Lab:
     tasks: tuple[Task, ...]
     policy: str  # the class in `policy.py`
     hole: str  # the method that a student writes
+    kind: str = "transport"  # who asks the policy what: of crew.Policy
+    run: Callable[[Written, int, Crew], Ran] = trial.of_policy
+    read: Callable[[Written], object] = trial.experiment  # UserError for what is no experiment
+    draw: Callable[[Any, str], picture.Picture | None] = picture.of
+    command: str = "lab run experiment.yaml"
 
     @property
     def points(self) -> int:

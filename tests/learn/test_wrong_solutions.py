@@ -178,7 +178,73 @@ LAB_6 = {
     "always 16": ("few", _COPIES("return 16"), "more than needed"),
 }  # fmt: skip
 
-WRONG = {1: LAB_1, 2: LAB_2, 3: LAB_3, 4: LAB_4, 5: LAB_5, 6: LAB_6}
+_STEPS = 'return ["stop", "receives", "move"]'
+_EXECUTED = r"h2 counts \d+ of the notifications in flight\. request \d+ \(\w+\) was posted again, "
+_EXECUTED += "although it was executed"
+_ON_MOVE = _body("on_move(self, requests, executed)")
+
+LAB_7 = {
+    "repeats all": ("counted", _ON_MOVE("return [], requests"), _EXECUTED),
+    "repeats nothing": (
+        "lost", _ON_MOVE("return requests, []"), "was called done, and nobody knows",
+    ),
+    "counts requests": (
+        "counted", _ON_MOVE("return requests[:executed], requests[executed:]"), _EXECUTED,
+    ),
+    "off by one": ("counted", [("count = place", "count = place - 1")], _EXECUTED),
+    "harmless writes": (
+        "counted",
+        [("        return done, rest",
+          "        writes = [each for each in done if not each.notifies]\n"
+          "        return [each for each in done if each.notifies], writes + rest")],
+        _EXECUTED + ".*so (request .* wrote again|.*twice)",
+    ),
+    "notifications first": (
+        "lost",
+        [("        return done, rest",
+          "        return done, sorted(rest, key=lambda each: not each.notifies)")],
+        r"was posted again before request \d+",
+    ),
+    "as it was": ("order", [(_STEPS, 'return ["move", "receives", "stop"]')], "before the stop"),
+    "move before stop": (
+        "order", [(_STEPS, 'return ["move", "stop", "receives"]')],
+        "executes what arrives late.*so .*(twice|wrote again)",
+    ),
+    "receives last": (
+        "order", [(_STEPS, 'return ["stop", "move", "receives"]')], "no receive is posted yet",
+    ),
+    "receives of a queue pair in service": (
+        "order", [(_STEPS, 'return ["receives", "stop", "move"]')],
+        "still belong to the failed queue pair",
+    ),
+    "no stop": ("order", [(_STEPS, 'return ["receives", "move"]')], "without 'stop'"),
+    "no word": ("order", [(_STEPS, 'return ["stop", "receives"]')], "without 'move'.*never ended"),
+    "gives up": (
+        "lost", [("        return done, rest", "        return done, None")],
+        "the failure surfaced, although everything left may be posted again",
+    ),
+    "adds twice": (
+        "once", [('(each.once or each.kind == "ADD")', "each.once")],
+        r"\(ADD\) must not be executed twice",
+    ),
+    "ignores the mark": (
+        "once", [('(each.once or each.kind == "ADD")', 'each.kind == "ADD"')],
+        r"once\) must not be executed twice",
+    ),
+    "ignores begun": (
+        "once", [("each.begun and (", "(")], "the failure surfaced, although everything left",
+    ),
+    "forgets results": (
+        "once", [('if any(each.kind in ("READ", "ADD") for each in done)', "if False")],
+        r"\(READ\) was called done, and its result is lost",
+    ),
+    "another object": (
+        "lost", _ON_MOVE("return [], [1, 2]"), r"policy.py:\d+: on_move returned no two lists",
+    ),
+    "unknown step": ("order", [(_STEPS, 'return ["halt"]')], "'halt', which is no step"),
+}  # fmt: skip
+
+WRONG = {1: LAB_1, 2: LAB_2, 3: LAB_3, 4: LAB_4, 5: LAB_5, 6: LAB_6, 7: LAB_7}
 CASES = [(number, name) for number, mistakes in WRONG.items() for name in mistakes]
 
 

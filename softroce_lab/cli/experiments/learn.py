@@ -22,12 +22,16 @@ from softroce_lab.cli.options import Json as ReportJson
 from softroce_lab.cli.options import Quiet, saying
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.experiment.transports import policy_file
+from softroce_lab.inputs import yaml_source
 from softroce_lab.learn import crew, evidence, folder, grading, judge
 from softroce_lab.learn import league as league_table
+from softroce_lab.learn.failover import outcome, run, ways
+from softroce_lab.learn.failover import scene as failovers
+from softroce_lab.learn.failover.run import Seen
 from softroce_lab.learn.judge import How, Verdict
-from softroce_lab.learn.lab import Task
+from softroce_lab.learn.lab import Ran, Task
 from softroce_lab.learn.labs import SERIES
-from softroce_lab.learn.trial import Trial
 
 app = typer.Typer(add_completion=False)
 
@@ -99,8 +103,8 @@ def check(
     how = How(lacks is None, task=task, seed=seed, size_bytes=size_bytes, prints=True)
     notes: list[str] = []
 
-    def failed(which: Task, found: Trial) -> None:
-        notes.extend([] if notes else evidence.write(directory, which, found))
+    def failed(which: Task, found: Ran) -> None:
+        notes.extend([] if notes else evidence.write(directory, submission.lab, which, found))
 
     verdict = judge.judge(submission, how, failed)
     if task is None:
@@ -198,6 +202,34 @@ def league(
     Console(width=_WIDTH).print(table)
 
 
+@app.command()
+def failover(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Lab 7's experiment.")],
+    policy: Annotated[
+        str | None, typer.Option(metavar="FILE:CLASS", help="A failover of yours, beside them.")
+    ] = None,
+    as_json: ReportJson = False,
+) -> None:
+    """Let a NIC die without a backup, with one that repeats all, and with SHIFT's rules."""
+    scene = failovers.read(yaml_source.read(file).data)
+    found = ways.side_by_side(scene)
+    if policy is not None:
+        found["yours"] = _own(policy, scene)
+    if as_json:
+        print(json.dumps({name: _figures(each) for name, each in found.items()}, indent=1))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in found:
+        table.add_column(name, justify="right")
+    for name, cells in ways.rows(found, scene):
+        table.add_row(name, *cells)
+    Console(width=_WIDTH).print(table)
+    for name, each in found.items():
+        for text in run.kinds(each.wrong):
+            print(f"{name}: {text}")
+
+
 def _secret(file: Path | None) -> bytes:
     written = os.environ.get(_SECRET, "").encode() if file is None else folder.read_file(file)
     if not written or not written.strip():
@@ -212,6 +244,27 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         raise UserError("this user has no name", hint="--student NAME") from None
+
+
+def _own(reference: str, scene: failovers.Scene) -> Seen:
+    file, name = policy_file.split(reference)
+    source = folder.read_file(Path(file))
+    if source is None:
+        raise UserError("is not there", file=file)
+    shut_in = crew.lacks_bubblewrap() is None
+    with crew.Crew(crew.Policy(source, name, "failover"), shut_in=shut_in, prints=True) as members:
+        seen = run.run(scene, outcome.Remote(members))
+    if seen.broken is not None:
+        raise seen.broken
+    return seen
+
+
+def _figures(seen: Seen) -> dict[str, object]:
+    return {
+        "succeeded": seen.succeeded, "notified": seen.notified, "notified_twice": seen.twice,
+        "added": seen.added, "detected_ns": seen.detected_ns, "gap_ns": seen.gap_ns,
+        "consumed": seen.consumed, "resubmitted": seen.resubmitted, "wrong": seen.wrong,
+    }  # fmt: skip
 
 
 # --- Tables ----------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def _init(policy: type[MessagePolicy], file: str) -> Any:
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
         object.__setattr__(self, "_guard", _Guard(view))
         try:
-            _called(call, lambda: policy.__init__(self, view, timing, options))
+            called(call, lambda: policy.__init__(self, view, timing, options))
             _check_chunk(self.chunk_packets, file, line)
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
             self._guard.broken = error
@@ -96,7 +96,7 @@ def _summary(policy: type[MessagePolicy], file: str) -> Any:
             json.dumps(made)
             return dict(made)
 
-        return _called(call, make)
+        return called(call, make)
 
     return summary
 
@@ -162,7 +162,8 @@ def _elsewhere(frames: list[tuple[FrameType, int]]) -> str:
     return f" ({frame.f_code.co_filename}:{line})"
 
 
-def _called(call: PolicyCall, run: Callable[[], T]) -> T:
+def called(call: PolicyCall, run: Callable[[], T]) -> T:
+    """What a user's part returns; PolicyError, with its line, if it does not."""
     try:
         return call.watched(run)
     except (OptionError, PolicyError):

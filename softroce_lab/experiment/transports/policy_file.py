@@ -74,10 +74,7 @@ def tried(file: str, name: str, sha256: str) -> None:
 @functools.lru_cache(maxsize=64)
 def entry(file: str, name: str, sha256: str | None) -> Entry:
     """The transport of a class; UserError with the file and the line for what is wrong with it."""
-    source = _read(Path(file))
-    if hashlib.sha256(source).hexdigest() != sha256:
-        raise UserError("has changed since the command began", hint="run it again", file=file)
-    found = vars(_module(file, source, str(sha256))).get(name)
+    source, found = _source(file, sha256), named(file, name, sha256)
     if found is None:
         raise _absent(file, source, name, str(sha256))
     if not (isinstance(found, type) and issubclass(found, MessagePolicy)):
@@ -92,6 +89,18 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
     except Exception as error:  # its metaclass or __init_subclass__
         what = f"{name} cannot be used: {type(error).__name__}: {error}"
         raise UserError(what, file=file, line=line) from None
+
+
+def named(file: str, name: str, sha256: str | None) -> object:
+    """What a file calls so when it is executed, of whatever kind; None: nothing. UserError."""
+    return vars(_module(file, _source(file, sha256), str(sha256))).get(name)
+
+
+def _source(file: str, sha256: str | None) -> bytes:
+    source = _read(Path(file))
+    if hashlib.sha256(source).hexdigest() != sha256:
+        raise UserError("has changed since the command began", hint="run it again", file=file)
+    return source
 
 
 def _check_declarations(policy: type[MessagePolicy], file: str, line: int | None) -> None:

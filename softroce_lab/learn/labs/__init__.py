@@ -5,9 +5,19 @@ from __future__ import annotations
 
 from softroce_lab.errors import UserError
 from softroce_lab.learn.lab import Lab
-from softroce_lab.learn.labs import go_back_n, incast, long_haul, lost_tail, paths, sack
+from softroce_lab.learn.labs import (
+    failover,
+    go_back_n,
+    incast,
+    long_haul,
+    lost_tail,
+    paths,
+    sack,
+)
 
-_LABS = (go_back_n.LAB, lost_tail.LAB, sack.LAB, paths.LAB, incast.LAB, long_haul.LAB)
+_LABS = (
+    go_back_n.LAB, lost_tail.LAB, sack.LAB, paths.LAB, incast.LAB, long_haul.LAB, failover.LAB,
+)  # fmt: skip
 SERIES: dict[int, Lab] = {each.number: each for each in _LABS}
 
 

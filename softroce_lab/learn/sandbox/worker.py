@@ -20,7 +20,7 @@ import numpy as np
 from softroce_lab.errors import LabError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.policy_call import PolicyError
-from softroce_lab.learn.sandbox import seccomp
+from softroce_lab.learn.sandbox import failover, seccomp
 from softroce_lab.learn.sandbox.wire import Channel, WireError
 from softroce_lab.recovery import policy as hooked
 from softroce_lab.recovery.control import PacketSet
@@ -89,6 +89,11 @@ class _Hosted:
         self._messages: dict[tuple[bool, int], Any] = {}
 
     @property
+    def ready(self) -> tuple[Any, list[str]]:
+        """What the judge has to know."""
+        return self.policy.chunk_packets, self.hooks
+
+    @property
     def hooks(self) -> list[str]:
         """Those that its class defines: the others return nothing."""
         own = {name for each in type(self.policy).__mro__[1:] for name in vars(each)
@@ -119,6 +124,12 @@ class _Hosted:
             for name, value in message.items():
                 setattr(known, name, value)
         return known
+
+
+_KINDS: dict[str, type[_Hosted | failover.Hosted]] = {
+    "transport": _Hosted,
+    "failover": failover.Hosted,
+}
 
 
 def _plain(action: Any) -> list[Any]:
@@ -166,7 +177,7 @@ def _restrict() -> None:
 
 def main() -> None:
     """Answer until the judge asks no more."""
-    file, name = sys.argv[1:]
+    file, name, kind = sys.argv[1:]
     channel = Channel(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -174,13 +185,13 @@ def main() -> None:
     for each in _BEFOREHAND:
         importlib.import_module(each)
     _restrict()
-    hosted: _Hosted | None = None
+    hosted: _Hosted | failover.Hosted | None = None
     while True:
         try:
             what, *more = channel.receive()
             if what == "begin":
-                hosted = _Hosted(channel, file, name, *more)
-                channel.send(["ready", hosted.policy.chunk_packets, hosted.hooks])
+                hosted = _KINDS[kind](channel, file, name, *more)
+                channel.send(["ready", *hosted.ready])
             elif hosted is not None:
                 channel.send(["done", hosted.call(*more)])
         except WireError:
