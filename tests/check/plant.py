@@ -82,8 +82,8 @@ class Tape:
         return [
             number
             for number in range(1, len(self) + 1)
-            if (said := self.fields(number)).items() >= fields.items()
-            or all(value(said.get(name)) if callable(value) else said.get(name) == value
+            if (found := self.fields(number)).items() >= fields.items()
+            or all(value(found.get(name)) if callable(value) else found.get(name) == value
                    for name, value in fields.items())
         ]  # fmt: skip
 
@@ -159,12 +159,12 @@ def _block(kind, body):
 
 def _options(**options):
     codes = {"comment": 1, "name": 2, "resolution": 9, "received": 4, "dropped": 5}
-    said = b"".join(
+    padded = b"".join(
         struct.pack("<HH", codes[name], len(value)) + value + bytes(-len(value) % 4)
         for name, value in options.items()
         if value is not None
     )
-    return said + bytes(4) if said else b""
+    return padded + bytes(4) if padded else b""
 
 
 def _interface(name):
@@ -219,11 +219,11 @@ class Talk(Tape):
 
     def _say(self, source, destination, qp, psn, opcode, payload, fields):
         self.now_ns += 10 * US
-        said = {"ip.src": source, "ip.dst": destination, "payload": payload} | {
+        fields = {"ip.src": source, "ip.dst": destination, "payload": payload} | {
             NAMES[name]: value
             for name, value in {"opcode": opcode, "psn": psn, "qp": qp, **fields}.items()
         }
         if opcode < ACKNOWLEDGE:
-            said.setdefault(NAMES["asks"], True)
-        self.frames.append(Frame(self.now_ns, bytes(_native.encode_frame(said))))
+            fields.setdefault(NAMES["asks"], True)
+        self.frames.append(Frame(self.now_ns, bytes(_native.encode_frame(fields))))
         return len(self.frames)

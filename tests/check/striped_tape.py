@@ -64,7 +64,7 @@ class StripedTape(Tape):
         """Numbers of the frames of data with these fields, on a link."""
         return self._with(DATA, fields)
 
-    def said(self, kind, link=BACK_UP):
+    def sent(self, kind, link=BACK_UP):
         """Numbers of the control messages of a type, and what they say."""
         found = []
         for number in self._with(CONTROL, {"link": link}):
@@ -94,9 +94,9 @@ class StripedTape(Tape):
 
     def everywhere(self, number):
         """All sightings of a frame's packet."""
-        told = self.lab(number)
-        same = {name: told[name] for name in ("ip.src", "infiniband.bth.psn", "kind", "message")}
-        same["infiniband.deth.srcqp"] = told["infiniband.deth.srcqp"]
+        fields = self.lab(number)
+        same = {name: fields[name] for name in ("ip.src", "infiniband.bth.psn", "kind", "message")}
+        same["infiniband.deth.srcqp"] = fields["infiniband.deth.srcqp"]
         return [n for n in range(1, len(self) + 1) if self.lab(n).items() >= same.items()]
 
     def only(self, *links):
@@ -154,22 +154,22 @@ def _record(transport, losses, messages, packets, back):
 
 def _sighted(at_ns, side, data, drops):
     """A frame on the link of its sender, and on that of its receiver, where it may be dropped."""
-    told = _native.decode_frame(data, striped=True)
-    lost = any(_takes(each, told) for each in drops[side])
+    sent = _native.decode_frame(data, striped=True)
+    lost = any(_takes(each, sent) for each in drops[side])
     comment = "dropped: test, rule planted" if lost else None
     yield Frame(BEGIN_NS + at_ns, data, 2 * side)
     later = BEGIN_NS + at_ns + SWITCHED_NS
     yield Frame(later, _one_hop_less(data), 2 * side + 1, comment)
 
 
-def _takes(drop, told):
+def _takes(drop, sent):
     low_index, high_index = drop.get("index_first", 0), drop.get("index_last", 2**62)
     low, high = drop.get("attempt_first", 0), drop.get("attempt_last", 2**62)
     return (
-        drop.get("kind", told["kind"]) == told["kind"]
-        and drop.get("message", told["message"]) == told["message"]
-        and low_index <= told["index"] <= high_index
-        and low <= told["attempt"] <= high
+        drop.get("kind", sent["kind"]) == sent["kind"]
+        and drop.get("message", sent["message"]) == sent["message"]
+        and low_index <= sent["index"] <= high_index
+        and low <= sent["attempt"] <= high
     )
 
 

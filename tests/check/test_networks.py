@@ -48,7 +48,7 @@ def check(path):
     return plant.check(path, of=suites.Format.LAB)
 
 
-def told(folder, tape, *faults):
+def with_faults(folder, tape, *faults):
     """A run directory with a tape, and a manifest that tells of these faults and their links."""
     facts = [{"rule": "x", "fault": what, "links": [link]} for what, link in faults]
     (folder / "manifest.json").write_text(json.dumps({"faults": facts}))
@@ -121,9 +121,9 @@ def test_a_rule_on_another_link_excuses_no_responder(tmp_path):
         talk.ask(psn)
     talk.ack(4, 4)
     rule = "reorder 5% by 50us"
-    verdicts = check(told(tmp_path, talk, (rule, "leaf1:h1->h1:eth1")))
+    verdicts = check(with_faults(tmp_path, talk, (rule, "leaf1:h1->h1:eth1")))
     assert failed(verdicts) == {"rc.in-order"}
-    assert not failed(check(told(tmp_path, talk, (rule, "leaf2:h2->h2:eth1"))))
+    assert not failed(check(with_faults(tmp_path, talk, (rule, "leaf2:h2->h2:eth1"))))
 
 
 HELD_BACK = '{{name: x, links: "*->*", loss: 2%, reorder: {} by {}}}'

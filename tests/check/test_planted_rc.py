@@ -122,9 +122,9 @@ def retransmitted(tape):
     """A request with a payload, and its number when it is sent again."""
     seen = {}
     for number in range(1, len(tape) + 1):
-        said = tape.fields(number)
-        if said["opcode"] in (SEND_MIDDLE, 7):
-            key = said["psn"], said["opcode"]
+        fields = tape.fields(number)
+        if fields["opcode"] in (SEND_MIDDLE, 7):
+            key = fields["psn"], fields["opcode"]
             if key in seen:
                 return seen[key], number
             seen[key] = number

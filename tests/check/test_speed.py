@@ -26,8 +26,8 @@ def conversations(line_packets, packets):
     span_ns = fields[-1][0] - fields[0][0] + 1_000_000
     while len(tape) < packets:
         again = len(tape) // len(fields)
-        for time_ns, said in fields:
-            changed = said | {QPN: said[QPN] + 2 * again & 0xFFFFFF}
+        for time_ns, sent in fields:
+            changed = sent | {QPN: sent[QPN] + 2 * again & 0xFFFFFF}
             frame = bytes(_native.encode_frame(changed))
             tape.frames.append(Frame(time_ns + again * span_ns, frame))
     return tape
@@ -47,11 +47,11 @@ def test_a_million_packets_in_a_minute_and_a_gibibyte(full, tmp_path):
     subprocess.run(generate, check=True, cwd=Path(__file__).parents[2])
     begun = time.monotonic()
     command = [sys.executable, "-m", "softroce_lab.cli", "check", str(path)]
-    with (tmp_path / "said").open("w") as said:
-        checker = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+    with (tmp_path / "output").open("w") as output:
+        checker = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(checker.pid, 0)  # of this child only
         checker.returncode = os.waitstatus_to_exitcode(status)
-    text = (tmp_path / "said").read_text()
+    text = (tmp_path / "output").read_text()
     assert checker.returncode == 0, text
     assert "rc.go-back-n" in text
     if full:

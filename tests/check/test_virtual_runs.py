@@ -195,8 +195,8 @@ def test_no_message_is_sent_under_two_ids(tmp_path, transport):
     verdicts = check(folder, of=suites.Format.AUTO)
     assert failed(verdicts) == {"once.id"}
     count = len(messages)
-    said = f"{count} message ids were sent, and the run had {count - 1} messages"
-    assert verdicts["once.id"].exhibits[0].text == said
+    text = f"{count} message ids were sent, and the run had {count - 1} messages"
+    assert verdicts["once.id"].exhibits[0].text == text
 
 
 def test_an_acknowledgement_of_a_refusal_is_none_of_the_message(tmp_path):

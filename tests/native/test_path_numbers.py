@@ -93,9 +93,7 @@ def reordering(path, times):
     path.arrive(0)
     for _ in range(times):
         path.arrive(number + 1)
-        path.nacks_at(
-            path.now_ns + BASE_RTT_NS
-        )  # given up; growth: once a round trip
+        path.nacks_at(path.now_ns + BASE_RTT_NS)  # given up; growth: once a round trip
         path.arrive(number)
         number += 2
     return number

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check import rules
-from softroce_lab.check.striped.controls import Controls, Said
+from softroce_lab.check.striped.controls import ControlMessage, Controls
 from softroce_lab.check.striped.feedback import IRN, Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
 from softroce_lab.recovery.defaults import MILLISECOND_NS
@@ -38,15 +38,15 @@ class Timers:
         return cls(least_ns, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
 
 
-class Told:
+class Acknowledgements:
     """All feedback on one message, in time, as it reached the sender's link."""
 
-    def __init__(self, view: Striped, message: int, heard: Sequence[Said]) -> None:
+    def __init__(self, view: Striped, message: int, reports: Sequence[ControlMessage]) -> None:
         self._view = view
         ordered = sorted(
-            (each for each in heard if each.last_received_at != NEVER), key=_received_at
+            (each for each in reports if each.last_received_at != NEVER), key=_received_at
         )
-        self.unsure = not all(each.sure for each in ordered)  # whether all of it was heard
+        self.unsure = not all(each.sure for each in ordered)  # whether all of it is known
         bodies = [each.body for each in ordered]
         self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
         self.time_ns = view.time_ns(self.at)
@@ -65,7 +65,7 @@ class Told:
             for packet in body.packets:  # type: ignore[union-attr]
                 self._beyond.setdefault(packet, time_ns)
 
-    def told_ns(self, packet: int) -> int:
+    def reported_ns(self, packet: int) -> int:
         """When a report of the packet first passed the sender's link; NEVER."""
         place = int(np.searchsorted(self.cumulative, packet, side="right"))
         below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
@@ -80,8 +80,8 @@ class Told:
         view = self._view
         if rules.are_known(view.evidence):
             return False
-        heard = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
-        numbers = view.column("lab_message", np.flatnonzero(heard & (view.kinds == CONTROL)))
+        received = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
+        numbers = view.column("lab_message", np.flatnonzero(received & (view.kinds == CONTROL)))
         return bool(np.any(np.diff(numbers.astype(np.int64)) < 0))
 
     def gap(self, packet: int, at: int) -> bool:
@@ -123,12 +123,12 @@ class Told:
         return since, until
 
 
-def _received_at(said: Said) -> int:
-    return said.last_received_at
+def _received_at(sent: ControlMessage) -> int:
+    return sent.last_received_at
 
 
 def why_not(
-    view: Striped, controls: Controls, told: Told, one: np.void, *, strict: bool
+    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, *, strict: bool
 ) -> str | None:
     """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
 
@@ -137,15 +137,15 @@ def why_not(
     stream = view.stream(one)
     packet, at = int(one["index"]), int(one["at"])
     now_ns = int(view.time_ns(at))
-    way_ns = told.way_ns
-    if told.told_ns(packet) < now_ns - way_ns:
-        return "its sender had been told that it arrived"
-    if told.gap(packet, at) or not strict:
+    way_ns = acks.way_ns
+    if acks.reported_ns(packet) < now_ns - way_ns:
+        return "a report that it had arrived had reached its sender"
+    if acks.gap(packet, at) or not strict:
         return None
-    number = int(np.flatnonzero((told.sent["index"] == packet) & (told.sent["at"] == at))[0])
-    before_ns = int(told.sent_ns[number - 1])
+    number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
+    before_ns = int(acks.sent_ns[number - 1])
     transport = controls.transports[stream.number]
-    if told.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
+    if acks.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
 
@@ -178,17 +178,17 @@ class Packets:
         arrived = view.packet_arrived_at[part]
         return cls(index, arrived, np.maximum.accumulate(np.append(-1, arrived)))
 
-    def unfounded(self, said: Said) -> int | None:
+    def unfounded(self, sent: ControlMessage) -> int | None:
         """The first packet that this feedback calls there and that had not come; None: all had."""
-        body: Feedback = said.body  # type: ignore[assignment]
+        body: Feedback = sent.body  # type: ignore[assignment]
         below = int(np.searchsorted(self.index, body.cumulative))
         if below < body.cumulative:
             return int(np.setdiff1d(np.arange(below + 1), self.index[:below])[0])
-        if self.below_at[below] > said.at:
-            return int(self.index[np.flatnonzero(self.arrived_at[:below] > said.at)[0]])
-        return next((packet for packet in body.packets if not self._had_come(packet, said)), None)
+        if self.below_at[below] > sent.at:
+            return int(self.index[np.flatnonzero(self.arrived_at[:below] > sent.at)[0]])
+        return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
 
-    def _had_come(self, packet: int, said: Said) -> bool:
+    def _had_come(self, packet: int, sent: ControlMessage) -> bool:
         place = int(np.searchsorted(self.index, packet))
         here = place < len(self.index) and self.index[place] == packet
-        return bool(here and self.arrived_at[place] < said.at)
+        return bool(here and self.arrived_at[place] < sent.at)

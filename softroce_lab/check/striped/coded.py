@@ -44,9 +44,9 @@ def split(view: Any) -> None:
     data = np.where(size > 0, np.maximum(-(-length // np.maximum(size, 1)), 1), total)
     data = np.minimum(data, total)
     run = view.evidence.run
-    told = run is not None and run.only is not None and run.only.get("protocol")
+    protocol = run is not None and run.only is not None and run.only.get("protocol")
     beyond = np.zeros(len(messages), np.int64)
-    if not told or told in CODED:
+    if not protocol or protocol in CODED:
         highest = np.maximum.reduceat(view.transmissions["index"], messages["begin"])
         uc = [view.counts_attempts(each.number) for each in view.streams]
         is_uc = np.array(uc, dtype=np.bool_)[messages["stream"]]

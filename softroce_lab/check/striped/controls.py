@@ -43,7 +43,7 @@ def _known(protocol: object) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Said:
+class ControlMessage:
     """A control message that was sent."""
 
     stream: int  # that it is part of
@@ -58,7 +58,7 @@ class Said:
 class Asked:
     """A NACK, SACK or CHUNKS: what a receiver reports as missing of a message."""
 
-    said: Said
+    sent: ControlMessage
     missing: PacketSet | None  # None: all of it
     packets: int = 1  # that one bit stands for
     beyond: int | None = None  # packets from here on are missing, too
@@ -100,29 +100,29 @@ class Controls:
         self.view = view
         self.cut: collections.Counter[int] = collections.Counter()  # by stream: not read
         self.malformed: list[tuple[int, str]] = []  # places, and what is wrong
-        self.said = list(self._read())
+        self.sent = list(self._read())
         self.failed = self._failed()  # messages that ended in error, by the run directory
         self._keys = {each.number: view.by_key(each.number) for each in view.data_streams()}
         self.asked: dict[int, list[Asked]] = {}  # by message, in time
-        self.told: dict[int, list[Said]] = {}  # feedback of irn and srnic, likewise
+        self.feedback: dict[int, list[ControlMessage]] = {}  # feedback of irn and srnic, likewise
         self.not_ready: set[int] = set()  # messages for which no receive was posted once
-        self.acked: dict[int, Said] = {}  # by message, the first
-        self.refused: dict[int, Said] = {}
-        self.stray_acks: list[tuple[Said, int]] = []  # of messages that the capture has not
+        self.acked: dict[int, ControlMessage] = {}  # by message, the first
+        self.refused: dict[int, ControlMessage] = {}
+        self.stray_acks: list[tuple[ControlMessage, int]] = []  # of no message here
         self.cleared: set[int] = set()  # streams of which the messages travel as UC WRITEs
         self.refused_ids: set[tuple[int, int]] = set()  # (stream of the message, id)
         self.transports = self._from_manifest()
         for number in np.unique(view.stream_of[view.kinds == PATH_PROBE]).tolist():
             self._recovers(number, CSA_UD)
-        for said in self.said:
-            self._file(said)
+        for sent in self.sent:
+            self._file(sent)
         for stream in view.streams:  # both directions of a pair use one protocol
             if stream.back in self.transports:
                 self.transports.setdefault(stream.number, self.transports[stream.back])
 
     # ---------------------------------------------------------------- reading
 
-    def _read(self) -> Iterator[Said]:
+    def _read(self) -> Iterator[ControlMessage]:
         view = self.view
         which = np.flatnonzero(view.kinds == CONTROL)
         sequence, psn = view.column("lab_message", which), view.column("psn", which)
@@ -138,16 +138,16 @@ class Controls:
         hidden = np.zeros(len(lost), dtype=np.bool_)
         hidden[which[order]] = view.perhaps_corrupted(rows, places, begins)
         for sightings in sorted(groups.values()):
-            said = self._one(sightings, lost, hidden)
-            if said is not None:
-                yield said
+            sent = self._one(sightings, lost, hidden)
+            if sent is not None:
+                yield sent
 
     def _one(
         self,
         sightings: list[int],
         lost: npt.NDArray[np.bool_],
         hidden: npt.NDArray[np.bool_],
-    ) -> Said | None:
+    ) -> ControlMessage | None:
         view = self.view
         place = int(view.places[sightings[0]])
         stream = int(view.stream_of[sightings[0]])
@@ -162,12 +162,12 @@ class Controls:
             except control.ControlError as error:
                 self.malformed.append((place, str(error)))
                 return None
-        heard = [n for n in sightings if view.taps.arrives[n] and not lost[n]]
-        return Said(
+        reached = [n for n in sightings if view.taps.arrives[n] and not lost[n]]
+        return ControlMessage(
             stream,
             place,
-            int(view.places[heard[0]]) if heard else NEVER,
-            bool(heard) and not hidden[heard[0]],
+            int(view.places[reached[0]]) if reached else NEVER,
+            bool(reached) and not hidden[reached[0]],
             any(lost[n] for n in sightings),
             message,
         )
@@ -186,37 +186,37 @@ class Controls:
 
     # ---------------------------------------------------------------- filing
 
-    def _file(self, said: Said) -> None:
+    def _file(self, sent: ControlMessage) -> None:
         """Under the messages that it is about."""
-        towards = self.view.streams[said.stream].back  # the stream of the messages that it names
-        match said.body:
+        towards = self.view.streams[sent.stream].back  # the stream of the messages that it names
+        match sent.body:
             case Refused(id_, _, by_receiver, _):
-                stream = towards if by_receiver else said.stream
+                stream = towards if by_receiver else sent.stream
                 if stream is not None:
-                    self._refuse(stream, id_, said)
+                    self._refuse(stream, id_, sent)
             case _ if towards is not None:
-                self._file_receivers(said, towards)
+                self._file_receivers(sent, towards)
 
     def _recovers(self, stream: int, transport: str) -> None:
         """A control message shows the transport, unless the manifest names a user's own."""
         if self.transports.get(stream) != USERS:
             self.transports[stream] = transport
 
-    def _file_receivers(self, said: Said, towards: int) -> None:
+    def _file_receivers(self, sent: ControlMessage, towards: int) -> None:
         """A receiver's reports on messages of the stream `towards`."""
-        match said.body:
+        match sent.body:
             case Nack():
                 self._recovers(towards, CSA_UD)
-                self._nack(towards, said.body, said)
+                self._nack(towards, sent.body, sent)
             case Sack(id_, key, missing):
                 self.transports.setdefault(towards, UD_RTO)  # csa_ud has them, too, and NACKs
-                self._ask(self._named(towards, id_, key, said.at), Asked(said, missing))
+                self._ask(self._named(towards, id_, key, sent.at), Asked(sent, missing))
             case Chunks(id_, key, packets, missing):
                 self.transports.setdefault(towards, SDR_SR)
-                asked = Asked(said, missing, max(packets, 1))
-                self._ask(self._named(towards, id_, key, said.at), asked)
+                asked = Asked(sent, missing, max(packets, 1))
+                self._ask(self._named(towards, id_, key, sent.at), asked)
             case Feedback():
-                self._tell(towards, said.body, said)
+                self._tell(towards, sent.body, sent)
             case Rnr(id_, _):
                 message = self.view.find_message(towards, id_)
                 if message is not None:
@@ -225,7 +225,7 @@ class Controls:
                 self.cleared.add(towards)
             case Ack(ids):
                 for id_ in ids:
-                    self._acknowledge(towards, id_, said)
+                    self._acknowledge(towards, id_, sent)
 
     def _named(self, stream: int, id_: int | None, key: Key, at: int) -> int | None:
         """The message of an id, or the newest by a key that had begun by then.
@@ -248,47 +248,47 @@ class Controls:
         if message is not None:
             self.asked.setdefault(message, []).append(asked)
 
-    def _nack(self, stream: int, nack: Nack, said: Said) -> None:
+    def _nack(self, stream: int, nack: Nack, sent: ControlMessage) -> None:
         """The messages of which it speaks, and those that have not begun at the receiver."""
         words: dict[int, list[tuple[int, int]]] = {}
         for id_, base, bits in nack.words:
             words.setdefault(id_, []).append((base, bits))
         for id_, parts in words.items():
             missing, beyond = _missing(parts)
-            self._ask(self.view.find_message(stream, id_), Asked(said, missing, beyond=beyond))
+            self._ask(self.view.find_message(stream, id_), Asked(sent, missing, beyond=beyond))
         messages = self.view.messages
         mine = messages["stream"] == stream
         if self.view.streams[stream].leaves:  # else all before may be lost
-            mine &= messages["first_at"] < said.at
+            mine &= messages["first_at"] < sent.at
         ahead = (messages["id"].astype(np.int64) - nack.end) % _IDS < _IDS // 2
         for number in np.flatnonzero(mine & ahead).tolist():
-            self._ask(number, Asked(said, None))
+            self._ask(number, Asked(sent, None))
 
-    def _tell(self, stream: int, body: Feedback, said: Said) -> None:
+    def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
         if body.transport is not None:
             self._recovers(stream, body.transport)
         message = self.view.find_message(stream, body.id)
         if message is None:
-            self.stray_acks.append((said, body.id))
+            self.stray_acks.append((sent, body.id))
             return
-        self.told.setdefault(message, []).append(said)
+        self.feedback.setdefault(message, []).append(sent)
         if body.cumulative == self.view.messages["count"][message]:
-            self.acked.setdefault(message, said)
+            self.acked.setdefault(message, sent)
 
-    def _acknowledge(self, stream: int, id_: int, said: Said) -> None:
+    def _acknowledge(self, stream: int, id_: int, sent: ControlMessage) -> None:
         """An ACK of a message that was refused before acknowledges the REFUSE only."""
         message = self.view.find_message(stream, id_)
         if message is not None:
             if message not in self.refused:
-                self.acked.setdefault(message, said)
+                self.acked.setdefault(message, sent)
         elif stream not in self.cleared:  # else a CLEAR that names it may be missing
-            self.stray_acks.append((said, id_))
+            self.stray_acks.append((sent, id_))
 
-    def _refuse(self, stream: int, id_: int, said: Said) -> None:
+    def _refuse(self, stream: int, id_: int, sent: ControlMessage) -> None:
         self.refused_ids.add((stream, id_))
         message = self.view.find_message(stream, id_)
         if message is not None:
-            self.refused.setdefault(message, said)
+            self.refused.setdefault(message, sent)
 
     def _failed(self) -> npt.NDArray[np.bool_]:
         """By their keys: of the same key all are meant, whoever sent them."""
@@ -327,7 +327,7 @@ class Controls:
         """The streams of data whose messages this transport recovers."""
         return {stream for stream, name in self.transports.items() if name == transport}
 
-    def hears(self, stream: Stream) -> str | None:
+    def doubts_feedback(self, stream: Stream) -> str | None:
         """Why nothing follows from a NACK or SACK about this stream that was not seen."""
         back = None if stream.back is None else self.view.streams[stream.back]
         if back is None:
@@ -340,9 +340,9 @@ class Controls:
             return f"the capture missed {self.view.missed} packets"
         return None
 
-    def places(self, of: dict[int, Said]) -> npt.NDArray[np.int64]:
+    def places(self, of: dict[int, ControlMessage]) -> npt.NDArray[np.int64]:
         """For each message where it was first sent (acked, refused); NEVER."""
         places = np.full(len(self.view.messages), NEVER, dtype=np.int64)
-        for message, said in of.items():
-            places[message] = said.at
+        for message, sent in of.items():
+            places[message] = sent.at
         return places

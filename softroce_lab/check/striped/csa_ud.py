@@ -76,7 +76,7 @@ def _nack(
     view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
 ) -> None:
     refused = controls.places(controls.refused)
-    doubt = controls.hears(stream) or view.doubts_timers
+    doubt = controls.doubts_feedback(stream) or view.doubts_timers
     early = 0
     for number in _mine(losses, stream):
         gone_at, asked_at = int(losses.gone_at[number]), int(losses.asked_at[number])
@@ -177,7 +177,7 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
     sent = view.transmissions
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
-    doubt = controls.hears(stream)
+    doubt = controls.doubts_feedback(stream)
     for number in again.tolist():
         one, before = sent[number], sent[number - 1]
         if before["message"] != one["message"] or before["index"] != one["index"]:
@@ -201,7 +201,7 @@ def _asked_between(controls: Controls, before: np.void | None, one: np.void) -> 
     since = -1 if before is None else int(before["at"])
     index = np.array([one["index"]], dtype=np.int64)
     asked = controls.asked.get(int(one["message"]), [])
-    return any(since < a.said.at < one["at"] and a.names(index)[0] for a in asked)
+    return any(since < a.sent.at < one["at"] and a.names(index)[0] for a in asked)
 
 
 # ---------------------------------------------------------------- completion
@@ -255,9 +255,9 @@ def _show_hole(
     # The first is enough: a header may declare billions of packets.
     holes = np.setdiff1d(np.arange(min(count, len(have) + 5)), have)
     missing = count - len(have)
-    said = controls.acked[number]
+    ack = controls.acked[number]
     some = ", ".join(str(each) for each in holes[:4]) + (", ..." if missing > 4 else "")
-    frames = [view.frame(said.at)]
+    frames = [view.frame(ack.at)]
     first = packets[(packets["message"] == number) & (packets["index"] == holes[0])]
     if len(first):
         frames.insert(0, view.frame(int(first[0]["at"])))
@@ -280,18 +280,18 @@ def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
         return  # reported for the pair already
     pair = (stream.number, stream.back)
     if controls.failed[np.isin(view.messages["stream"], pair)].any():
-        tally.doubts("messages failed: who hears nothing asks on and on")
+        tally.doubts("messages failed: a sender without an answer asks on and on")
         return
     both = np.isin(view.stream_of, pair)
     data = _bytes(view, both & (view.kinds == DATA))
-    said = _bytes(view, both & ((view.kinds == CONTROL) | (view.kinds == PATH_PROBE)))
+    used = _bytes(view, both & ((view.kinds == CONTROL) | (view.kinds == PATH_PROBE)))
     allowed = LEAST_BYTES + SHARE * data + _timers_bytes(view, controls, pair, both)
-    share = f"{said} bytes of control for {data} of data ({said / max(data, 1):.2%})"
-    if said <= allowed:
+    share = f"{used} bytes of control for {data} of data ({used / max(data, 1):.2%})"
+    if used <= allowed:
         tally.passed()
         tally.notes_that(share)
     elif data == 0:
-        tally.doubts("no data was seen: who hears nothing asks on and on")
+        tally.doubts("no data was seen: a sender without an answer asks on and on")
     else:
         last = np.flatnonzero(both & (view.kinds == CONTROL))[-1]
         tally.failed([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")

@@ -66,7 +66,7 @@ def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
         csa_ud.complete(view, controls, stream, rules["whole"])
         _acknowledged(view, controls, stream, rules["acknowledged"])
     _ack_known(view, controls, rules["ack-known"])
-    _told(view, controls, rules["told"])
+    _feedback(view, controls, rules["told"])
     _bytes(view, rules["bytes"])
     _length(view, rules["length"])
     _copies(view, rules["copies"])
@@ -84,42 +84,43 @@ def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tall
     arrived = view.packet_arrived_at
     here = (arrived != NEVER) & view.packet_is_data
     whole = mine & (np.bincount(of[here], minlength=len(messages)) == messages["count"])
-    told = (controls.places(controls.acked) != NEVER) | (controls.places(controls.refused) != NEVER)
-    tally.passed(int((whole & told).sum()))
-    silent = np.flatnonzero(whole & ~told)
+    answered = controls.places(controls.acked) != NEVER
+    answered |= controls.places(controls.refused) != NEVER
+    tally.passed(int((whole & answered).sum()))
+    silent = np.flatnonzero(whole & ~answered)
     if not len(silent):
         return
-    if doubt := controls.hears(stream):
+    if doubt := controls.doubts_feedback(stream):
         tally.doubts(doubt, len(silent))
         return
-    said = np.flatnonzero((view.stream_of == stream.back) & (view.kinds != DATA))
-    last_ns = view.time_ns(int(view.places[said[-1]])) if len(said) else 0
+    last = np.flatnonzero((view.stream_of == stream.back) & (view.kinds != DATA))
+    last_ns = view.time_ns(int(view.places[last[-1]])) if len(last) else 0
     whole_at = np.zeros(len(messages), np.int64)
     np.maximum.at(whole_at, of[here], arrived[here])
     for number in silent.tolist():
         at = int(whole_at[number])
         if last_ns - view.time_ns(at) < _ANSWERS_NS:
-            tally.doubts("the receiver said nothing more, or the capture ends")
+            tally.doubts("the receiver sent nothing more, or the capture ends")
             continue
         tally.failed(
-            [view.frame(at), view.frame(int(view.places[said[-1]]))],
+            [view.frame(at), view.frame(int(view.places[last[-1]]))],
             f"message id {messages['id'][number]} was whole, and is never acknowledged",
         )
 
 
 def _ack_known(view: Striped, controls: Controls, tally: Tally) -> None:
-    for message, said in controls.acked.items():
+    for message, sent in controls.acked.items():
         stream = view.streams[int(view.messages["stream"][message])]
-        early = said.at < view.messages["first_at"][message]
+        early = sent.at < view.messages["first_at"][message]
         if early and view.messages["begun"][message] and stream.leaves:
             tally.failed(
-                [view.frame(said.at), view.frame(int(view.messages["first_at"][message]))],
+                [view.frame(sent.at), view.frame(int(view.messages["first_at"][message]))],
                 f"message id {view.messages['id'][message]} acknowledged before it was sent",
             )
         else:
             tally.passed()
-    for said, id_ in controls.stray_acks:
-        _stray(view, controls, said.stream, said.at, id_, tally)
+    for sent, id_ in controls.stray_acks:
+        _stray(view, controls, sent.stream, sent.at, id_, tally)
 
 
 def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tally: Tally) -> None:
@@ -139,25 +140,25 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
         tally.doubts("it may have been sent before the capture")
 
 
-def _told(view: Striped, controls: Controls, tally: Tally) -> None:
-    for message, heard in controls.told.items():
+def _feedback(view: Striped, controls: Controls, tally: Tally) -> None:
+    for message, reports in controls.feedback.items():
         stream = view.streams[int(view.messages["stream"][message])]
         if not stream.arrives or view.missed:
-            tally.doubts("not all that reached the receiver was captured", len(heard))
+            tally.doubts("not all that reached the receiver was captured", len(reports))
             continue
         if not view.messages["begun"][message]:
-            tally.doubts("the message began before the capture", len(heard))
+            tally.doubts("the message began before the capture", len(reports))
             continue
         packets = acknowledged.Packets.of(view, message)
-        for said in heard:
-            packet = packets.unfounded(said)
+        for sent in reports:
+            packet = packets.unfounded(sent)
             if packet is None:
                 tally.passed()
             else:
                 tally.failed(
-                    [view.frame(said.at)],
-                    f"packet {packet} of message id {view.messages['id'][message]} is said to be "
-                    "there, and had not come",
+                    [view.frame(sent.at)],
+                    f"packet {packet} of message id {view.messages['id'][message]} is reported as "
+                    "arrived, and had not come",
                 )
 
 
@@ -350,26 +351,26 @@ def _counted(view: Striped, tally: Tally) -> None:
     copied = view.taps.arrives[view.data] & view.evidence.commented(DUPLICATED)[rows]
     copied &= ~view.evidence.is_lost[rows]
     stream_of = view.stream_of[view.data]
-    for told in _by_run(view):
-        if view.missed or not all(stream.arrives for stream in told.streams):
+    for run in _by_run(view):
+        if view.missed or not all(stream.arrives for stream in run.streams):
             tally.doubts("not all that reached the receiver was captured")
             continue
         if view.may_be_corrupt:
             tally.doubts("a rule flips bits, and the snap length cut the ICRCs that would tell")
             continue
-        lost = told.emulator_drops + told.sum(*_UNPLACED)
+        lost = run.emulator_drops + run.sum(*_UNPLACED)
         if lost:
             tally.doubts(f"{lost} packets were captured at the receiver and not placed by it")
             continue
-        numbers = [stream.number for stream in told.streams]
+        numbers = [stream.number for stream in run.streams]
         arrivals = int(view.transmissions["arrivals"][np.isin(of, numbers)].sum())
         arrivals += int(copied[np.isin(stream_of, numbers)].sum())
         there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
         twice = arrivals - int(there.sum())
-        counted = told.sum("rx_duplicate")
+        counted = run.sum("rx_duplicate")
         # What was restored is a duplicate when it comes; parity of a complete message is none.
-        most = twice + told.sum("rx_restored")
-        if twice - told.short_of_it - told.sum("rx_late_parity") <= counted <= most:
+        most = twice + run.sum("rx_restored")
+        if twice - run.short_of_it - run.sum("rx_late_parity") <= counted <= most:
             tally.passed()
         else:
             tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")

@@ -121,16 +121,16 @@ class Losses:
         begin, end = np.searchsorted(self.message, [message, message + 1])
         part = slice(int(begin), int(end))
         for each in asked:
-            later = self.gone_at[part] < each.said.at
+            later = self.gone_at[part] < each.sent.at
             new = later & (self.asked_at[part] == NEVER)
             unheard = (
                 later
                 & (self.last_received_at[part] == NEVER)
-                & (each.said.last_received_at != NEVER)
-                & each.said.sure
+                & (each.sent.last_received_at != NEVER)
+                & each.sent.sure
             )
             if not (new | unheard).any():
                 continue
             named = each.names(self.index[part])
-            self.asked_at[part][new & named] = each.said.at
-            self.last_received_at[part][unheard & named] = each.said.last_received_at
+            self.asked_at[part][new & named] = each.sent.at
+            self.last_received_at[part][unheard & named] = each.sent.last_received_at

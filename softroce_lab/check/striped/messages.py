@@ -112,9 +112,9 @@ class Striped:
     @functools.cached_property
     def timing(self) -> Timing:
         """The policies' timers: the run's, or the defaults."""
-        told = self._told_times()
+        recorded = self._recorded_times()
         names = [field.name for field in dataclasses.fields(Timing)]
-        return Timing(**{name: told[name] for name in names if name in told})
+        return Timing(**{name: recorded[name] for name in names if name in recorded})
 
     @functools.cached_property
     def doubts_timers(self) -> str | None:
@@ -123,32 +123,32 @@ class Striped:
         Those of a network with long round trips are longer than the defaults (`Timing.for_rtt`: no
         loss check is later than 4 of them). The least SRTT of a stream has the fewest queues in it.
         """
-        if self._told_times():
+        if self._recorded_times():
             return None
-        told = self.column("lab_srtt_ns", np.arange(len(self.rows))).astype(np.int64)
-        heard = self.stream_of[told > 0]
+        srtt_ns = self.column("lab_srtt_ns", np.arange(len(self.rows))).astype(np.int64)
+        measured = self.stream_of[srtt_ns > 0]
         least = np.full(len(self.streams), NEVER, dtype=np.int64)
-        np.minimum.at(least, heard, told[told > 0])
-        if 4 * int(least[heard].max(initial=0)) <= self.timing.t_max_ns:
+        np.minimum.at(least, measured, srtt_ns[srtt_ns > 0])
+        if 4 * int(least[measured].max(initial=0)) <= self.timing.t_max_ns:
             return None
         return "no run directory tells the timers of a network with such long round trips"
 
     @property
     def persist_ns(self) -> int:
         """A window that nothing opens stays shut for this long, or for four SRTT."""
-        return self._told_times().get("persist_least_ns", EngineTiming().persist_least_ns)
+        return self._recorded_times().get("persist_least_ns", EngineTiming().persist_least_ns)
 
     @property
     def irn_rto_ns(self) -> tuple[int, int]:
         """RTO_low and RTO_high; of runs that do not have them, as they were before."""
-        told, rtt_ns = self._told_times(), self.timing.initial_rtt_ns
+        recorded, rtt_ns = self._recorded_times(), self.timing.initial_rtt_ns
         low_ns, high_ns = rtt_ns * 100 // 24, rtt_ns * 320 // 24
-        return told.get("rto_low_ns", low_ns), told.get("rto_high_ns", high_ns)
+        return recorded.get("rto_low_ns", low_ns), recorded.get("rto_high_ns", high_ns)
 
     @property
     def pacing(self) -> str | None:
         """The run's congestion control, if it may let packets wait for many round trips."""
-        named = self._told().get("congestion_control")
+        named = self._recorded().get("congestion_control")
         return named if named in _PACING else None
 
     @property
@@ -157,18 +157,18 @@ class Striped:
 
         Before it they may have waited for contexts of an RNIC that keeps few (`rnic`).
         """
-        return bool(self._told()) and not self.waits_for_contexts
+        return bool(self._recorded()) and not self.waits_for_contexts
 
     @property
     def waits_for_contexts(self) -> bool:
         """Whether packets waited for contexts, by the run's record."""
-        return bool(self._told().get("contexts_missed"))
+        return bool(self._recorded().get("contexts_missed"))
 
-    def _told_times(self) -> dict[str, int]:
-        told: dict[str, int] = self._told().get("timing", {})
-        return {renamed.TIMING.get(name, name): time_ns for name, time_ns in told.items()}
+    def _recorded_times(self) -> dict[str, int]:
+        recorded: dict[str, int] = self._recorded().get("timing", {})
+        return {renamed.TIMING.get(name, name): time_ns for name, time_ns in recorded.items()}
 
-    def _told(self) -> Mapping[str, Any]:
+    def _recorded(self) -> Mapping[str, Any]:
         """The run's record in the run directory, if there is one."""
         run = self.evidence.run
         return {} if run is None or run.only is None else run.only

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.striped.controls import CSA_UD, Controls, Said
+from softroce_lab.check.striped.controls import CSA_UD, ControlMessage, Controls
 from softroce_lab.check.striped.losses import Bounds
 from softroce_lab.check.striped.messages import DATA, PATH_PROBE, Places, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
@@ -105,7 +105,7 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
 
 
 def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, tally: Tally) -> None:
-    nacks = [each for each in controls.said if each.stream == stream.back]
+    nacks = [each for each in controls.sent if each.stream == stream.back]
     nacks = [each for each in nacks if isinstance(each.body, Nack)]
     if not nacks:
         return
@@ -115,7 +115,7 @@ def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, ta
     lost = view.evidence.is_lost[view.rows[mine]]
     seen = mine[view.taps.arrives[mine] & ~lost] if stream.arrives else mine
     came = {path: _progress(view, of_path) for path, of_path in _by_path(view, seen)}
-    before: Said | None = None
+    before: ControlMessage | None = None
     for nack in nacks:
         wrong = [path for path in came if _beyond(nack, path, *came[path])]
         back = [] if before is None else [p for p in came if _ahead(before, nack, p) > 0]
@@ -134,19 +134,19 @@ def _progress(view: Striped, of_path: Places) -> tuple[Places, npt.NDArray[np.in
     return view.places[of_path], np.maximum.accumulate(numbers) + 1
 
 
-def _beyond(nack: Said, path: int, places: Places, behind: npt.NDArray[np.int64]) -> bool:
+def _beyond(nack: ControlMessage, path: int, places: Places, behind: npt.NDArray[np.int64]) -> bool:
     at = int(np.searchsorted(places, nack.at)) - 1
     if at < 0:
         return False  # nothing of the path was captured before
     return 0 < (_settled_of(nack, path) - int(behind[at])) % _NUMBERS < _NUMBERS // 2
 
 
-def _ahead(before: Said, nack: Said, path: int) -> int:
+def _ahead(before: ControlMessage, nack: ControlMessage, path: int) -> int:
     """How far the first settles more than the second; 0: not at all."""
     ahead = (_settled_of(before, path) - _settled_of(nack, path)) % _NUMBERS
     return ahead if ahead < _NUMBERS // 2 else 0
 
 
-def _settled_of(nack: Said, path: int) -> int:
+def _settled_of(nack: ControlMessage, path: int) -> int:
     assert isinstance(nack.body, Nack)  # noqa: S101
     return nack.body.settled[path]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from softroce_lab.check.rules import dropped_by_queues
 from softroce_lab.check.striped import acknowledged, feedback
-from softroce_lab.check.striped.acknowledged import Told
+from softroce_lab.check.striped.acknowledged import Acknowledgements
 from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
 from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
@@ -54,7 +54,7 @@ def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict
 def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
     sent = view.transmissions
     spurious = 0
-    told: dict[int, Told] = {}
+    acks: dict[int, Acknowledgements] = {}
     for number in np.flatnonzero(sent["attempt"] > 0).tolist():
         one = sent[number]
         stream = view.stream(one)
@@ -66,7 +66,7 @@ def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
         spurious += transport in TIMED and came
         lost = len(before) and before[-1]["gone_at"] < one["at"]
         if transport in feedback.TRANSPORTS:
-            _by_feedback(view, controls, told, one, before, tally)
+            _by_feedback(view, controls, acks, one, before, tally)
         elif lost or _may(view, controls, one, transport):
             tally.passed()
         elif doubt := _doubt(view, controls, stream, one):
@@ -86,15 +86,15 @@ def _timed(controls: Controls) -> str:
 def _by_feedback(
     view: Striped,
     controls: Controls,
-    told: dict[int, Told],
+    acks: dict[int, Acknowledgements],
     one: np.void,
     before: np.ndarray,
     tally: Tally,
 ) -> None:
     """Of `irn` and `srnic`, whose senders act on per-packet feedback."""
     message, stream = int(one["message"]), view.stream(one)
-    if not _hears(view, stream) or not stream.leaves:
-        tally.doubts("what the sender heard and sent was not captured")
+    if not _captures_feedback(view, stream) or not stream.leaves:
+        tally.doubts("what the sender received and sent was not captured")
         return
     if doubt := _doubt(view, controls, stream, one):
         tally.doubts(doubt)
@@ -102,14 +102,14 @@ def _by_feedback(
     if message in controls.not_ready:
         tally.passed()  # all that had been sent was refused
         return
-    if message not in told:
-        told[message] = Told(view, message, controls.told.get(message, []))
-    why = acknowledged.why_not(view, controls, told[message], one, strict=view.times_senders)
+    if message not in acks:
+        acks[message] = Acknowledgements(view, message, controls.feedback.get(message, []))
+    why = acknowledged.why_not(view, controls, acks[message], one, strict=view.times_senders)
     if not why:
         tally.passed()
-    elif told[message].unsure:
+    elif acks[message].unsure:
         tally.doubts("one copy of the feedback had flipped bits, and the ICRCs were cut off")
-    elif told[message].overtaken:
+    elif acks[message].overtaken:
         tally.doubts("answers overtook each other, and may behind the capture")
     elif dropped_by_queues(view.evidence, view.answers(stream)):
         tally.doubts("the queue of the sender's link, behind the capture, dropped packets")
@@ -119,7 +119,7 @@ def _by_feedback(
 
 def _may(view: Striped, controls: Controls, one: np.void, transport: str | None) -> bool:
     """Whether a rule of the protocol explains the retransmission: its receiver lacks the packet."""
-    asked = [a for a in controls.asked.get(int(one["message"]), []) if a.said.at < one["at"]]
+    asked = [a for a in controls.asked.get(int(one["message"]), []) if a.sent.at < one["at"]]
     index = np.array([one["index"]], dtype=np.int64)
     if transport in TIMED:
         unit = max((each.packets for each in asked), default=1)
@@ -137,17 +137,17 @@ def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
     Those of the last moments, and the newest of those before. Where it was not captured what the
     sender received, any may have been lost: all of them.
     """
-    if not _hears(view, view.stream(one)):
+    if not _captures_feedback(view, view.stream(one)):
         return asked
     horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
-    heard = [each for each in asked if each.said.last_received_at < one["at"]]
+    received = [each for each in asked if each.sent.last_received_at < one["at"]]
     older = [
         place
-        for place, each in enumerate(heard)
-        if each.said.sure and int(view.time_ns(each.said.last_received_at)) < horizon
+        for place, each in enumerate(received)
+        if each.sent.sure and int(view.time_ns(each.sent.last_received_at)) < horizon
     ]
     # Before the first arrived, the timer may have expired.
-    return heard[older[-1] :] if older else []
+    return received[older[-1] :] if older else []
 
 
 def _doubt(view: Striped, controls: Controls, stream: Stream, one: np.void) -> str | None:
@@ -156,14 +156,14 @@ def _doubt(view: Striped, controls: Controls, stream: Stream, one: np.void) -> s
         return _UNKNOWN
     if not view.messages["begun"][one["message"]]:
         return "the message began before the capture"
-    if controls.transports[stream.number] in TIMED and not _hears(view, stream):
-        return "which bitmaps the sender heard was not captured"
+    if controls.transports[stream.number] in TIMED and not _captures_feedback(view, stream):
+        return "which bitmaps the sender received was not captured"
     if controls.transports[stream.number] in TIMED and view.doubts_timers:
         return view.doubts_timers  # nor how long it may have acted on one
-    return controls.hears(stream)
+    return controls.doubts_feedback(stream)
 
 
-def _hears(view: Striped, stream: Stream) -> bool:
+def _captures_feedback(view: Striped, stream: Stream) -> bool:
     """Whether what reaches the sender was captured."""
     return stream.back is not None and view.streams[stream.back].arrives
 

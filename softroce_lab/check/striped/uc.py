@@ -86,12 +86,12 @@ def _pairs(evidence: Evidence) -> dict[_Pair, _Cleared]:
         if chunk_bytes == 0 or clear.generations == 0:
             continue
         qkey = int(packets["qkey"][row])
-        told = found.setdefault(
+        cleared = found.setdefault(
             name, _Cleared(qkey, clear.first_qp, clear.generations, chunk_bytes, {})
         )
         place = int(evidence.place_in_time[row])
         for id_, key, length_bytes in clear.receives:
-            told.receives.setdefault(id_, (key, length_bytes, place))
+            cleared.receives.setdefault(id_, (key, length_bytes, place))
     return found
 
 
@@ -113,10 +113,10 @@ def _fill(evidence: Evidence, packets: Packets, rows: _Indices, cleared: _Cleare
     mine &= ids >= 0
     rows, ids, path = rows[mine], ids[mine], path[mine]
     index = immediate[mine] >> _INDEX_AT & (_INDICES - 1)
-    told = [cleared.receives[id_] for id_ in ids.tolist()]
-    length = np.array([each[1] for each in told], dtype=np.int64)
+    receives = [cleared.receives[id_] for id_ in ids.tolist()]
+    length = np.array([each[1] for each in receives], dtype=np.int64)
     count = np.maximum(1, -(-length // cleared.chunk_bytes))
-    keys = np.array([each[0] for each in told], dtype=np.int64).reshape(-1, 3)
+    keys = np.array([each[0] for each in receives], dtype=np.int64).reshape(-1, 3)
     columns = {
         "qkey": cleared.qkey,
         "lab_kind": _DATA,

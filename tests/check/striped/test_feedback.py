@@ -45,11 +45,11 @@ def answers(tape, link=BACK_UP):
     """Numbers of the answers to packets, and what they say."""
     found = []
     for number in range(1, len(tape) + 1):
-        told = tape.lab(number)
-        if tape.frame(number).interface == link and told["kind"] == CONTROL:
-            said = feedback.parse(told["payload"])
-            if said is not None:
-                found.append((number, said))
+        fields = tape.lab(number)
+        if tape.frame(number).interface == link and fields["kind"] == CONTROL:
+            sent = feedback.parse(fields["payload"])
+            if sent is not None:
+                found.append((number, sent))
     return found
 
 
@@ -87,7 +87,7 @@ def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
 # ---------------------------------------------------------------- planted faults
 
 
-def retransmits_what_it_was_told_of(tape):
+def retransmits_what_was_reported(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
     tape.copy(sent, before=end, time_ns=tape.frames[-1].time_ns + S)
@@ -103,30 +103,30 @@ def retransmits_without_a_sign(tape):
     return {sent + 1}
 
 
-def _says(tape, number, body):
+def _carries(tape, number, body):
     for each in tape.everywhere(number):
         tape.alter(each, payload=body)
 
 
 def calls_a_packet_there_that_is_lost(tape):
     """The first answer that stops at the hole goes past it."""
-    number = next(number for number, said in answers(tape) if said.id == 4 and said.cumulative == 5)
+    number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
     body = bytearray(tape.lab(number)["payload"])
     struct.pack_into(">I", body, 5, 6)
-    _says(tape, number, bytes(body))
+    _carries(tape, number, bytes(body))
     return {number}
 
 
 def names_a_packet_that_has_not_come(tape):
     """Of a NACK the one that it is for, of a SACK one bit more."""
-    number, said = next((n, said) for n, said in answers(tape) if said.id == 4 and said.packets)
+    number, sent = next((n, sent) for n, sent in answers(tape) if sent.id == 4 and sent.packets)
     body = bytearray(tape.lab(number)["payload"])
-    if said.transport == feedback.IRN:
+    if sent.transport == feedback.IRN:
         struct.pack_into(">I", body, 13, 21)
     else:
         bits = struct.unpack_from(">Q", body, 17)[0]
         struct.pack_into(">Q", body, 17, bits | 1 << 21)
-    _says(tape, number, bytes(body))
+    _carries(tape, number, bytes(body))
     return {number}
 
 
@@ -134,7 +134,7 @@ def answers_what_was_never_sent(tape):
     number, _ = answers(tape)[-1]
     body = bytearray(tape.lab(number)["payload"])
     struct.pack_into(">I", body, 1, 77)
-    _says(tape, number, bytes(body))
+    _carries(tape, number, bytes(body))
     return {number}
 
 
@@ -147,7 +147,7 @@ def sends_the_second_attempt_first(tape):
 PLANTED = [
     (completes_with_a_hole, TAIL, {"once.whole", "once.told"}),
     (is_never_repaired, TAIL, {"sr.repaired"}),
-    (retransmits_what_it_was_told_of, TAIL, {"sr.only-holes"}),
+    (retransmits_what_was_reported, TAIL, {"sr.only-holes"}),
     (retransmits_without_a_sign, TAIL, {"sr.only-holes"}),
     (calls_a_packet_there_that_is_lost, MIDDLE, {"once.told"}),
     (names_a_packet_that_has_not_come, MIDDLE, {"once.told"}),
@@ -178,7 +178,7 @@ def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
 
 def test_alone_a_retransmission_of_what_was_told_of_is_found_too(tmp_path):
     planted = record("irn", LOSSES)
-    frames = retransmits_what_it_was_told_of(planted)
+    frames = retransmits_what_was_reported(planted)
     verdicts = planted.check(tmp_path)
     assert failed(verdicts) == {"sr.only-holes"}
     assert frames <= shown(verdicts["sr.only-holes"])
@@ -203,7 +203,7 @@ def test_an_answer_may_be_as_late_as_the_link_behind_the_capture_makes_it(
 ):
     """The sender acts on it a second after it was seen there."""
     tape = record("irn", TAIL)
-    retransmits_what_it_was_told_of(tape)
+    retransmits_what_was_reported(tape)
     verdicts = in_run(tmp_path, tape, "irn", [{"rule": "x", "fault": fault, "links": [link]}])
     assert failed(verdicts) == (set() if may_be_late else {"sr.only-holes"})
 

@@ -156,9 +156,9 @@ def is_retransmitted_though_nobody_asked(tape):
 
 
 def _retransmitted(tape, sent, attempt=1):
-    told = tape.lab(sent)
+    fields = tape.lab(sent)
     last = max(tape.lab(n)["infiniband.bth.psn"] for n in range(1, len(tape) + 1))
-    path = (told["path"] + 1) % 8
+    path = (fields["path"] + 1) % 8
     return {
         "attempt": attempt, "infiniband.bth.psn": last + 1, "path": path,
         "udp.srcport": 0xC000 + path,
@@ -175,8 +175,8 @@ def is_retransmitted_twice_for_one_look(tape):
 def is_retransmitted_on_the_path_that_lost_it(tape):
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
-    told = tape.lab(sent)
-    every(tape, again, **{name: told[name] for name in ("path", "udp.srcport")})
+    fields = tape.lab(sent)
+    every(tape, again, **{name: fields[name] for name in ("path", "udp.srcport")})
     return {sent, again}
 
 
@@ -220,14 +220,14 @@ def arrives_twice(tape):
 
 
 def acknowledges_what_was_never_sent(tape):
-    number, ack = tape.said(Ack)[-1]
+    number, ack = tape.sent(Ack)[-1]
     for each in tape.everywhere(number):
         tape.say(each, Ack((*ack.ids, 77)))
     return {number}
 
 
 def acknowledges_before_it_is_sent(tape):
-    (number, ack) = tape.said(Ack)[0]
+    (number, ack) = tape.sent(Ack)[0]
     begins = tape.data(message=5, link=UP)[0]
     for each in tape.everywhere(number):
         tape.say(each, Ack((*ack.ids, 5)))
@@ -245,10 +245,10 @@ def uses_an_id_that_is_live(tape):
 
 def nacks_of(tape, message, link=BACK_UP):
     """Those that say what a message lacks, or that it has not begun; ids are those of messages."""
-    said = tape.said(Nack, link)
+    nacks = tape.sent(Nack, link)
     return [
         number
-        for number, nack in said
+        for number, nack in nacks
         if nack.end <= message or message in {id_ for id_, _, _ in nack.words}
     ]
 
@@ -260,7 +260,7 @@ def asks_too_late(tape):
 
 
 def never_asks(tape):
-    looks = [number for number, _ in tape.said(Nack)]
+    looks = [number for number, _ in tape.sent(Nack)]
     tape.delete(*{each for number in looks for each in tape.everywhere(number)})
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN))
 
@@ -272,7 +272,7 @@ def answers_too_late(tape):
 
 
 def talks_more_than_it_may(tape):
-    number, _ = tape.said(Nack)[0]
+    number, _ = tape.sent(Nack)[0]
     for count in range(1000):
         tape.copy(number, before=number + 1)
         tape.alter(number + 1, message=1 << 20 | count, **{"infiniband.bth.psn": 1 << 20 | count})
@@ -282,7 +282,7 @@ def talks_more_than_it_may(tape):
 def retransmits_what_the_bitmap_has(tape):
     """A long time after the bitmap that says so was heard."""
     (sent,) = tape.data(message=4, index=5, link=UP)
-    lacking = [m for _, m in tape.said(Sack, BACK_DOWN) if m.id == 4]
+    lacking = [m for _, m in tape.sent(Sack, BACK_DOWN) if m.id == 4]
     assert lacking
     assert all(5 not in bitmap.missing.indices() for bitmap in lacking)
     end = len(tape) + 1
@@ -312,12 +312,12 @@ def ends_later_than_its_message(tape):
 
 def is_never_acknowledged(tape):
     """Though the receiver lives on: it says more a second later."""
-    for number, said in tape.said(Ack):
-        if 2 in said.ids:
-            left = tuple(each for each in said.ids if each != 2)
+    for number, ack in tape.sent(Ack):
+        if 2 in ack.ids:
+            left = tuple(each for each in ack.ids if each != 2)
             for each in tape.everywhere(number):
                 tape.say(each, Ack(left or (0,)))
-    later(tape, tape.said(Ack)[-1][0], S)
+    later(tape, tape.sent(Ack)[-1][0], S)
 
 
 PLANTED = [

@@ -69,7 +69,7 @@ def leaves_out_a_path(tape):
 
 
 def settles(tape, which, path_numbers):
-    number, nack = tape.said(Nack, BACK_UP)[which]
+    number, nack = tape.sent(Nack, BACK_UP)[which]
     settled = list(nack.settled)
     for path, change in path_numbers.items():
         settled[path] += change
@@ -109,7 +109,7 @@ def test_every_rule_is_kept(tmp_path):
     verdicts = csa_ud().check(tmp_path)
     assert {verdicts[rule].outcome for rule in RULES} == {Outcome.PASS}
     assert verdicts["csa.probes"].checked == 1
-    assert verdicts["csa.settled"].checked == len(csa_ud().said(Nack, BACK_UP))
+    assert verdicts["csa.settled"].checked == len(csa_ud().sent(Nack, BACK_UP))
 
 
 @pytest.mark.parametrize("links", [(UP, BACK_UP), (DOWN, BACK_UP)], ids=str)
