@@ -55,8 +55,8 @@ struct lab_group {
 };
 
 /*
- * `armed` is the generation word of the link's faults: bit 0 names the slot in use, bit 1 says
- * that it holds rules or names, bit 2 that the wire stage shapes the link, the rest counts
+ * `armed` is the generation word of the link's faults: bit 0 names the slot in use, bit 1
+ * whether it holds rules or names, bit 2 that the wire stage shapes the link, the rest counts
  * changes. A change writes the idle slot, then this word, so no packet sees half a rule.
  */
 struct lab_link {

@@ -25,7 +25,7 @@ void bind_alone(nb::module_& m) {
   using C = CongestionControl;
   nb::class_<C>(m, "CongestionControl",
                 "One flow's congestion control, without a flow: `congestion_control` of the "
-                "configuration, told by hand what happens.")
+                "configuration; the caller gives it the events.")
       .def(nb::new_([](const MessageConfig& config) {
         return make_congestion_control(congestion_of(config));
       }))

@@ -10,7 +10,7 @@ namespace softroce {
 namespace {
 
 void bind_config(nb::module_& m) {
-  nb::class_<MessageConfig>(m, "MessageConfig", "What the message engine is told at birth.")
+  nb::class_<MessageConfig>(m, "MessageConfig", "Configuration of the message engine.")
       .def(nb::init<>())
       .def_rw("address", &MessageConfig::gid, "IP address as an integer")
       .def_rw("path_mtu", &MessageConfig::path_mtu, "IB path MTU, bytes")

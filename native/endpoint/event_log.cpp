@@ -286,11 +286,11 @@ void EventLog::drain() {
 
 void EventLog::say_lost() {
   const std::uint64_t lost_now = lost();
-  if (lost_now == told_lost_ || error() != 0) return;
+  if (lost_now == reported_lost_ || error() != 0) return;
   begin_line(latest_ns_, "lost");
-  add(text_, "records", lost_now - told_lost_);
+  add(text_, "records", lost_now - reported_lost_);
   text_.append("}\n");
-  told_lost_ = lost_now;
+  reported_lost_ = lost_now;
 }
 
 void EventLog::begin_line(std::int64_t at_ns, const char* event) {

@@ -50,7 +50,7 @@ class EventLog final : public QpEventSink {
   std::string text_;           // lines that are not written
   std::int64_t latest_ns_;     // of the latest record
   std::uint64_t in_text_ = 0;  // records among them
-  std::uint64_t bytes_ = 0, told_lost_ = 0;
+  std::uint64_t bytes_ = 0, reported_lost_ = 0;
   std::atomic<std::uint64_t> written_{0}, lost_{0};
   std::atomic<int> error_{0};
   std::atomic<bool> stopping_{false};

@@ -117,7 +117,7 @@ void Perf::take(Rnic& rnic, const WorkCompletion& completion, Time now) {
     if (received_++ == 0) result_.received_first_at = now;
     result_.received_last_at = now;
     post_receive(rnic, completion.wr_id, now);
-    return heard(now);
+    return message_received(now);
   }
   Progress& progress = progress_[completion.wr_id >> kIndexShift];
   const std::uint64_t count = completion.wr_id & kCountMask;
@@ -155,13 +155,13 @@ bool Perf::wait(std::chrono::nanoseconds longest) {
 bool Perf::wait_posts(std::chrono::nanoseconds longest) {
   std::unique_lock lock(mutex_);
   return news_.wait_for(lock, longest,
-                        [this] { return posts_told_ || published_.end != PerfEnd::running; });
+                        [this] { return posts_published_ || published_.end != PerfEnd::running; });
 }
 
 void Perf::tell_posts_ended() {
-  if (posts_told_) return;  // written here alone
+  if (posts_published_) return;  // written here alone
   const std::lock_guard lock(mutex_);
-  posts_told_ = true;
+  posts_published_ = true;
   news_.notify_all();
 }
 
@@ -246,9 +246,9 @@ class PingPong final : public Perf {
     if (config_.verb == PerfVerb::read || config_.verb == PerfVerb::atomic) answers_ = completed_;
     if (config_.verb == PerfVerb::write &&
         last_byte(config_.receive_address).load() == static_cast<std::uint8_t>(answers_ + 1))
-      heard(now);
+      message_received(now);
   }
-  void heard(Time now) override {
+  void message_received(Time now) override {
     ++answers_;
     result_.ended_at = now;
   }

@@ -84,7 +84,7 @@ class Perf : public Application {
 
   virtual bool work(Rnic& rnic, Time now) = 0;  // false: nothing could be done
   virtual bool posts_ended() const = 0;
-  virtual void heard(Time /*now*/) {}  // a message has been received
+  virtual void message_received(Time /*now*/) {}
 
   bool is_stopping() const { return stopping_.load(std::memory_order_relaxed); }
   std::size_t qps() const { return config_.qps.size(); }
@@ -110,7 +110,7 @@ class Perf : public Application {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable news_;
-  bool posts_told_ = false;
+  bool posts_published_ = false;
   PerfResult published_;
 };
 

@@ -16,7 +16,7 @@ namespace softroce {
   M(duplicate_counts, "a packet that came twice counts twice") \
   M(slot_reused_early, "an id's slot is used again while the message in it is outstanding") \
   M(retransmit_of_neighbour, "a packet that is sent again carries its neighbour's bytes") \
-  M(attempt_not_counted, "a packet that is sent again says that it is sent for the first time") \
+  M(attempt_not_counted, "a packet that is sent again is numbered as sent for the first time") \
   M(timer_not_armed, "the time at which a policy wants to look is not kept") \
   M(peer_timer_not_armed, "nor that of a look at a peer") \
   M(persist_not_armed, "a window that no report opens stays closed") \
@@ -25,7 +25,7 @@ namespace softroce {
   M(pace_not_armed, "who is to wait for congestion control waits for ever") \
   /* receiver_channels.cpp: the framing uc_immediate */ \
   M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \
-  M(clearance_not_repeated, "a receiver says once that it is ready") \
+  M(clearance_not_repeated, "a receiver reports once that it is ready") \
   M(slot_given_twice, "a slot is given away before what uses it is over") \
   /* coding.cpp, bindings/coding.cpp: erasure-coded messages */ \
   M(decode_skipped, "lost data is taken for restored, and its bytes are not written") \

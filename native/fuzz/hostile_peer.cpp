@@ -188,12 +188,12 @@ class Cable {
   explicit Cable(std::uint64_t seed) : random_(seed) { connect(); }
 
   void run(std::uint64_t frames) {
-    for (std::uint64_t told = 0; told < frames; ++told) {
-      if (told % 4 == 0) work();
+    for (std::uint64_t sent = 0; sent < frames; ++sent) {
+      if (sent % 4 == 0) work();
       const std::uint32_t to = below(random_, 2);
       tell(to, lie(to));
-      if (told % kCheckEvery == 0) check();
-      if (told % kProveEvery == 0) prove();
+      if (sent % kCheckEvery == 0) check();
+      if (sent % kProveEvery == 0) prove();
     }
     check();
     prove();
@@ -239,7 +239,7 @@ class Cable {
         sides_[which]->rnic.packet_done(now_);
         any = true;
         remember(1 - which, packet);
-        said_[next_said_++ % kRemembered] = frame;
+        sent_[next_sent_++ % kRemembered] = frame;
         if (!lossy || below(random_, 16) != 0) tell(1 - which, frame);
       }
     }
@@ -328,7 +328,7 @@ class Cable {
   }
 
   Frame change() {
-    Frame frame = said_[below(random_, kRemembered)];
+    Frame frame = sent_[below(random_, kRemembered)];
     if (frame.size() < kEthernetBytes + 44 || below(random_, 64) == 0) return noise();
     const std::uint32_t kind = below(random_, 8);
     if (kind == 0) frame.resize(below(random_, static_cast<std::uint32_t>(frame.size()) + 1));
@@ -409,8 +409,8 @@ class Cable {
   Random random_;
   std::array<std::unique_ptr<Side>, 2> sides_{std::make_unique<Side>(0x0A000001, random_),
                                               std::make_unique<Side>(0x0A000002, random_)};
-  std::array<Frame, kRemembered> said_;
-  std::size_t next_said_ = 0;
+  std::array<Frame, kRemembered> sent_;
+  std::size_t next_sent_ = 0;
   std::array<std::uint32_t, 2> next_request_{}, next_response_{};  // to each side
   Time now_ = 0;
   std::uint64_t refused_ = 0, reconnected_ = 0;

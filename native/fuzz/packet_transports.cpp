@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two live endpoints of a packet-reactive transport (native/transport), and a network between them
-// that does what the input says. Its first octet sets them up: bit 0 the transport, bit 1 without
-// payload, bit 2 sprayed, bits 3-4 how long the third message is. Then deeds follow, an octet each,
-// of which bits 0-2 say what, and bit 3 to which end:
+// that does what the input describes. Its first octet sets them up: bit 0 the transport, bit 1
+// without payload, bit 2 sprayed, bits 3-4 how long the third message is. Then deeds follow, an
+// octet each, of which bits 0-2 say what, and bit 3 to which end:
 //
 //   0 deliver the oldest packet       1 lose it        2 deliver it, and keep it
 //   3 put it behind all others        4 the same, changed: which field, and four octets
@@ -122,7 +122,7 @@ class End {
     const bool taken = sends() ? engine.post_send(request, now) : engine.post_receive(request, now);
     if (!taken && options_.payload) rnic_.memory().unpin(key_);
   }
-  void told(std::span<const std::uint8_t> body, Time now) {
+  void control(std::span<const std::uint8_t> body, Time now) {
     const auto copy = std::make_unique_for_overwrite<std::uint8_t[]>(body.size());
     std::ranges::copy(body, copy.get());
     Packet packet;
@@ -138,7 +138,7 @@ class End {
     packet.payload_bytes = static_cast<std::uint32_t>(body.size());
     rnic_.handle_packet(packet, now);
   }
-  void hear(Flight& flight, Time now) {
+  void receive(Flight& flight, Time now) {
     Packet packet = flight.packet;
     packet.payload = flight.payload.get();
     rnic_.handle_packet(packet, now);
@@ -238,13 +238,13 @@ class Network {
     } else if (kind == 6) {
       end.post(input.octet() % kMessages, now_);
     } else if (kind == 7) {
-      end.told(input.take(input.octet()), now_);
+      end.control(input.take(input.octet()), now_);
     } else if (!arriving.empty()) {
       if (kind == 4) {
         change(arriving.front().packet, input.octet(), input.word());
         end.alter();
       }
-      if (kind != 1 && kind != 3) end.hear(arriving.front(), now_);
+      if (kind != 1 && kind != 3) end.receive(arriving.front(), now_);
       if (kind == 3) arriving.push_back(std::move(arriving.front()));
       if (kind != 2) arriving.pop_front();
     }
@@ -256,7 +256,7 @@ class Network {
     for (int round = 0; round < kMostRounds; ++round) {
       for (End& end : ends_) {
         for (; !end.arriving().empty(); end.arriving().pop_front())
-          end.hear(end.arriving().front(), now_);
+          end.receive(end.arriving().front(), now_);
       }
       drain();
       if (!ends_[0].arriving().empty() || !ends_[1].arriving().empty()) continue;

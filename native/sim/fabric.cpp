@@ -340,26 +340,26 @@ bool Fabric::hits_name(Rules& rules, const lab_packet& packet, std::uint64_t now
 
 lab_packet Fabric::describe(const Load& load) const {
   const Packet& packet = load.packet;
-  lab_packet told{};
-  told.id = {load.flow.src, load.flow.dst, 0, 0, 0, 0, LAB_KIND_NONE, 0, 0};
-  told.kind_bit = LAB_KIND_BIT_OTHER;
-  told.opcode = packet.opcode;
-  told.qpn = packet.destination_qp & kPsnMask;
-  told.psn = packet.psn & kPsnMask;
+  lab_packet described{};
+  described.id = {load.flow.src, load.flow.dst, 0, 0, 0, 0, LAB_KIND_NONE, 0, 0};
+  described.kind_bit = LAB_KIND_BIT_OTHER;
+  described.opcode = packet.opcode;
+  described.qpn = packet.destination_qp & kPsnMask;
+  described.psn = packet.psn & kPsnMask;
   if (packet.has_lab_header) {
     const LabHeader& lab = packet.lab;
-    told.id = {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
-               lab.step,      lab.kind,      std::uint8_t{0}, lab.attempt};
-    told.kind_bit = lab_kind_bit(lab.kind);
-    told.tail = lab.count - lab.index;
+    described.id = {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
+                    lab.step,      lab.kind,      std::uint8_t{0}, lab.attempt};
+    described.kind_bit = lab_kind_bit(lab.kind);
+    described.tail = lab.count - lab.index;
   }
-  if (!learns_) return told;
-  if (load.new_tail) told.kind_bit |= LAB_KIND_BIT_TAIL;
+  if (!learns_) return described;
+  if (load.new_tail) described.kind_bit |= LAB_KIND_BIT_TAIL;
   if (const auto known = flows_.find(flow_key(load)); known != flows_.end()) {
-    told.relative_qpn = known->second.number;
-    told.relative_psn = ((told.psn - known->second.first_psn) & kPsnMask) + 1;
+    described.relative_qpn = known->second.number;
+    described.relative_psn = ((described.psn - known->second.first_psn) & kPsnMask) + 1;
   }
-  return told;
+  return described;
 }
 
 // As the host port's program does it: a connection has its number from its first packet on.

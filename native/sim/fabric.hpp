@@ -172,7 +172,7 @@ class Fabric {
     Ways ways;                    // of a flow that was stopped
     Time ways_good_until = 0;
     bool touched = false;
-    bool omniscient = false;  // its transport is told of every loss
+    bool omniscient = false;  // its transport gets every loss reported
     // Reasons to examine what arrives: that, lost packets that it lacks, duplicated ones under way.
     std::uint32_t reasons = 0;
     PortTotals totals;

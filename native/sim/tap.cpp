@@ -56,8 +56,8 @@ void Tap::see(const Flight& flight, const Load& load, std::uint32_t number, cons
   const auto length = static_cast<std::uint32_t>(encode_onto(link, flight, load, frame));
   const std::uint32_t captured = snap_bytes_ == 0 ? length : std::min(length, snap_bytes_);
   const auto text_of = [this](std::uint32_t rule, bool bad) {
-    const RuleText& told = rules_.at(rule);
-    return bad ? told.bad : told.text;
+    const RuleText& text = rules_.at(rule);
+    return bad ? text.bad : text.text;
   };
   pcapng::append_packet(pending_, {interface, in_ns(now), captured, length},
                         reinterpret_cast<const std::byte*>(frame.data()),

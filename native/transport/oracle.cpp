@@ -120,7 +120,7 @@ void Oracle::receive_posted(ReceiveMessage& message, Time) {
 
 void Oracle::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
   const Naming naming = refused_message(lab, why);
-  if (why == Refusal::complete) return;  // a copy: the sender has been told
+  if (why == Refusal::complete) return;  // a copy: the sender knows
   if (why != Refusal::no_receive) return refuse(peer, naming, lab.path);
   if (unready_.size() >= kMostUnready) return tell(Word::lost, peer, lab);
   unready_[{peer, naming.key}] = naming.id;

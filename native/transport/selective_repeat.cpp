@@ -148,7 +148,7 @@ bool SelectiveRepeat::fed_back(PeerIndex peer, std::span<const std::uint8_t> bod
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   SendFlow& flow = flow_of(*message);
-  flow.heard = true;
+  flow.answered = true;
   why_ = RetransmitReason::nak;
   if (message->paused) go_on(*message, flow);
   const bool advanced = note(*message, flow, *feedback, now);
@@ -209,7 +209,7 @@ bool SelectiveRepeat::acknowledged(PeerIndex peer, std::span<const std::uint8_t>
 
 void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
   SendFlow& flow = flow_of(message);
-  if (flow.waiting || flow.heard) return;  // of a packet that was sent before
+  if (flow.waiting || flow.answered) return;  // of a packet that was sent before
   if (config_.rnr_retry < 7 && flow.not_ready >= config_.rnr_retry)
     return host_.end(message, WcStatus::rnr_retry_exc_err, now);
   const Time most = std::max(config_.rto_high, kLongestWait);
@@ -283,20 +283,21 @@ void SelectiveRepeat::give_up(SendMessage& message, Time now) {
 }
 
 void SelectiveRepeat::tell_again(Time now) {
-  std::erase_if(given_up_, [this](GivenUp& each) { return each.told++ >= config_.retry_limit; });
+  std::erase_if(given_up_,
+                [this](GivenUp& each) { return each.reported++ >= config_.retry_limit; });
   for (const GivenUp& each : given_up_)
     send_control(each.peer, write(BodyType::refuse, each.naming));
   telling_ = !given_up_.empty();
   if (!telling_) return;
-  const std::uint32_t told = given_up_.front().told;
-  host_.wake_at(now + backed_off(config_.rto_high, kEager + told), kNoHandle);
+  const std::uint32_t reported = given_up_.front().reported;
+  host_.wake_at(now + backed_off(config_.rto_high, kEager + reported), kNoHandle);
 }
 
 // Any packet of its sender counts as a sign of activity for a receive that has not begun.
 void SelectiveRepeat::look(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
-  const Time heard = host_.last_received_at(message.peer);
-  if (heard > flow.asked_at) flow.timeouts_without_progress = 0;
-  const Time newest = std::max(message.open ? message.last_at : heard, message.posted_at);
+  const Time received = host_.last_received_at(message.peer);
+  if (received > flow.asked_at) flow.timeouts_without_progress = 0;
+  const Time newest = std::max(message.open ? message.last_at : received, message.posted_at);
   Time next = newest + longest();
   if (now >= next) {
     if (flow.timeouts_without_progress >= config_.retry_limit)
@@ -330,8 +331,8 @@ bool SelectiveRepeat::refused(PeerIndex peer, const Naming& naming, Time now) {
     return true;
   }
   host_.sender_gave_up(peer, naming.id, naming.key, status, now);
-  SmallBody heard(BodyType::ack);
-  send_control(peer, heard.put(naming.id));
+  SmallBody taken(BodyType::ack);
+  send_control(peer, taken.put(naming.id));
   return true;
 }
 

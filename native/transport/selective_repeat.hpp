@@ -49,7 +49,7 @@ class SelectiveRepeat : public PacketTransport {
     std::uint32_t retransmitted_below =
         0;  // lost packets below have been retransmitted since the last timeout
     std::uint32_t timed_out_below = 0;            // packets sent before the newest timeout
-    bool heard = false;                           // something of it has arrived
+    bool answered = false;                        // something of it has arrived
     bool waiting = false;                         // for the receiver to be ready
     bool tried = false;                           // something was sent since the timer ran out
     std::uint32_t timeouts_without_progress = 0;  // timeouts in a row without progress
@@ -83,7 +83,7 @@ class SelectiveRepeat : public PacketTransport {
   struct GivenUp {  // a send that failed, until the receiver acknowledges that
     PeerIndex peer;
     Naming naming;
-    std::uint32_t told;
+    std::uint32_t reported;
   };
   static constexpr std::size_t kMostGivenUp = 1 << 12;
   static constexpr std::uint32_t kEager = 3;  // rounds without progress before the interval doubles

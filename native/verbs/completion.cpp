@@ -177,7 +177,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     if (cq->channel != nullptr) --cq->channel->refcnt;
   }
   pthread_mutex_lock(&cq->mutex);
-  while (cq->comp_events_completed != cq->told) pthread_cond_wait(&cq->cond, &cq->mutex);
+  while (cq->comp_events_completed != cq->events_taken) pthread_cond_wait(&cq->cond, &cq->mutex);
   pthread_mutex_unlock(&cq->mutex);
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
@@ -196,7 +196,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     Cq* from = channel.events.front();
     channel.events.pop_front();
     pthread_mutex_lock(&from->mutex);
-    ++from->told;
+    ++from->events_taken;
     pthread_mutex_unlock(&from->mutex);
     *cq = from;
     *cq_context = from->cq_context;

@@ -42,36 +42,37 @@ ibv_cq* overrun(const Qp& qp) {
 }
 
 void hand_out(Engine& engine, const AsyncEvent& event) {
-  ibv_async_event told{};
-  told.event_type = static_cast<ibv_event_type>(event.type);
+  ibv_async_event made{};
+  made.event_type = static_cast<ibv_event_type>(event.type);
   if (event.type == AsyncEventType::srq_limit_reached) {
     const auto found = engine.srqs.find(event.number);
     if (found == engine.srqs.end()) return;
-    told.element.srq = found->second;
-    return add(found->second->context, told);
+    made.element.srq = found->second;
+    return add(found->second->context, made);
   }
   const auto found = engine.qps.find(event.number);
   if (found == engine.qps.end()) return;
   Qp& qp = *found->second;
   if (event.type == AsyncEventType::cq_err)
-    told.element.cq = overrun(qp);
+    made.element.cq = overrun(qp);
   else
-    told.element.qp = &qp;
-  add(qp.context, told);
+    made.element.qp = &qp;
+  add(qp.context, made);
 }
 
 // Waits until those events of an object that the program took are acknowledged.
 template <typename T>
 void await_acknowledged(T* object) {
   pthread_mutex_lock(&object->mutex);
-  while (object->events_completed != object->told) pthread_cond_wait(&object->cond, &object->mutex);
+  while (object->events_completed != object->events_taken)
+    pthread_cond_wait(&object->cond, &object->mutex);
   pthread_mutex_unlock(&object->mutex);
 }
 
 template <typename T>
 void count_taken(T* object) {
   pthread_mutex_lock(&object->mutex);
-  ++object->told;
+  ++object->events_taken;
   pthread_mutex_unlock(&object->mutex);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Makes the linker's version script and the stubs of libibverbs.so.1: generate.py LIST MAP STUBS.
 
-LIST is symbols.txt, whose head says what it means. The standard library only: CMake runs it.
+LIST is symbols.txt, whose head explains it. The standard library only: CMake runs it.
 """
 
 import re

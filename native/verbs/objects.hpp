@@ -20,7 +20,7 @@ namespace softroce::verbs {
 
 struct Device : ibv_device {
   // rdma-core's struct verbs_device goes on here: the drivers of libmlx5 and libefa ask a device
-  // whose it is, and a zero says nobody's of theirs.
+  // whose it is, and a zero means nobody's of theirs.
   unsigned char driver_area[512] = {};
   Settings settings;
   std::unique_ptr<Engine> engine;  // since it was opened first, and then for good
@@ -53,19 +53,19 @@ struct Cq : ibv_cq {
   std::shared_ptr<CompletionQueue> queue;
   std::atomic<int> users = 0;
   std::atomic<unsigned> empty_polls = 0;
-  std::uint32_t told = 0;  // completion events that the program took
+  std::uint32_t events_taken = 0;  // completion events, by the program
 };
 
 struct Srq : ibv_srq {
   std::uint32_t number = 0;
   std::uint32_t max_sge = 0;
-  std::uint32_t told = 0;  // asynchronous events that the program took
+  std::uint32_t events_taken = 0;  // asynchronous events, by the program
 };
 
 struct Qp : ibv_qp {
   bool signal_all = false;
   std::uint32_t max_inline = 0;
-  std::uint32_t told = 0;
+  std::uint32_t events_taken = 0;
 };
 
 struct Ah : ibv_ah {
@@ -92,7 +92,7 @@ int get_srq_num(ibv_srq* srq, std::uint32_t* number);
 int address_of(Engine& engine, const ibv_ah_attr& attr, AddressVector& vector);
 void fill_address(const AddressVector& vector, ibv_ah_attr& attr);
 
-// The events that the RNIC has told of, to the contexts that they concern. `engine` is held.
+// The events that the RNIC has reported, to the contexts that they concern. `engine` is held.
 void hand_out_async_events(Engine& engine);
 // Its events that nobody took go; waits until those that somebody took are acknowledged.
 void forget(Qp* qp);
@@ -113,7 +113,7 @@ int guarded(F&& body) noexcept {
   }
 }
 
-// The same for verbs that make something: null, and errno says why.
+// The same for verbs that make something: null, and errno has the reason.
 template <typename T, typename F>
 T* made(F&& body) noexcept {
   T* object = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What `lab exec --verbs` says of the host's RNIC: lines of a name and a value, in a file that only
-// the program's mount namespace has (softroce_lab/fabric/verbs_device.py writes it).
+// What `lab exec --verbs` writes of the host's RNIC: lines of a name and a value, in a file that
+// only the program's mount namespace has (softroce_lab/fabric/verbs_device.py writes it).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Settings {
   std::string xsks_map{}, statistics{};
 };
 
-// Nothing: no file, so no device. A line that it does not know is a file of another version: it
-// says so on stderr, and there is no device.
+// Nothing: no file, so no device. A line that it does not know is a file of another version: that
+// is reported on stderr, and there is no device.
 std::optional<Settings> read_settings();
 
 }  // namespace softroce::verbs

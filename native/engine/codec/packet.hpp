@@ -40,7 +40,7 @@ struct Packet {
   Gid source;                         // of one family with the destination
   Gid destination;
   std::uint16_t source_port = 0;
-  std::uint8_t traffic_class = 2;  // DSCP and ECN; ECN-capable (RFC 3168) unless told otherwise
+  std::uint8_t traffic_class = 2;  // DSCP and ECN; ECN-capable (RFC 3168) unless set otherwise
   std::uint8_t hop_limit = kHopLimit;
   std::uint32_t flow_label = 0;     // IPv6
   std::uint16_t ip_identifier = 0;  // IPv4; of no meaning with DF, which is always set (RFC 6864)

@@ -73,8 +73,8 @@ class QueuePair {
   virtual bool is_draining() const { return false; }  // in SQD, and not all has ended yet
   // A completion queue overran: the QP is to fail as soon as what it is doing is done.
   bool is_doomed() const { return doomed_ && state_ != QpState::err; }
-  // To the state of error, by the QP's own doing; told to those who listen (IBA 11.6.3.2), where no
-  // completion tells it.
+  // To the state of error, by the QP's own doing; an event for those who listen (IBA 11.6.3.2),
+  // where no completion reports it.
   void fail(Time now);
   void fail(AsyncEventType event, Time now);
   bool has_turn = false;  // stands in the RNIC's queue of QPs with packets
@@ -84,7 +84,7 @@ class QueuePair {
   // As ibv_modify_qp: 0 or EINVAL.
   int modify(const QpAttr& attr, std::uint32_t mask, Time now);
   // As ibv_post_send and ibv_post_recv: 0, EINVAL, ENOMEM, EOPNOTSUPP. What is wrong with memory or
-  // peer is told by the completion.
+  // peer is reported by the completion.
   int post_send(SendRequest&& request, Time now);
   int post_receive(ReceiveRequest&& request, Time now);
 

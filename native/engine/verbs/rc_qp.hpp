@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Reliable connection (IBA 9.7): a requester and a responder that know each other's PSNs. Recovery
 // is go-back-N, as the specification and Linux's rxe have it: the responder takes packets in order
-// only and says once what it misses; the requester sends again from there.
+// only and reports once what it misses; the requester sends again from there.
 #pragma once
 
 #include <deque>
@@ -80,7 +80,7 @@ class RcQp final : public ConnectedQp {
   void check_drained();
 
   // ---- responder, rc_responder.cpp
-  struct Resource {  // what a READ or an atomic said, to say it again (IBA 9.7.5.1.3)
+  struct Resource {  // what a READ or an atomic returned, to return it again (IBA 9.7.5.1.3)
     bool used = false, atomic = false;
     std::uint32_t first_psn = 0, packets = 0;
     std::uint64_t remote_address = 0;
@@ -92,7 +92,7 @@ class RcQp final : public ConnectedQp {
     std::uint32_t psn, msn;
     std::uint8_t syndrome = kAckUnlimited;
     std::size_t resource = 0;
-    bool again = false;  // was said before
+    bool again = false;  // was sent before
     std::uint32_t first_psn = 0;
     // Of a READ: what is left.
     bool begun = false;
@@ -162,7 +162,7 @@ class RcQp final : public ConnectedQp {
   // The last duplicate of a SEND or WRITE whose acknowledgement is left to a result behind it.
   std::optional<std::uint32_t> left_to_result_;
   bool nak_sent_ = false;  // and what was missed has not come yet
-  bool heard_ = false;     // anything in RTR
+  bool received_ = false;  // anything in RTR
   bool parting_ = false;   // the last NAK is to leave, though the QP is in error
   std::vector<Resource> resources_;
   std::size_t next_resource_ = 0;

@@ -384,7 +384,7 @@ bool RcQp::acknowledged_before(std::uint32_t psn, Time now) {
 }
 
 // Up to and with this PSN, which is outstanding. Requests end in their order; a READ or an atomic
-// ends with its response, so that an acknowledgement of what came later says that the response is
+// ends with its response, so that an acknowledgement of what came later shows that the response is
 // lost (IBA 9.7.5.1.4 and 9.7.6.1.2, implied NAK).
 void RcQp::acknowledged(std::uint32_t psn, Time now) {
   std::uint32_t unacked = psn_add(psn, 1);

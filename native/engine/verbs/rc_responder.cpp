@@ -18,7 +18,7 @@ void RcQp::reset_responder(Time now) {
   if (inbound_.receive && state_ == QpState::err)
     fail_receive(*std::exchange(inbound_.receive, std::nullopt), WcStatus::wr_flush_err, now);
   give_back_receive();
-  nak_sent_ = heard_ = false;
+  nak_sent_ = received_ = false;
   left_to_result_.reset();
   if (state_ == QpState::reset) msn_ = 0;
   if (parting_) return;
@@ -43,7 +43,7 @@ void RcQp::handle_packet(const Packet& packet, Time now) {
 // The checks in the order of IBA 9.7.4.1 (and of rxe_resp.c): PSN, opcode sequence, rights, then
 // what the operation itself demands.
 void RcQp::handle_request(const Packet& packet, const OpcodeTraits& traits, Time now) {
-  if (state_ == QpState::rtr && !std::exchange(heard_, true)) tell(AsyncEventType::comm_est);
+  if (state_ == QpState::rtr && !std::exchange(received_, true)) tell(AsyncEventType::comm_est);
   const std::int32_t ahead = psn_distance(packet.psn, expected_psn_);
   if (ahead < 0 && !mutated(Mutant::rc_duplicate_executed))
     return handle_duplicate(packet, traits, now);
@@ -193,9 +193,9 @@ void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Ti
   const auto index = resource_of(packet.psn);
   if (!index) return;
   left_to_result_.reset();
-  const Resource* said = &resources_[*index];
-  if (said->atomic != (traits.family == Family::atomic)) return;
-  if (said->atomic) {  // never executed again (C9-106)
+  const Resource* kept = &resources_[*index];
+  if (kept->atomic != (traits.family == Family::atomic)) return;
+  if (kept->atomic) {  // never executed again (C9-106)
     if (is_answering(*index)) return;
     return respond({.kind = Response::Kind::atomic,
                     .psn = packet.psn,
@@ -205,9 +205,9 @@ void RcQp::handle_duplicate(const Packet& packet, const OpcodeTraits& traits, Ti
   }
   // A part of the earlier request, from a packet's beginning.
   const std::uint64_t offset =
-      std::uint64_t{(packet.psn - said->first_psn) & kPsnMask} * attr_.path_mtu;
-  if (packet.rkey != said->rkey || packet.remote_address != said->remote_address + offset ||
-      packet.dma_length > said->length - offset)
+      std::uint64_t{(packet.psn - kept->first_psn) & kPsnMask} * attr_.path_mtu;
+  if (packet.rkey != kept->rkey || packet.remote_address != kept->remote_address + offset ||
+      packet.dma_length > kept->length - offset)
     return;
   std::erase_if(responses_, [&index](const Response& response) {
     return response.kind == Response::Kind::read && response.resource == *index;
@@ -285,8 +285,8 @@ void RcQp::respond(const Response& response) {
 }
 
 void RcQp::acknowledge(std::uint32_t psn) {
-  const std::uint32_t said = psn_add(psn, mutated(Mutant::rc_ack_one_too_many));
-  respond({.kind = Response::Kind::acknowledge, .psn = said, .msn = msn_});
+  const std::uint32_t covered = psn_add(psn, mutated(Mutant::rc_ack_one_too_many));
+  respond({.kind = Response::Kind::acknowledge, .psn = covered, .msn = msn_});
 }
 
 void RcQp::nak(std::uint8_t syndrome, std::uint32_t psn) {
