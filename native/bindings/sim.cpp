@@ -21,7 +21,9 @@ constexpr std::uint64_t kEventsBetweenSignals = 100'000;
 using namespace nb::literals;
 using sim::Fabric;
 using Groups = std::vector<std::vector<sim::LinkIndex>>;
-using GroupOfPort = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using GroupOfPort = Array<std::uint32_t>;
 using Named = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, nb::bytes>;
 
 sim::LoadBalancing load_balancing_named(const std::string& name) {
@@ -37,6 +39,12 @@ void set_rules(Fabric& fabric, sim::LinkIndex link, const nb::bytes& set,
   for (const auto& [tuple, first, second, what] : named)
     packets.push_back({tuple, first, second, from_bytes<lab_named>(what)});
   fabric.set_rules(link, from_bytes<lab_fault_set>(set), packets);
+}
+
+void replay_fates(Fabric& fabric, const Array<std::uint64_t>& keys,
+                  const Array<std::uint32_t>& rules, const Array<std::uint32_t>& effects) {
+  fabric.replay_fates({keys.data(), keys.size()}, {rules.data(), rules.size()},
+                      {effects.data(), effects.size()});
 }
 
 nb::list link_totals(Fabric& fabric) {
@@ -226,6 +234,17 @@ void bind_sim(nb::module_& m) {
       .def_prop_ro("recoveries_not_recorded",
                    [](const Fabric& f) {
                      return f.recoveries() == nullptr ? 0 : f.recoveries()->not_recorded();
+                   })
+      .def("keep_fates", &Fabric::keep_fates,
+           "Before the run: the key of each fate that rules decide is kept, beside `drops`")
+      .def("replay_fates", &replay_fates, "keys"_a, "rules"_a, "effects"_a,
+           "Before the run: these fates happen by key, and rules draw for nothing")
+      .def_prop_ro("fates",
+                   [](const Fabric& f) {
+                     if (f.fates() == nullptr) throw std::invalid_argument("no fates are kept");
+                     const auto& keys = f.fates()->logged();
+                     return nb::bytes(reinterpret_cast<const char*>(keys.data()),
+                                      keys.size() * sizeof(keys[0]));
                    })
       .def_prop_ro("drops", [](const Fabric& f) {
         const auto& drops = f.drops();

@@ -154,6 +154,8 @@ void Fabric::transmit(Port& port) {
     Flight& flight = flights_[index];
     prepare(flight, load);
     if (recoveries_ != nullptr) note_sent_again(load, port);
+    if (fates_ != nullptr) [[unlikely]]
+      name_fate(load);
     rnic.packet_done(now_);
     flight.tie_salt = port.tie_salt;
     if (load_balancing_ == LoadBalancing::flow) plan(port, flight, load.flow);
@@ -271,7 +273,7 @@ void Fabric::enter(FlightIndex index, LinkIndex onto) {
 void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
   Link& link = links_[onto];
   lab_leg leg{};
-  if (link.rules != nullptr) {
+  if (link.rules != nullptr || (fates_ != nullptr && fates_->replays())) {
     if (!meet_rules(index, link, onto, leg)) {
       const bool down = (leg.effects & LAB_EFFECT_DOWN) != 0;
       return lose(index, onto, down ? DropCause::link_down : DropCause::rule);
@@ -286,6 +288,7 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
     Load& load = flights_.load(copy);
     load = flights_.load(index);
     if (load.packet.payload != nullptr) load.packet.payload = load.bytes.data();
+    load.fate = Fates::of_copy(load.fate, hop_of(index));
     ++link.rare.duplicated;
     queue(index, onto, leg, false);
     return queue(copy, onto, leg, true);
@@ -296,13 +299,9 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
 // False: a rule takes the packet.
 bool Fabric::meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg) {
   Flight& flight = flights_[index];
-  Rules& rules = *link.rules;
-  const auto now_ns = static_cast<std::uint64_t>(now_ / kNanosecond);
-  const lab_packet packet = describe(flights_.load(index));
   lab_verdict verdict{};
   verdict.rule_id[LAB_SLOT_DROP] = LAB_FATE_PASSED;
-  if (!hits_name(rules, packet, now_ns, verdict))
-    lab_fault_decide(&rules.set, &rules.state, &packet, now_ns, &verdict);
+  decide(index, link.rules.get(), verdict);
   if (tap_ != nullptr) [[unlikely]]
     tap_->see(flight, flights_.load(index), number, link, verdict, now_);
   leg = {verdict.effects, verdict.jitter};
@@ -318,6 +317,15 @@ bool Fabric::meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg
   if ((verdict.effects & LAB_EFFECT_DROP) == 0) return true;
   ++((verdict.effects & LAB_EFFECT_DOWN) != 0 ? link.rare.dropped_down : link.rare.dropped);
   return false;
+}
+
+void Fabric::decide(FlightIndex index, Rules* rules, lab_verdict& verdict) {
+  const auto now_ns = static_cast<std::uint64_t>(now_ / kNanosecond);
+  if (fates_ != nullptr && fates_->replays()) [[unlikely]]
+    return replay_fate(index, rules, now_ns, verdict);
+  const lab_packet packet = describe(flights_.load(index));
+  if (!hits_name(*rules, packet, now_ns, verdict))
+    lab_fault_decide(&rules->set, &rules->state, &packet, now_ns, &verdict);
 }
 
 bool Fabric::hits_name(Rules& rules, const lab_packet& packet, std::uint64_t now_ns,
@@ -373,9 +381,10 @@ void Fabric::learn(Load& load) {
 
 void Fabric::log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect) {
   if (drops_.size() >= kMostRecords) {
-    ++links_[link].rules->not_logged;
+    if (links_[link].rules != nullptr) ++links_[link].rules->not_logged;
     return;
   }
+  if (fates_ != nullptr) fates_->log(fate_key(index));
   const Load& load = flights_.load(index);
   const lab_packet packet = describe(load);
   drops_.push_back({.time_ns = static_cast<std::uint64_t>(now_ / kNanosecond),

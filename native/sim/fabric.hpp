@@ -22,6 +22,7 @@
 #include "../engine/ring.hpp"
 #include "../engine/rnic/rnic.hpp"
 #include "../wire/wheel.hpp"
+#include "fates.hpp"
 #include "flight.hpp"
 #include "link.hpp"
 #include "recoveries.hpp"
@@ -91,6 +92,11 @@ class Fabric {
 
   // From now on what is done about losses is recorded.
   void record_recoveries();
+  // Before the first packet: the key of each fate that rules decide is kept, beside drops();
+  void keep_fates();
+  // or these happen, by key (fates.hpp), and rules draw for nothing.
+  void replay_fates(std::span<const std::uint64_t> keys, std::span<const std::uint32_t> rules,
+                    std::span<const std::uint32_t> effects);
 
   // ---- running
   Time now() const { return now_; }
@@ -114,6 +120,8 @@ class Fabric {
   std::size_t in_flight() const { return flights_.in_flight() - off_links_; }
   std::uint64_t hops() const { return hops_; }
   const std::vector<lab_drop>& drops() const { return drops_; }
+  // Null: they are not kept.
+  const Fates* fates() const { return fates_.get(); }
   const Repairs& repairs() const { return repairs_; }
   // Null: they are not recorded.
   const Recoveries* recoveries() const { return recoveries_.get(); }
@@ -286,6 +294,12 @@ class Fabric {
   lab_packet describe(const Load& load) const;
   void learn(Load& load);
   void log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect);
+  // Of fates that are known, fates.cpp.
+  void name_fate(Load& load);
+  std::uint32_t hop_of(FlightIndex index);
+  std::uint64_t fate_key(FlightIndex index);
+  void replay_fate(FlightIndex index, Rules* rules, std::uint64_t now_ns, lab_verdict& verdict);
+  void decide(FlightIndex index, Rules* rules, lab_verdict& verdict);
   bool hits_name(Rules& rules, const lab_packet& packet, std::uint64_t now_ns,
                  lab_verdict& verdict);
 
@@ -312,6 +326,7 @@ class Fabric {
   std::vector<lab_drop> drops_;
   Repairs repairs_;
   std::unique_ptr<Recoveries> recoveries_;
+  std::unique_ptr<Fates> fates_;
   Copies copies_;
   std::size_t off_links_ = 0;  // flights that are no packets: ghosts, and feedback
   std::unique_ptr<Tap> tap_;

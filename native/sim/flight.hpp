@@ -52,6 +52,7 @@ struct Load {
   std::uint32_t trimmed_length = 0;  // what trimming would leave; 0: it cannot be trimmed
   bool new_tail = false;             // the last packet of an RC message, and its first transmission
   bool spare = false;                // its loss counts not: a copy of it has arrived, or may yet
+  std::uint64_t fate = 0;            // its name in Fates, if these are kept
   std::uint32_t copies = 0;          // of a packet that a link duplicated: its number; 0: none
   Packet packet;
   std::vector<std::uint8_t> bytes;  // its payload, if it carries any

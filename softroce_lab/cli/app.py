@@ -40,7 +40,9 @@ GROUPS = {
         *("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
         "learn",
     ),
-    "results": ("list", "show", "rerun", "explain", "report", "compare", "plot", "export"),
+    "results": (
+        *("list", "show", "rerun", "explain", "blame", "report", "compare", "plot", "export"),
+    ),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
     "programs": ("perf", "pingpong"),

@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunArgument, RunName, opened
+from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
 from softroce_lab.report import explained, ladder, story
 from softroce_lab.report.explained import Explained
-from softroce_lab.report.recorded import Recorded, Run
 from softroce_lab.report.story import Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
@@ -46,7 +45,7 @@ def explain(
         raise UserError("--message, --worst and --step exclude each other")
     found = opened(run)
     tale = []
-    for each in _runs(found, of):
+    for each in runs_of(found, of):
         known = Explained.of(found, each)
         tale += [(known, one) for one in _chosen(known, message, worst or 1, step)]
     if as_json:
@@ -59,13 +58,6 @@ def explain(
         if number:
             print()
         _print(known, one, step)
-
-
-def _runs(found: Recorded, of: str | None) -> Sequence[Run]:
-    if of is not None:
-        return [found.run(of)]
-    seed = found.runs[0]["seed"]
-    return [run for run in found.runs if run["seed"] == seed]
 
 
 def _chosen(known: Explained, message: str | None, worst: int, step: int | None) -> Iterator[Story]:

@@ -11,9 +11,11 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunOrSweep
+from softroce_lab.cli.results.result_options import RunOrSweep, opened, runs_of
 from softroce_lab.report import recorded
-from softroce_lab.report.page import assemble
+from softroce_lab.report.blame import search
+from softroce_lab.report.blame.charges import USUAL_RUNS
+from softroce_lab.report.page import assemble, blamed
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
@@ -32,6 +34,13 @@ def report(
             help="The page; default: report.html in the directory.",
         ),
     ] = None,
+    with_blame: Annotated[
+        bool,
+        typer.Option(
+            "--blame",
+            help="With what each loss cost, by counterfactual runs as lab blame makes them.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page of a run or a sweep: what was run, verdicts, times, losses, messages.
@@ -40,7 +49,7 @@ def report(
     """
     found = Recorded(recorded.find(run))
     path = output or found.path / "report.html"
-    text = assemble.page(found)
+    text = assemble.page(found, _blamed(found) if with_blame else "")
     assemble.write(path, text)
     size = len(text.encode())
     if as_json:
@@ -50,3 +59,9 @@ def report(
     if found.warning:
         typer.echo(f"lab: {found.path} is {found.warning}", err=True)
     print(f"{path}: {units.format_bytes(size)}")
+
+
+def _blamed(found: Recorded) -> str:
+    """Of each transport's run with the first seed. UserError for a sweep."""
+    directory = opened(str(found.path))
+    return blamed.section(list(search.of_runs(directory, runs_of(directory, None), USUAL_RUNS)))

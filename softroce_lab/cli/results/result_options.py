@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from softroce_lab.cli import completion
 from softroce_lab.errors import UserError
 from softroce_lab.report import recorded
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.recorded import Recorded, Run
 
 RunArgument = Annotated[
     str,
@@ -41,3 +42,11 @@ def opened(where: str) -> Recorded:
         hint = "lab sweep --keep-runs keeps a run directory of each in runs/ below it"
         raise UserError(f"{found.path} is a sweep, not a run", hint=hint)
     return found
+
+
+def runs_of(found: Recorded, name: str | None) -> Sequence[Run]:
+    """The one of this name; without it that of each transport with the first seed. UserError."""
+    if name is not None:
+        return [found.run(name)]
+    seed = found.runs[0]["seed"]
+    return [run for run in found.runs if run["seed"] == seed]

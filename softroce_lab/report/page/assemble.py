@@ -9,7 +9,7 @@ from pathlib import Path
 
 from softroce_lab import __version__
 from softroce_lab.errors import RunError
-from softroce_lab.report.page import charts, html, losses, swept, times, what
+from softroce_lab.report.page import blamed, charts, html, losses, swept, times, what
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.rundir import give_to_user
@@ -19,10 +19,13 @@ _HERE = Path(__file__).parent
 Part = tuple[str, Sequence[Chart]]  # a section, "" for none, with @NAME@ where a chart goes
 
 
-def page(recorded: Recorded) -> str:
-    """The whole document. UserError for a directory without results, EnvironmentLackError."""
+def page(recorded: Recorded, more: str = "") -> str:
+    """The whole document. UserError for a directory without results, EnvironmentLackError.
+
+    `more`: a section of a run, before its ladders.
+    """
     charts.library()
-    parts = list(swept.parts(recorded) if recorded.is_sweep else _parts(recorded))
+    parts = list(swept.parts(recorded) if recorded.is_sweep else _parts(recorded, more))
     every = [chart for _, made in parts for chart in made]
     script, divs = charts.scripts(every)
     body = "".join(section for section, _ in parts)
@@ -31,7 +34,7 @@ def page(recorded: Recorded) -> str:
     return _document(recorded, body, script, len(every))
 
 
-def _parts(recorded: Recorded) -> Iterator[Part]:
+def _parts(recorded: Recorded, more: str) -> Iterator[Part]:
     known = losses.explained(recorded)
     yield what.what(recorded), []
     yield what.verdicts(recorded), []
@@ -41,13 +44,15 @@ def _parts(recorded: Recorded) -> Iterator[Part]:
     yield losses.timeline(known)
     yield losses.links(recorded), []
     yield losses.cost(recorded), []
+    yield more, []
     yield losses.ladders(known), []
 
 
 _TITLES = {
     "run": "What was run", "verdicts": "Verdicts", "completion": "Completion times",
     "slowdown": "Slowdown", "steps": "Steps", "timeline": "Losses", "links": "Links",
-    "cost": "Cost", "ladders": "Messages", "cells": "Cells", "rows": "All cells",
+    "cost": "Cost", blamed.NAME: "Blame", "ladders": "Messages", "cells": "Cells",
+    "rows": "All cells",
 }  # fmt: skip
 
 

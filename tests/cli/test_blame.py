@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab blame`, on the command line, and its section of a page."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.errors import ExitCode
+from tests.report.made import ring
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return str(ring(tmp_path_factory.mktemp("blame"), "seeds=1", transports=("irn", "rc")))
+
+
+def lab(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def document(made):
+    found = lab("blame", made, "--runs", "10", "--json", "-q")
+    assert found.exit_code == 0, found.stderr
+    return json.loads(found.output)
+
+
+def test_one_document(document, made):
+    assert [each["run"] for each in document["runs"]] == ["irn/1", "rc/1"]
+    for each in document["runs"]:
+        charged = sum(charge["end_ns"] for charge in each["charges"])
+        assert charged + each["rest_ns"] == each["cost_ns"]
+        assert each["with_all_ns"] - each["with_none_ns"] == each["cost_ns"] > 0
+        assert sum(each["critical_path"]["shares_ns"].values()) == each["with_all_ns"]
+    manifest = json.loads(lab("show", made, "--json").output)
+    known = {f"{run['transport']}/1": run["makespan_ns"] for run in manifest["runs"]}
+    assert {each["run"]: each["with_all_ns"] for each in document["runs"]} == known
+
+
+def test_undo_repeats_a_charge(document, made):
+    rc = document["runs"][1]
+    for charge in (rc["charges"][0], rc["charges"][-1]):
+        losses = ",".join(map(str, charge["undone"]))
+        found = lab("blame", made, "--run", "rc/1", "--undo", losses, "--json")
+        (again,) = json.loads(found.output)["runs"]
+        assert again["left_ns"] == charge["left_ns"]
+        assert again["undone"] == sorted(charge["undone"])
+    (none,) = json.loads(lab("blame", made, "--run", "rc/1", "--undo", "all", "--json").output)[
+        "runs"
+    ]
+    assert none["left_ns"] == rc["with_none_ns"]
+    words = lab("blame", made, "--run", "rc/1", "--undo", "1-2,3").output
+    assert f"without 3 of {rc['losses']} losses," in words
+
+
+def test_in_words(made):
+    found = lab("blame", made, "--run", "irn/1", "--runs", "6", "-q")
+    lines = found.output.splitlines()
+    assert lines[0].startswith("irn/1: its run took ")
+    assert "charge  " in found.output
+    assert "all add up." in found.output
+    assert any(line.rstrip().endswith(", all") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--undo", "x"), "'x' is no loss's number"),
+        (("--undo", "0"), "there is no loss 0"),
+        (("--undo", "5-4"), "there is no loss 5-4"),
+        (("--undo", "1-999999"), "losses are numbered 1 to "),
+        (("--step", "99"), "there is no step 99"),
+        (("--run", "tcp/1"), "has no run 'tcp/1'"),
+    ],
+)
+def test_mistakes(made, arguments, words):
+    found = lab("blame", made, *arguments)
+    assert found.exit_code == ExitCode.USAGE
+    assert words in found.stderr
+
+
+def test_the_section_of_a_page(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("softroce_lab.cli.results.report.USUAL_RUNS", 4)
+    page = tmp_path / "page.html"
+    found = lab("report", made, "--blame", "-o", page)
+    assert found.exit_code == 0, found.stderr
+    text = page.read_text()
+    assert '<section id="blame"' in text
+    assert "Losses of rc/1 by what they cost" in text
+    assert 'href="#blame"' in text
