@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NATIVE = ROOT / "native"
 
 STOREYS = (
-    {"bindings", "veth", "fuzz", "verbs"},
+    {"bindings", "veth", "fuzz", "verbs", "verbs/rdmacm"},
     {"sim", "live"},
     {"pair", "endpoint", "wire", "monitor"},
     {"engine/rnic", "transport", "capture", "erasure", "system"},

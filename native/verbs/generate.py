@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Makes the linker's version script and the stubs of libibverbs.so.1: generate.py LIST MAP STUBS.
+"""Makes a library's version script for the linker, and its stubs: generate.py LIST MAP STUBS.
 
 LIST is symbols.txt, whose head explains it. The standard library only: CMake runs it.
 """
@@ -13,11 +13,12 @@ STUBS = {
     "int": "int {name}(void) {{ return EOPNOTSUPP; }}",
     "pointer": "void *{name}(void) {{ return errno = EOPNOTSUPP, (void *)0; }}",
     "void": "void {name}(void) {{}}",
+    "failing": "long {name}(void) {{ return errno = EOPNOTSUPP, -1; }}",
     "zero": "int {name}(void) {{ return 0; }}",
     "old": "void *{alias}(void) {{ return errno = EOPNOTSUPP, (void *)0; }}\n"
     '__asm__(".symver {alias}, {name}@{node}");',
 }
-HEAD = "/* Made by native/verbs/generate.py of symbols.txt. */\n"
+HEAD = "/* Made by native/verbs/generate.py of a symbols.txt. */\n"
 
 
 def read(path: str | Path) -> list[tuple[str, str, str]]:
@@ -42,11 +43,13 @@ def version_script(rows: list[tuple[str, str, str]]) -> str:
     """Each node inherits the one before it; what is in none is local."""
     lines: list[str] = []
     before = ""
-    for node in sorted({node for _, node, _ in rows}, key=age):
+    nodes = sorted({node for _, node, _ in rows}, key=age)
+    last = nodes[-1]
+    for node in nodes:
         names = sorted(name for name, at, kind in rows if at == node and kind != "old")
         lines += [f"{node} {{", "  global:", *(f"    {name};" for name in names)]
         private = node.startswith(PRIVATE)
-        lines += ["  local:", "    *;"] if private else []
+        lines += ["  local:", "    *;"] if node == last else []
         lines += ["};" if private or not before else f"}} {before};", ""]
         before = before if private else node
     return "\n".join(lines)

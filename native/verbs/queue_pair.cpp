@@ -24,7 +24,11 @@ QpConfig config_of(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   return config;
 }
 
+// The kernel's IB_QPT_GSI, which verbs.h leaves out: queue pair 1, of our librdmacm.
+constexpr auto kGsi = static_cast<ibv_qp_type>(1);
+
 bool is_supported(ibv_qp_type type) {
+  if (type == kGsi) return true;
   return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
 

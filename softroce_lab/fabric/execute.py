@@ -16,7 +16,7 @@ from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.verbs import device, mounts
+from softroce_lab.fabric.verbs import beside, device, mounts
 from softroce_lab.paths import verbs_library
 from softroce_lab.plan.plan import Plan
 
@@ -25,12 +25,14 @@ _SCRATCH = "/run"
 _LIBRARIES = "LD_LIBRARY_PATH"
 
 
-def execute(seen: View, node: str, argv: Sequence[str], *, verbs: bool = False) -> NoReturn:
+def execute(
+    seen: View, node: str, argv: Sequence[str], *, manager: beside.MakeService | None = None
+) -> NoReturn:
     """Replace this process by `argv` inside `node` of a lab that is up.
 
     Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. With `verbs`, the host's RNIC is there as well, and the library by which programs
-    reach it. UserError for an unknown node, ProgramError.
+    it any bpffs. With a connection manager, the host's RNIC is there as well, and the libraries by
+    which programs reach both. UserError for an unknown node, ProgramError.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
@@ -40,8 +42,9 @@ def execute(seen: View, node: str, argv: Sequence[str], *, verbs: bool = False) 
         syscalls.setns(fd, syscalls.CLONE_NEWNET)
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
-    if verbs:
+    if manager is not None:
         _show_rnic(seen, node)
+        os.environ[beside.SOCKET_VARIABLE] = beside.start(manager)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

@@ -119,6 +119,7 @@ class Connection:
     retries: int = 0
     repeat: Repeat | None = None
     timewait_until_ns: int | None = None
+    header: IpHeader | None = None  # of a request: who asks, and whom
     _repeatable: bytes = b""  # private data of an RTU or a DREP
 
     # What the user does
@@ -223,6 +224,7 @@ class Connection:
     def requested(self, mad: Mad, req: Req, source: IPv6Address) -> CmEvent:
         """A REQ made this connection."""
         self.state = _S.REQ_RCVD
+        self.header = IpHeader.parse(req.private_data)
         self.tid = mad.header.tid
         self.gid = source
         self.remote_id, self.remote_guid = req.local_comm_id, req.local_ca_guid

@@ -72,10 +72,22 @@ class Target:
 
 
 class ConnectionManager:
-    """All connections of a port."""
+    """All connections of a port.
 
-    def __init__(self, port: PortIdentity, stream: Stream, timing: CmTiming | None = None) -> None:
+    For `relisten_ns` after a listener ended, requests for its service are dropped and not refused:
+    the peer repeats them, and may find the next listener. Linux refuses them.
+    """
+
+    def __init__(
+        self,
+        port: PortIdentity,
+        stream: Stream,
+        timing: CmTiming | None = None,
+        relisten_ns: int = 0,
+    ) -> None:
         self.port = port
+        self._relisten_ns = relisten_ns
+        self._closed_until_ns: dict[int, int] = {}  # by service id
         self.timing = timing or CmTiming()
         self.dropped: collections.Counter[str] = collections.Counter()
         """Dropped MADs, by reason."""
@@ -211,6 +223,7 @@ class ConnectionManager:
         outputs: Outputs = []
         if isinstance(held, Listener):
             self._listeners.remove(held)
+            self._closed_until_ns[held.service_id] = now_ns + self._relisten_ns
             for waiting in self.waiting(comm_id):
                 outputs += self.destroy(waiting, now_ns)
         elif isinstance(held, Connection):
@@ -229,6 +242,19 @@ class ConnectionManager:
         """Pending requests at a listener, which end with it."""
         held = self._open.get(comm_id)
         return tuple(held.waiting) if isinstance(held, Listener) else ()
+
+    def request(self, comm_id: int) -> Connection | Resolution | None:
+        """What a peer's request made of an id; None if it is no request."""
+        held = self._open.get(comm_id)
+        return held if isinstance(held, (Connection, Resolution)) and held.header else None
+
+    @property
+    def disconnecting(self) -> bool:
+        """Whether a peer has not yet confirmed that a connection is over."""
+        return any(
+            isinstance(held, Connection) and held.state is CmState.DREQ_SENT
+            for held in self._open.values()
+        )
 
     def connection(self, comm_id: int) -> Connection:
         """The connection of an id; EINVAL if it has none."""
@@ -287,6 +313,8 @@ class ConnectionManager:
             return self._stale(mad, stale, Answered.REQ, now_ns)
         listener = self._listeners.for_connection(req)
         if isinstance(listener, Refused):
+            if now_ns < self._closed_until_ns.get(req.service_id, 0):
+                return self._drop("nobody listens any more, or again")
             return self._refuse(mad, source, listener)
         if listener.is_full:
             return self._drop("backlog is full")  # a later REQ may find room

@@ -11,7 +11,7 @@ from ipaddress import IPv6Address
 from softroce_lab.rdmacm.connection import Repeat
 from softroce_lab.rdmacm.events import CmEvent, Outputs, Send, UdParams, rdma_cm_event_type
 from softroce_lab.rdmacm.messages import DEFAULT_PKEY, Mad, SidrRep, SidrReq, SidrStatus
-from softroce_lab.rdmacm.service import HEADER_BYTES
+from softroce_lab.rdmacm.service import HEADER_BYTES, IpHeader
 from softroce_lab.rdmacm.settings import CmTiming, time_ns
 from softroce_lab.rnic.errors import PyverbsRDMAError
 
@@ -40,6 +40,7 @@ class Resolution:
     request_id: int = 0
     service_id: int = 0
     repeat: Repeat | None = None
+    header: IpHeader | None = None  # of a request: who asks, and whom
 
     def ask(self, gid: IPv6Address, service_id: int, private_data: bytes, now_ns: int) -> Outputs:
         """Send a SIDR_REQ."""
@@ -56,6 +57,7 @@ class Resolution:
     def asked(self, mad: Mad, req: SidrReq, source: IPv6Address) -> CmEvent:
         """A SIDR_REQ made this resolution."""
         self.state = SidrState.REQ_RCVD
+        self.header = IpHeader.parse(req.private_data)
         self.gid, self.tid = source, mad.header.tid
         self.request_id, self.service_id = req.request_id, req.service_id
         ud = UdParams(req.private_data[HEADER_BYTES:], source)

@@ -72,6 +72,25 @@ class Pair:
             with ended(self.start("h1", *command, self.address("h2"))) as client:
                 return finished(server, timeout_s), finished(client, timeout_s)
 
+    def connect(self, server, client, *, timeout_s=TIMEOUT_S):
+        """Two programs of RDMA CM, the first at h2; returns both results.
+
+        A server listens some time after it began: until then its host refuses, or nobody is there.
+        """
+        with ended(self.start("h2", *server)) as listener:
+            deadline = time.monotonic() + LISTENS_S
+            while True:
+                assert listener.poll() is None, listener.communicate()
+                with ended(self.start("h1", *client)) as process:
+                    result = finished(process, timeout_s)
+                if result.returncode == 0 or time.monotonic() > deadline:
+                    break
+                time.sleep(0.2)
+            results = finished(listener, timeout_s), result
+        for each in results:
+            assert each.returncode == 0, (server, client, each.stdout + each.stderr)
+        return results
+
     def await_listener(self, server, port=TCP_PORT, host="h2"):
         """Until something listens at the TCP port of the host."""
         deadline = time.monotonic() + LISTENS_S

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The library's symbols are those of the distribution's own libibverbs, by name and version."""
+"""The libraries' symbols are those of the distribution's own, by name and version."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from softroce_lab import paths
 
@@ -22,29 +24,39 @@ def exported(library):
     return {(m[1], m[3], m[2] == "@@") for m in found if m}
 
 
-def the_distributions_own():
-    found = [p for folder in FOLDERS for p in Path(folder).glob("*/libibverbs.so.1")]
+LISTS = {"libibverbs": "symbols.txt", "librdmacm": "rdmacm/symbols.txt"}
+
+
+def ours(name):
+    return paths.verbs_library().with_name(f"{name}.so.1")
+
+
+def the_distributions_own(name):
+    found = [path for folder in FOLDERS for path in Path(folder).glob(f"*/{name}.so.1")]
     return next(path.resolve() for path in found)
 
 
-def test_every_symbol_of_the_distributions_is_there(pair):
-    ours, theirs = exported(paths.verbs_library()), exported(the_distributions_own())
-    assert len(theirs) > 150
-    assert theirs - ours == set()
+@pytest.mark.parametrize(("name", "least"), [("libibverbs", 150), ("librdmacm", 60)])
+def test_every_symbol_of_the_distributions_is_there(pair, name, least):
+    theirs = exported(the_distributions_own(name))
+    assert len(theirs) > least
+    assert theirs - exported(ours(name)) == set()
 
 
-def test_nothing_but_the_list_is_exported(pair):
+@pytest.mark.parametrize("name", LISTS)
+def test_nothing_but_the_list_is_exported(pair, name):
     sys.path.insert(0, str(ROOT / "native/verbs"))
     try:
         import generate
     finally:
         sys.path.pop(0)
-    rows = generate.read(ROOT / "native/verbs/symbols.txt")
+    rows = generate.read(ROOT / "native/verbs" / LISTS[name])
     listed = {(name, node, kind != "old") for name, node, kind in rows}
-    assert exported(paths.verbs_library()) == listed
+    assert exported(ours(name)) == listed
 
 
-def test_its_name_is_that_of_rdma_core(pair):
-    shown = subprocess.run(["readelf", "--dynamic", paths.verbs_library()], check=True,
+@pytest.mark.parametrize("name", LISTS)
+def test_its_name_is_that_of_rdma_core(pair, name):
+    shown = subprocess.run(["readelf", "--dynamic", ours(name)], check=True,
                            capture_output=True, text=True).stdout  # fmt: skip
-    assert "Library soname: [libibverbs.so.1]" in shown
+    assert f"Library soname: [{name}.so.1]" in shown

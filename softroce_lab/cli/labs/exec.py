@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from softroce_lab.cli.options import Lab
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import execute, guests
 from softroce_lab.fabric.observe import view
+from softroce_lab.fabric.verbs import beside
 
 app = typer.Typer(add_completion=False)
 
@@ -69,7 +71,14 @@ def exec(  # noqa: A001 - the verb's name
             hint = "its programs have the kernel's own RNIC: leave --verbs out"
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
-    execute.execute(seen, node, command, verbs=verbs)
+    execute.execute(seen, node, command, manager=_connection_manager if verbs else None)
+
+
+def _connection_manager() -> beside.Service:
+    """Imported when a program of RDMA CM begins, which is in a process of its own by then."""
+    from softroce_lab.rdmacm.program_service import ProgramService
+
+    return ProgramService(secrets.SystemRandom())
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a program's librdmacm and the connection manager's process write to each other, a message a
+// packet of a UNIX socket; softroce_lab/rdmacm/program_wire.py has the same. Both are on one
+// machine: numbers are in its order. GIDs and MADs are octets.
+#pragma once
+
+#include <cstdint>
+
+namespace softroce::cm {
+
+inline constexpr const char* kSocketVariable = "SOFTROCE_CM";  // an abstract UNIX address
+inline constexpr std::uint32_t kMostGids = 4;
+inline constexpr std::uint32_t kMadBytes = 256;
+inline constexpr std::uint8_t kNoAckTimeout = 0xFF;
+
+enum class Kind : std::uint32_t { hello = 1, mad = 2, call = 3, reply = 4, event = 5 };
+
+enum class Verb : std::uint32_t {
+  create = 1,
+  resolve_addr,
+  resolve_route,
+  listen,
+  connect,
+  accept,
+  establish,
+  reject,
+  disconnect,
+  destroy,
+  attributes,
+  flush,  // the reply comes when no peer is still to be told that a connection is over
+};
+
+// To the manager, first of all: whose port it is.
+struct Hello {
+  Kind kind = Kind::hello;
+  std::uint32_t gids = 0;
+  std::uint64_t guid = 0;
+  std::uint8_t mtu = 0, ack_delay = 0, reserved[6] = {};
+  std::uint8_t gid[kMostGids][16] = {};
+};
+static_assert(sizeof(Hello) == 88);
+
+// Either way: to or from queue pair 1 of the port with this GID.
+struct Mad {
+  Kind kind = Kind::mad;
+  std::uint8_t gid[16] = {};
+  std::uint8_t octets[kMadBytes] = {};
+};
+static_assert(sizeof(Mad) == 276);
+
+// rdma_conn_param, or rdma_ud_param.
+struct Parameters {
+  std::uint8_t responder_resources = 0, initiator_depth = 0, flow_control = 0, retry_count = 0;
+  std::uint8_t rnr_retry_count = 0, srq = 0, private_bytes = 0, reserved = 0;
+  std::uint32_t qp_num = 0, qkey = 0;
+  std::uint8_t private_data[256] = {};
+};
+static_assert(sizeof(Parameters) == 272);
+
+// To the manager. `id` is 0 with `create` and `flush`. A GID of zeros is any.
+struct Call {
+  Kind kind = Kind::call;
+  Verb verb{};
+  std::uint32_t id = 0, port_space = 0, transport = 0, backlog = 0;
+  std::uint16_t source_port = 0, port = 0;
+  std::uint32_t ack_timeout = kNoAckTimeout;
+  std::uint8_t source[16] = {}, destination[16] = {};
+  Parameters parameters{};
+};
+static_assert(sizeof(Call) == 336);
+
+// From it, one to each call; all but the first two numbers are of `attributes`.
+struct Reply {
+  Kind kind = Kind::reply;
+  std::int32_t error = 0;
+  std::uint32_t id = 0, reliable = 0;
+  std::uint8_t gid[16] = {};
+  std::uint32_t flow_label = 0, traffic_class = 0, hop_limit = 0, path_mtu = 0, dest_qp_num = 0;
+  std::uint32_t rq_psn = 0, sq_psn = 0, max_dest_rd_atomic = 0, max_rd_atomic = 0;
+  std::uint32_t min_rnr_timer = 0, timeout = 0, retry_cnt = 0, rnr_retry = 0;
+};
+static_assert(sizeof(Reply) == 84);
+
+// From it. The port and the GIDs are of a request: where it came to, and from.
+struct Event {
+  Kind kind = Kind::event;
+  std::uint32_t event = 0, id = 0, listen_id = 0;
+  std::int32_t status = 0;
+  std::uint32_t datagram = 0;
+  std::uint16_t peer_port = 0, reserved = 0;
+  std::uint8_t local_gid[16] = {}, peer_gid[16] = {};
+  Parameters parameters{};
+};
+static_assert(sizeof(Event) == 332);
+
+}  // namespace softroce::cm

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A process beside an unmodified program, one for each `lab exec --verbs`: its connection manager.
+
+It listens at an abstract UNIX address of the host's network namespace, and ends with the program.
+The manager itself comes from above. It is made when a program asks for it first: most never do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, Protocol, TypeAlias
+
+SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
+_LONGEST_BYTES = 512  # more than any message has
+_BACKLOG = 8
+
+
+class Service(Protocol):
+    """A connection manager: messages and times in, messages out."""
+
+    def handle(self, octets: bytes, now_ns: int) -> list[bytes]:
+        """Handle a message of the program's. ValueError if it is none."""
+
+    @property
+    def next_timeout_ns(self) -> int | None:
+        """When `handle_timeout` is to be called; None: nothing is awaited."""
+
+    def handle_timeout(self, now_ns: int) -> list[bytes]:
+        """Do what is due."""
+
+
+MakeService: TypeAlias = Callable[[], Service]
+
+
+def start(make_service: MakeService) -> str:
+    """Start it beside this process, which is about to become the program; returns its address.
+
+    It is nobody's child, so that the program meets no child that it did not start.
+    """
+    name = f"softroce_lab/cm/{os.getpid()}"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(f"\0{name}")
+    listening.listen(_BACKLOG)
+    program = os.pidfd_open(os.getpid())
+    child = os.fork()
+    if child == 0:
+        _leave(listening, program, make_service)
+    os.waitpid(child, 0)
+    listening.close()
+    os.close(program)
+    return name
+
+
+def _leave(listening: socket.socket, program: int, make_service: MakeService) -> NoReturn:
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _become_quiet(keep={listening.fileno(), program})
+            serve(listening, program, make_service)
+    finally:
+        os._exit(0)
+
+
+def _become_quiet(keep: set[int]) -> None:
+    """Hold nothing that belongs to the program: who reads its output waits for the end of it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd > 2 and fd not in keep:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def serve(listening: socket.socket, program: int, make_service: MakeService) -> None:
+    """Serve all that connect, until the program has ended and they have gone."""
+    clients: dict[int, Client] = {}
+    poller = select.poll()
+    for fd in (listening.fileno(), program):
+        poller.register(fd, select.POLLIN)
+    while True:
+        for fd, _ in poller.poll(_wait_ms(clients)):
+            if fd == program:
+                for ended in (program, listening.fileno()):
+                    poller.unregister(ended)
+                listening.close()
+                program = -1
+            elif fd == listening.fileno():
+                client = Client(listening.accept()[0], make_service())
+                clients[client.socket.fileno()] = client
+                poller.register(client.socket, select.POLLIN)
+            elif not clients[fd].receive():
+                poller.unregister(fd)
+                clients.pop(fd).socket.close()
+        for client in clients.values():
+            client.keep_time()
+        if program < 0 and not clients:
+            return
+
+
+def _wait_ms(clients: dict[int, Client]) -> int | None:
+    due_ns = [due for client in clients.values() if (due := client.service.next_timeout_ns)]
+    if not due_ns:
+        return None
+    return max(0, (min(due_ns) - time.monotonic_ns()) // 1_000_000 + 1)
+
+
+class Client:
+    """A program that uses librdmacm."""
+
+    def __init__(self, connected: socket.socket, service: Service) -> None:
+        self.socket = connected
+        self.service = service
+
+    def receive(self) -> bool:
+        """Handle a message. False: the program has gone, or does not speak our language."""
+        try:
+            message = self.socket.recv(_LONGEST_BYTES)
+            if message:
+                self._send(self.service.handle(message, time.monotonic_ns()))
+        except (OSError, ValueError):
+            return False
+        return bool(message)
+
+    def keep_time(self) -> None:
+        """Do what is due."""
+        due_ns = self.service.next_timeout_ns
+        if due_ns is not None and due_ns <= time.monotonic_ns():
+            with contextlib.suppress(OSError):  # it has gone: `receive` notices
+                self._send(self.service.handle_timeout(time.monotonic_ns()))
+
+    def _send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            self.socket.send(message)

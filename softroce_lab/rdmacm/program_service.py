@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The connection manager of a program whose RNIC is in its own process.
+
+Sans-IO: messages of the program and times come in, messages to it come out. The MADs that a call
+causes leave before its reply. What the program destroyed is kept until its peer knows that the
+connection is over: a lost DREQ would let the peer wait for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from collections.abc import Callable
+from ipaddress import IPv6Address
+
+from softroce_lab.rdmacm import program_wire
+from softroce_lab.rdmacm.connection import CmState
+from softroce_lab.rdmacm.events import CmEvent, ConnParams, Outputs, Send
+from softroce_lab.rdmacm.manager import ConnectionManager, Target
+from softroce_lab.rdmacm.program_wire import Call, Hello, MadMessage, Parameters, Verb
+from softroce_lab.rdmacm.qp_attributes import qp_attributes
+from softroce_lab.rdmacm.service import address_of, gid_of
+from softroce_lab.rdmacm.settings import CmTiming, PortIdentity, Stream
+from softroce_lab.rnic.errors import PyverbsRDMAError
+
+_ANY = IPv6Address(0)
+_BEFORE_THE_END = {CmState.ESTABLISHED, CmState.DREQ_RCVD}
+_LINGERING = {CmState.DREQ_SENT, CmState.TIMEWAIT}
+
+TIMING = CmTiming(response_timeout=18)
+"""A response is overdue after 1.1 s: a program that ends waits for a few of these at most."""
+
+RELISTEN_NS = 5_000_000_000
+"""perftest's server with -R listens a second time, after an exchange over the first connection.
+
+Its client crashes if it is refused meanwhile. A lost packet of that exchange costs half a second.
+"""
+
+
+class ProgramService:
+    """Serves one program, from its hello on."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._manager: ConnectionManager | None = None
+        self._orphans: set[int] = set()  # ids that the program destroyed
+        self._flushes = 0
+
+    def handle(self, octets: bytes, now_ns: int) -> list[bytes]:
+        """A message came: those to send. ValueError if it is none, or comes too early."""
+        message = program_wire.parse(octets)
+        if isinstance(message, Hello):
+            identity = PortIdentity(message.gids, message.guid, message.mtu, message.ack_delay)
+            self._manager = ConnectionManager(identity, self._stream, TIMING, RELISTEN_NS)
+            return []
+        if self._manager is None:
+            raise ValueError("a message before the hello")
+        if isinstance(message, MadMessage):
+            outputs = self._manager.handle_mad(message.mad, message.gid, now_ns)
+            return [*self._messages(outputs, now_ns), *self._flushed()]
+        return [*self._answer(self._manager, message, now_ns), *self._flushed()]
+
+    @property
+    def next_timeout_ns(self) -> int | None:
+        """When `handle_timeout` is to be called; None: nothing is awaited."""
+        return self._manager.next_timeout_ns if self._manager else None
+
+    def handle_timeout(self, now_ns: int) -> list[bytes]:
+        """Do what is due."""
+        if self._manager is None:
+            return []
+        outputs = self._manager.handle_timeout(now_ns)
+        return [*self._messages(outputs, now_ns), *self._flushed()]
+
+    # Calls
+
+    def _answer(self, manager: ConnectionManager, call: Call, now_ns: int) -> list[bytes]:
+        if call.verb is Verb.FLUSH:
+            self._flushes += 1
+            return []
+        if call.verb is Verb.CREATE:
+            return [program_wire.reply(0, manager.create())]
+        try:
+            if call.verb is Verb.ATTRIBUTES:
+                attributes = qp_attributes(manager.connection(call.id))
+                return [program_wire.reply(0, call.id, attributes)]
+            outputs = _DEEDS[call.verb](self, manager, call, now_ns)
+        except PyverbsRDMAError as error:
+            return [program_wire.reply(error.error_code or errno.EINVAL, call.id)]
+        return [*self._messages(outputs, now_ns), program_wire.reply(0, call.id)]
+
+    def _resolve_addr(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+        target = Target(
+            source=address_of(call.source),
+            source_port=call.source_port,
+            destination=address_of(call.destination),
+            port=call.port,
+            port_space=call.port_space,
+        )
+        return manager.resolve_addr(call.id, target)
+
+    def _resolve_route(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+        return manager.resolve_route(call.id)
+
+    def _listen(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+        address = None if call.source == _ANY else address_of(call.source)
+        backlog, transport = call.backlog, call.transport
+        manager.listen(call.id, call.port_space, call.port, address, backlog, transport)
+        return []
+
+    def _connect(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+        timing = manager.timing
+        if call.ack_timeout is not None:
+            timing = dataclasses.replace(timing, packet_life_time=max(call.ack_timeout - 1, 0))
+        return manager.connect(call.id, _params(call), now_ns, timing, call.transport)
+
+    def _accept(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+        return manager.accept(call.id, _params(call), now_ns, call.parameters.qkey)
+
+    def _establish(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+        return manager.establish(call.id, call.parameters.private_data)
+
+    def _reject(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+        return manager.reject(call.id, now_ns, call.parameters.private_data)
+
+    def _disconnect(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+        return manager.disconnect(call.id, now_ns)
+
+    def _destroy(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+        state = self._state(call.id)
+        outputs = manager.disconnect(call.id, now_ns) if state in _BEFORE_THE_END else []
+        if self._state(call.id) in _LINGERING:
+            self._orphans.add(call.id)
+            return outputs
+        return outputs + manager.destroy(call.id, now_ns)
+
+    def _state(self, comm_id: int) -> CmState | None:
+        assert self._manager is not None  # noqa: S101 - there was a hello
+        try:
+            return self._manager.connection(comm_id).state
+        except PyverbsRDMAError:
+            return None
+
+    # Results
+
+    def _messages(self, outputs: Outputs, now_ns: int) -> list[bytes]:
+        messages = []
+        for output in outputs:
+            if isinstance(output, Send):
+                messages.append(program_wire.mad(output.gid, output.mad))
+            elif output.id in self._orphans:
+                messages += self._end_of_orphan(output.id, now_ns)
+            else:
+                messages.append(self._event(output))
+        return messages
+
+    def _end_of_orphan(self, comm_id: int, now_ns: int) -> list[bytes]:
+        """Its peer knows, or never will. In time-wait it still answers repeated DREQs."""
+        assert self._manager is not None  # noqa: S101 - there was a hello
+        if self._state(comm_id) in _LINGERING:
+            return []
+        self._orphans.discard(comm_id)
+        return self._messages(self._manager.destroy(comm_id, now_ns), now_ns)
+
+    def _event(self, event: CmEvent) -> bytes:
+        assert self._manager is not None  # noqa: S101 - there was a hello
+        request = self._manager.request(event.id)
+        header = request.header if request else None
+        return program_wire.Event(
+            event=event.event,
+            id=event.id,
+            listen_id=event.listen_id or 0,
+            status=event.status,
+            is_datagram=event.ud is not None,
+            peer_port=header.port if header else 0,
+            local_gid=gid_of(header.destination) if header else _ANY,
+            peer_gid=event.ud.gid if event.ud else gid_of(header.source) if header else _ANY,
+            parameters=_parameters(event),
+        ).build()
+
+    def _flushed(self) -> list[bytes]:
+        """Replies to those that wait until all peers know."""
+        assert self._manager is not None  # noqa: S101 - there was a hello
+        if not self._flushes or self._manager.disconnecting:
+            return []
+        replies = [program_wire.reply(0)] * self._flushes
+        self._flushes = 0
+        return replies
+
+
+def _params(call: Call) -> ConnParams:
+    given = call.parameters
+    return ConnParams(
+        private_data=given.private_data,
+        responder_resources=given.responder_resources,
+        initiator_depth=given.initiator_depth,
+        flow_control=given.flow_control,
+        retry_count=given.retry_count,
+        rnr_retry_count=given.rnr_retry_count,
+        srq=given.srq,
+        qp_num=given.qp_num,
+    )
+
+
+def _parameters(event: CmEvent) -> Parameters:
+    if event.ud is not None:
+        ud = event.ud
+        return Parameters(qp_num=ud.qp_num, qkey=ud.qkey, private_data=ud.private_data)
+    conn = event.conn or ConnParams(responder_resources=0, initiator_depth=0)
+    return Parameters(
+        responder_resources=conn.responder_resources,
+        initiator_depth=conn.initiator_depth,
+        flow_control=conn.flow_control,
+        retry_count=conn.retry_count,
+        rnr_retry_count=conn.rnr_retry_count,
+        srq=conn.srq,
+        qp_num=conn.qp_num,
+        private_data=conn.private_data,
+    )
+
+
+_DEEDS: dict[Verb, Callable[[ProgramService, ConnectionManager, Call, int], Outputs]] = {
+    Verb.RESOLVE_ADDR: ProgramService._resolve_addr,
+    Verb.RESOLVE_ROUTE: ProgramService._resolve_route,
+    Verb.LISTEN: ProgramService._listen,
+    Verb.CONNECT: ProgramService._connect,
+    Verb.ACCEPT: ProgramService._accept,
+    Verb.ESTABLISH: ProgramService._establish,
+    Verb.REJECT: ProgramService._reject,
+    Verb.DISCONNECT: ProgramService._disconnect,
+    Verb.DESTROY: ProgramService._destroy,
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""RDMA CM for unmodified programs: those of rdma-core, and perftest with `-R`."""
+
+import time
+
+import pytest
+
+from tests.verbs_programs.pair import TIMEOUT_S, ended
+
+BYTES, ROUNDS, CONNECTIONS = 4000, 20, 3
+PROGRAMS = {
+    # server's and client's arguments, and the bytes that the client has sent at least
+    "rping": (
+        ["-s", "-S", str(BYTES), "-C", str(ROUNDS), "-a"],
+        ["-c", "-S", str(BYTES), "-C", str(ROUNDS), "-V", "-a"],
+        ROUNDS * BYTES,
+    ),
+    "ucmatose": (
+        ["-c", str(CONNECTIONS), "-C", str(ROUNDS), "-S", str(BYTES), "-b"],
+        ["-c", str(CONNECTIONS), "-C", str(ROUNDS), "-S", str(BYTES), "-s"],
+        CONNECTIONS * ROUNDS * BYTES,
+    ),
+    "udaddy": (
+        ["-c", str(CONNECTIONS), "-C", str(ROUNDS), "-S", "1000", "-b"],
+        ["-c", str(CONNECTIONS), "-C", str(ROUNDS), "-S", "1000", "-s"],
+        CONNECTIONS * ROUNDS * 1000,
+    ),
+    "rdma_server": (["-s"], ["-s"], 16),
+}
+CLIENTS = {"rdma_server": "rdma_client"}
+GIDS = pytest.mark.parametrize("gid", [0, 1], ids=["ipv4", "ipv6"])
+
+
+def converse(pair, program, gid):
+    """The program at both hosts; its bytes are seen as RoCE."""
+    server, client, payload_bytes = PROGRAMS[program]
+    address = str(pair.address("h2", gid))
+    with pair.sending("h1", payload_bytes):
+        pair.connect([program, *server, address], [CLIENTS.get(program, program), *client, address])
+
+
+@GIDS
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_runs(pair, program, gid):
+    converse(pair, program, gid)
+
+
+@GIDS
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "udaddy"])
+def test_it_runs_over_a_lossy_link(pair, program, gid):
+    """udaddy waits for ever for a datagram that is lost, on any RNIC."""
+    pair.lose("1%")
+    converse(pair, program, gid)
+
+
+@pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_bw"])
+def test_perftest_connects_by_rdma_cm(pair, program):
+    command = [program, "-F", "-R", "-n", "100"]
+    with pair.sending("h1", 100 * 65536):
+        pair.connect(command, [*command, str(pair.address("h2"))])
+
+
+def test_perftest_connects_over_a_lossy_link(pair):
+    pair.lose("1%")
+    command = ["ib_write_bw", "-F", "-R", "-n", "100"]
+    with pair.sending("h1", 100 * 65536):
+        pair.connect(command, [*command, str(pair.address("h2"))], timeout_s=2 * TIMEOUT_S)
+
+
+def test_after_a_kill_the_same_runs_at_once(pair):
+    address = str(pair.address("h2"))
+    deadline = time.monotonic() + TIMEOUT_S
+    with ended(pair.start("h2", "rping", "-s", "-a", address)) as server:
+        goal = pair.roce_packets("h1") + 200
+        while pair.roce_packets("h1") < goal:
+            with ended(pair.start("h1", "rping", "-c", "-a", address)) as client:
+                while client.poll() is None and pair.roce_packets("h1") < goal:
+                    assert time.monotonic() < deadline
+                client.kill()
+        server.kill()
+    converse(pair, "rping", 0)
+
+
+def test_without_a_listener_the_program_is_told(pair):
+    with ended(pair.start("h2", "rping", "-s", "-p", "9000")):
+        refused = pair.run("h1", "rping", "-c", "-a", str(pair.address("h2")))
+    assert refused.returncode != 0
+
+
+def test_what_is_absent_is_refused(pair):
+    done = pair.run("h1", "mckey", "-m", "239.0.0.1", "-b", str(pair.address("h1")))
+    assert done.returncode not in (0, -11)
+    assert "not supported" in done.stdout + done.stderr
+
+
+def test_without_the_lab_there_is_no_device(pair):
+    done = pair.run("h1", "env", "-u", "SOFTROCE_CM", "rping", "-s")
+    assert done.returncode not in (0, -11)
