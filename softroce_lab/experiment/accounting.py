@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from softroce_lab.fabric.bpf.layout import PortCounters
@@ -74,8 +75,13 @@ class Accounts:
         counts: Counts,
         hosts: Mapping[str, dict[str, Any]],
         faults: Collection[Fault] | None = None,
+        rails: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`faults`: all that were set at some time of the run; by default the plan's."""
+        """`faults`: all that were set at some time of the run; by default the plan's.
+
+        `rails`: by name, of hosts whose process uses another one than the first, counted from 0.
+        """
+        self._rails = rails
         self._plan = plan
         self._names = locate.arrows(plan)
         self._faults = plan.faults if faults is None else faults
@@ -122,10 +128,14 @@ class Accounts:
         )
 
     def _sent(self, near: Port, arrived: int) -> int:
-        """A host's process uses its first rail; of others no more is known than what arrived."""
+        """A host's process uses one rail; of others no more is known than what arrived."""
         reports = self._hosts.get(near.node)
-        first = self._plan.node(near.node).ports[0]
-        return int(reports["frames_sent"]) if reports is not None and near == first else arrived
+        if reports is None or near != self._used(near.node):
+            return arrived
+        return int(reports["frames_sent"])
+
+    def _used(self, host: str) -> Port:
+        return self._plan.node(host).ports[self._rails.get(host, 0)]
 
     def ports(self) -> list[PortFigures]:
         """Every host that had a process."""
@@ -135,7 +145,7 @@ class Accounts:
         statistics = reports["port"]
         return PortFigures(
             node=name,
-            handed=self._counted[self._plan.node(name).ports[0].ifindex].to_xsk,
+            handed=self._counted[self._used(name).ifindex].to_xsk,
             taken=reports["frames_received"],
             emulator_drops=statistics["rx_dropped"] + statistics["rx_ring_full"],
         )

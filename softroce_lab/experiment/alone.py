@@ -16,7 +16,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -100,8 +101,16 @@ class OneFlow(Workload):
 class Alone:
     """Times of flows alone on the empty fabric of a plan, of one transport."""
 
-    def __init__(self, plan: Plan, frames: Frames, simulate: Simulate) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        frames: Frames,
+        simulate: Simulate,
+        rails: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """`rails`: of hosts, by index, that use another than the first, counted from 0."""
         self._plan, self._frames, self._simulate = plan, frames, simulate
+        self._rails = rails
         self._shapes = _shapes(plan)
         self._kinds: list[tuple[Shape, Shape]] = []  # of links, and of their ways back
         self._kind = functools.cache(self._kind_of)
@@ -132,14 +141,17 @@ class Alone:
         return (hops,) if even else (hops, source, destination)
 
     def hops(self, source: int, destination: int) -> Hops:
-        """The links on the shortest paths between two hosts' first rails."""
-        near, far = (self._plan.plain_hosts[host].ports[0] for host in (source, destination))
+        """The links on the shortest paths between the rails of two hosts."""
+        near, far = map(self._port, (source, destination))
         first, edge = self._ends[near]
         last, far_edge = self._ends[far]
         ways = [frozenset({self._kind(first)})]
         if edge != far:
             ways += [*self._within(edge.node, far_edge.node), frozenset({self._kind(last ^ 1)})]
         return tuple(ways)
+
+    def _port(self, host: int) -> Port:
+        return self._plan.plain_hosts[host].ports[self._rails.get(host, 0)]
 
     def _between_switches(self, edge: str, far_edge: str) -> Hops:
         return tuple(
@@ -164,8 +176,7 @@ class Alone:
 
     def _cut(self, source: int, destination: int) -> _Cut:
         """The plan with the shortest paths between two hosts alone."""
-        hosts = [self._plan.plain_hosts[host] for host in (source, destination)]
-        near, far = (host.ports[0] for host in hosts)
+        near, far = map(self._port, (source, destination))
         edge, far_edge = self._ends[near][1], self._ends[far][1]
         ports = {near, far}
         if edge != far:

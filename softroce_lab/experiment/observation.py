@@ -7,6 +7,7 @@ import dataclasses
 import ipaddress
 import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,11 @@ class Observed:
 class Observation:
     """Begins when it is made, ends with `end`. EnvironmentLackError without AF_XDP."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, rails: Mapping[str, int] = MappingProxyType({})) -> None:
+        """`rails`: by name, of hosts that use another one than their first, counted from 0."""
         lacks.need(lacks.AF_XDP)
         self._lab = lab
+        self._rails = rails
         self._before = Counts.of(lab)
         self._written = lab.drained(_SYNC_S)
         self._stolen = StolenTime()
@@ -63,7 +66,8 @@ class Observation:
         end_ns = time.monotonic_ns()
         plan = lab.present_plan()  # others may have changed faults meanwhile
         met = {fault.rule_id: fault for fault in (*lab.plan.faults, *plan.faults)}
-        accounts = Accounts(lab.plan, Counts.of(lab) - self._before, reports, met.values())
+        counts = Counts.of(lab) - self._before
+        accounts = Accounts(lab.plan, counts, reports, met.values(), self._rails)
         links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
         unwritten = drained.drops_lost - self._written.drops_lost
         stolen = self._stolen.share()
@@ -95,7 +99,8 @@ class Observation:
 
     def _addresses(self, names: Iterable[str]) -> list[int]:
         nodes = map(self._lab.plan.node, names)
-        return [int(ipaddress.IPv4Address(node.address or 0)) for node in nodes]
+        used = (node.ports[self._rails.get(node.name, 0)] for node in nodes)
+        return [int(ipaddress.IPv4Address(port.address or 0)) for port in used]
 
 
 def _of_run(drops: Drops, addresses: list[int], *, striped: bool) -> npt.NDArray[np.bool_]:

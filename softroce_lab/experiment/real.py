@@ -78,10 +78,11 @@ def _run(
     options: HostOptions,
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
-    observation = Observation(lab)
+    rails = experiment.rails_by_name(seed)
+    observation = Observation(lab, rails)
     with contextlib.ExitStack() as stack:
         own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options)
+        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
@@ -122,7 +123,7 @@ def _run(
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=_facts(observed, reports, lab)
-        | _timing(transport, lab, options)
+        | _timing(transport, lab, options, rails)
         | sha256_fact(digests),
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
@@ -149,12 +150,14 @@ class _Handles:
     seed: int
     epoch_ns: int
     options: HostOptions
+    rails: Mapping[str, int]  # of hosts that use another one than their first
 
     def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
         """A process for every host that takes part, by its index."""
         plan = self.lab.plan
         path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
-        product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS).window_packets(path_mtu)
+        empty = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, self.rails)
+        product = empty.window_packets(path_mtu)
         most = min(product, _most_window_packets(workload))
         cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
         return {
@@ -176,6 +179,7 @@ class _Handles:
             cpu,
             ip_version=self.options.ip_version,
             event_log=self.options.event_log,
+            rails=self.rails,
             congestion_control=_control(transport, self.lab),
             window_packets=transport.knobs.window_packets(most),
         )
@@ -314,9 +318,12 @@ def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
 
 
-def _timing(transport: Transport, lab: Lab, options: HostOptions) -> dict[str, Any]:
+def _timing(
+    transport: Transport, lab: Lab, options: HostOptions, rails: Mapping[str, int]
+) -> dict[str, Any]:
     """As the hosts' processes derive it."""
-    empty = base_rtt.of(lab.plan, path_mtu_bytes(lab.plan.mtu, options.ip_version))
+    path_mtu = path_mtu_bytes(lab.plan.mtu, options.ip_version)
+    empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
     rtt_ns = empty.rtt_ns
     knobs = transport.knobs
     timing = knobs.timing(Timing.on_machine(rtt_ns))

@@ -121,6 +121,24 @@ class Experiment:
         """What hosts do; hosts are counted as in `plan(seed).plain_hosts`. UserError."""
         return _workload(self, seed)
 
+    def rails(self, seed: int) -> dict[int, int]:
+        """Of hosts that use another rail than the first: which, counted from 0. UserError."""
+        plan, found = self.plan(seed), {}
+        for host, (rail, place) in self.raw.workload.rails(self.workload(seed)).items():
+            node = plan.plain_hosts[host]
+            if rail >= len(node.ports):
+                count = units.format_count(len(node.ports), "rail")
+                what = f"{node.name} has {count}, not a rail {rail + 1}"
+                raise self.source.error(place, what, hint="such as topology: dual-rail")
+            if rail:
+                found[host] = rail
+        return found
+
+    def rails_by_name(self, seed: int) -> dict[str, int]:
+        """The same by the names of the hosts."""
+        names = [host.name for host in self.plan(seed).plain_hosts]
+        return {names[host]: rail for host, rail in self.rails(seed).items()}
+
     def stalls(self, seed: int) -> list[tuple[int, int, int]]:
         """(host, when, for how long) timers stand still; nanoseconds. UserError."""
         names = [host.name for host in self.plan(seed).plain_hosts]
@@ -224,6 +242,7 @@ def of(source: Source) -> Experiment:
     )
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
+    experiment.rails(raw.seeds[0])
     _check_round_trip(experiment)
     _check_lengths(experiment)
     _check_slots(experiment)

@@ -23,6 +23,7 @@ from softroce_lab.experiment import expect
 from softroce_lab.experiment.kinds.table import AnyWorkload
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.model import FaultRule, name_schema
+from softroce_lab.faults.sentence import is_sentence
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, editor_schema
 from softroce_lab.plan.plan import LoadBalancing
@@ -100,7 +101,7 @@ class StallSpec(Filled):
 
 
 def _named_or_written(value: object) -> str:
-    return "named" if isinstance(value, str) else "written"
+    return "named" if isinstance(value, str) and not is_sentence(value) else "written"
 
 
 TopologyField: TypeAlias = Annotated[

@@ -114,7 +114,8 @@ def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
             raise RunError(f"a flow of {size_bytes} bytes alone: {found.reasons[0]}")
         return int(found.messages["received_ns"][0]) - _QUIET_NS
 
-    return Alone(plan, frames(transport, path_mtu_bytes(plan.mtu, 4)), simulate)
+    rails = experiment.rails(seed)
+    return Alone(plan, frames(transport, path_mtu_bytes(plan.mtu, 4)), simulate, rails)
 
 
 def alone_of_all(
@@ -169,7 +170,9 @@ class VirtualRun:
         self.carries = experiment.payload == "verify" and only is None
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
-        self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns)
+        self.empty = base_rtt.of(
+            whole, self.path_mtu, self.rnic.round_trip_ns, experiment.rails_by_name(seed)
+        )
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns, self.empty.buffer_ns)
         self.rc = self.rc_of(transport)
@@ -177,7 +180,8 @@ class VirtualRun:
         self.control = transport.congestion_control or self.usual_control
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
         others = {host: self.model_of(each) for host, each in self.own.items()}
-        self.fabric = SimFabric(self.plan, self.model_of(transport), others)
+        rails = {} if only else experiment.rails(seed)  # a part of a plan has one rail a host
+        self.fabric = SimFabric(self.plan, self.model_of(transport), others, rails)
         if with_acts:
             self.fabric.native.record_recoveries()
         for stall in () if only else experiment.stalls(seed):

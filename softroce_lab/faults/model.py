@@ -16,11 +16,14 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from softroce_lab.errors import UserError
+from softroce_lab.faults import sentence
 from softroce_lab.faults.drops import QPN_MAX, DropEvent, Kinds
 from softroce_lab.faults.targets import Links, Nodes, Ports
 from softroce_lab.faults.words import (
@@ -373,25 +376,39 @@ def _check_rule_name(name: str) -> str:
     return check_name(name, "rule name", MAX_RULE_NAME)
 
 
-_TARGETS = ("links", "nodes", "ports")
+_TARGETS = ("links", "nodes", "ports", "nics")
 
 
 class FaultRule(Impairments):
-    """Impairments of the links that a pattern chooses, at their time."""
+    """Impairments of the links that a pattern chooses, at their time; or a sentence about a NIC."""
 
     elsewhere: ClassVar = {
         **Impairments.elsewhere,
         "on": "links, nodes or ports say where: links: 'leaf*<->spine*'",
+        **dict.fromkeys(sentence.TARGETS, f"in a sentence: {sentence.EXAMPLE}"),
     }
 
     name: Annotated[str, AfterValidator(_check_rule_name), name_schema(MAX_RULE_NAME)]
     links: Links | None = None
     nodes: Nodes | None = None
     ports: Ports | None = None
+    nics: Ports | None = None  # ports of hosts
     key: FaultKey | None = None  # None: what each effect needs
     at: Time | None = None
     for_: Annotated[Length | None, Field(alias="for")] = None
     every: Length | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_sentence(cls, data: object) -> object:
+        return sentence.read(str(data)) if sentence.is_sentence(data) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        keyed = super().__get_pydantic_json_schema__(core_schema, handler)
+        return {"anyOf": [{"type": "string", "pattern": "^(nic|port) "}, keyed]}
 
     @property
     def target(self) -> str:

@@ -200,6 +200,8 @@ def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half
     written: Sequence[LinkPattern | str] = getattr(rule, rule.target)
     for number, pattern in enumerate(written):
         found = _matches(pattern, plan)
+        if rule.target == "nics":
+            found &= _at_nics(pattern, plan)
         if not found:
             what = f"pattern {str(pattern)!r} matches no {_MATCHED[rule.target]}"
             raise source.error((*where, rule.target, number), what, hint=_there_is(pattern, plan))
@@ -207,7 +209,15 @@ def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half
     return [half for half in plan.halves if half[0] in hit]
 
 
-_MATCHED = {"links": "link", "nodes": "node", "ports": "port"}
+_MATCHED = {"links": "link", "nodes": "node", "ports": "port", "nics": "NIC of a host"}
+
+
+def _at_nics(pattern: LinkPattern | str, plan: Plan) -> set[int]:
+    """The links of the hosts' ports among those that a pattern names; both directions."""
+    hosts = {host.name for host in plan.hosts}
+    near = [port for port in locate.ports_like(plan, str(pattern)) if port.node in hosts]
+    far = locate.ports_like(plan, "*")
+    return {half[0] for half in locate.joining(plan, near, far, both=True)}
 
 
 def links_of(plan: Plan, pattern: str) -> tuple[int, ...]:

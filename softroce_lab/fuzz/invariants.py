@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import collections
-import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -163,8 +162,7 @@ def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
 
 def _losses(made: VirtualRun, pair: Pair, until_ns: int) -> Drops:
     """What rules took of the packets between two hosts, or spoilt, or held up: a timeout each."""
-    hosts = made.plan.plain_hosts
-    ends = [int(ipaddress.IPv4Address(str(hosts[n].ports[0].address))) for n in pair]
+    ends = [int(made.fabric.endpoints[host].address) & 0xFFFFFFFF for host in pair]
     found = made.fabric.injections()
     between = np.isin(found["src"], ends) & np.isin(found["dst"], ends)
     lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT | EFFECT_REORDER)) != 0

@@ -84,15 +84,18 @@ def _tie_key(seed: int) -> int:
 
 
 class SimFabric:
-    """The fabric of a plan; the hosts' first rails are `endpoints`, in the order of the hosts."""
+    """The fabric of a plan; a rail of each host is its endpoint, in the order of the hosts."""
 
     def __init__(
         self,
         plan: Plan,
         host: HostModel | None = None,
         others: Mapping[int, HostModel] = MappingProxyType({}),
+        rails: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """`others`: of hosts, by index, that are not as `host`.
+
+        `rails`: of hosts, by index, the rail of their endpoint, counted from 0; others: the first.
 
         UserError for a plan with kernel hosts, which need a machine.
         """
@@ -120,9 +123,11 @@ class SimFabric:
         self._route()
         self._arm()
         self._reroutes = self._moments_of_reroutes()
-        first = [self._number_of[node.ports[0]] for node in plan.hosts]
-        self.endpoints = [self.native.endpoint(number) for number in first]
-        self._host_of = {number: host for host, number in enumerate(first)}
+        self._used = [
+            self._number_of[node.ports[rails.get(host, 0)]] for host, node in enumerate(plan.hosts)
+        ]
+        self.endpoints = [self.native.endpoint(number) for number in self._used]
+        self._host_of = {number: host for host, number in enumerate(self._used)}
 
     def _add_nodes(self) -> None:
         rnic = self.host.rnic.native()
@@ -233,8 +238,8 @@ class SimFabric:
     # ---------------------------------------------------------------- what it came to
 
     def next_hop_mac(self, host: int) -> int:
-        """Of the switch's port at the other end of a host's first link."""
-        return self._next_hop_macs[self._number_of[self.plan.hosts[host].ports[0]]]
+        """Of the switch's port at the other end of the link of a host's endpoint."""
+        return self._next_hop_macs[self._used[host]]
 
     def links(self) -> Iterator[dict[str, Any]]:
         """What each directed link did, in the order of their numbers."""
@@ -252,12 +257,12 @@ class SimFabric:
             yield port, self.native.port_totals(number)
 
     def stopped_ns(self, host: int) -> dict[str, int]:
-        """How long the first rail's link was idle while it had packets to send, by cause."""
-        return dict(self.native.stopped_ns(self._number_of[self.plan.hosts[host].ports[0]]))
+        """How long a host's endpoint had packets to send while its link was idle, by cause."""
+        return dict(self.native.stopped_ns(self._used[host]))
 
     def uplink(self, host: int) -> int:
-        """The directed link of a host's first rail."""
-        return self._uplinks[self._number_of[self.plan.hosts[host].ports[0]]]
+        """The directed link from a host's endpoint."""
+        return self._uplinks[self._used[host]]
 
     def hits(self) -> dict[int, list[Hits]]:
         """What each rule did, by directed link."""

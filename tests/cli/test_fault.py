@@ -78,6 +78,15 @@ def test_a_profile_is_added(up, tmp_path):
     assert "applied already" in again.stderr
 
 
+def test_a_nic_fails_and_works_again(up):
+    result = up("apply", "nic down h1:eth1")
+    assert result.returncode == 0, result.stderr
+    assert words(up) == [("h1->s1", "down"), ("s1->h1", "down")]
+    assert "nic-down-h1-eth1" in up("show").stdout
+    up("clear", "h1:eth1")
+    assert words(up) == []
+
+
 def test_a_timeline_of_links_that_go_down_needs_a_control_plane(up, tmp_path):
     (tmp_path / "flap.yaml").write_text(TIMELINE)
     result = up("apply", str(tmp_path / "flap.yaml"))
@@ -165,6 +174,8 @@ MISTAKES = [
     (("clear", "s1->h9"), "matches no link"),
     (("show", "s1->h9"), "matches no link"),
     (("apply", "no-such-profile"), "no-such-profile"),
+    (("apply", "nic dwn h1:eth1"), "did you mean 'down'?"),
+    (("apply", "nic down s1:h1"), "no NIC of a host"),
     (("set", "s1->h2", "delay", "1000s"), "frames"),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +40,8 @@ from softroce_lab.experiment.forecast.blind_rules import compared
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.faults import lines, text
+from softroce_lab.inputs.validation import listed
 from softroce_lab.recovery import registry
 from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
@@ -47,6 +49,7 @@ from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 app = typer.Typer(add_completion=False)
 
 _MOST_REASONS = 4
+_MOST_RULES = 12  # that --dry-run lists
 
 
 class Clock(enum.StrEnum):
@@ -179,6 +182,8 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         "nodes": len(plan.nodes),
         "hosts": work.hosts,
         "messages": work.message_count,
+        "rails": {host: rail + 1 for host, rail in experiment.rails_by_name(seed).items()},
+        "rules": [rule for rule in text.documents(plan) if ":" not in str(rule["rule"])],
         "runs": len(experiment.seeds) * len(compared(experiment)[0].transports),
         "memory_bytes": memory.needed_bytes(experiment),
         "notes": experiment_run.notes(experiment),
@@ -190,10 +195,22 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
     print(f"{experiment.name}: {work.name}, {units.format_count(work.message_count, 'message')}")
     print(f"  over {labels}, on the {experiment.clock} clock")
     print(f"  {len(plan.nodes)} nodes, {len(plan.links)} links, {work.hosts} hosts take part")
+    _describe_rails(document["rails"])
+    written = [rule for rule in lines.rules(plan.faults) if ":" not in rule.name]
+    for rule in written[:_MOST_RULES]:
+        print(f"  fault {rule.on(plan)}")
+    if len(written) > _MOST_RULES:
+        print(f"  and {len(written) - _MOST_RULES} faults more")
     print(f"  {units.format_count(document['runs'], 'run')}, "
           f"about {units.format_bytes(document['memory_bytes'])} of memory")  # fmt: skip
     for note in document["notes"]:
         print(f"  {note}")
+
+
+def _describe_rails(rails: Mapping[str, int]) -> None:
+    for rail in sorted(set(rails.values())):
+        hosts = [host for host, number in rails.items() if number == rail]
+        print(f"  rail {rail}: {listed(hosts)}")
 
 
 def _print(outcome: Outcome) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import heapq
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from softroce_lab.plan.effects import Delay, Queue
 from softroce_lab.plan.plan import Plan
@@ -48,23 +49,33 @@ class Empty:
         return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
 
 
-def of(plan: Plan, path_mtu: int, hosts_ns: int = 0) -> Empty:
+def of(
+    plan: Plan,
+    path_mtu: int,
+    hosts_ns: int = 0,
+    rails: Mapping[str, int] = MappingProxyType({}),
+) -> Empty:
     """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
 
-    The round trip is no less than `LEAST_RTT_NS`.
+    `rails`: by name, of hosts that use another one, counted from 0. The round trip is no less than
+    `LEAST_RTT_NS`.
     """
-    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu)
+    others = tuple(sorted(rails.items()))
+    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu, others)
     rtt_ns = max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns)
     return Empty(rtt_ns, rate_bps, buffer_ns)
 
 
 @functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, needs the same
-def _of_links(plan: Plan, path_mtu: int) -> tuple[int, int, int]:
+def _of_links(
+    plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]
+) -> tuple[int, int, int]:
     """Longest round trip in ps, rate of the slowest link at a host, `buffer_ns`."""
     trips = _Trips(plan, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
     one, _ = trips.farthest(plan.hosts[0].name)
     _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
-    rails = {host.ports[0] for host in plan.hosts}
+    numbers = dict(others)
+    rails = {host.ports[numbers.get(host.name, 0)] for host in plan.hosts}
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)

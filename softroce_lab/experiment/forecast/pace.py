@@ -76,9 +76,11 @@ def _allowed_bps(experiment: Experiment, plan: Plan) -> float | None:
     work, rates = experiment.workload(experiment.seeds[0]), base_rtt.rates(plan)
     messages = list(itertools.islice(work.messages(), _MOST_MESSAGES))
     numbers = {port.ifindex: number for number, port, _ in plan.halves}
+    rails = experiment.rails(experiment.seeds[0])
 
     def total(hosts: set[int], way: int) -> float | None:
-        uplinks = [numbers[plan.plain_hosts[host].ports[0].ifindex] ^ way for host in hosts]
+        ports = [plan.plain_hosts[host].ports[rails.get(host, 0)] for host in hosts]
+        uplinks = [numbers[port.ifindex] ^ way for port in ports]
         found = [rates[number] for number in uplinks]
         return sum(found) if all(found) else None
 

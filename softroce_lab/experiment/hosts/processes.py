@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -76,17 +77,22 @@ class HostHandle:
         *,
         ip_version: int = 4,
         event_log: Path | None = None,
+        rails: Mapping[str, int] = MappingProxyType({}),
         **engine: Any,
     ) -> None:
-        """`engine`: further settings of the engine in `HostSettings`."""
+        """`engine`: further settings of the engine in `HostSettings`.
+
+        `rails`: by name, of hosts that use another one than their first, counted from 0.
+        """
         self._running_fd = -1 if transport.file is None else _shared_words()
         self._calls: Outside | None = None  # of a user's policy
-        port = node.ports[0]
+        rail = rails.get(node.name, 0)
+        port = node.ports[rail]
         address = port.address6 if ip_version == 6 else port.address
         if address is None:
             raise RunError(f"{node.name} is a switch, not a host")
         path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
-        empty = base_rtt.of(lab.plan, path_mtu)
+        empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
         self.node = node
         self.settings = HostSettings(
             node=node.name,
@@ -94,7 +100,7 @@ class HostHandle:
             ifindex=port.ifindex,
             address=int(ipaddress.ip_address(address)),
             mac=mac_number(port.mac),
-            gateway_mac=mac_number(gateway(lab, node).mac),
+            gateway_mac=mac_number(gateway(lab, node, rail).mac),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
             transport=transport.document(),

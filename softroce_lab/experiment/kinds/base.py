@@ -28,6 +28,7 @@ from softroce_lab.inputs.yaml_source import Place, Source
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology.model import NodeName
+from softroce_lab.topology.shapes import MAX_RAILS
 from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, MAX_OPERATIONS, piece_count
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.progress import DEPTH
@@ -74,6 +75,8 @@ Hosts = Annotated[
     Discriminator(lambda value: "counted" if isinstance(value, int) else "named"),
     BeforeValidator(_hosts, json_schema_input_type=int | list[str]),
 ]
+
+Rails = dict[int, tuple[int, Place]]
 
 # --- What a workload is built from -----------------------------------------------------------
 
@@ -126,12 +129,19 @@ class WorkloadSpec(Filled, abc.ABC):
 
     hosts: Hosts | None = None
     placement: Literal["in-order", "random"] = "in-order"
+    rail: Annotated[int, Field(ge=1, le=MAX_RAILS)] | None = None  # of its hosts, from 1
 
     @model_validator(mode="after")
     def _hosts_once(self) -> WorkloadSpec:
         if isinstance(self.hosts, list) and len(set(self.hosts)) < len(self.hosts):
             raise KeyedError("hosts", "a host stands twice")
         return self
+
+    def rails(self, work: Workload, place: Place = ("workload",)) -> Rails:
+        """Of each host the rail that it uses, counted from 0, and where that is written."""
+        if self.rail is None:
+            return {}
+        return dict.fromkeys(work.ranks, (self.rail - 1, (*place, "rail")))
 
     @property
     def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:

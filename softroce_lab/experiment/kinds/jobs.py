@@ -9,17 +9,17 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from softroce_lab.experiment.kinds.base import Setting, WorkloadSpec
+from softroce_lab.experiment.kinds.base import Rails, Setting, WorkloadSpec
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
 from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.jobs import Jobs
-from softroce_lab.workloads.work import Buffered
+from softroce_lab.workloads.work import Buffered, Workload
 
 Single = TypeVar("Single", bound=WorkloadSpec)
-_BY_JOB = dict.fromkeys(("hosts", "placement"), "in the workload of each job")
+_BY_JOB = dict.fromkeys(("hosts", "placement", "rail"), "in the workload of each job")
 
 
 class JobSpec(Filled, Generic[Single]):
@@ -45,6 +45,13 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
             if names.count(name) > 1:
                 raise KeyedError("jobs", f"two jobs are called {name!r}")
         return self
+
+    def rails(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+        assert isinstance(work, Jobs)  # noqa: S101 - what `build` makes
+        found: Rails = {}
+        for number, job in enumerate(self.jobs):
+            found |= job.workload.rails(work.jobs[job.name], (*place, "jobs", number, "workload"))
+        return found
 
     @property
     def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:  # noqa: D102

@@ -163,7 +163,8 @@ class OpenLoopSpec(WorkloadSpec):
     def build(self, setting: Setting) -> OpenLoop:  # noqa: D102
         ranks = self.ranks(setting)
         mix = self._mix(setting, len(ranks))
-        rates = tuple(_rate_bps(setting, setting.plan.plain_hosts[host]) for host in ranks)
+        rail = (self.rail or 1) - 1
+        rates = tuple(_rate_bps(setting, setting.plan.plain_hosts[host], rail) for host in ranks)
         sizes = sizes_of(self.sizes)
         self._check_size(setting, sum(rates), sizes, mix)
         work = OpenLoop(ranks, rates, self.load, self.duration, sizes, mix, setting.seed)
@@ -191,10 +192,10 @@ class OpenLoopSpec(WorkloadSpec):
         return IncastMix(self.incast.degree, self.incast.share, self.incast.bytes)
 
 
-def _rate_bps(setting: Setting, host: Node) -> int:
+def _rate_bps(setting: Setting, host: Node, rail: int) -> int:
     """Of the host's link, the slower way. UserError if nothing limits it."""
     rates = base_rtt.rates(setting.plan)
-    port = host.ports[0]
+    port = host.ports[min(rail, len(host.ports) - 1)]  # that it has too few is found later
     both = [rates[number] for number, *ends in setting.plan.halves if port in ends]
     if not all(both):
         what = f"the link of {host.name} has no rate, which a load is a share of"

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Traffic on other rails than the first, on both clocks, and NICs that fail under it."""
+
+import json
+import secrets
+
+import numpy as np
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import real, spec, virtual
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.inputs import yaml_source
+from tests.cli.test_app import lab as command
+
+FILE = """\
+name: NAME
+topology: {generator: {kind: dual-rail, hosts_per_leaf: 4, rails: 3, access: ACCESS}}
+transports: TRANSPORTS
+workload:
+  kind: jobs
+  jobs:
+    - {name: a, workload: {kind: all-to-all, hosts: [h1, h3], bytes: 64KiB A}}
+    - {name: b, workload: {kind: all-to-all, hosts: [h2, h4], bytes: 64KiB}}
+payload: verify
+clock: CLOCK
+faults: FAULTS
+"""
+FAST = "{rate: 100Gbit, delay: 1us}"
+
+
+def text_of(*, a=", rail: 3", transports="[csa_ud]", access=FAST, clock="virtual", faults="[]"):
+    text = FILE.replace("NAME", f"t{secrets.token_hex(3)}").replace("CLOCK", clock)
+    text = text.replace("ACCESS", access).replace("TRANSPORTS", transports)
+    return text.replace(" A}", f"{a}}}").replace("FAULTS", faults)
+
+
+def of(**options):
+    return spec.of(yaml_source.parse(text_of(**options), "rails.yaml"))
+
+
+def sent(run):
+    """Packets by directed link of a host, without those that carried none."""
+    found = {link["name"]: link["sent"] for link in run.links if link["name"].startswith("h")}
+    return {name for name, count in found.items() if count}
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "irn", "sdr_sr", "oracle"])
+def test_a_job_uses_its_rail(transport):
+    wanted = of(transports=f"[{transport}]")
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+    assert run.verdict == "passed", run.reasons
+    assert run.verified is True
+    assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
+
+
+def test_rails_that_are_alike_take_the_same_time():
+    ends = []
+    for rail in ("", ", rail: 1", ", rail: 2", ", rail: 3"):
+        wanted = of(a=rail)
+        ends.append(virtual.run(wanted, wanted.transports[0], 1, lambda _: None).messages)
+    assert (ends[0] == ends[1]).all()
+    a = ends[0]["source"] % 2 == 0
+    for each in ends[2:]:
+        assert (each["received_ns"][a] == ends[0]["received_ns"][a]).all()
+
+
+@pytest.mark.parametrize("manner", ["down", "grey"])
+def test_a_nic_that_fails_stops_its_job_alone(manner):
+    wanted = of(transports="[rc]", faults=f"['nic {manner} h1:eth3 at 5us']")
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+    assert run.verdict == "failed"
+    lost = run.messages["status"] != 0
+    assert {0, 2} == set(run.messages["source"][lost].tolist())
+    assert {"nic-" + manner + "-h1-eth3-at-5us"} == set(run.events["rule"].tolist())
+
+
+def test_a_nic_of_another_rail_may_fail():
+    wanted = of(transports="[rc]", faults="['nic down h1:eth1', 'nic down h2:eth3']")
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+    assert run.verdict == "passed", run.reasons
+
+
+def test_a_flow_alone_takes_its_rail():
+    wanted = of(faults="[{name: slow, ports: 'h*:eth3', delay: 50us}]", access="{}")
+    times = virtual.alone(wanted, wanted.transports[0], 1)
+    hosts = np.array([0, 1]), np.array([2, 3])
+    far, near = times.times_ns(*hosts, np.array([1000, 1000])).tolist()
+    assert far - near == 2 * 50_000  # each way crosses two links
+
+
+@pytest.mark.parametrize(
+    ("rail", "error"),
+    [
+        ("4", "rails.yaml:7:83: h1 has 3 rails, not a rail 4\n  hint: such as topology: dual-rail"),
+        ("0", "rails.yaml:7:83: rail 0 is below 1"),
+        ("9", "rails.yaml:7:83: rail 9 is above 8"),
+        ("eth2", "rails.yaml:7:83: expected a whole number, found 'eth2'"),
+    ],
+)
+def test_mistakes_have_their_place(rail, error):
+    with pytest.raises(UserError) as caught:
+        of(a=f", rail: {rail}")
+    assert str(caught.value).startswith(error)
+
+
+def test_jobs_have_rails_of_their_own():
+    with pytest.raises(UserError, match="'rail' does not belong here"):
+        spec.of(yaml_source.parse(text_of().replace("kind: jobs", "kind: jobs\n  rail: 2"), "x"))
+
+
+def test_a_dry_run_shows_rails_and_faults(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text(text_of(faults="['nic flap h1:eth3 for 1ms every 5ms']"))
+    shown = command("run", str(file), "--dry-run").stdout
+    assert "  rail 3: h1, h3\n" in shown
+    assert "  fault down at 0s for 1ms every 5ms  (nic-flap-h1-eth3-" in shown
+    document = json.loads(command("run", str(file), "--dry-run", "--json").stdout)
+    assert document["rails"] == {"h1": 3, "h3": 3}
+    (rule,) = document["rules"]
+    assert rule["fault"] == "down at 0s for 1ms every 5ms"
+
+
+def test_on_a_lab():
+    slow = "{rate: 200Mbit, delay: 100us}"
+    faults = "['nic grey h1:eth3 at 5ms for 10ms', 'nic down h1:eth1']"
+    wanted = of(clock="real", access=slow, faults=faults)
+    made = fabric.up(wanted.plan(1), ephemeral=True)
+    try:
+        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made)
+    finally:
+        made.down()
+    assert run.verdict == "passed", run.reasons
+    assert run.verified is True
+    assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
+    emulator = sum(link["emulator_drops"] for link in run.links)
+    assert emulator == 0
