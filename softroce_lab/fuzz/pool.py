@@ -8,6 +8,7 @@ busy machine is no reason: a loop without end at one virtual moment is reported,
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any, Protocol
 
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw
@@ -32,12 +34,38 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SPAWN = multiprocessing.get_context("spawn")
 
 
+class Work(Protocol):
+    """What processes do with a seed; they get a copy of it."""
+
+    def run(self, seed: int) -> Any:
+        """What it came to."""
+
+    def lost(self, seed: int, what: str) -> Any:
+        """The same of a seed whose process died or hung, as `what` tells."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OverTransports:
+    transports: tuple[Transport, ...]
+
+    def run(self, seed: int) -> Seen:
+        return fuzz.run_seed(seed, self.transports)
+
+    def lost(self, seed: int, what: str) -> Seen:
+        return _alone(seed, self.transports, what)
+
+
 def run(seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int) -> Iterator[Seen]:
     """What each seed came to, in the order of the seeds."""
+    return over(seeds, _OverTransports(transports), jobs)
+
+
+def over(seeds: Iterable[int], work: Work, jobs: int) -> Iterator[Any]:
+    """What some work made of each seed, in the order of the seeds."""
     rest = iter(seeds)
     first = list(itertools.islice(rest, jobs))  # no more processes than seeds
     with ExitStack() as stack:
-        pool = _Pool(transports, len(first))
+        pool = _Pool(work, len(first))
         stack.callback(pool.close)
         yield from pool.run(enumerate(itertools.chain(first, rest)))
 
@@ -45,9 +73,9 @@ def run(seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int) -> I
 class _Worker:
     """A process, and the seeds that it was given and has not answered."""
 
-    def __init__(self, transports: tuple[Transport, ...]) -> None:
+    def __init__(self, work: Work) -> None:
         self.end, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_work, args=(theirs, transports), daemon=True)
+        self.process = _SPAWN.Process(target=_work, args=(theirs, work), daemon=True)
         self.process.start()
         theirs.close()
         self.given: collections.deque[tuple[int, int]] = collections.deque()  # (place, seed)
@@ -59,10 +87,10 @@ class _Worker:
         with suppress(BrokenPipeError):  # it died; the next read detects it
             self.end.send(seed)
 
-    def take(self) -> Seen | None:
+    def take(self) -> Any:
         """The result of its first seed; None: the process died."""
         try:
-            seen: Seen = self.end.recv()
+            seen = self.end.recv()
         except (EOFError, ConnectionResetError):
             return None
         self._answered_at_s = self._cpu_s()
@@ -90,13 +118,13 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, transports: tuple[Transport, ...], jobs: int) -> None:
-        self._transports = transports
-        self._workers = [_Worker(transports) for _ in range(jobs)]
-        self._done: dict[int, Seen] = {}
+    def __init__(self, work: Work, jobs: int) -> None:
+        self._work = work
+        self._workers = [_Worker(work) for _ in range(jobs)]
+        self._done: dict[int, Any] = {}
         self._next = 0
 
-    def run(self, numbered: Iterator[tuple[int, int]]) -> Iterator[Seen]:
+    def run(self, numbered: Iterator[tuple[int, int]]) -> Iterator[Any]:
         """All of (place, seed)."""
         more = True
         while True:
@@ -138,8 +166,8 @@ class _Pool:
         exit_code = worker.end_now()
         what = f"{how}: {_ends(how, exit_code)}"
         place, seed = worker.given.popleft()
-        self._done[place] = _alone(seed, self._transports, what)
-        successor = _Worker(self._transports)
+        self._done[place] = self._work.lost(seed, what)
+        successor = _Worker(self._work)
         for each in worker.given:
             successor.give(*each)
         self._workers[self._workers.index(worker)] = successor
@@ -177,9 +205,9 @@ def _alone(seed: int, transports: tuple[Transport, ...], what: str) -> Seen:
     )
 
 
-def _work(end: connection.Connection, transports: tuple[Transport, ...]) -> None:
+def _work(end: connection.Connection, work: Work) -> None:
     """Answer seeds until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this one ends it
     with suppress(EOFError, BrokenPipeError):
         while True:
-            end.send(fuzz.run_seed(end.recv(), transports))
+            end.send(work.run(end.recv()))

@@ -101,6 +101,8 @@ class Machine:
         self._deadline_ns: int | None = None
         self._probe_at_ns: int | None = None
         self._probing = False
+        self._probe_unsure = False  # whether the peer executed the last probe
+        self._returning = False  # requests wait until that is known
         self._fences = 0
         self._interval_ns = settings.probe_interval_ns
         self._returned_ns: int | None = None  # to the default path
@@ -130,7 +132,7 @@ class Machine:
             for request in requests:
                 self._face.complete_send(request, FLUSH)
             return
-        if self._waiting or self._draining:
+        if self._waiting or self._draining or self._returning:
             self.held.extend(requests)
             return
         if self.sender is not Sender.WAIT_SIGNALED:
@@ -232,7 +234,9 @@ class Machine:
         self._unresolved = list(left.sends)
         self._own_psn = (left.next_psn + PSN_GAP) & PSN_MASK
         self._waiting = True
-        self._drained = self._draining = self._probing = False
+        if self._probing and self.path is Path.DEFAULT:
+            self.reprepare()
+        self._drained = self._draining = self._probing = self._returning = False
         self._fences = 0
         self._probe_at_ns = None
         self._deadline_ns = now_ns + self.settings.handshake_timeout_ns
@@ -276,6 +280,8 @@ class Machine:
         self._waiting = False
         self._deadline_ns = None
         self._psns = (self._own_psn, move.next_psn)
+        if self._left is Path.DEFAULT:
+            self._probe_unsure = False
         self._face.prepare(self._left, *self._psns)
         held, self.held = self.held, []
         self._resume(classes, held, now_ns)
@@ -295,6 +301,11 @@ class Machine:
         else:
             self._probe_at_ns = now_ns + self._interval_ns
         self._note_moved(classes, now_ns)
+        if self.path is Path.DEFAULT and self._probe_unsure:
+            self._returning = True
+            self.held = [*classes.rest, *held]
+            self._face.probe()
+            return
         self._post([*classes.rest, *held], now_ns)
         # Only now: a request that is posted the short way must come behind these.
         self.plain = self.sender is Sender.DEFAULT
@@ -303,12 +314,16 @@ class Machine:
 
     def probed(self, ok: bool, now_ns: int) -> None:
         """What came of the probe of the default path."""
+        if self._returning and ok:
+            self._post_returned(now_ns)
         if not self._probing:
             return
         self._probing = False
         if self.path is Path.DEFAULT or self._waiting or self.sender is Sender.FAILED:
             return
         if ok:
+            self._psns = ((self._psns[0] + 1) & PSN_MASK, self._psns[1])
+            self._probe_unsure = False
             if self.sender is Sender.FALLBACK and not self._draining:
                 self._enter(Sender.WAIT_SIGNALED, "a probe succeeded", now_ns)
             return
@@ -318,12 +333,21 @@ class Machine:
         if self.sender is Sender.WAIT_SIGNALED:
             self._enter(Sender.FALLBACK, "a probe failed", now_ns)
 
-    def reprepare(self) -> None:
-        """The default QP anew, with the PSN of its failed probe.
+    def _post_returned(self, now_ns: int) -> None:
+        """The PSN of the last probe is used: requests may follow."""
+        self._returning = self._probe_unsure = False
+        held, self.held = self.held, []
+        self._post(held, now_ns)
+        self.plain = self.sender is Sender.DEFAULT
 
-        Where the peer executed it, it is a duplicate; what the peer's own probe used stays used.
+    def reprepare(self) -> None:
+        """The default QP anew, with the PSN of its last probe, which failed or is in flight.
+
+        Where the peer executed it, that PSN is a duplicate: nothing but a probe may have it. What
+        the peer's own probe used stays used.
         """
         left = self._face.leave(Path.DEFAULT)
+        self._probe_unsure = True
         self._psns = (self._psns[0], left.expected_psn)
         self._face.prepare(Path.DEFAULT, *self._psns)
 

@@ -300,6 +300,8 @@ class ShiftQP(QP):
         self._backup.purge_failures(self, path)
         for queue in dict.fromkeys(self._queues):
             queue.collect()
+        if path is Path.DEFAULT:  # what came of an earlier probe is over
+            self._notices = [each for each in self._notices if each[0] != PROBE_ID]
         return _Left(left, self._home(path))
 
     def _home(self, path: Path) -> dict[str, Any] | None:

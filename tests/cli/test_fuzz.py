@@ -11,6 +11,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
 from softroce_lab.fuzz import seeds as fuzz
+from softroce_lab.fuzz.failover import campaign
 from softroce_lab.inputs import yaml_source
 
 RC = Transport.named("rc")
@@ -123,6 +124,39 @@ def test_the_last_seed_is_one(options):
     line = ["fuzz", "--from", str(2**64 - 1), *options, "--transport", "rc", "--json", "-j", "1"]
     result = CliRunner().invoke(app, line)
     assert json.loads(result.stdout)["seeds"] == 1, result.output
+
+
+def failovers(*options):
+    return CliRunner().invoke(app, ["fuzz", "--failover", "-j", "1", *options])
+
+
+def test_failovers():
+    result = failovers("--from", "1", "--seeds", "4", "--json", "-q")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["violations"], document["seeds"]) == (0, [], 4)
+    assert document["moves"] > 0
+    assert document["coverage"]["failover"] > 0
+    shown = failovers("--seeds", "2")
+    assert shown.stdout.startswith("2 seeds, ")
+    assert "  failback" in shown.stdout
+    assert "lab: 2 of 2 seeds" in shown.stderr
+
+
+def test_a_violation_of_a_failover_is_shown_again_by_its_seed(monkeypatch):
+    broken = campaign.Seen(7, None, "BrokenError: on purpose")
+    monkeypatch.setattr(fuzz_pool, "over", lambda *_: iter([broken]))
+    result = failovers("--from", "7", "--seeds", "1", "-q")
+    assert result.exit_code == 1
+    assert "seed 7: BrokenError: on purpose\n  again: lab fuzz --failover --from 7 --seeds 1" in (
+        result.stdout
+    )
+
+
+@pytest.mark.parametrize("option", [("--transport", "rc"), ("--no-shrink",), ("--keep", "x")])
+def test_options_of_transports_have_no_effect_on_failovers(option):
+    result = failovers(*option)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no effect with --failover" in result.stderr
 
 
 OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"

@@ -4,6 +4,8 @@
 import threading
 import time
 
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
+from softroce_lab.fuzz.failover.work import Case
 from softroce_lab.rnic.enums import (
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
@@ -11,8 +13,6 @@ from softroce_lab.rnic.enums import (
     IBV_WR_RDMA_WRITE,
 )
 from softroce_lab.shift import Pump, Sender
-from tests.shift.rig import DETECTION_NS, Rig
-from tests.shift.work import Case
 
 
 def work(rig):

@@ -3,9 +3,9 @@
 
 import pytest
 
+from softroce_lab.fuzz.failover.rig import Rig
+from softroce_lab.fuzz.failover.work import FIXED, Case, Op, W
 from softroce_lab.shift.states import Sender
-from tests.shift.rig import Rig
-from tests.shift.work import FIXED, Case, Op, W
 
 DESTINATION_QP = slice(14 + 20 + 8 + 5, 14 + 20 + 8 + 8)  # in the BTH
 DIRECTIONS = {"there": (0,), "back": (1,), "both": (0, 1)}

@@ -3,6 +3,8 @@
 
 import pytest
 
+from softroce_lab.fuzz.failover.rig import ACCESS, DETECTION_NS, SETTINGS, STEP_NS, Rig
+from softroce_lab.fuzz.failover.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, W
 from softroce_lab.rnic import MR
 from softroce_lab.rnic.enums import (
     IBV_QPS_ERR,
@@ -12,8 +14,6 @@ from softroce_lab.rnic.enums import (
     IBV_WR_RDMA_WRITE,
 )
 from softroce_lab.shift import Sender
-from tests.shift.rig import ACCESS, DETECTION_NS, SETTINGS, STEP_NS, Rig
-from tests.shift.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, W
 
 # A control message is tried eight times, each for at most four timeouts.
 CONTROL_NS = 8 * 4 * (4096 << 3)

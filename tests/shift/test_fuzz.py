@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Seeds of fuzz_failover: exactly once, whatever is cut, lost, delayed or duplicated."""
+"""Seeds of `lab fuzz --failover`: exactly once, whatever is cut, lost, delayed or duplicated."""
 
-from tests.shift.fuzz_failover import run
+from softroce_lab.fuzz.failover.draw import run
+
+
+def test_a_probe_that_was_executed_and_not_acknowledged():
+    """Its PSN is used at the peer: the next request must not have it, or is taken for a duplicate.
+
+    The peer alone finds the default path well, and both go back to it.
+    """
+    assert {"failback", "old packets"} <= run(5320).features
 
 
 def test_seeds():
     results = [run(seed) for seed in range(1, 61)]
-    assert sum(moved for moved, _ in results) >= 20
-    assert any(failed for _, failed in results)
+    assert sum(each.moves for each in results) >= 20
+    assert any(each.failed for each in results)

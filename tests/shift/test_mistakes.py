@@ -5,12 +5,13 @@ import dataclasses
 
 import pytest
 
+from softroce_lab.fuzz.failover import campaign
+from softroce_lab.fuzz.failover.rig import Rig
+from softroce_lab.fuzz.failover.work import BOUND_NS, FA, FIXED, WI, BrokenError, Case, Op, W
 from softroce_lab.shift import ShiftQP
 from softroce_lab.shift.classes import Classes
 from softroce_lab.shift.machine import Machine
 from softroce_lab.shift.states import Path
-from tests.shift.rig import Rig
-from tests.shift.work import BOUND_NS, FA, FIXED, WI, BrokenError, Case, Op, W
 
 
 class CountsOneMore(Machine):
@@ -183,3 +184,20 @@ def test_a_path_that_begins_anew_with_its_old_psns_is_caught(monkeypatch):
     monkeypatch.setattr(Machine, "_move", move)
     with pytest.raises(BrokenError):
         old_packets_case()
+
+
+# ---------------------------------------------------------------- by seeds
+
+
+SEEDS = range(1, 200)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [CountsOneMore, CountsOneLess, RepeatsWritesOfTheNotified, ReceivesAfterSends, SkipsTheFence],
+)
+def test_lab_fuzz_catches_each(monkeypatch, kind):
+    monkeypatch.setattr("softroce_lab.shift.qp.Machine", kind)
+    tried = next((n for n in SEEDS if campaign.run_seed(n).outcome is None), None)
+    assert tried is not None
+    print(f"{kind.__name__}: seed {tried}, {campaign.run_seed(tried).what}")

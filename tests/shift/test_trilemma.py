@@ -3,6 +3,7 @@
 
 import pytest
 
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.rnic.enums import (
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
@@ -17,7 +18,6 @@ from softroce_lab.rnic.enums import (
 from softroce_lab.shift import SEND_ONCE, Sender
 from softroce_lab.shift.classes import Classes
 from softroce_lab.shift.machine import Machine
-from tests.shift.rig import DETECTION_NS, Rig
 
 TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead
 SIGNALED = 2

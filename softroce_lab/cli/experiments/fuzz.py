@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
+from softroce_lab.cli.experiments import fuzz_failover
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import KnownTransports
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
@@ -39,7 +40,10 @@ _RARE = 0.05
 class _Command(ModalCommand):
     """A command that rejects options without effect in the chosen mode."""
 
-    modes = (Mode("--case", flag("case"), ("seeds", "first", "minutes", "jobs")),)
+    modes = (
+        Mode("--case", flag("case"), ("seeds", "first", "minutes", "jobs")),
+        Mode("--failover", flag("failover"), ("transport", "case", "keep", "shrink")),
+    )
 
 
 @app.command(cls=_Command)
@@ -63,6 +67,12 @@ def fuzz(
         Path | None,
         typer.Option(help="Run only the case of this file, which an earlier failure wrote."),
     ] = None,
+    failover: Annotated[
+        bool,
+        typer.Option(
+            "--failover", help="Queue pairs with a backup on another NIC, instead of transports."
+        ),
+    ] = False,
     keep: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of the failed cases.")
     ] = Path("fuzz-failures"),
@@ -74,18 +84,22 @@ def fuzz(
 
     Exits with 1 if an invariant fails, and prints the command that reproduces it.
     """
-    transports = experiment_fuzz.transports_of(transport)
     _check_seeds(first, seeds)
+    if failover:
+        fuzz_failover.fuzz(
+            _numbers(first, seeds, minutes), jobs or os.cpu_count() or 1, minutes,
+            as_json=as_json, quiet=quiet,
+        )  # fmt: skip
+        return
+    transports = experiment_fuzz.transports_of(transport)
     _check_keep(keep)
     commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
             found = _one_case(case, transports)
         else:
-            count = seeds if seeds is not None or minutes is not None else _SEEDS
-            end = SEED_MAX + 1 if count is None else min(first + count, SEED_MAX + 1)
-            numbers = range(first, end)
-            screen.begin(None if count is None else len(numbers))
+            numbers = _numbers(first, seeds, minutes)
+            screen.begin(None if seeds is None and minutes is not None else len(numbers))
             found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, screen)
         files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
         if found.interrupted:
@@ -110,6 +124,12 @@ def _check_seeds(first: int, count: int | None) -> None:
     if (count or 1) > left:
         what = f"--seeds {count}: from {first} on there are {left}"
         raise UserError(what, hint=f"the last seed is {SEED_MAX}")
+
+
+def _numbers(first: int, seeds: int | None, minutes: float | None) -> range:
+    """The seeds to run: with minutes alone, as many as there are."""
+    count = seeds if seeds is not None or minutes is not None else _SEEDS
+    return range(first, SEED_MAX + 1 if count is None else min(first + count, SEED_MAX + 1))
 
 
 def _check_keep(folder: Path) -> None:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two hosts with two NICs each: two pairs of RNICs whose clocks advance together."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +61,8 @@ SETTINGS = Settings(
 )
 
 
-def config(address):
+def config(address: int) -> Any:
+    """Of an RNIC with this address."""
     made = _native.MessageConfig()
     made.address = address
     return made
@@ -66,7 +71,17 @@ def config(address):
 class End:
     """A host: contexts of both rails, a region, a queue, a QP."""
 
-    def __init__(self, rig, which, *, shift, settings, cap, sig_all, in_background):
+    def __init__(
+        self,
+        rig: Rig,
+        which: int,
+        *,
+        shift: bool,
+        settings: Settings,
+        cap: QPCap,
+        sig_all: int,
+        in_background: bool,
+    ) -> None:
         self.rig, self.which = rig, which
         self.contexts = [Context(pair.side(which)) for pair in rig.pairs]
         self.context = self.contexts[0]
@@ -80,7 +95,8 @@ class End:
         init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, cap, sig_all)
         self.qp = ShiftQP(self.pd, init, backup=self.backup) if shift else QP(self.pd, init)
 
-    def attr(self, other, **fields):
+    def attr(self, other: End, **fields: Any) -> QPAttr:
+        """What connects it with the other end; some fields otherwise."""
         gid = other.context.query_gid(1, 0)
         attr = QPAttr(
             qp_access_flags=ACCESS,
@@ -97,8 +113,20 @@ class End:
         )
         return dataclasses.replace(attr, **fields)
 
-    def request(self, opcode, length, offset=0, *, to=0, wr_id=0, imm=0, flags=IBV_SEND_SIGNALED,
-                add=1, rkey=None):  # fmt: skip
+    def request(
+        self,
+        opcode: int,
+        length: int,
+        offset: int = 0,
+        *,
+        to: int = 0,
+        wr_id: int = 0,
+        imm: int = 0,
+        flags: int = IBV_SEND_SIGNALED,
+        add: int = 1,
+        rkey: int | None = None,
+    ) -> SendWR:
+        """A request of bytes at `offset`; one-sided ones go to offset `to` of the other end."""
         other = self.rig.ends[1 - self.which]
         wr = SendWR(wr_id, opcode, 1, imm, [SGE(self.mr.buf + offset, length, self.mr.lkey)], flags)
         rkey = other.mr.rkey if rkey is None else rkey
@@ -108,25 +136,38 @@ class End:
             wr.set_wr_rdma(rkey, other.mr.buf + to)
         return wr
 
-    def post(self, opcode, length, offset=0, **options):
+    def post(self, opcode: int, length: int, offset: int = 0, **options: Any) -> None:
+        """Post such a request."""
         self.qp.post_send(self.request(opcode, length, offset, **options))
 
-    def receive(self, length, offset=0, wr_id=0):
+    def receive(self, length: int, offset: int = 0, wr_id: int = 0) -> None:
+        """Post a receive into bytes at `offset`."""
         self.qp.post_recv(RecvWR(wr_id, 1, [SGE(self.mr.buf + offset, length, self.mr.lkey)]))
 
-    def poll(self):
-        return self.cq.poll(1 << 10)[1]
+    def poll(self) -> list[Any]:
+        """All completions that wait."""
+        return list(self.cq.poll(1 << 10)[1])
 
     @property
-    def state(self):
+    def state(self) -> Sender:
+        """Of its sending side."""
         return self.qp.machine.sender
 
 
 class Rig:
     """Both ends, connected."""
 
-    def __init__(self, *, shift=True, settings=SETTINGS, cap=None, sig_all=0, seed=1,
-                 in_background=False, **attr):  # fmt: skip
+    def __init__(
+        self,
+        *,
+        shift: bool = True,
+        settings: Settings = SETTINGS,
+        cap: QPCap | None = None,
+        sig_all: int = 0,
+        seed: int = 1,
+        in_background: bool = False,
+        **attr: Any,
+    ) -> None:
         self.pairs = [
             _native.Pair(*(config(each) for each in addresses), seed) for addresses in ADDRESSES
         ]
@@ -136,20 +177,22 @@ class Rig:
                 pair.cable(side).packet_time_ns = PACKET_NS
         self.store = LocalStore()
         cap = cap or QPCap(64, 64, 4, 4, 256)
+        options: dict[str, Any] = {"shift": shift, "settings": settings, "sig_all": sig_all}
+        options["in_background"] = in_background
         self.ends = [
-            End(self, which, shift=shift, settings=settings, sig_all=sig_all,
-                in_background=in_background, cap=dataclasses.replace(cap))
-            for which in range(2)
-        ]  # fmt: skip
+            End(self, which, cap=dataclasses.replace(cap), **options) for which in range(2)
+        ]
         for end, other in (self.ends, reversed(self.ends)):
             end.qp.to_rts(end.attr(other, **attr))
         self.shift = shift
 
     @property
-    def now_ns(self):
-        return self.pairs[0].now_ns
+    def now_ns(self) -> int:
+        """The time of both rails."""
+        return int(self.pairs[0].now_ns)
 
-    def step(self, ns=STEP_NS):
+    def step(self, ns: int = STEP_NS) -> None:
+        """Let so much time pass, then do what is due."""
         until = self.now_ns + ns
         for pair in self.pairs:
             pair.run(until)
@@ -157,12 +200,13 @@ class Rig:
             if end.backup is not None:
                 end.backup.advance()
 
-    def run(self, ns):
+    def run(self, ns: int) -> None:
+        """So many steps."""
         until = self.now_ns + ns
         while self.now_ns < until:
             self.step()
 
-    def until(self, condition, ns):
+    def until(self, condition: Callable[[], bool], ns: int) -> bool:
         """Whether it came true in time."""
         end = self.now_ns + ns
         while not condition():
@@ -171,15 +215,18 @@ class Rig:
             self.step()
         return True
 
-    def cut(self, rail=0, down=True):
+    def cut(self, rail: int = 0, down: bool = True) -> None:
+        """Take a rail down, or up again."""
         for side in range(2):
             cable = self.pairs[rail].cable(side)
             cable.down, cable.carries = down, ENDLESS
 
-    def is_default(self):
+    def is_default(self) -> bool:
+        """Whether both ends are back on the first rail."""
         return all(end.state is Sender.DEFAULT and end.qp.machine.plain for end in self.ends)
 
-    def close(self):
+    def close(self) -> None:
+        """Close all devices."""
         for end in self.ends:
             for context in end.contexts:
                 context.close()

@@ -5,9 +5,15 @@ Each sender WRITEs into slots of the peer and notifies it. The peer checks what 
 then reuses the memory: a WRITE that is repeated later destroys what it put there.
 """
 
-import dataclasses
-import socket
+from __future__ import annotations
 
+import dataclasses
+import math
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.rnic.enums import (
     IBV_SEND_SIGNALED,
     IBV_WC_RETRY_EXC_ERR,
@@ -20,7 +26,6 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
-from tests.shift.rig import DETECTION_NS
 
 W, WI, S, SI, R, FA = (
     IBV_WR_RDMA_WRITE,
@@ -64,34 +69,36 @@ class BrokenError(AssertionError):
 class Talk:
     """What one end sends to the other, and what came of it."""
 
-    def __init__(self, rig, sender, ops):
+    def __init__(self, rig: Rig, sender: int, ops: Iterable[Op]) -> None:
         self.rig, self.a, self.b = rig, rig.ends[sender], rig.ends[1 - sender]
         self.ops = list(ops)
         self.posted = 0
-        self.notified = []  # numbers of notifications
+        self.posted_ns: list[int] = []
+        self.notified: list[int] = []  # numbers of notifications
         self.receives = self.lacking = 0
-        self.done = []  # (number, status)
+        self.done: list[tuple[int, int]] = []  # (number, status)
         self.failed = False
-        self.slots = {}  # number of a WRITE -> (slot, length)
-        self.added = 0
+        self.slots: dict[int, tuple[int, int]] = {}  # number of a WRITE -> (offset, length)
         for _ in range(DEPTH):
             self.post_receive()
 
-    def value(self, number):
+    def value(self, number: int) -> int:
+        """Of the bytes of a request."""
         return number * 7 % 250 + 1
 
-    def post_receive(self):
+    def post_receive(self) -> None:
+        """One more, at the receiving end."""
         at = RECEIVES + self.receives % DEPTH * RECEIVE_BYTES
         self.b.receive(RECEIVE_BYTES, at, wr_id=1000 + self.receives)
         self.receives += 1
 
-    def post(self, count):
+    def post(self, count: int) -> None:
         """So many requests more."""
         for _ in range(min(count, len(self.ops) - self.posted)):
             number, op = self.posted, self.ops[self.posted]
             at = SOURCES + number % SLOTS * SLOT
             flags = (IBV_SEND_SIGNALED if op.signaled else 0) | (1 << 31 if op.once else 0)
-            options = {"wr_id": number, "flags": flags}
+            options: dict[str, Any] = {"wr_id": number, "flags": flags}
             if op.kind == FA:
                 self.a.post(FA, 8, at, to=SLOTS * SLOT - 8, **options)
             elif op.kind == R:
@@ -103,12 +110,14 @@ class Talk:
                 options |= {"to": slot * SLOT, "imm": socket.htonl(number)}
                 self.a.post(op.kind, op.length, at, **options)
             self.posted += 1
+            self.posted_ns.append(self.rig.now_ns)
 
     @property
-    def notifying(self):
+    def notifying(self) -> list[int]:
+        """The numbers of all requests that notify."""
         return [number for number, op in enumerate(self.ops) if op.kind in NOTIFY]
 
-    def check_notification(self, wc):
+    def check_notification(self, wc: Any) -> None:
         """A notification at the receiver: the next one, in the next receive, with its bytes."""
         self.need(len(self.notified) < len(self.notifying), "a notification that nobody sent")
         expected = self.notifying[len(self.notified)]
@@ -136,7 +145,7 @@ class Talk:
         self.notified.append(expected)
         self.lacking += 1
 
-    def ended(self, wc):
+    def ended(self, wc: Any) -> None:
         """A completion at the sender, in the order of posting."""
         self.need(
             not self.done or wc.wr_id > self.done[-1][0], f"{wc.wr_id} after {self.done[-1:]}"
@@ -146,12 +155,14 @@ class Talk:
         if wc.status != IBV_WC_SUCCESS:
             self.failed = True
 
-    def need(self, true, why):
-        if not true:
+    def need(self, holds: bool, why: str) -> None:
+        """BrokenError if it does not hold."""
+        if not holds:
             raise BrokenError(why)
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
+        """Whether all its requests have ended, and all notifications have come."""
         if self.failed:
             return self.done[-1][0] == self.posted - 1
         signaled = [n for n, op in enumerate(self.ops) if op.signaled]
@@ -161,13 +172,13 @@ class Talk:
             and len(self.notified) == len(self.notifying)
         )
 
-    def check_end(self):
+    def check_end(self) -> None:
         """All is done once, and the memory is what it is without failures."""
         if self.failed:
             self.check_failure()
             return
-        self.need([n for n, _ in self.done] == [n for n, op in enumerate(self.ops) if op.signaled],
-                  f"completions {self.done}")  # fmt: skip
+        signaled = [number for number, op in enumerate(self.ops) if op.signaled]
+        self.need([number for number, _ in self.done] == signaled, f"completions {self.done}")
         last = self.notifying[-1] if self.notifying else -1
         for number, (at, length) in self.slots.items():
             later = {n % (SLOTS - 1) for n in self.slots if n > number}
@@ -180,23 +191,42 @@ class Talk:
         counted = int.from_bytes(self.b.memory[at : at + 8].tobytes(), "little")
         self.need(counted == adds, f"{counted} additions of {adds}")
 
-    def check_failure(self):
-        """As a plain QP: one RETRY_EXC_ERR, the rest flushed."""
+    def check_failure(self) -> None:
+        """As a plain QP: one RETRY_EXC_ERR, the rest flushed.
+
+        What is posted after an error has surfaced, with nothing in flight, is flushed, all of it.
+        """
+        first = next(number for number, status in self.done if status != IBV_WC_SUCCESS)
         errors = [status for _, status in self.done if status != IBV_WC_SUCCESS]
-        self.need(errors[0] == IBV_WC_RETRY_EXC_ERR, f"first error {errors[0]}")
+        known = [IBV_WC_WR_FLUSH_ERR] if self.posted_ns[first] >= self._failed_ns() else []
+        if self.posted_ns[first] <= self._failed_ns():
+            known.append(IBV_WC_RETRY_EXC_ERR)
+        self.need(errors[0] in known, f"first error {errors[0]}")
         self.need(all(each == IBV_WC_WR_FLUSH_ERR for each in errors[1:]), f"errors {errors}")
+
+    def _failed_ns(self) -> float:
+        """When an error surfaced at the sender, its own or the peer's."""
+        events = [] if self.a.backup is None else self.a.backup.events
+        return next((each.at_ns for each in events if each.after == "Failed"), math.inf)
 
 
 class Case:
     """Both ends talk; `at_once` requests are posted at a time."""
 
-    def __init__(self, rig, ops=(FIXED, FIXED[:4]), at_once=4, receive_every=1):
+    def __init__(
+        self,
+        rig: Rig,
+        ops: Sequence[Iterable[Op]] = (FIXED, FIXED[:4]),
+        at_once: int = 4,
+        receive_every: int = 1,
+    ) -> None:
         self.rig, self.at_once, self.receive_every = rig, at_once, receive_every
         self.steps = 0
         self.talks = [Talk(rig, sender, each) for sender, each in enumerate(ops)]
         self.flushed = [0, 0]
 
-    def poll(self):
+    def poll(self) -> None:
+        """Check all completions that wait."""
         for which, end in enumerate(self.rig.ends):
             for wc in end.poll():
                 if wc.wr_id < 1000:
@@ -206,12 +236,13 @@ class Case:
                 else:
                     self.talks[1 - which].check_notification(wc)
 
-    def extend(self, *ops):
+    def extend(self, *ops: Iterable[Op]) -> None:
         """More requests, behind those before."""
         for talk, more in zip(self.talks, ops, strict=True):
             talk.ops.extend(more)
 
-    def step(self):
+    def step(self) -> None:
+        """Post what has room, and let a step of time pass."""
         self.steps += 1
         for talk in self.talks:
             while talk.lacking and self.steps % self.receive_every == 0:
@@ -224,27 +255,29 @@ class Case:
         self.rig.step()
         self.poll()
 
-    def _has_room(self, talk):
+    def _has_room(self, talk: Talk) -> bool:
         """Slots are free again when the peer was notified, sources when the request is done."""
         notified = talk.notified[-1] + 1 if talk.notified else 0
         done = talk.done[-1][0] + 1 if talk.done else 0
         return talk.posted - min(notified, done) <= SLOTS - 2 - self.at_once
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
+        """Whether both directions are."""
         return all(talk.is_over for talk in self.talks)
 
     @property
-    def failed(self):
+    def failed(self) -> bool:
+        """Whether an error has surfaced."""
         return any(talk.failed for talk in self.talks)
 
     @property
-    def stopped(self):
+    def stopped(self) -> bool:
         """An error has surfaced, and nothing more is going to happen."""
         ended = all(t.failed or t.is_over or not self._goes_on() for t in self.talks)
         return ended and (self.failed or not self._goes_on())
 
-    def run(self, bound_ns=BOUND_NS):
+    def run(self, bound_ns: int = BOUND_NS) -> None:
         """To the end; BrokenError, if that takes longer than the bound."""
         until = self.rig.now_ns + bound_ns
         while not self.is_over:
@@ -261,5 +294,5 @@ class Case:
             if talk.failed or talk.is_over:
                 talk.check_end()
 
-    def _goes_on(self):
+    def _goes_on(self) -> bool:
         return not any(end.qp.qp_state == 6 for end in self.rig.ends)
