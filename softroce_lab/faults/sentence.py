@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Failures of a NIC or a port in one sentence: `nic down h1:eth1 at 3ms for 2ms`.
 
-A sentence is a rule in fewer words. It says what fails, in which manner, where and when.
+A sentence is a rule in fewer words: what fails, in which manner, where and when.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def read(text: str) -> dict[str, object]:
     """The rule that a sentence stands for, as keys and values. UserError."""
     target, *rest = text.split()
     if len(rest) < 2:
-        raise UserError(f"{text!r} says not what fails and where", hint=f"such as: {EXAMPLE}")
+        raise UserError(f"{text!r} lacks what fails, or where", hint=f"such as: {EXAMPLE}")
     manner, where, *times = rest
     if manner not in MANNERS:
         hint = did_you_mean(manner, MANNERS)
         raise UserError(f"a {target} cannot be {manner!r}", hint=f"{hint}; such as: {EXAMPLE}")
     rule = {"name": _name(text), TARGETS[target]: where, **MANNERS[manner], **_times(times)}
     if manner == "flap" and "every" not in rule:
-        what = f"{text!r} says not how often"
+        what = f"{text!r} lacks how often"
         raise UserError(what, hint=f"such as: {target} flap {where} for 1ms every 5ms")
     return rule
 

@@ -100,7 +100,8 @@ def test_the_schema_tells_editors_what_the_models_accept() -> None:
     schema = profile.schema()
     assert schema["required"] == ["faults"]
     assert schema["title"] == "softroce_lab fault profile"
-    rule = schema["$defs"]["FaultRule"]
+    text, rule = schema["$defs"]["FaultRule"]["anyOf"]
+    assert text["type"] == "string"
     assert list(rule["properties"]) == FaultRule.written_keys()
     assert rule["additionalProperties"] is False
     words, keys = schema["$defs"]["DropEvent"]["anyOf"]

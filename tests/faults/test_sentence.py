@@ -81,10 +81,10 @@ def test_the_same_sentence_twice_is_refused(plan):
     [
         (
             "nic down",
-            "2:5: 'nic down' says not what fails and where\n  hint: such as: nic down h1:",
+            "2:5: 'nic down' lacks what fails, or where\n  hint: such as: nic down h1:",
         ),
         ("nic dwn h1:eth1", "2:5: a nic cannot be 'dwn'\n  hint: did you mean 'down'?"),
-        ("port flap h1:eth1 for 1ms", "2:5: 'port flap h1:eth1 for 1ms' says not how often"),
+        ("port flap h1:eth1 for 1ms", "2:5: 'port flap h1:eth1 for 1ms' lacks how often"),
         ("nic down h1:eth1 after 3ms", "2:5: unexpected 'after'\n  hint: known: at, for, every"),
         ("nic down h1:eth1 at", "2:5: 'at' has no value after it"),
         ("nic down h1:eth1 at 3ms at 4ms", "2:5: 'at' stands twice"),

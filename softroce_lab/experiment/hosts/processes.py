@@ -28,6 +28,7 @@ from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Node, Port
@@ -48,6 +49,13 @@ def gateway(lab: Lab, node: Node, rail: int = 0) -> Port:
 def mac_number(mac: str) -> int:
     """A MAC address as a number."""
     return int(mac.replace(":", ""), 16)
+
+
+def _address(port: Port, ip_version: int) -> int:
+    address = port.address6 if ip_version == 6 else port.address
+    if address is None:
+        raise RunError(f"{port.node} is a switch, not a host")
+    return int(ipaddress.ip_address(address))
 
 
 def _end(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -88,9 +96,6 @@ class HostHandle:
         self._calls: Outside | None = None  # of a user's policy
         rail = rails.get(node.name, 0)
         port = node.ports[rail]
-        address = port.address6 if ip_version == 6 else port.address
-        if address is None:
-            raise RunError(f"{node.name} is a switch, not a host")
         path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
         empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
         self.node = node
@@ -98,7 +103,7 @@ class HostHandle:
             node=node.name,
             interface=port.name,
             ifindex=port.ifindex,
-            address=int(ipaddress.ip_address(address)),
+            address=_address(port, ip_version),
             mac=mac_number(port.mac),
             gateway_mac=mac_number(gateway(lab, node, rail).mac),
             xsks_map=str(lab.bpffs / "xsks"),
@@ -118,19 +123,22 @@ class HostHandle:
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._journal_fd = os.memfd_create("journal")  # no file that a crash could leave behind
-        self._process = lab.spawn(
+        self._process = self._spawned(lab)
+        self._input = _end(self._process.stdin)
+        self._output = _end(self._process.stdout)
+        self._received = bytearray()
+
+    def _spawned(self, lab: Lab) -> Process:
+        return lab.spawn(
             _ARGV,
-            role=f"host {node.name}",
-            node=node.name,
+            role=f"host {self.node.name}",
+            node=self.node.name,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=os.environ | _ENVIRONMENT,
             pass_fds=[fd for fd in (self._journal_fd, self._running_fd) if fd >= 0],
         )
-        self._input = _end(self._process.stdin)
-        self._output = _end(self._process.stdout)
-        self._received = bytearray()
 
     def __enter__(self) -> Self:
         return self
