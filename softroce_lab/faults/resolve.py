@@ -215,7 +215,7 @@ _MATCHED = {"links": "link", "nodes": "node", "ports": "port", "nics": "NIC of a
 def _at_nics(pattern: LinkPattern | str, plan: Plan) -> set[int]:
     """The links of the hosts' ports among those that a pattern names; both directions."""
     hosts = {host.name for host in plan.hosts}
-    near = [port for port in locate.ports_like(plan, str(pattern)) if port.node in hosts]
+    near = {port for port in locate.ports_like(plan, str(pattern)) if port.node in hosts}
     far = locate.ports_like(plan, "*")
     return {half[0] for half in locate.joining(plan, near, far, both=True)}
 

@@ -14,7 +14,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
 
 TARGETS = {"nic": "nics", "port": "ports"}  # first word -> the key of a rule
-MANNERS = {
+MANNERS: dict[str, dict[str, object]] = {
     "down": {"down": True},  # routes avoid it
     "grey": {"loss": "blackout"},  # up, and passes nothing
     "flap": {"down": True},  # down again and again
