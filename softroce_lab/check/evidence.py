@@ -83,8 +83,8 @@ class Run:
         path = self.path / f"{name}.parquet"
         if not path.is_file():
             return {}
-        import pyarrow as pa  # type: ignore[import-untyped] # late: it takes a third of a second
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+        import pyarrow as pa  # late: it takes a third of a second
+        import pyarrow.parquet as pq
 
         try:
             table = pq.read_table(path)

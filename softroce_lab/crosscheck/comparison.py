@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab import units
+from softroce_lab import statistics, units
 from softroce_lab.crosscheck import agreement
 from softroce_lab.crosscheck.agreement import Agreement, Distance, Verdict
 from softroce_lab.errors import EnvironmentLackError
@@ -26,8 +26,8 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
-from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.run import Reporter, XdpMode
+from softroce_lab.experiment.reporter import Progress, Reporter
+from softroce_lab.experiment.run import XdpMode
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
@@ -186,7 +186,7 @@ class Outcome:
             "clocks": self.clocks,
             "seeds": list(self.experiment.seeds),
             "verdict": self.verdict,
-            "alpha": agreement.ALPHA,
+            "alpha": statistics.ALPHA,
             "margins": {
                 "share": SHARE,
                 "machine_rtt_ns": MACHINE_RTT_NS,

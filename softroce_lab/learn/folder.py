@@ -81,7 +81,7 @@ def _yaml(lab: Lab, dice: Dice) -> str:
 
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # of ruamel
     yaml.width = 100
     out = io.StringIO()
     yaml.dump(_plain(lab.experiment(dice)), out)

@@ -120,8 +120,8 @@ def _lines(
         logs = [math.log(b / a) for a, b in zip(before, after, strict=True)]
         found = median_interval(logs)
         ratio = Interval(*(math.exp(each) for each in (found.median, found.low, found.high)))
-        medians = (median_interval(each).median for each in (before, after))
-        yield Line(ours[0], name, figure, *medians, ratio, len(seeds), sign_test(logs),
+        first, second = (median_interval(each).median for each in (before, after))
+        yield Line(ours[0], name, figure, first, second, ratio, len(seeds), sign_test(logs),
                    "no difference shown")  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def sign_test(differences: Sequence[float]) -> float:
     if count == 0:
         return 1.0
     most = max(above, count - above)
-    tail = sum(math.comb(count, each) for each in range(most, count + 1)) / 2**count
+    tail = sum(math.comb(count, each) for each in range(most, count + 1)) / (1 << count)
     return min(1.0, 2 * tail)
 
 

@@ -28,7 +28,8 @@ def completion_times(recorded: Recorded) -> dict[str, Times]:
 
 def taken_ns(messages: Columns) -> Times:
     """Of the delivered messages of one run."""
-    return since_begun_ns(messages)[messages["status"] == _SUCCESS]
+    taken: Times = since_begun_ns(messages)[messages["status"] == _SUCCESS]
+    return taken
 
 
 def since_begun_ns(messages: Columns) -> Times:

@@ -58,9 +58,12 @@ def _entry(path: Path) -> Entry:
     about = manifest.get("environment") or {}
     is_sweep = "axes" in manifest
     runs = manifest.get("runs") or []
-    many = isinstance(runs, list)
     asked = (manifest.get("experiment") or {}).get("transports") or []
-    labels = [run["transport"] for run in runs] if many and runs else [t["label"] for t in asked]
+    labels = (
+        [run["transport"] for run in runs]
+        if isinstance(runs, list) and runs
+        else [t["label"] for t in asked]
+    )
     return Entry(
         path=path,
         kind="sweep" if is_sweep else "run",
@@ -68,7 +71,7 @@ def _entry(path: Path) -> Entry:
         state=str(manifest.get("state", "")),
         verdict=str(manifest.get("verdict", "")),
         clock=str(manifest.get("clock", "")),
-        runs=len(runs) if many else int(runs),
+        runs=len(runs) if isinstance(runs, list) else int(runs),
         transports=tuple(dict.fromkeys(labels)),
         file=str(about.get("file") or ""),
     )

@@ -28,7 +28,11 @@ def chain_of(wr: Request, kind: type[Request], bad_wr: Request | None) -> list[R
 
 
 def refuse(
-    failure: str, rc: int, wr: Request, bad_wr: Request | None, why: str | None = None
+    failure: str,
+    rc: int,
+    wr: SendWR | RecvWR,
+    bad_wr: SendWR | RecvWR | None,
+    why: str | None = None,
 ) -> NoReturn:
     """Raise the error, and copy the request that was refused to `bad_wr`."""
     if bad_wr is not None:

@@ -63,7 +63,7 @@ _MASKS: dict[int, tuple[int, int, int]] = {
     IBV_QPT_UD: (_DATAGRAM_INIT, 0, IBV_QP_SQ_PSN),
     IBV_QPT_GSI: (_DATAGRAM_INIT, 0, IBV_QP_SQ_PSN),
 }
-_STEPS = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
+_STEPS: tuple[int, ...] = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
 _STEP_FAILURES = (
     "Failed to modify QP state to init",
     "Failed to modify QP state to RTR",

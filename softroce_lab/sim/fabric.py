@@ -281,7 +281,8 @@ class SimFabric:
 
         They leave the fabric, as they may be large: the next call has what came after this one.
         """
-        return self.native.take_recoveries().view(RECOVERY)
+        found: Recoveries = self.native.take_recoveries().view(RECOVERY)
+        return found
 
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""

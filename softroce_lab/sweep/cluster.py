@@ -57,7 +57,9 @@ def cluster(address: str, slots: int = 0) -> Iterator[Pool]:
         hint = "start it with ./lab, or pip install 'softroce-lab[cluster]'"
         raise EnvironmentLackError("distributed, which --scheduler needs", hint=hint) from None
     _probe(distributed, address)
-    client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+    client: Any = distributed.Client(  # type: ignore[no-untyped-call]
+        address, timeout=CONNECT_S, set_as_default=False
+    )
     try:
         pool = Cluster(client, slots)
         _compare(client, address)

@@ -266,7 +266,8 @@ def _written(raw: SweepFile, source: Source) -> Source:
         inline = source.below("experiment")
         data = {"name": raw.name, **inline.data}
         if raw.transports is not None:  # which take the place of any, here RC's, once all else fits
-            data = {"transports": registry.transports(registry.Kind.QUEUE_PAIR), **data}
+            any_: list[Data] = [*registry.transports(registry.Kind.QUEUE_PAIR)]
+            data = {"transports": any_, **data}
         return dataclasses.replace(inline, data=data)
     beside = Path(source.file or "").parent / raw.experiment
     named = Path(raw.experiment)

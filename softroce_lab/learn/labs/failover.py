@@ -64,7 +64,7 @@ def _timeout(dice: Dice) -> tuple[int, int]:
 
 def _gives_up_ms(dice: Dice) -> float:
     exponent, retries = _timeout(dice)
-    return 4.096e-3 * 2**exponent * (retries + 1)
+    return 4.096e-3 * (1 << exponent) * (retries + 1)
 
 
 def _in_flight(dice: Dice) -> list[str]:

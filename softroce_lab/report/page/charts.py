@@ -123,7 +123,7 @@ def lines(name: str, title: str, caption: str, labels: tuple[str, str], series: 
         draw = made.step if steps else made.line
         mode = {"mode": "after"} if steps else {}
         draw(x, y, line_dash=DASHES[at % len(DASHES)], line_width=2.5, **style, **mode)
-        some = np.unique(np.linspace(0, len(x) - 1, min(len(x), 12)).astype(int)) if len(x) else []
+        some = np.unique(np.linspace(0, max(len(x) - 1, 0), min(len(x), 12)).astype(int))
         made.scatter(x[some], y[some], marker=MARKERS[at % len(MARKERS)], size=9, **style)
     _legend(made)
     return Chart(name, made, title, caption, data)

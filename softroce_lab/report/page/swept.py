@@ -79,8 +79,8 @@ def _chart(cells: sweeps.Cells, figure: str) -> Chart | None:
     if not series:
         return None
     for cell in names:
-        values = [cells[cell].get(name, {}).get(figure) or [] for name in series]
-        lines.append((cell, *(_shown(each, form) for each in values)))
+        of = [cells[cell].get(name, {}).get(figure) or [] for name in series]
+        lines.append((cell, *(_shown(each, form) for each in of)))
     data = html.table(f"{title}: median [95 % interval] of the seeds", ("cell", *series), lines)
     caption = f"Median of the seeds. Cells from left to right: {'; '.join(names[:30])}."
     labels = ("cell", f"{title}, {unit}")

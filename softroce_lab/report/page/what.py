@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
+from softroce_lab.check.verdict import Outcome
 from softroce_lab.errors import LabError
 from softroce_lab.faults import lines
 from softroce_lab.report import fabric, listing
@@ -78,5 +79,5 @@ def _checked(recorded: Recorded, run: Run) -> str:
         found = suites.check(evidence, suites.chosen(()), Format.AUTO)
     except LabError as error:
         return error.what
-    failed = [verdict.rule.name for verdict in found if verdict.outcome == "fail"]
+    failed = [verdict.rule for verdict in found if verdict.outcome is Outcome.FAIL]
     return "FAILS: " + ", ".join(failed) if failed else f"{len(found)} rules, none fails"
