@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Event channels, and the events that they give. Like rdma-core's, they connect an id's own queue
-// pair before the program hears that the peer agrees.
+// pair before the program gets the event that the peer agrees.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -70,7 +70,7 @@ void adopt(TakenEvent& event, Id& listener) {
   id.release();
 }
 
-// The peer agreed: the id's own queue pair becomes ready, and the peer is told.
+// The peer agreed: the id's own queue pair becomes ready, and the peer gets a message.
 void connect_own(TakenEvent& event, Id& id) {
   if (id.qp == nullptr) return;
   Parameters& granted = event.from.parameters;

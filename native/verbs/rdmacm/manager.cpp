@@ -31,7 +31,7 @@ std::atomic<Manager*> the_manager;
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// The event that says this goes to its channel's descriptor, which counts as a semaphore.
+// The event of this goes to its channel's descriptor, which counts as a semaphore.
 void ring(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);

@@ -41,7 +41,7 @@ class Manager {
   void watch(std::uint32_t number, Id* id);
   void forget(Id& id);
   void move(Id& id, Channel* to);
-  // Takes the next event; false: what the channel's descriptor told of has gone with its id.
+  // Takes the next event; false: what the channel's descriptor counted has gone with its id.
   bool take(Channel& channel, Event& event, Id*& id);
 
  private:

@@ -43,7 +43,7 @@ struct TakenEvent : rdma_cm_event {
 inline Id& of(rdma_cm_id* id) { return *static_cast<Id*>(id); }
 inline Channel& of(rdma_event_channel* channel) { return *static_cast<Channel*>(channel); }
 
-// librdmacm's functions return -1, and errno says why. 0 is done.
+// librdmacm's functions return -1, and errno has the reason. 0 is done.
 inline int done(int error) noexcept { return error == 0 ? 0 : (errno = error, -1); }
 
 // Runs a function's body, which returns an errno value; so does what is thrown.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The queue pair of an id: made, and brought through its states as the connection manager says.
+// The queue pair of an id: made, and brought through its states as the connection manager demands.
 #include <infiniband/verbs.h>
 
 #include <cstring>

@@ -27,7 +27,7 @@ enum class Verb : std::uint32_t {
   disconnect,
   destroy,
   attributes,
-  flush,  // the reply comes when no peer is still to be told that a connection is over
+  flush,  // the reply comes when every peer knows that its connection is over
 };
 
 // To the manager, first of all: whose port it is.
