@@ -39,6 +39,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOM = Path(__file__).resolve().parent
 _HIDDEN = (_PACKAGE / "shift",)
 """Rooms that have the answer to a lab."""
+_TRANSPORTS = ("csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "ud_rto")
+"""Files of `recovery/` that have one: a subclass of `UdRto` would pass."""
 _WORKER = "softroce_lab.learn.sandbox.worker"
 _INSIDE = "/submission"
 
@@ -87,7 +89,18 @@ def _bubblewrap(submission: Path) -> list[str]:
     command += ["--remount-ro", str(_ROOM)]
     for path in _HIDDEN:
         command += ["--tmpfs", str(path), "--remount-ro", str(path)]
+    command += _without_transports()
     return [*command, "--dev", "/dev", "--ro-bind", str(submission), _INSIDE, "--chdir", _INSIDE]
+
+
+def _without_transports() -> list[str]:
+    """Another file in the place of each, and of what was compiled of it."""
+    command = []
+    for name in _TRANSPORTS:
+        folder = _PACKAGE / "recovery"
+        for path in (folder / f"{name}.py", *folder.glob(f"__pycache__/{name}.*")):
+            command += ["--ro-bind", str(_ROOM / "sandbox/hidden.py"), str(path)]
+    return command
 
 
 def _python_folders() -> list[Path]:
@@ -171,6 +184,11 @@ class Crew:
         return [*_bubblewrap(folder), *python] if self._shut_in else python
 
 
+def _printable(text: Any) -> str:
+    """At most 500 characters, none of which moves a terminal's cursor or begins a line."""
+    return "".join(each if each.isprintable() else " " for each in str(text)[:500])
+
+
 class Member:
     """One process. PolicyError for whatever it does instead of answering."""
 
@@ -194,6 +212,8 @@ class Member:
         self._send(["begin", document], "__init__")
         what, *more = self._receive("the file", START_S)
         if what != "ready" or len(more) != 2 or not isinstance(more[1], list):
+            raise self._nonsense("__init__")
+        if not all(isinstance(each, str) for each in more[1]):
             raise self._nonsense("__init__")
         return more[0], more[1]
 
@@ -219,7 +239,9 @@ class Member:
     def _receive(self, hook: str, most_s: float) -> list[Any]:
         wait_s = min(most_s, self._until_s - time.monotonic())
         try:
-            found = self._channel.receive(max(wait_s, 0.01))
+            if wait_s <= 0:  # one that never stops asking is not silent
+                raise SilentError("no time is left")
+            found = self._channel.receive(wait_s)
         except SilentError:
             self.end()
             why = f"{hook} did not return, or all hooks of one run took more than {TRIAL_S:g} s"
@@ -228,7 +250,7 @@ class Member:
             if "ended" in str(error):
                 raise self._dead(hook) from None
             raise self._nonsense(hook) from None
-        if not isinstance(found, list) or not found:
+        if not isinstance(found, list) or not found or not isinstance(found[0], str):
             raise self._nonsense(hook)
         if found[0] == "failed":
             raise self._failure(hook, found[1:])
@@ -239,8 +261,8 @@ class Member:
             return self._nonsense(hook)
         line, why, hint = parts
         line = line if isinstance(line, int) else None
-        hint = None if hint is None else str(hint)[:500]
-        return PolicyError(POLICY, line, str(why)[:500], hint=hint)
+        hint = None if hint is None else _printable(hint)
+        return PolicyError(POLICY, line, _printable(why), hint=hint)
 
     def _nonsense(self, hook: str) -> PolicyError:
         self.end()

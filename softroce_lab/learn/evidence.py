@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import LabError
-from softroce_lab.learn.folder import ANSWERS, read, read_file
+from softroce_lab.learn.folder import ANSWERS, read, read_file, write_file
 from softroce_lab.learn.judge import Verdict
 from softroce_lab.learn.lab import Lab, Ran, Task
 
@@ -23,7 +23,7 @@ def write(folder: Path, lab: Lab, task: Task, found: Ran) -> list[str]:
         return []
     path = folder / f"failed-{task.id}.svg"
     with contextlib.suppress(OSError):
-        path.write_text(drawn.svg, encoding="utf-8")
+        write_file(path, drawn.svg)
         return [f"Picture of it: {path}", *(f"  {line}" for line in drawn.lines)]
     return []
 
@@ -32,7 +32,7 @@ def remember(folder: Path, verdict: Verdict) -> None:
     """The points, for the list of labs."""
     document = {"lab": verdict.lab, "points": verdict.points, "most": verdict.most}
     with contextlib.suppress(OSError):
-        (folder / LAST).write_text(json.dumps(document) + "\n", encoding="utf-8")
+        write_file(folder / LAST, json.dumps(document) + "\n")
 
 
 def begun(where: Path, most: int) -> dict[int, list[str]]:

@@ -26,6 +26,7 @@ from softroce_lab.learn.seeds import Dice, variant
 TEXT, EXPERIMENT, POLICY, ANSWERS = "README.md", "experiment.yaml", "policy.py", "answers.txt"
 CONTENT = Path(__file__).resolve().parent / "content"
 MOST_BYTES = 1 << 18
+EXAMPLE = "example"
 _STUDENT = re.compile(r"[\w.@ +-]{1,64}")
 _LINE = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?")
 
@@ -141,6 +142,11 @@ class Submission:
         return found
 
     @property
+    def is_example(self) -> bool:
+        """Whether it is the student whose numbers the texts show."""
+        return self.student.strip().casefold() == EXAMPLE
+
+    @property
     def untouched(self) -> bool:
         """Whether the policy is as it was handed out."""
         if self.policy is None:
@@ -188,6 +194,14 @@ def read_file(path: Path) -> bytes | None:
     if len(found) > MOST_BYTES:
         raise UserError(f"is longer than {MOST_BYTES:,} bytes", file=str(path))
     return found
+
+
+def write_file(path: Path, text: str) -> None:
+    """A new file of that name: where a stranger's link leads, nothing is written. OSError."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def shape(source: bytes) -> str:

@@ -16,6 +16,7 @@ from softroce_lab import junit
 from softroce_lab.errors import EnvironmentLackError, LabError
 from softroce_lab.learn import crew, folder, judge
 from softroce_lab.learn.judge import How, Item, Verdict
+from softroce_lab.learn.sandbox import seccomp
 
 COLUMNS = ("folder", "student", "lab", "points", "most", "share", "first_failure", "replay",
            "same_program_as", "same_student_as")  # fmt: skip
@@ -30,6 +31,7 @@ def safe_way(trust: bool) -> bool:
         what = f"submissions cannot be shut in: {lacks}"
         hint = "--trust grades them with rlimits and a filter of system calls alone; they can read"
         raise EnvironmentLackError("bubblewrap", what, hint=f"{hint} this machine's files then")
+    seccomp.shut_out()
     return False
 
 
@@ -53,11 +55,19 @@ def grade(
 
 def one(path: str, how: How) -> Verdict:
     """The verdict of a folder; one without points, and why, if it cannot be judged."""
+    if not how.shut_in:
+        seccomp.shut_out()  # the secret is in this process
     try:
         return judge.judge(folder.read(Path(path)), how)
     except LabError as error:
-        item = Item("folder", "the folder", "fails", 0, 0, str(error))
-        return Verdict(path, 0, "", (item,))
+        return _without_points(path, str(error))
+    except Exception as error:  # one submission does not end the others' grading
+        what = f"{type(error).__name__}: {error}"
+        return _without_points(path, f"the judge itself failed; look at it by hand: {what}")
+
+
+def _without_points(path: str, why: str) -> Verdict:
+    return Verdict(path, 0, "", (Item("folder", "the folder", "fails", 0, 0, why),))
 
 
 # --- What teachers' tools read ---------------------------------------------------------------

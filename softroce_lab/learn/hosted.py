@@ -152,7 +152,10 @@ class _Remote(MessagePolicy):
             except (IndexError, OverflowError, TypeError):
                 return None
         if what == "sent_on_paths":
-            return list(self.view.sent_on_paths(of))
+            try:
+                return list(self.view.sent_on_paths(of))
+            except (IndexError, OverflowError, TypeError):
+                return None
         sends = what == "send_state"
         if (sends, of) not in self._messages:
             return None

@@ -97,7 +97,7 @@ def judge(submission: Submission, how: How, failed: Failed = lambda _, __: None)
     """Every item. `failed` gets the smallest trial of a task that fails."""
     items: list[Item] = []
     if how.task is None:
-        items += [_answer(submission, each) for each in submission.lab.questions]
+        items += [_answer(submission, each, how) for each in submission.lab.questions]
     items += _tasks(submission, how, failed)
     digest = "" if submission.policy is None else _shape(submission)
     return Verdict(
@@ -112,7 +112,7 @@ def _shape(submission: Submission) -> str:
 # --- Answers ---------------------------------------------------------------------------------
 
 
-def _answer(submission: Submission, question: Question) -> Item:
+def _answer(submission: Submission, question: Question, how: How) -> Item:
     title = f"{'prediction' if question.kind == 'prediction' else 'question'} {question.id}"
 
     def item(state: State, text: str = "") -> Item:
@@ -126,6 +126,8 @@ def _answer(submission: Submission, question: Question) -> Item:
         return item("fails", f"{written!r} is no number; write one without its unit")
     if given is None:
         return item("open", f"write your number behind '{question.id} =' in {ANSWERS}")
+    if how.secret is not None and submission.is_example:
+        return item("fails", "the texts show this student's numbers; student = your own name")
     right = question.right(submission.dice)
     if question.kind == "prediction":
         return item("holds", f"you wrote {given:g}; measured: {right:.4g} {question.unit}")

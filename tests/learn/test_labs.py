@@ -21,7 +21,7 @@ NUMBERS = sorted(labs.SERIES)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_model_solution_has_all_points(number, tmp_path):
     where = tmp_path / "lab"
-    submissions.laid_out(number, where, submissions.solution(number), answers=True)
+    submissions.laid_out(number, where, submissions.solution(number), "ada", answers=True)
     verdict = submissions.judged(where, secret=submissions.SECRET)
     assert [item.text for item in verdict.items if item.state != "holds"] == []
     assert verdict.points == verdict.most == labs.find(number).points

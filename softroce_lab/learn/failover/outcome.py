@@ -50,10 +50,11 @@ class Remote:
         try:
             done, again = found
             places = range(len(unfinished))
-            if all(each in places for each in (*done, *(again or ()))) and (
-                len(set(done)) == len(done) and len(again or ()) <= _MOST_AGAIN
+            every = [*done, *(again or ())]
+            if all(isinstance(each, int) and each in places for each in every) and (
+                len(set(done)) == len(done) and len(every) <= _MOST_AGAIN
             ):
-                return done, again
+                return list(done), None if again is None else list(again)
         except (TypeError, ValueError):
             pass
         raise PolicyError(POLICY, None, "on_move returned no two lists of requests: done, again")

@@ -11,6 +11,7 @@ import ctypes
 import os
 import platform
 import struct
+from collections.abc import Sequence
 
 _X86_64 = {
     "read": 0, "write": 1, "close": 3, "fstat": 5, "poll": 7, "lseek": 8, "mmap": 9,
@@ -39,15 +40,21 @@ _AARCH64 = {
     "tgkill": 131, "openat": 56, "clone": 220, "clone3": 435,
 }  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
-_CONDITIONAL = ("tgkill", "openat", "clone", "clone3")
+_CONDITIONAL = ("tgkill", "openat", "clone", "clone3", "ioctl", "fcntl")
 
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, JEQ|K, JSET|K, RET|K
-_NR, _ARCH, _ARGUMENT_0, _ARGUMENT_2 = 0, 4, 16, 32  # offsets in struct seccomp_data
+_NR, _ARCH = 0, 4  # offsets in struct seccomp_data
+_ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_2 = 16, 24, 32
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
 _EPERM, _ENOSYS = 1, 38
 _CLONE_THREAD = 0x00010000
+# Whether it is a terminal, of which size; not TIOCSTI, which types into it.
+_IOCTLS = (0x5401, 0x5413, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FIONCLEX, FIOCLEX
+# Copies and flags of descriptors; not F_SETOWN and F_SETSIG, which have signals sent to others.
+_FCNTLS = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | 0o20000000  # __O_TMPFILE
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER, _PR_SET_DUMPABLE = 38, 22, 2, 4
+_CAPABILITY_VERSION_3 = 0x20080522
 
 
 class _Program(ctypes.Structure):
@@ -72,6 +79,18 @@ def install() -> bool:
     return bool(libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 
+def drop_capabilities() -> None:
+    """Of root nothing is left but the files that are root's."""
+    libc = ctypes.CDLL(None)
+    header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
+    libc.capset(header, bytes(24))  # effective, permitted, inheritable, each of 64 bits
+
+
+def shut_out() -> None:
+    """Let no process of the same user read this one's memory and environment in /proc."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def _program(architecture: int, calls: dict[str, int], pid: int) -> bytes:
     allow, fail = _step(_RETURN, _ALLOW), _step(_RETURN, _FAIL | _EPERM)
     steps = [_step(_LOAD, _ARCH), _step(_EQUAL, architecture, 1, 0), fail, _step(_LOAD, _NR)]
@@ -84,9 +103,18 @@ def _program(architecture: int, calls: dict[str, int], pid: int) -> bytes:
     steps += [_step(_ANY_BIT, _CLONE_THREAD, 0, 1), allow, fail]
     steps += [_step(_EQUAL, calls["openat"], 0, 4), _step(_LOAD, _ARGUMENT_2)]
     steps += [_step(_ANY_BIT, _WRITES, 0, 1), fail, allow]
+    steps += _one_of(calls["ioctl"], _IOCTLS) + _one_of(calls["fcntl"], _FCNTLS)
     steps += [_step(_EQUAL, calls["tgkill"], 0, 4), _step(_LOAD, _ARGUMENT_0)]
     steps += [_step(_EQUAL, pid, 0, 1), allow, fail]
     return b"".join([*steps, fail])
+
+
+def _one_of(call: int, allowed: Sequence[int]) -> list[bytes]:
+    """Of a call, whose second argument has to be one of these."""
+    tests = [_step(_EQUAL, each, len(allowed) - place) for place, each in enumerate(allowed)]
+    body = [_step(_LOAD, _ARGUMENT_1), *tests]
+    end = [_step(_RETURN, _FAIL | _EPERM), _step(_RETURN, _ALLOW)]
+    return [_step(_EQUAL, call, 0, len(body) + len(end)), *body, *end]
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

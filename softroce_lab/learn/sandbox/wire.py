@@ -66,7 +66,7 @@ def decode(text: bytes, arrays: bytes) -> Any:
 
     try:
         return json.loads(text, object_hook=revived)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
         raise WireError(f"a frame that is none: {error}") from None
 
 

@@ -172,6 +172,7 @@ def _restrict() -> None:
         _, hard = resource.getrlimit(which)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (most, most))
+    seccomp.drop_capabilities()
     seccomp.install()
 
 
