@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterable
+from pathlib import Path
 
 VARIABLE = "_LAB_TYPED"
 """Set by the launcher `lab` to how it was started: `./lab`, or a path."""
@@ -28,5 +30,18 @@ def as_typed(text: str, verbs: Iterable[str]) -> str:
         return text
     verb = "|".join(map(re.escape, verbs))
     what = re.sub(rf"`lab (?=(?:{verb})\b)", lambda _: f"`{command} ", what)
-    rest = re.sub(rf"(?<![\w./-])lab (?=(?:{verb})\b)", lambda _: f"{command} ", rest)
-    return what + hint + rest
+    return what + hint + commands(rest, verbs, command)
+
+
+def commands(text: str, verbs: Iterable[str], command: str) -> str:
+    """A text in which `lab VERB` stands for commands alone, with them as a user would type them."""
+    verb = "|".join(map(re.escape, verbs))
+    return re.sub(rf"(?<![\w./-])lab (?=(?:{verb})\b)", lambda _: f"{command} ", text)
+
+
+def inside(folder: Path) -> str:
+    """As `name`, for a user whose current folder is this one."""
+    typed = name()
+    if "/" not in typed or typed.startswith("/"):
+        return shlex.quote(typed)
+    return shlex.quote(os.path.relpath(typed, folder))

@@ -15,6 +15,7 @@ import re
 import stat
 import textwrap
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,13 @@ _LINE = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?")
 # --- A new folder ----------------------------------------------------------------------------
 
 
-def start(number: int, folder: Path, student: str) -> Lab:
-    """Lay out a lab. UserError if there is something already, or no such lab."""
+def start(
+    number: int, folder: Path, student: str, as_typed: Callable[[str], str] = lambda text: text
+) -> Lab:
+    """Lay out a lab. UserError if there is something already, or no such lab.
+
+    `as_typed` makes of `lab VERB` in a text what the student types in that folder.
+    """
     lab = find(number)
     if not _STUDENT.fullmatch(student):
         raise UserError(f"{student!r} is no name of a student", hint="letters, digits, . @ + - _")
@@ -48,7 +54,7 @@ def start(number: int, folder: Path, student: str) -> Lab:
         folder.mkdir(parents=True, exist_ok=True)
         for name, made in files.items():
             with (folder / name).open("x", encoding="utf-8") as out:
-                out.write(made)
+                out.write(as_typed(made))
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from None
     return lab
@@ -205,13 +211,20 @@ def write_file(path: Path, text: str) -> None:
 
 
 def shape(source: bytes) -> str:
-    """A digest of a program without its comments and its layout."""
+    """A digest of a program without its comments, its docstrings and its layout."""
     left_out = {
         tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     }  # fmt: skip
+    begins = (tokenize.ENCODING, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     try:
         tokens = tokenize.tokenize(io.BytesIO(source).readline)
-        words = [each.string for each in tokens if each.type not in left_out]
+        words = []
+        before = tokenize.ENCODING
+        for each in tokens:
+            text = each.type == tokenize.STRING and before in begins
+            if each.type not in left_out and not text:
+                words.append(each.string)
+            before = each.type if each.type not in (tokenize.COMMENT, tokenize.NL) else before
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return hashlib.sha256(source).hexdigest()
     return hashlib.sha256("\0".join(words).encode()).hexdigest()

@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli import app as cli
+from softroce_lab.cli import typed
 from softroce_lab.learn import crew, grading
 from softroce_lab.learn.grading import COLUMNS
 from tests.learn import submissions
@@ -45,6 +47,29 @@ def test_start_says_what_to_do_and_overwrites_nothing(lab):
     again = lab("start", 3, "mine")
     assert again.exit_code != 0
     assert "nothing is overwritten" in again.output
+
+
+def test_texts_name_the_command_as_it_was_typed(lab, tmp_path, monkeypatch):
+    """README's command is ./lab, and a folder's commands are run in that folder."""
+    monkeypatch.setenv(typed.VARIABLE, "./lab")
+    monkeypatch.setattr(typed.shutil, "which", lambda _: None)
+    for number in (1, 6, 7):
+        folder = tmp_path / f"labs/{number}"
+        done = lab("start", number, f"labs/{number}", "--student", "ada")
+        assert f"then: ./lab learn check labs/{number}" in done.stdout
+        for name in ("README.md", "policy.py", "answers.txt", "experiment.yaml"):
+            text = (folder / name).read_text()
+            assert not re.search(r"(?<![\w./])lab (run|learn|model)\b", text), name
+        assert "$ ../../lab " in (folder / "README.md").read_text()
+        assert "Check it: ../../lab learn check ." in (folder / "policy.py").read_text()
+        found = lab("check", f"labs/{number}").stdout
+        assert "policy.py is as it was handed out" in found
+    assert "; ./lab learn start 7 in another folder" in _without_policy(lab, folder)
+
+
+def _without_policy(lab, folder):
+    (folder / "policy.py").unlink()
+    return lab("check", str(folder)).stdout
 
 
 def test_a_hand_out_is_told_what_to_do(lab):

@@ -68,7 +68,8 @@ def start(
     ] = None,
 ) -> None:
     """Lay out a lab: text, experiment, policy with a hole, answers. Overwrite nothing."""
-    lab = folder.start(number, directory, student or _user())
+    command = typed.inside(directory)
+    lab = folder.start(number, directory, student or _user(), lambda text: _typed(text, command))
     print(f"Lab {lab.number}: {lab.title}. About {lab.minutes} minutes, {lab.points} points.")
     print(f"Read {directory / folder.TEXT} first; then: {typed.name()} learn check {directory}")
 
@@ -239,6 +240,13 @@ def _secret(file: Path | None) -> bytes:
     return written.strip()
 
 
+def _typed(text: str, command: str | None = None) -> str:
+    """With commands as the user types them here; or in another folder, by `command`."""
+    from softroce_lab.cli.app import VERBS  # late: that module imports the verbs
+
+    return typed.commands(text, VERBS, command or typed.name())
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -290,19 +298,19 @@ def _print(verdict: Verdict) -> None:
     for item in verdict.items:
         print(f"  {_MARKS[item.state]:<6}{item.points:>3}/{item.most:<3}{item.title}")
         if item.text:
-            print(f"        {item.text}")
+            print(f"        {_typed(item.text)}")
         if item.replay:
-            print(f"        again: {item.replay}")
-    print(f"Next: {verdict.next_step}")
+            print(f"        again: {_typed(item.replay)}")
+    print(f"Next: {_typed(verdict.next_step)}")
 
 
 def _print_grades(verdicts: Sequence[Verdict]) -> None:
     for row in grading.rows(verdicts):
         print(f"{row['points']:>3} of {row['most']:<3} {row['folder']} ({row['student']})")
         if row["first_failure"]:
-            print(f"       {row['first_failure']}")
+            print(f"       {_typed(row['first_failure'])}")
         if row["replay"]:
-            print(f"       again: {row['replay']}")
+            print(f"       again: {_typed(row['replay'])}")
         for key, what in (("same_program_as", "the same program as"),
                           ("same_student_as", "the same student as")):  # fmt: skip
             if row[key]:
