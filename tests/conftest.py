@@ -31,6 +31,7 @@ from softroce_lab.cli import typed
 from tests import session, slow
 
 NOBODY = 65534
+WORKERS_END_S = 20  # in which xdist's processes have ended; then it kills them
 
 # Hints name the command as it was typed; that of who started the tests is not that of a test.
 os.environ.pop(typed.VARIABLE, None)
@@ -57,9 +58,19 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.add_cleanup(session.enter())
+    if config.pluginmanager.hasplugin("dsession"):
+        from xdist import workermanage
+
+        workermanage.NodeManager.EXIT_TIMEOUT = WORKERS_END_S
     # hypothesis leaves one, which reaches its modules, their loader, which is pytest's, and so this
     # config and session: a process that ends would not free them, nor what tests keep there.
     atexit.register(gc.callbacks.clear)
+
+
+def pytest_keyboard_interrupt():
+    """A process of several takes its labs down, though execnet interrupts it again after 5 s."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def line_of(item):
