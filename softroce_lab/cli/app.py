@@ -42,6 +42,7 @@ GROUPS = {
     ),
     "results": (
         *("list", "show", "rerun", "explain", "blame", "report", "compare", "plot", "export"),
+        "artifact",
     ),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),

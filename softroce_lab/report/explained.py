@@ -45,7 +45,8 @@ class Explained:
 
     def story(self, row: int) -> Story:
         """Of the message in this row."""
-        return story.story(self.name, self.messages, row, self.of_message.get(row, ()))
+        found = self.of_message.get(row, ())
+        return story.story(self.name, self.messages, row, found, counted=not self.has_decisions)
 
     def bound_ns(self, tale: Story) -> int | None:
         """What this message took under oracle with the same seed; None: that did not run."""

@@ -20,6 +20,7 @@ from softroce_lab.report.recorded import Columns, Recorded, Run
 
 _PSNS = 1 << 24
 NO_MESSAGE = -1
+UNKNOWN = -1
 
 
 class What(enum.StrEnum):
@@ -43,11 +44,15 @@ class Incident(NamedTuple):
     what: What
     message: int  # row of the run's messages; NO_MESSAGE: it cannot be tale
     first: int  # packets of the message, from 0
-    last: int
+    last: int  # UNKNOWN: it is not recorded which packets
     attempt: int  # transmissions before this one
     where: str  # directed link, or host
     why: str  # rule, cause, reason, or name of the control message
     kind: str  # of a packet: data, control, report, other; "": no packet
+
+    def about(self, packet: int) -> bool:
+        """Whether it may be about this packet of the message."""
+        return self.last == UNKNOWN or self.first <= packet <= self.last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -228,9 +233,8 @@ def _events(table: Columns, messages: Messages, *, decided: bool) -> Iterator[In
             yield Incident(time_ns, What.CONTROL, row, 0, 0, 0, source, event, "")
         elif event.startswith("retransmit") and not decided:
             row = messages.at_host("from", source, named, time_ns)
-            last = messages.packets(row) - 1 if row != NO_MESSAGE else 0
             why = event.partition("_")[2] or "policy"
-            yield Incident(time_ns, What.DECISION, row, 0, last, 0, source, why, "")
+            yield Incident(time_ns, What.DECISION, row, 0, UNKNOWN, 0, source, why, "")
 
 
 def _message_of(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from softroce_lab import units
-from softroce_lab.report.incidents import Incident, What
+from softroce_lab.report.incidents import UNKNOWN, Incident, What
 from softroce_lab.report.story import Story, ordinal
 
 _WIDTH = 30  # characters between the two hosts
@@ -95,8 +95,14 @@ def _drawn(rung: Rung) -> str:
     return {">": f"|-{inside}>|", "<": f"|<{inside}-|"}.get(rung.shape, _IDLE)
 
 
+def _packets(each: Incident) -> str:
+    if each.last == UNKNOWN:
+        return "packets"
+    return f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
+
+
 def _rung(tale: Story, each: Incident, count: int) -> Rung:
-    packets = f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
+    packets = _packets(each)
     at = each.time_ns
     match each.what:
         case What.DROP:

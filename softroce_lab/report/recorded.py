@@ -66,8 +66,15 @@ class Recorded:
         """The figures of each run; UserError without any."""
         runs: Sequence[Run] = self.manifest.get("runs") or []
         if not runs:
-            raise UserError(f"{self.path} has no run that is over", hint=self.warning or _LIST)
+            hint = self.warning or self._inner() or _LIST
+            raise UserError(f"{self.path} has no run that is over", hint=hint)
         return runs
+
+    def _inner(self) -> str | None:
+        """The run directories below this one, such as those of a crosscheck; None."""
+        found = sorted(self.path.glob("*/*/manifest.json"))
+        names = [str(each.parent) for each in found if not each.parent.is_symlink()]
+        return f"its runs are {', '.join(names)}" if names else None
 
     def run(self, name: str) -> Run:
         """The figures of the run `transport/seed`. UserError."""

@@ -53,6 +53,7 @@ class Story:
     status: str  # "delivered", or how it ended
     times: dict[str, int]  # posted_ns ... completed_ns; -1: it has not happened
     incidents: list[Incident]  # of its packets, in the order of time
+    sent_again: int  # transmissions of packets that had left before
     last_packet: int | None  # the lost one that came last; None: none was lost, or none came
     parts: list[Part]  # of the time from post to completion, if it was delivered
 
@@ -78,7 +79,7 @@ class Story:
             **self.times,
             "taken_ns": self.taken_ns,
             "dropped": self.count(What.DROP),
-            "sent_again": self.count(What.SENT_AGAIN),
+            "sent_again": self.sent_again,
             "last_packet": self.last_packet,
             "parts": [
                 {"part": each.title, "begin_ns": each.begin_ns, "length_ns": each.length_ns}
@@ -94,8 +95,13 @@ class Story:
 _TIMES = ("posted_ns", "first_sent_ns", "first_received_ns", "received_ns", "completed_ns")
 
 
-def story(run: str, messages: Messages, row: int, found: Sequence[Incident]) -> Story:
-    """Of the message in this row; `found`: its incidents, in the order of time."""
+def story(
+    run: str, messages: Messages, row: int, found: Sequence[Incident], *, counted: bool = False
+) -> Story:
+    """Of the message in this row; `found`: its incidents, in the order of time.
+
+    `counted`: that packets left again is no incident; how many did is in the table of messages.
+    """
     of = messages.columns
     times = {name: int(of[name][row]) for name in _TIMES}
     status = int(of["status"][row])
@@ -112,9 +118,14 @@ def story(run: str, messages: Messages, row: int, found: Sequence[Incident]) -> 
         status="delivered" if delivered else _ended(status),
         times=times,
         incidents=list(found),
+        sent_again=int(of["retransmitted"][row]) if counted else _sent_again(found),
         last_packet=last,
         parts=list(_parts(times, last, found)) if delivered else [],
     )
+
+
+def _sent_again(found: Sequence[Incident]) -> int:
+    return sum(each.what is What.SENT_AGAIN and each.kind in ("data", "other") for each in found)
 
 
 def _ended(status: int) -> str:
@@ -152,7 +163,7 @@ def _cuts_of(packet: int, found: Sequence[Incident]) -> list[tuple[str, int]]:
         if each.what is What.DECISION and not lost:  # rc goes back for a packet before it
             title = f"until it was sent again for an earlier packet ({each.why})"
             cuts.append((title, each.time_ns))
-        if not each.first <= packet <= each.last:
+        if not each.about(packet):
             continue
         if each.what is What.DROP and each.kind in ("data", "other"):
             title = "retransmission under way" if lost else "sending until the loss"
@@ -198,8 +209,11 @@ def of_step(messages: Messages, step: int) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def named(messages: Messages, text: str) -> int:
-    """The row of `h1->h2:0/3/12`, or of `0/3/12` if only one message has that key. UserError."""
+def named(messages: Messages, text: str, where: str = "") -> int:
+    """The row of `h1->h2:0/3/12`, or of `0/3/12` if only one message has that key. UserError.
+
+    `where`: the run, as a command line names it.
+    """
     ends, _, key = text.rpartition(":")
     try:
         operation, step, number = (int(part) for part in key.split("/"))
@@ -213,11 +227,16 @@ def named(messages: Messages, text: str) -> int:
         chosen &= (of["source"] == source) & (of["destination"] == destination)
     rows = np.flatnonzero(chosen).tolist()
     if not rows:
-        raise UserError(f"there is no message {text!r}", hint="lab explain --worst 5 names some")
+        hint = f"{_explain(where)} --worst 5 names some"
+        raise UserError(f"there is no message {text!r}", hint=hint)
     if len(rows) > 1:
         some = ", ".join(f"'{messages.name(row)}'" for row in rows[:4])
         raise UserError(f"{len(rows)} messages are called {text}", hint=f"such as {some}")
     return int(rows[0])
+
+
+def _explain(where: str) -> str:
+    return f"lab explain {where}" if where else "lab explain"
 
 
 # --- In words --------------------------------------------------------------------------------
@@ -235,7 +254,7 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
     taken = tale.taken_ns
     end = tale.status if taken is None else f"took {units.format_duration(taken)}"
     lines = [f"{tale.run}: message {tale.name}, {size} in {of}, {end}."]
-    dropped, again = tale.count(What.DROP), tale.count(What.SENT_AGAIN)
+    dropped, again = tale.count(What.DROP), tale.sent_again
     if dropped or again:
         lost = units.format_count(dropped, "transmission")
         lines.append(f"{lost} lost, {again:,} sent again.")
@@ -261,7 +280,7 @@ def packet_words(tale: Story, packet: int) -> list[str]:
     lines = []
     since: int | None = None
     for each in tale.incidents:
-        if not each.first <= packet <= each.last or each.what is What.CONTROL:
+        if not each.about(packet) or each.what is What.CONTROL:
             continue
         at = units.format_duration(each.time_ns)
         after = "" if since is None else f", {units.format_duration(each.time_ns - since)} later"
@@ -278,7 +297,8 @@ def _worded(each: Incident) -> str:
             on = f" on {each.where}" if each.where else ""
             return f"dropped{on} by {each.why or 'a rule'}"
         case What.DECISION:
-            return f"{each.where} decided to retransmit it, because of {each.why}"
+            what = "it" if each.last >= each.first else "some packets"
+            return f"{each.where} decided to retransmit {what}, because of {each.why}"
         case What.SENT_AGAIN:
             number = f", {ordinal(each.attempt)} transmission" if each.attempt else ""
             return f"left {each.where} again{number}"

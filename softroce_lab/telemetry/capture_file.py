@@ -21,7 +21,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.telemetry.packets import PACKET, Kind, Packets
 
 _PIECE_BYTES = 1 << 20
-_CONVERT = "give a pcap or pcapng file; Wireshark's editcap -F pcapng makes one of others"
+CONVERT = "give a pcap or pcapng file; Wireshark's editcap -F pcapng makes one of others"
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\x04\x22\x4d\x18": "unlz4"}
 
 
@@ -100,7 +100,7 @@ def read(path: Path) -> Capture:
         _feed(reader, file, path)
     reader.finish()
     if reader.refusal is not None:
-        raise UserError(reader.refusal, file=str(path), hint=_CONVERT)
+        raise UserError(reader.refusal, file=str(path), hint=CONVERT)
     packets = reader.take_packets().view(PACKET).reshape(-1)
     return Capture(
         packets=packets,
@@ -110,6 +110,17 @@ def read(path: Path) -> Capture:
         notes=tuple(_note(*each) for each in reader.notes()),
         path=path,
     )
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a capture, part by part. UserError for what is not read: a compressed one."""
+    with _reading(path) as file:
+        first = True
+        while piece := os.read(file, _PIECE_BYTES):
+            if first:
+                _refuse_compressed(piece[:4], path)
+            first = False
+            yield piece
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A capture that is under way, as lines of text: what `lab capture` prints without -w.
+"""A capture, under way or in a file, as lines of text: what `lab capture` prints without -w.
 
 The native reader parses; of frames that are not RoCE its rows say nothing, so their bytes are
 kept until their line is made.
@@ -11,11 +11,14 @@ import ipaddress
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from softroce_lab import _native
+from softroce_lab.errors import UserError
 from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
 
 _ETHERNET_BYTES = 14
@@ -52,6 +55,22 @@ class Lines:
         end = begin + len(frame)
         self._kept = self._kept[end:]
         self._begin += end
+
+    def end(self) -> tuple[str | None, list[str]]:
+        """No piece follows: why it was none, or None; and what is wrong with it, in words."""
+        self._reader.finish()
+        return self._reader.refusal, [what for what, *_ in self._reader.notes()]
+
+
+def of_file(path: Path, notes: list[str]) -> Iterator[str]:
+    """The same lines of a file; `notes`: takes what is wrong with it. UserError if it is none."""
+    lines = Lines()
+    for piece in capture_file.pieces(path):
+        yield from lines.of(piece)
+    refusal, found = lines.end()
+    if refusal is not None:
+        raise UserError(refusal, file=str(path), hint=capture_file.CONVERT)
+    notes += found
 
 
 def _stamp(time_ns: int) -> str:

@@ -139,3 +139,16 @@ def test_junit_tells_of_files_that_cannot_be_read(tmp_path):
     read, unread = ET.parse(out).getroot().findall("testsuite")  # noqa: S314 - ours
     assert (read.get("errors"), unread.get("errors")) == ("0", "1")
     assert "header of a capture" in unread.find("testcase/error").get("message")
+
+
+def test_a_run_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "3", "-q"]
+    made = CliRunner().invoke(app, ["run", "incast", *small, "--capture"])
+    assert made.exit_code == 0
+    done = lab("latest")
+    assert done.exit_code == 0
+    assert "0 fail" not in done.output
+    wrong = lab("nothing")
+    assert wrong.exit_code == 2
+    assert "no run or sweep is called 'nothing'" in wrong.stderr

@@ -2,6 +2,7 @@
 """`lab explain`, on the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -50,3 +51,20 @@ def test_mistakes(made):
     wrong = explain(made, "--run", "tcp/1")
     assert "has no run 'tcp/1'" in wrong.stderr
     assert "it has irn/1, rc/1, irn/2, rc/2" in wrong.stderr
+    unknown = explain(made, "--message", "h1->h2:9/9/9")
+    assert "there is no message 'h1->h2:9/9/9'" in unknown.stderr
+    assert f"lab explain {made} --worst 5 names some" in unknown.stderr
+
+
+def test_a_directory_of_directories_names_them(made, tmp_path):
+    """Such as that of a crosscheck, to which `latest` points."""
+    outer = tmp_path / "both"
+    inner = outer / "virtual" / "one"
+    inner.mkdir(parents=True)
+    manifest = json.loads((Path(made) / "manifest.json").read_text())
+    (outer / "manifest.json").write_text(json.dumps(manifest | {"runs": []}))
+    (inner / "manifest.json").write_text("{}")
+    (outer / "virtual" / "latest").symlink_to("one")
+    found = explain(str(outer))
+    assert found.exit_code == ExitCode.USAGE
+    assert f"its runs are {inner}" in found.stderr

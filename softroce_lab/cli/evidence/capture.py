@@ -20,6 +20,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
+from softroce_lab.cli.modes import ModalCommand, Mode
 from softroce_lab.cli.options import Json, Lab, Quiet, saying
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import capturing
@@ -28,7 +29,7 @@ from softroce_lab.fabric.observe.capture import Capture
 from softroce_lab.fabric.rights import needing_root
 from softroce_lab.inputs.validation import listed
 from softroce_lab.telemetry.capture_figures import Figures, check_snap
-from softroce_lab.telemetry.packet_lines import Lines
+from softroce_lab.telemetry.packet_lines import Lines, of_file
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
@@ -37,7 +38,31 @@ _PIECE_BYTES = 1 << 20
 _TURN_S = 3600.0  # a capture without an end is waited for in turns
 
 
-@app.command()
+WriteFile = Annotated[
+    str | None,
+    typer.Option("-w", "--write", metavar="FILE", help="Write pcapng to FILE; -: standard output."),
+]
+ReadFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-r", "--read", metavar="FILE", help="Print the packets of a pcapng or pcap FILE."
+    ),
+]
+
+
+class _Command(ModalCommand):
+    """A file is read as it is: nothing is chosen but how many packets."""
+
+    modes = (
+        Mode(
+            "-r FILE",
+            lambda params: params["read"] is not None,
+            ("links", "file", "snap", "duration", "lab", "as_json"),
+        ),
+    )
+
+
+@app.command(cls=_Command)
 def capture(
     links: Annotated[
         list[str] | None,
@@ -47,12 +72,8 @@ def capture(
             autocompletion=completion.links,
         ),
     ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "-w", "--write", metavar="FILE", help="Write pcapng to FILE; -: standard output."
-        ),
-    ] = None,
+    file: WriteFile = None,
+    read: ReadFile = None,
     snap: Annotated[
         int,
         typer.Option(
@@ -76,6 +97,9 @@ def capture(
 
     Ctrl-C ends the capture and prints the numbers of captured and missed packets.
     """
+    if read is not None:
+        _print_file(read, count, saying(quiet))
+        return
     if as_json and file in (None, "-"):
         raise UserError("packets and JSON would mix", hint="--json wants -w FILE")
     check_snap(snap)
@@ -95,6 +119,21 @@ def capture(
             f"the capture ended early: {os.strerror(figures.error)}",
             hint="what was written until then is whole",
         )
+
+
+def _print_file(path: Path, count: int, say: Callable[[str], None]) -> None:
+    """Print its packets, `count` at most; 0: all. UserError."""
+    notes: list[str] = []
+    try:
+        for number, line in enumerate(of_file(path, notes), 1):
+            print(line)
+            if number == count:
+                break
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read them had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
+    for note in notes:
+        say(f"{path}: {note}")
 
 
 def _until_over(running: Capture, seconds: float | None, begun: Callable[[], None]) -> Figures:

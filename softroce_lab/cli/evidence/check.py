@@ -17,6 +17,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.report import recorded
 from softroce_lab.telemetry.packets import Kind
 
 app = typer.Typer(add_completion=False)
@@ -28,7 +29,10 @@ _MTUS = (256, 512, 1024, 2048, 4096)
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Run directories, pcapng or pcap files."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Run directories, or their names below ./runs, pcapng or pcap files.",
+        ),
     ] = None,
     as_json: Json = False,
     junit_file: Annotated[
@@ -78,7 +82,7 @@ def check(
     checked, failures = [], []
     for path in files:
         try:
-            checked += _check(path, options, wanted, of)
+            checked += _check(_found(path), options, wanted, of)
         except UserError as error:
             failures.append(error)
     if junit_file is not None:
@@ -94,6 +98,11 @@ def check(
         raise typer.Exit(ExitCode.USAGE)
     if any(each.failed for each in checked):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _found(path: Path) -> Path:
+    """A file or directory, or the run directory that is called so. UserError."""
+    return path if path.exists() or path.suffix else recorded.find(str(path))
 
 
 def _check(

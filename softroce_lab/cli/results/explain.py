@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -47,7 +48,8 @@ def explain(
     tale = []
     for each in runs_of(found, of):
         known = Explained.of(found, each)
-        tale += [(known, one) for one in _chosen(known, message, worst or 1, step)]
+        chosen = _chosen(known, shlex.quote(run), message, worst or 1, step)
+        tale += [(known, one) for one in chosen]
     if as_json:
         stories = [one.document() | {"oracle_ns": known.bound_ns(one)} for known, one in tale]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
@@ -60,10 +62,12 @@ def explain(
         _print(known, one, step)
 
 
-def _chosen(known: Explained, message: str | None, worst: int, step: int | None) -> Iterator[Story]:
+def _chosen(
+    known: Explained, where: str, message: str | None, worst: int, step: int | None
+) -> Iterator[Story]:
     messages = known.messages
     if message is not None:
-        yield known.story(story.named(messages, message))
+        yield known.story(story.named(messages, message, where))
         return
     within = None if step is None else story.of_step(messages, step)
     for row in story.worst(messages, worst, within):

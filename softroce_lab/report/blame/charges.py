@@ -34,7 +34,7 @@ from softroce_lab.telemetry.drops import Drops
 
 Rows = npt.NDArray[np.int64]
 LEAST_RUNS = 4
-USUAL_RUNS = 64
+USUAL_RUNS = 48
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab artifact`: a run as a zip that others can repeat with one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softroce_lab import units
+from softroce_lab.cli.options import Json
+from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.report import artifact as artifacts
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def artifact(
+    run: RunArgument = "latest",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The zip; default: NAME.zip in this folder."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Pack a run for reviewers: results, code, and a script that repeats it and compares."""
+    found = opened(run)
+    made = artifacts.write(found, output or Path(f"{found.name}.zip"))
+    if as_json:
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "artifact": str(made.path),
+            "bytes": made.size_bytes,
+            "commit": made.commit,
+            "note": made.note,
+        }
+        print(json.dumps(document, indent=1))
+        return
+    print(f"{made.path}: {units.format_bytes(made.size_bytes)}")
+    print(f"the code of {made.commit} is in it" if made.commit else f"without code: {made.note}")
+    print("unzip it and run: sh reproduce.sh")

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab artifact`: a run directory as a zip that a reviewer can repeat with one command.
+
+It has the run directory with what is expected, the code of its commit, and a script that repeats
+the run and states whether it came out the same. Equal directories give equal zips.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from softroce_lab import paths
+from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment import frozen
+from softroce_lab.report import listing
+from softroce_lab.report.recorded import MANIFEST, Recorded
+from softroce_lab.telemetry.rundir import give_to_user
+
+RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
+_GIT_S = 60.0
+_KEPT = (".json", ".parquet")  # of a run directory; captures and pages are not compared
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
+
+_REPRODUCE = """\
+#!/bin/sh
+# Repeats the run in run/ and prints what is the same and what is different.
+# Exit code 0: the same, 1: something differs, other codes: it did not run.
+# The code: $LAB if it is set, else code/, else the `lab` on the PATH.
+set -eu
+cd -- "$(dirname -- "$0")"
+if [ -n "${LAB:-}" ]; then
+  set -- "$LAB" rerun run -o again "$@"
+elif [ -f code/lab ]; then
+  set -- sh code/lab rerun run -o again "$@"
+else
+  set -- lab rerun run -o again "$@"
+fi
+exec "$@"
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Artifact:
+    """What was written."""
+
+    path: Path
+    size_bytes: int
+    commit: str | None  # whose code is in it; None: no code is
+    note: str  # why no code is in it; ""
+
+
+def write(recorded: Recorded, path: Path) -> Artifact:
+    """Write the zip aside, then rename. UserError for a run that cannot be repeated, RunError."""
+    if recorded.state != "done":
+        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    if not (recorded.path / frozen.FILE).is_file():
+        what = f"{recorded.path / frozen.FILE} is missing: the experiment was not kept"
+        raise UserError(what, hint="lab run it anew, then lab artifact")
+    commit, note = _commit(recorded)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
+            _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
+            _add(archive, "README.md", _readme(recorded, commit, note).encode())
+            for name, file in _of_run(recorded):
+                _add(archive, f"{RUN}/{name}", file.read_bytes())
+            if commit is not None:
+                _add_code(archive, commit)
+        give_to_user(fresh)
+        fresh.replace(path)
+    except OSError as error:
+        hint = "-o FILE: in a folder that is there, with room"
+        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return Artifact(path, path.stat().st_size, commit, note)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes, *, executable: bool = False) -> None:
+    about = zipfile.ZipInfo(name, _EPOCH)
+    about.compress_type = zipfile.ZIP_DEFLATED
+    about.external_attr = (0o100755 if executable else 0o100644) << 16
+    archive.writestr(about, content)
+
+
+def _of_run(recorded: Recorded) -> Iterator[tuple[str, Path]]:
+    """Files of the run directory, by their names in it."""
+    inputs = recorded.path / frozen.INPUTS
+    files = [each for each in recorded.path.iterdir() if each.suffix in _KEPT]
+    files += inputs.rglob("*") if inputs.is_dir() else ()
+    for file in sorted(files):
+        if file.is_file():
+            yield file.relative_to(recorded.path).as_posix(), file
+
+
+def _commit(recorded: Recorded) -> tuple[str | None, str]:
+    """The commit whose code goes in; or None, and why none does."""
+    about = recorded.manifest.get("environment") or {}
+    commit = str(about.get("commit") or "")
+    if not commit:
+        version = about.get("softroce_lab", "unknown")
+        return None, f"the run was made by an installed softroce_lab {version}, not by a checkout"
+    if commit.endswith("-dirty"):
+        return None, f"the run was made by {commit}: its checkout had changes that no commit has"
+    if _git("cat-file", "-e", f"{commit}^{{commit}}") is None:
+        return None, f"this checkout does not have the commit {commit}"
+    return commit, ""
+
+
+def _git(*arguments: str) -> bytes | None:
+    """What git prints about this checkout; None if it fails, or there is none."""
+    if not (paths.PROJECT_ROOT / ".git").exists():
+        return None
+    whose = f"safe.directory={paths.PROJECT_ROOT}"
+    argv = ["git", "--no-optional-locks", "-c", whose, "-C", str(paths.PROJECT_ROOT), *arguments]
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=_GIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _add_code(archive: zipfile.ZipFile, commit: str) -> None:
+    """The tree of a commit."""
+    packed = _git("archive", "--format=zip", "-0", commit)
+    if packed is None:
+        raise RunError(f"git cannot read the commit {commit} of {paths.PROJECT_ROOT}")
+    with zipfile.ZipFile(io.BytesIO(packed)) as tree:
+        for each in tree.infolist():
+            if not each.is_dir():
+                executable = bool(each.external_attr >> 16 & 0o100)
+                _add(archive, f"{CODE}/{each.filename}", tree.read(each), executable=executable)
+
+
+def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
+    clock = recorded.manifest.get("clock")
+    facts = "\n".join(f"- {title}: {text}" for title, text in listing.facts(recorded))
+    code = f"`code/` is the tree of commit {commit}." if commit else f"There is no code: {note}."
+    expected = {
+        "virtual": "every table and figure is the same, byte for byte, on any machine",
+        "real": "the same packets are lost, verdicts are equal, and times lie in the intervals of "
+        "the seeds; it needs root",
+    }.get(str(clock), "the results are the same")
+    return f"""# {recorded.manifest.get("name")}
+
+    sh reproduce.sh
+
+repeats the run in `run/` and prints what is the same and what is different. The result is in
+`again/`. Exit code 0: the same; 1: something differs; other codes: it did not run.
+
+Expected: {expected}.
+
+{code} `LAB=/path/to/lab sh reproduce.sh` takes another one. It needs Debian or Ubuntu, and installs
+what it needs on first use.
+
+## The run
+
+{facts}
+
+`run/{MANIFEST}` has the figures and the machine, `run/{frozen.FILE}` the experiment.
+"""
