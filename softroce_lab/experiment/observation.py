@@ -56,10 +56,17 @@ class Observation:
         self._stolen = StolenTime()
         self.epoch_ns = time.monotonic_ns()
 
-    def end(self, reports: Mapping[str, dict[str, Any]], *, striped: bool = True) -> Observed:
+    def end(
+        self,
+        reports: Mapping[str, dict[str, Any]],
+        *,
+        striped: bool = True,
+        hosts: Iterable[str] | None = None,
+    ) -> Observed:
         """`reports`: figures of each host process, by its name; all have ended.
 
-        `striped`: only what was done to packets with the lab's header is of this run.
+        `striped`: only what was done to packets with the lab's header is of this run. `hosts`:
+        those that took part, where not all of them report.
         """
         lab = self._lab
         drained = lab.drained(_SYNC_S)
@@ -72,7 +79,7 @@ class Observation:
         unwritten = drained.drops_lost - self._written.drops_lost
         stolen = self._stolen.share()
         injections = self._recorded(end_ns)
-        ours = _of_run(injections, self._addresses(reports), striped=striped)
+        ours = _of_run(injections, self._addresses(hosts or reports), striped=striped)
         return Observed(
             epoch_ns=self.epoch_ns,
             end_ns=end_ns,

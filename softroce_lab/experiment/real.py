@@ -117,12 +117,12 @@ def _run(
         links=[dataclasses.asdict(link) for link in observed.links],
         counters={name: figures["counters"] for name, figures in reports.items()},
         stats={name: figures.pop("stats") for name, figures in reports.items()},
-        events=_events(observed, acts, begun_ns),
+        events=events(observed, acts, begun_ns),
         policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
         verified=None if None in lines else not wrong,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=_facts(observed, reports, lab)
+        facts=facts(observed, reports, lab)
         | _timing(transport, lab, options, rails)
         | sha256_fact(digests),
     )
@@ -307,7 +307,7 @@ def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
     )
 
 
-def _events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
+def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
     """In times since the beginning."""
     links = [link.name for link in observed.links]
     injected = injections.columns(observed.injections, links, observed.faults)
@@ -334,7 +334,8 @@ def _timing(
     }
 
 
-def _facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
+def facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
+    """For the manifest: what a run on the real clock has besides its figures."""
     return {
         "xdp_mode": lab.mode,
         "lacks": lab.lacks,

@@ -39,6 +39,7 @@ from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, Columns, RunDirectory, environment
+from softroce_lab.workloads.programs import Programs
 
 OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
 XdpMode: TypeAlias = Literal["auto", "native", "generic"]
@@ -314,13 +315,17 @@ def _runner(
         yield functools.partial(virtual.run, with_acts=True)
         return
     from softroce_lab.experiment import real
+    from softroce_lab.experiment.hosts import programs
     from softroce_lab.fabric import lab as fabric
 
     def one_run(
         experiment: Experiment, transport: Transport, seed: int, progress: Progress, wanted: Wanted
     ) -> WorkloadRun:
         with capturing(lab, wanted, _hosts(experiment, seed)) as capture:
-            found = real.run(experiment, transport, seed, progress, lab, clock.hosts)
+            if isinstance(experiment.workload(seed), Programs):
+                found = programs.run(experiment, transport, seed, lab)
+            else:
+                found = real.run(experiment, transport, seed, progress, lab, clock.hosts)
         return found if capture is None else found.with_capture(capture)
 
     with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:

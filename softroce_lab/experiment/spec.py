@@ -243,6 +243,7 @@ def of(source: Source) -> Experiment:
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     experiment.rails(raw.seeds[0])
+    _check_clock(experiment)
     _check_round_trip(experiment)
     _check_lengths(experiment)
     _check_slots(experiment)
@@ -268,9 +269,19 @@ def _of_runs(
     """A run each; the one run of jobs that all have their own is called by these."""
     if raw.transports is not None:
         return written.of_file(raw.transports, source)
+    if raw.workload.default_transport is not None:
+        return (written.of_argument(f"{raw.workload.kind}={raw.workload.default_transport}"),)
     first, *_ = own.values()
     labels = dict.fromkeys(each.label for each in own.values())
     return (dataclasses.replace(first, label=" & ".join(labels)),)
+
+
+def _check_clock(experiment: Experiment) -> None:
+    """UserError for programs in simulated time: they would have to run in it."""
+    if experiment.clock == "virtual" and experiment.raw.workload.kind == "program":
+        place: Place = ("clock",) if "clock" in experiment.source.data else ("workload", "kind")
+        what = "programs run on the real clock alone"
+        raise experiment.source.error(place, what, hint="clock: real")
 
 
 def _check_round_trip(experiment: Experiment) -> None:
@@ -327,6 +338,8 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
     FILE:CLASS is a user's own, and LABEL= before either calls it so. UserError if there is no such
     transport.
     """
+    if experiment.raw.workload.default_transport is not None:
+        raise UserError("programs bring their own transport", hint="without --transport")
     if experiment.raw.workload.has_transports:
         what = f"every job of {experiment.name} has a transport of its own"
         raise UserError(what, hint="without --transport")

@@ -139,7 +139,11 @@ class ExperimentFile(Filled):
 
     @model_validator(mode="after")
     def _all_hosts_have_a_transport(self) -> ExperimentFile:
-        if self.transports is None and not self.workload.has_transports:
+        own = self.workload.default_transport
+        if self.transports is not None and own is not None:
+            what = "programs bring their own transport"
+            raise KeyedError("transports", what, "leave out 'transports'")
+        if self.transports is None and own is None and not self.workload.has_transports:
             raise UserError("key 'transports' is missing")
         if self.transports is not None and self.workload.has_transports:
             what = "every job has a transport of its own"

@@ -219,6 +219,10 @@ def _print(outcome: Outcome) -> None:
     run_table.show(names, lines)
     for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):
         print(f"  {note}")
+    for run in outcome.runs:
+        for host, each in run.facts.get("programs", {}).items():
+            print(f"  {run.name} {host}: ended with {each['status']} after {each['took_s']} s, "
+                  f"{each['roce_packets']:,} RoCE packets")  # fmt: skip
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])
         _print_some(f"{run.name} not faithful: ", (row["fidelity"] or {}).get("reasons", ()))

@@ -22,6 +22,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.telemetry.rundir import give_to_user
 from softroce_lab.workloads import traffic
 from softroce_lab.workloads.goal import writer
+from softroce_lab.workloads.programs import Programs
 from softroce_lab.workloads.work import Workload
 
 app = typer.Typer(add_completion=False)
@@ -58,6 +59,9 @@ def workload(
     seed = loaded.seeds[0]
     work = loaded.workload(seed)
     names = [host.name for host in loaded.plan(seed).plain_hosts]
+    if isinstance(work, Programs):
+        what = "programs decide themselves what they send"
+        raise UserError(what, hint="lab run --dry-run checks the experiment")
     if goal is not None:
         _write(loaded, work, names, goal)
     about = _document(loaded, work, names)

@@ -126,6 +126,7 @@ class WorkloadSpec(Filled, abc.ABC):
 
     usual_depth: ClassVar[int] = DEPTH
     carries_bytes: ClassVar[bool] = False  # whether `payload: verify` is the default
+    default_transport: ClassVar[str | None] = None  # of kinds that bring their own
 
     hosts: Hosts | None = None
     placement: Literal["in-order", "random"] = "in-order"

@@ -23,6 +23,7 @@ from softroce_lab.experiment.kinds.flows import (
 from softroce_lab.experiment.kinds.goal import GoalSpec
 from softroce_lab.experiment.kinds.jobs import JobsSpec
 from softroce_lab.experiment.kinds.open_loop import OpenLoopSpec
+from softroce_lab.experiment.kinds.programs import ProgramSpec
 from softroce_lab.experiment.kinds.training import MoeSpec, TrainingSpec
 
 Single: TypeAlias = (
@@ -42,4 +43,6 @@ Single: TypeAlias = (
     | OpenLoopSpec
 )
 _Job: TypeAlias = Annotated[Single, Field(discriminator="kind")]
-AnyWorkload: TypeAlias = Annotated[Single | JobsSpec[_Job], Field(discriminator="kind")]
+AnyWorkload: TypeAlias = Annotated[
+    Single | ProgramSpec | JobsSpec[_Job], Field(discriminator="kind")
+]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Experiments of programs as they are written: what is refused, and where."""
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import spec
+from softroce_lab.inputs import yaml_source
+
+HEAD = """\
+name: mine
+topology: {generator: {kind: star, hosts: 3}}
+clock: real
+"""
+
+
+def of(commands, head=HEAD):
+    text = f"{head}workload:\n  kind: program\n  commands: {commands}\n"
+    return spec.of(yaml_source.parse(text, "x.yaml"))
+
+
+def refused(commands, head=HEAD):
+    with pytest.raises(UserError) as caught:
+        of(commands, head)
+    error = caught.value
+    return error.line, error.column, error.what
+
+
+def test_commands_by_host():
+    found = of("{h3: {run: a}, h1: {run: b, after: h3, status: 2}}")
+    work = found.workload(1)
+    assert (work.ranks, work.name, found.transports[0].label) == ((2, 0), "program", "program")
+    assert (work.commands[0].after, work.commands[0].status, work.commands[2].run) == (2, 2, "a")
+    assert (work.message_count, list(work.messages()), work.buffer_bytes) == (0, [], 0)
+
+
+def test_the_environment_of_all_is_overruled():
+    text = (
+        HEAD + "workload: {kind: program, environment: {A: all, B: all}, commands: "
+        "{h1: {run: a, environment: {B: own}}}}\n"
+    )
+    command = spec.of(yaml_source.parse(text, "x.yaml")).workload(1).commands[0]
+    assert command.environment == {"A": "all", "B": "own"}
+
+
+@pytest.mark.parametrize(
+    ("commands", "line", "column", "what"),
+    [
+        ("{h9: {run: a}}", 6, 18, "no host 'h9'"),
+        ("{h1: {run: ' '}}", 6, 18, "expected a command"),
+        ("{h1: {run: a, after: h2}}", 6, 33, "no command of 'h2'"),
+        ("{h1: {run: a, after: h1}}", 6, 33, "h1 waits for h1: none of them can begin"),
+        ("{h1: {run: a, prints: '('}}", 6, 34, "is no regular expression"),
+        ("{h1: {run: a, listens: 70000}}", 6, 35, "65535"),
+        ("{h1: {run: a, environment: {LD_LIBRARY_PATH: x}}}", 6, 39, "the lab sets that one"),
+        ("{}", 6, 13, ""),
+    ],
+)
+def test_mistakes_have_their_place(commands, line, column, what):
+    found = refused(commands)
+    assert found[0] == line
+    assert what in found[2]
+    assert abs(found[1] - column) <= 8  # of the value, or of its key
+
+
+def test_a_circle():
+    what = refused("{h1: {run: a, after: h2}, h2: {run: b, after: h1}}")[2]
+    assert what == "h1 waits for h2 waits for h1: none of them can begin"
+
+
+def test_the_virtual_clock_is_refused():
+    assert refused("{h1: {run: a}}", HEAD.replace("real", "virtual")) == (
+        3, 8, "programs run on the real clock alone"
+    )  # fmt: skip
+    assert refused("{h1: {run: a}}", HEAD.replace("clock: real\n", ""))[2].startswith("programs")
+
+
+def test_transports_are_refused():
+    assert "bring their own" in refused("{h1: {run: a}}", HEAD + "transports: [rc]\n")[2]
+    with pytest.raises(UserError, match="bring their own"):
+        spec.with_transports(of("{h1: {run: a}}"), ["rc"])
+
+
+def test_there_is_no_workload_to_show():
+    done = CliRunner().invoke(app, ["workload", "program"])
+    assert done.exit_code == 2
+    assert "programs decide themselves" in str(done.exception) + done.stderr
