@@ -23,10 +23,10 @@ from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
 from softroce_lab.experiment.forecast import (
     assumed_links,
     blind_rules,
+    drawn_traffic,
     idle_rules,
     memory,
     pace,
-    short_durations,
     wide_windows,
 )
 from softroce_lab.experiment.forecast.blind_rules import LeftOut
@@ -198,7 +198,7 @@ def notes(experiment: Experiment) -> list[str]:
         *assumed_links.note(experiment.plan(experiment.seeds[0])),
         *blind_rules.notes(experiment),
         *wide_windows.notes(experiment),
-        *short_durations.notes(experiment),
+        *drawn_traffic.notes(experiment),
         *pace.notes(experiment),
     ]
 

@@ -25,7 +25,10 @@ def added(workload: OpenLoop, run: WorkloadRun, alone: Alone) -> WorkloadRun:
 
     RunError if a flow cannot be measured alone.
     """
-    load = {"offered_load": float(workload.offered_load)}
+    load = {
+        "offered_load": float(workload.offered_load),
+        "measured_load": float(workload.measured_load),
+    }
     if not len(run.done):
         return dataclasses.replace(run, figures=load)
     flows = workload.flows

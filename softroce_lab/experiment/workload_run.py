@@ -73,7 +73,7 @@ SIZE_CLASSES = {
 """Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
 OF_WORKLOADS = (
     "algbw_bps", "busbw_bps", "steps", *STEPS, "step_waiting", "offered_load",
-    *SLOWDOWN, "slowdown",
+    "measured_load", *SLOWDOWN, "slowdown",
 )  # fmt: skip
 """Figures that only some workloads have (`figures.py`); None for others."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits

@@ -248,6 +248,7 @@ _LINES: list[
     ("p99 message completion", _of_messages("fct_p99_ns"), _always),
     ("p99.9 message completion", _of_messages("fct_p999_ns"), _always),
     ("offered load", _share("offered_load"), _if_any),
+    ("load of the flows measured", _share("measured_load"), _if_any),
     ("p50 slowdown", _slowdown("slowdown_p50"), _if_any),
     ("p99 slowdown", _slowdown("slowdown_p99"), _if_any),
     *((f"p99 slowdown, {each}", _slowdown_of(each), _if_any) for each in SIZE_CLASSES),

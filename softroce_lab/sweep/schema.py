@@ -43,7 +43,10 @@ FIGURES = {
          "end_ns"),
         "int64",
     ),
-    **dict.fromkeys(("step_waiting", "offered_load", "slowdown_p50", "slowdown_p99"), "float64"),
+    **dict.fromkeys(
+        ("step_waiting", "offered_load", "measured_load", "slowdown_p50", "slowdown_p99"),
+        "float64",
+    ),
     **dict.fromkeys((*RATIOS, EXCESS), "float64"),
     "slowdown": CLASSES,
     "held_back": "list<string>",

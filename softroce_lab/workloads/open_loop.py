@@ -100,6 +100,17 @@ class OpenLoop(Buffered):
         """The load that was drawn: bytes of the flows over what the hosts' links carry."""
         return self._offered(self.flows)
 
+    @property
+    def measured_load(self) -> Fraction:
+        """The same of the flows that have figures, in the time in which they arrive."""
+        return self._offered(self.flows[self.warm]) / (1 - WARM_UP)
+
+    @property
+    def incast_share(self) -> Fraction:
+        """Of all bytes that were drawn, those of incasts."""
+        flows = self._incasts(self.incast) if self.incast else self.flows[:0]
+        return Fraction(int(flows["bytes"].sum()), int(self.flows["bytes"].sum()))
+
     def _offered(self, flows: npt.NDArray[np.void]) -> Fraction:
         capacity = Fraction(sum(self.rates_bps) * self.duration_ns, 8 * 10**9)
         return int(flows["bytes"].sum()) / capacity

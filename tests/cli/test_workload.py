@@ -43,7 +43,9 @@ def test_a_goal_file_is_written(tmp_path):
     path = tmp_path / "ring.goal"
     assert workload("ring-all-reduce", "--goal", path).exit_code == 0
     text = path.read_text()
-    assert text.startswith("// ring-all-reduce: ring-all-reduce, seed 1\n// rank 0 is h1\n")
+    assert text.startswith(
+        "// ring-all-reduce: ring-all-reduce, seed 1, depth: 4\n// rank 0 is h1\n"
+    )
     assert sum(map(len, parser.parse(text, "ring.goal").ranks)) == 2 * 448
 
 

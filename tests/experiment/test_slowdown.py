@@ -14,6 +14,10 @@ from softroce_lab.sweep.schema import FIGURES, fits
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
+SLOW_SPINES = (
+    "{generator: {kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2, "
+    "access: {rate: 100Gbit, delay: 1us}, core: {rate: 40Gbit, delay: 1us}}}"
+)
 SPARSE = "load: 0.5%, sizes: [1B, 100B, 4kB, 10kB, 300kB], duration: 100ms"
 SEED = 3
 APART_NS = 50_000  # control packets of a flow have passed so long after it
@@ -43,6 +47,22 @@ def test_a_single_flow_has_a_slowdown_of_1(transport, size):
     assert found.verdict == "passed", found.reasons
     assert len(found.messages) == found.summary()["measured"] == 1
     assert found.slowdowns().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("size", [4000, 100_000, 3_000_000])
+def test_a_single_flow_over_slower_spines(transport, size):
+    """Exactly 1 on one path; packets of several paths meet behind them in another order."""
+    time_ns = max(4 * size, 100_000)
+    made = of(
+        f"name: slow\ntopology: {SLOW_SPINES}\ntransports: [{transport}]\nlb: flow\n"
+        f"workload: {{kind: open-loop, load: {4 * size / time_ns:.8f}%, "
+        f"duration: {time_ns}ns, sizes: [{size}B], hosts: [h1, h3]}}\n"
+    )
+    found = virtual.run(made, made.transports[0], SEED, lambda _: None)
+    assert found.verdict == "passed", found.reasons
+    off = 0 if transport in ("rc", "irn", "srnic") else 0.007
+    assert found.slowdowns().tolist() == [pytest.approx(1, abs=off)]
 
 
 @pytest.mark.parametrize("transport", registry.transports())

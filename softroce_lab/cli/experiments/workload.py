@@ -72,7 +72,9 @@ def workload(
 
 
 def _write(experiment: Experiment, work: Workload, names: list[str], path: Path) -> None:
-    about = [f"{experiment.name}: {work.name}, seed {experiment.seeds[0]}"]
+    about = [
+        f"{experiment.name}: {work.name}, seed {experiment.seeds[0]}, depth: {experiment.depth}"
+    ]
     about += [f"rank {rank} is {names[host]}" for rank, host in enumerate(work.ranks)]
     try:
         with path.open("w", encoding="utf-8") as out:

@@ -62,11 +62,31 @@ def compared(experiment: Experiment) -> tuple[Experiment, list[LeftOut]]:
 def notes(experiment: Experiment) -> list[str]:
     """A sentence for each transport with such rules; [] as it should be."""
     whole, left_out = compared(experiment)
-    return [each.note for each in left_out] + [
+    found = [each.note for each in left_out] + [
         f"{transport.label}: cannot be hit by {', '.join(rules)}: "
         "its data packets do not show messages"
         for transport in whole.used_transports
         if (rules := _blind(experiment, transport))
+    ]
+    return [*found, *_uneven_tails(whole)]
+
+
+def _uneven_tails(experiment: Experiment) -> list[str]:
+    """A sentence for each rule of tails that hits some transports more often than others.
+
+    RC's packets do not show how often they were sent, so its tails are hit once (docs/faults.md).
+    """
+    if len({each.shows_messages for each in experiment.used_transports}) == 1:
+        return []
+    rules = {
+        fault.rule: None
+        for fault in experiment.plan(experiment.seeds[0]).faults
+        if fault.filter.tail is not None and not fault.filter.iters and fault.filter.takes_rc_tails
+    }
+    return [
+        f"rule {rule!r} takes last packets of rc in their first transmission alone, those of other "
+        "transports in every one: write iter: 1 to compare these transports"
+        for rule in rules
     ]
 
 

@@ -75,7 +75,8 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
             work = job.workload.build(inner)
             if not isinstance(work, Buffered):
                 raise inner.error("kind", f"a {work.name} workload is no job")
-            for host in work.ranks:
+            written = job.workload.ranks(inner) if job.workload.hosts else ()
+            for host in {*work.ranks, *written}:  # a program may need fewer than are written
                 if host in taken:
                     what = f"{setting.names[host]} takes part in {taken[host]}, too"
                     raise inner.error("hosts", what, hint="hosts of its own for each job")

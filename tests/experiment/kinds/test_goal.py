@@ -58,12 +58,21 @@ COMPUTING = [
 ]
 
 
+MANY = [
+    "{kind: open-loop, load: 40%, sizes: [1kB, 20kB], duration: 100us, "
+    "incast: {degree: 3, share: 20%, bytes: 4kB}}",
+    "{kind: jobs, jobs: [{name: a, workload: {kind: open-loop, load: 40%, sizes: [9kB], "
+    "duration: 50us, hosts: [h1, h2, h5]}}, {name: b, workload: {kind: permutation, bytes: 90kB, "
+    "message: 9kB, hosts: [h3, h4, h6]}}]}",
+]
+
+
 def assert_the_same_again(made, folder, transport):
     """The workload, written as GOAL and read again, takes the same times to the nanosecond."""
     folder.joinpath("some.goal").write_text("\n".join(writer.lines(made.workload(1))))
     hosts = [made.plan(1).plain_hosts[host].name for host in made.workload(1).ranks]
     goal = f"{{kind: goal, file: some.goal, hosts: [{', '.join(hosts)}]}}"
-    again = experiment(folder, goal, transports=f"[{transport}]")
+    again = experiment(folder, goal, transports=f"[{transport}]", depth=made.depth)
     assert rows(run(again)) == rows(run(made))
 
 
@@ -81,6 +90,13 @@ def test_what_is_written_and_read_again_takes_exactly_the_same_times(
 @pytest.mark.parametrize("workload", COMPUTING, ids=["moe", "training"])
 def test_computations_are_written_and_read_again(workload, transport, tmp_path):
     made = experiment(tmp_path, workload, transports=f"[{transport}]")
+    assert_the_same_again(made, tmp_path, transport)
+
+
+@pytest.mark.parametrize("transport", ["rc", "csa_ud"])
+@pytest.mark.parametrize("workload", MANY, ids=["open-loop", "jobs"])
+def test_arrivals_and_jobs_are_written_and_read_again(workload, transport, tmp_path):
+    made = experiment(tmp_path, workload, transports=f"[{transport}]", depth=256)
     assert_the_same_again(made, tmp_path, transport)
 
 

@@ -14,6 +14,12 @@ def moe(name, hosts="[h3, h4]"):
     return f"{{name: {name}, workload: {{kind: moe, hosts: {hosts}, {gate}}}}}"
 
 
+def two_of(hosts):
+    """A GOAL program of two ranks, and more hosts."""
+    program = r'"num_ranks 2\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from 0\n}\n"'
+    return f"{{name: b, workload: {{kind: goal, hosts: {hosts}, program: {program}}}}}"
+
+
 def jobs(*each):
     return f"{{kind: jobs, jobs: [{', '.join(each)}]}}"
 
@@ -40,6 +46,7 @@ def test_what_a_job_draws_depends_on_its_name_alone():
         ("{kind: jobs, jobs: []}", "[", "1"),
         (jobs(INCAST, INCAST), "jobs:", "two jobs are called 'a'"),
         (jobs(INCAST, moe("b", "[h2, h3]")), "[h2, h3]", "h2 takes part in a, too"),
+        (jobs(INCAST, two_of("[h5, h6, h2]")), "[h5, h6, h2]", "h2 takes part in a, too"),
         (jobs(INCAST, moe("b", "[]")), "[]}"[:2], "two hosts at least"),
         (jobs(INCAST, moe("b", "[h3, h9]")), "h9", "no host 'h9'"),
         (jobs(moe("b", "[h3, h4, h5]")), "8}", "not spread evenly over 3 hosts"),

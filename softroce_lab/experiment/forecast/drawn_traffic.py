@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Open-loop traffic that is too short for its largest flows: the load leaves no room for them.
+"""Open-loop traffic whose draw is not what the file asks for, as a few flows cannot be.
 
 A host's flows are drawn until their bytes are those of the load (`workloads/open_loop.py`). Where
-these are few beside the largest size, large flows are rarer than in the distribution.
+these are few beside the largest size, large flows are rarer than in the distribution; where flows
+are few, those behind the warm-up, which alone have figures, have another load than the whole; and
+incasts are whole events, of which a small share may have none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 from softroce_lab import units
 from softroce_lab.experiment.spec import Experiment
@@ -19,15 +22,21 @@ from softroce_lab.workloads.work import Workload
 
 LEAST_TIMES = 2
 """How many times the largest size a host is to send, at least."""
+LOAD_OFF, SHARE_OFF = Fraction(1, 20), Fraction(1, 10)
+"""How far the load behind the warm-up, and the share of incasts, may be off: of what was asked."""
 
 
 def notes(experiment: Experiment) -> list[str]:
-    """A line for each such workload, with the place of its duration."""
+    """A line for each difference, with the place of the key that was not met; first seed."""
     found = []
     for place, work in _workloads(experiment.workload(experiment.seeds[0])):
-        if (why := _too_short(work)) is not None:
-            where = (*place, "duration")
-            found.append(str(experiment.source.error(where, why)))
+        for key, why in (
+            (("duration",), _too_short(work)),
+            (("load",), _other_load(work)),
+            (("incast", "share"), _other_share(work)),
+        ):
+            if why is not None:
+                found.append(str(experiment.source.error((*place, *key), why)))
     return found
 
 
@@ -52,4 +61,25 @@ def _too_short(work: OpenLoop) -> str | None:
         f"in {units.format_duration(work.duration_ns)} a host sends about "
         f"{units.format_bytes(float(sent))}, the largest flow has {units.format_bytes(largest)}: "
         f"large flows are too rare ({enough} or more, or smaller sizes)"
+    )
+
+
+def _other_load(work: OpenLoop) -> str | None:
+    if abs(work.measured_load / work.load - 1) <= LOAD_OFF:
+        return None
+    found = f"{100 * float(work.measured_load):.3g} %"
+    return (
+        f"flows that arrive after the warm-up have a load of {found}, "
+        "not that of all: figures are of these (with a longer duration the load is closer)"
+    )
+
+
+def _other_share(work: OpenLoop) -> str | None:
+    if work.incast is None or abs(work.incast_share / work.incast.share - 1) <= SHARE_OFF:
+        return None
+    found = f"{100 * float(work.incast_share):.3g} %"
+    return (
+        f"incasts have {found} of the load: they are whole events of "
+        f"{units.format_bytes(work.incast.degree * work.incast.size_bytes)} "
+        "(with a longer duration the share is closer)"
     )

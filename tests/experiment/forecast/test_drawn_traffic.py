@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Open-loop traffic too short for its largest flows is told, with its place."""
+"""Open-loop traffic that is not as asked for, by the draw: a note, with its place."""
 
 import pytest
 
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import short_durations
+from softroce_lab.experiment.forecast import drawn_traffic
 from softroce_lab.inputs import yaml_source
 
 FILE = """\
@@ -19,13 +19,17 @@ WEB = "kind: open-loop, load: 80%, sizes: web-search"  # 10 MB a ms; the largest
 
 
 def notes(workload):
-    return short_durations.notes(
+    return drawn_traffic.notes(
         spec.of(yaml_source.parse(FILE.format(workload=workload), "short.yaml"))
     )
 
 
+def rare(workload):
+    return [note for note in notes(workload) if "large flows are too rare" in note]
+
+
 def test_what_a_host_cannot_send_has_a_place():
-    (note,) = notes(f"{{{WEB}, duration: 5ms}}")
+    (note,) = rare(f"{{{WEB}, duration: 5ms}}")
     assert note == (
         "short.yaml:5:61: in 5 ms a host sends about 47.7 MiB, the largest flow has 28.6 MiB: "
         "large flows are too rare (6 ms or more, or smaller sizes)"
@@ -34,12 +38,12 @@ def test_what_a_host_cannot_send_has_a_place():
 
 @pytest.mark.parametrize("duration", ["6ms", "8ms"])
 def test_twice_the_largest_flow_is_enough(duration):
-    assert notes(f"{{{WEB}, duration: {duration}}}") == []
+    assert rare(f"{{{WEB}, duration: {duration}}}") == []
 
 
 def test_what_incasts_send_is_not_for_large_flows():
     mixed = f"{{{WEB}, duration: 6ms, incast: {{degree: 4, share: 20%}}}}"
-    assert "about 45.8 MiB" in notes(mixed)[0]
+    assert "about 45.8 MiB" in rare(mixed)[0]
 
 
 def test_each_job_has_its_own():
@@ -48,7 +52,7 @@ def test_each_job_has_its_own():
         "hosts: [h1, h2]}}, {name: b, workload: {" + WEB + ", duration: 4ms, "
         "hosts: [h3, h4, h5, h6, h7, h8, h9, h10, h11, h12, h13, h14]}}]}"
     )
-    (note,) = notes(jobs)
+    (note,) = rare(jobs)
     assert note.startswith("short.yaml:5:")
     assert "in 4 ms a host sends about 38.1 MiB" in note
 
@@ -60,5 +64,24 @@ def test_other_workloads_have_no_duration():
 @pytest.mark.parametrize("name", ["web-search"])
 def test_ready_experiments_are_long_enough(name):
     loaded = spec.load(name)
-    assert short_durations.notes(loaded) == []
+    assert drawn_traffic.notes(loaded) == []
     assert not any("too rare" in note for note in experiment_run.notes(loaded))
+
+
+SMALL = "kind: open-loop, load: 30%, sizes: [1kB, 2kB]"
+
+
+def test_the_load_of_figures_is_told_where_it_is_another():
+    """Some 30 flows a host: the bytes of all are as asked for, those behind the warm-up are not."""
+    (note,) = notes(f"{{{WEB}, duration: 6ms}}")
+    assert note.startswith("short.yaml:5:27: flows that arrive after the warm-up have a load of ")
+    assert "75.8 %" in note
+    assert notes(f"{{{SMALL}, duration: 5ms}}") == []
+
+
+@pytest.mark.parametrize(("share", "told"), [("0.001%", "0 % of the load"), ("20%", None)])
+def test_a_share_of_incasts_that_was_not_drawn_is_told(share, told):
+    found = notes(f"{{{SMALL}, duration: 5ms, incast: {{degree: 4, share: {share}}}}}")
+    shares = [note for note in found if "incasts have" in note]
+    assert len(shares) == (told is not None)
+    assert all(told in note and note.startswith("short.yaml:5:") for note in shares)
