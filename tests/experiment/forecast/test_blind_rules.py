@@ -61,7 +61,7 @@ def test_what_is_said_is_what_happens(effect, blind):
 
 
 @pytest.mark.parametrize(
-    ("effect", "transports", "told"),
+    ("effect", "transports", "noted"),
     [
         ("drop: {tail: 1}", "[rc, csa_ud]", True),
         ("drop: {tail: 1, iter: 1}", "[rc, csa_ud]", False),
@@ -70,12 +70,12 @@ def test_what_is_said_is_what_happens(effect, blind):
         ("drop: {tail: 1, only: data}", "[rc, csa_ud]", False),  # rc is left out
     ],
 )
-def test_tails_that_some_transports_lose_more_often_are_told(effect, transports, told):
+def test_tails_that_some_transports_lose_more_often_are_told(effect, transports, noted):
     text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
         "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
     )
     notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
-    assert any("write iter: 1 to compare" in note for note in notes) == told
+    assert any("write iter: 1 to compare" in note for note in notes) == noted
 
 
 def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):

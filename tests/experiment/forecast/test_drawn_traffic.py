@@ -79,9 +79,9 @@ def test_the_load_of_figures_is_told_where_it_is_another():
     assert notes(f"{{{SMALL}, duration: 5ms}}") == []
 
 
-@pytest.mark.parametrize(("share", "told"), [("0.001%", "0 % of the load"), ("20%", None)])
-def test_a_share_of_incasts_that_was_not_drawn_is_told(share, told):
+@pytest.mark.parametrize(("share", "noted"), [("0.001%", "0 % of the load"), ("20%", None)])
+def test_a_share_of_incasts_that_was_not_drawn_is_told(share, noted):
     found = notes(f"{{{SMALL}, duration: 5ms, incast: {{degree: 4, share: {share}}}}}")
     shares = [note for note in found if "incasts have" in note]
-    assert len(shares) == (told is not None)
-    assert all(told in note and note.startswith("short.yaml:5:") for note in shares)
+    assert len(shares) == (noted is not None)
+    assert all(noted in note and note.startswith("short.yaml:5:") for note in shares)
