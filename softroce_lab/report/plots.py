@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import __version__
-from softroce_lab.errors import EnvironmentLackError, RunError, UserError
+from softroce_lab.errors import EnvironmentLackError, UserError
 from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
-from softroce_lab.report import figures_of, sweeps
+from softroce_lab.report import aside, figures_of, sweeps
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.recorded import Recorded, Run, name_of
 from softroce_lab.statistics import median_interval
-from softroce_lab.telemetry.rundir import give_to_user
 
 SUFFIXES = ("pdf", "svg", "png")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -68,20 +67,16 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
     mpl, plt = _matplotlib()
 
-    fresh = path.with_name(f".{path.stem}.{os.getpid()}.{suffix}")
+    drawn = io.BytesIO()  # matplotlib's PDF does not survive a full disk
     with mpl.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
         try:
             draw(axes, asked)
-            figure.savefig(fresh, metadata=_metadata(asked.recorded, suffix, command))
-            give_to_user(fresh)
-            fresh.replace(path)
-        except OSError as error:
-            fresh.unlink(missing_ok=True)
-            what = f"cannot write {path}: {error.strerror or error}"
-            raise RunError(what, hint="-o FILE: in a folder that is there") from error
+            metadata = _metadata(asked.recorded, suffix, command)
+            figure.savefig(drawn, format=suffix, metadata=metadata)
         finally:
             plt.close(figure)
+    aside.write(path, drawn.getvalue())
 
 
 def _matplotlib() -> tuple[Any, Any]:

@@ -68,7 +68,7 @@ class Recorded:
         if not runs:
             hint = self.warning or self._inner() or _LIST
             raise UserError(f"{self.path} has no run that is over", hint=hint)
-        return runs
+        return [_Figures(run, self.path) for run in runs]
 
     def _inner(self) -> str | None:
         """The run directories below this one, such as those of a crosscheck; None."""
@@ -118,6 +118,18 @@ class Recorded:
             column: found.column(column).to_numpy(zero_copy_only=False)
             for column in found.column_names
         }
+
+
+class _Figures(dict[str, Any]):
+    """Of a run. UserError for a figure that its schema did not have yet."""
+
+    def __init__(self, run: Run, path: Path) -> None:
+        super().__init__(run)
+        self._path = path
+
+    def __missing__(self, figure: str) -> Any:
+        what = f"{name_of(self)} is of another schema: it has no {figure}"
+        raise UserError(what, file=str(self._path / MANIFEST), hint="lab run it anew")
 
 
 def name_of(run: Run) -> str:

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from softroce_lab import __version__
-from softroce_lab.errors import RunError
+from softroce_lab.report import aside
 from softroce_lab.report.page import blamed, charts, html, losses, swept, times, what
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded
-from softroce_lab.telemetry.rundir import give_to_user
 
 _HERE = Path(__file__).parent
 
@@ -99,13 +97,5 @@ def _document(recorded: Recorded, body: str, script: str, count: int) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write aside, then rename: what is there under the name is whole. RunError."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_text(text, "utf-8")
-        give_to_user(fresh)
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        hint = "-o FILE: in a folder that is there, with room"
-        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+    """Write a page. RunError."""
+    aside.write(path, text.encode())
