@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from softroce_lab.check import icrc, integrity, lab, uc, ud
+from softroce_lab.check import icrc, integrity, lab, shift, uc, ud
 from softroce_lab.check.evidence import Evidence, Options, Run
 from softroce_lab.check.rc import suite as rc
 from softroce_lab.check.verdict import Rule, Suite, Verdict
@@ -24,6 +24,7 @@ SUITES: tuple[Suite, ...] = (
     rc.SUITE,
     uc.SUITE,
     ud.SUITE,
+    shift.SUITE,
     lab.SUITE,
 )
 

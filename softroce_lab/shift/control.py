@@ -36,7 +36,7 @@ from softroce_lab.rnic.enums import (
 )
 from softroce_lab.rnic.errors import PyverbsRDMAError
 from softroce_lab.rnic.gid import GID
-from softroce_lab.shift.messages import BYTES, Message, decode
+from softroce_lab.shift.messages import BYTES, Message, Whose, decode
 
 SLOTS = 16
 _ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
@@ -47,7 +47,8 @@ _RNR_TIMER = 12  # 0.64 ms
 class Control:
     """One end of the control connection."""
 
-    def __init__(self, pd: PD, cq: CQ, psn: int) -> None:
+    def __init__(self, pd: PD, cq: CQ, psn: int, whose: Whose) -> None:
+        self._whose = whose
         self._mailbox = MR(pd, SLOTS * BYTES, _ACCESS)
         self._out = MR(pd, BYTES, IBV_ACCESS_LOCAL_WRITE)
         cap = QPCap(4 * SLOTS, 2 * SLOTS, 1, 1, BYTES)
@@ -95,7 +96,7 @@ class Control:
         """Send it; False, if the connection is broken, or was never there."""
         if self.broken or not self.connected:
             return False
-        data = message.encode(self._sent)
+        data = message.encode(self._sent, self._whose)
         self._out.write(data, BYTES)
         wr = SendWR(
             self._sent,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import ipaddress
 import time
 import weakref
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ from softroce_lab.shift.backup import Backup, first_psn
 from softroce_lab.shift.classes import SEND_ONCE
 from softroce_lab.shift.control import Control
 from softroce_lab.shift.machine import RETRY_EXC, Machine, RefusedError
-from softroce_lab.shift.messages import Message, ProtocolError
+from softroce_lab.shift.messages import Message, ProtocolError, Whose
 from softroce_lab.shift.queues import FENCE_ID, PROBE_ID, ShadowedQueue
 from softroce_lab.shift.regions import UnknownKeyError, moved_receive, moved_send
 from softroce_lab.shift.states import Event, Path, Sender
@@ -136,7 +137,10 @@ class ShiftQP(QP):
             queue.owners[Path.BACKUP][twin.qp_num] = self
         self._backup.add(self, Path.BACKUP, twin.qp_num)
         self._control = Control(
-            self._backup.control_pd, self._backup.control_cq, first_psn(self.qp_num + 1)
+            self._backup.control_pd,
+            self._backup.control_cq,
+            first_psn(self.qp_num + 1),
+            Whose(self.qp_num, twin.qp_num, ipaddress.IPv6Address(self._backup.gid).packed),
         )
         self._backup.add_control(self, self._control.qp.qp_num)
         self._backup.publish(

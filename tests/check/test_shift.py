@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exactly once over two queue pairs, from captures of both rails: the paper's two traces."""
+
+import pytest
+
+from softroce_lab.check.verdict import Outcome
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
+from softroce_lab.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
+from softroce_lab.shift.classes import Classes
+from softroce_lab.shift.machine import Machine
+from tests.check.plant import Frame, Tape, failed, shown
+
+TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead
+LINKS = ("h1->leaf1", "h2->leaf1", "h1->leaf2", "h2->leaf2")  # by rail and side
+RULES = {"shift.once", "shift.atomic", "shift.count"}
+
+
+class Transparent(Machine):
+    """Repeats all that is in flight, whatever it is, and asks nobody."""
+
+    def _classify(self, move):
+        return Classes([], [each.request for each in self._unresolved], None)
+
+
+def recorded(rig):
+    """What left each RNIC of both rails, whether it was lost or not."""
+    frames = [
+        Frame(time_ns, bytes(data), interface=2 * rail + side)
+        for rail, pair in enumerate(rig.pairs)
+        for time_ns, side, data in pair.take_sent()
+    ]
+    return Tape(sorted(frames, key=lambda each: each.time_ns), LINKS)
+
+
+def talk(ops, dead, run_ns=3 * DETECTION_NS):
+    """The requests of one end, one direction of the first rail being dead."""
+    rig = Rig()
+    for pair in rig.pairs:
+        pair.keep_sent()
+    rig.pairs[0].cable(dead).down = True
+    a, b = rig.ends
+    for number in range(4):
+        b.receive(1024, 40_000 + 1024 * number, wr_id=number)
+    for number, op in enumerate(ops):
+        a.memory[1000 * number : 1000 * (number + 1)] = number + 1
+        a.post(op.kind, op.length, 1000 * number, to=2000, wr_id=number)
+    rig.run(run_ns)
+    tape = recorded(rig)
+    rig.close()
+    return tape
+
+
+def of_shift(verdicts):
+    return {rule: each for rule, each in verdicts.items() if rule in RULES}
+
+
+@pytest.fixture
+def transparent(monkeypatch):
+    monkeypatch.setattr("softroce_lab.shift.qp.Machine", Transparent)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize(
+    "ops",
+    [[Op(W, 900), Op(WI, 0)], [Op(W, 900), Op(S, 100), Op(W, 500), Op(SI, 8)], [Op(FA, 8)]],
+    ids=["write and notification", "two of them", "an atomic"],
+)
+def test_a_shift_qp_passes_under_both(trace, ops, tmp_path):
+    verdicts = of_shift(talk(ops, TRACES[trace]).check(tmp_path))
+    assert failed(verdicts) == set()
+    assert verdicts["shift.count"].checked >= 1
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_transparent_retry_fails_where_the_peer_had_executed(transparent, trace, tmp_path):
+    """The sender sees the same in both; the capture of the receiver's count tells them apart."""
+    tape = talk([Op(W, 900), Op(S, 100)], TRACES[trace])
+    verdicts = of_shift(tape.check(tmp_path))
+    assert verdicts["shift.atomic"].outcome is Outcome.NOT_APPLICABLE
+    if trace == "request lost":
+        assert failed(verdicts) == set()
+        assert verdicts["shift.once"].checked == 2
+        return
+    assert failed(verdicts) == {"shift.once"}
+    assert verdicts["shift.once"].failures == 2
+    frames = [tape.frame(number).interface for number in sorted(shown(verdicts["shift.once"]))]
+    assert frames == [0, 0, 2, 2]  # the same requests by both rails
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_transparent_retry_of_an_atomic_fails_under_both(transparent, trace, tmp_path):
+    verdicts = of_shift(talk([Op(FA, 8)], TRACES[trace]).check(tmp_path))
+    assert failed(verdicts) == {"shift.atomic"}
+
+
+def test_a_program_that_repeats_itself_is_inconclusive(transparent, tmp_path):
+    rig = Rig()
+    for pair in rig.pairs:
+        pair.keep_sent()
+    rig.pairs[0].cable(1).down = True
+    a, b = rig.ends
+    for number in range(4):
+        b.receive(64, 40_000, wr_id=number)
+    for number in range(2):
+        a.post(S, 8, 0, wr_id=number)
+    rig.run(3 * DETECTION_NS)
+    verdicts = of_shift(recorded(rig).check(tmp_path))
+    rig.close()
+    assert verdicts["shift.once"].outcome is Outcome.INCONCLUSIVE
+    assert "sends the same several times" in verdicts["shift.once"].note
+
+
+def test_without_payloads_it_is_inconclusive(transparent, tmp_path):
+    """A snap length leaves headers, and control messages, which are short."""
+    tape = talk([Op(W, 900), Op(S, 500)], 1)
+    for frame in tape.frames:
+        if len(frame.data) > 200:
+            frame.length, frame.data = len(frame.data), frame.data[:200]
+    verdicts = of_shift(tape.check(tmp_path))
+    assert verdicts["shift.once"].outcome is Outcome.INCONCLUSIVE
+    assert "snap length" in verdicts["shift.once"].note
+
+
+def test_failover_failback_and_failover_again(tmp_path):
+    rig = Rig()
+    for pair in rig.pairs:
+        pair.keep_sent()
+    rig.pairs[0].cable(1).carries = 9
+    case = Case(rig)
+    case.run()
+    rig.cut(down=False)
+    rig.run(400_000)
+    case.extend([Op(WI, 700), Op(W, 100), Op(SI, 30)], [Op(SI, 20), Op(SI, 40)])
+    case.run(10_000_000)
+    assert rig.until(rig.is_default, 2_000_000)
+    rig.cut()
+    case.extend([Op(WI, 300), Op(SI, 8)], [Op(SI, 8)])
+    case.run(10_000_000)
+    verdicts = of_shift(recorded(rig).check(tmp_path))
+    rig.close()
+    assert failed(verdicts) == set()
+    assert verdicts["shift.count"].checked == 6  # three moves of each end
+
+
+def test_a_count_that_goes_back_fails(tmp_path, monkeypatch):
+    real = Machine._move
+
+    def move(self, why, now_ns):
+        self._received = max(0, self._received - 2 * (self.epoch == 1))
+        real(self, why, now_ns)
+
+    monkeypatch.setattr(Machine, "_move", move)
+    rig = Rig()
+    for pair in rig.pairs:
+        pair.keep_sent()
+    case = Case(rig, [[Op(WI, 8)] * 2, []])
+    case.run()
+    rig.cut()
+    case.extend([Op(WI, 8)], [])
+    case.run()
+    rig.cut(down=False)
+    rig.run(400_000)
+    for end in rig.ends:
+        end.post(W, 8, 0, to=3000)
+    rig.run(2_000_000)
+    verdicts = of_shift(recorded(rig).check(tmp_path))
+    rig.close()
+    assert failed(verdicts) == {"shift.count"}
+
+
+def test_other_traffic_is_not_judged(tmp_path):
+    verdicts = of_shift(Tape.of("rxe_verbs_loss").check(tmp_path))
+    assert {each.outcome for each in verdicts.values()} == {Outcome.NOT_APPLICABLE}
