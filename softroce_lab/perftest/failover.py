@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import itertools
 import threading
 import time
@@ -21,12 +22,13 @@ from softroce_lab.perftest import ring_job
 from softroce_lab.perftest.ring_job import Job, Member
 from softroce_lab.perftest.rnics import opened
 from softroce_lab.plan.plan import Node, Plan
-from softroce_lab.rnic import QP, Context
+from softroce_lab.rnic import GID, QP, Context
 from softroce_lab.shift import Backup, Event, Pump, Settings, ShiftQP, StoreServer, TcpStore
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 _MS = 1_000_000
 _PATH_MTU = 1024
+_INTO_STEP_S = 0.002
 _SETTINGS = Settings(probe_interval_ns=20 * _MS, most_probe_interval_ns=500 * _MS)
 
 
@@ -41,9 +43,10 @@ class Options:
     model_bytes: int = 1 << 20
     dies_at: int | None = None  # by default a third of the steps
     repaired_at: int | None = None  # by default two thirds
-    into_step_s: float = 0.002  # the NIC dies so long after the step began
+    into_step_s: float | None = None  # the NIC dies so long after the step began; None: soon
     seed: int = 1
     mode: fabric.Mode = "auto"
+    virtual: bool = False  # the clock
 
     @property
     def death(self) -> tuple[int, int]:
@@ -60,11 +63,12 @@ class Moment:
     at_ns: int
     host: str
     event: Event
+    peer: str = ""  # the host at the other end
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One job. `gap_ns`: from the NIC's death to the next step that all hosts finish."""
+    """One job. `gap_ns`: from the NIC's death until all hosts have finished that step."""
 
     shift: bool
     steps: int
@@ -99,7 +103,7 @@ class Outcome:
             if field.name not in ("moments", "errors", "checksums")
         }
         events = [
-            {"at_ns": each.at_ns, "host": each.host}
+            {"at_ns": each.at_ns, "host": each.host, "peer": each.peer}
             | {k: v for k, v in dataclasses.asdict(each.event).items() if k != "at_ns"}
             for each in self.moments
         ]
@@ -147,10 +151,15 @@ def plan_of(options: Options) -> tuple[Plan, tuple[Node, ...]]:
 def run(options: Options, say: Callable[[str], None]) -> list[Outcome]:
     """The job without SHIFT and with it. The lab is gone afterwards."""
     plan, hosts = plan_of(options)
-    quantum = len(hosts) * ring_job.PIECES
-    values = max(options.model_bytes // 4 // quantum, 1) * quantum
-    job = Job(len(hosts), options.steps, values, options.seed)
+    job = job_of(options, len(hosts))
     right = ring_job.reference(job)
+    if options.virtual:
+        from softroce_lab.perftest import failover_virtual
+
+        return [
+            failover_virtual.VirtualRun(plan, hosts, job, options, right).run(shift=shift)
+            for shift in (False, True)
+        ]
     with fabric.owned(plan, mode=options.mode, say=say) as lab:
         outcomes = []
         for shift in (False, True):
@@ -159,17 +168,93 @@ def run(options: Options, say: Callable[[str], None]) -> list[Outcome]:
     return outcomes
 
 
-class _Run:
+def job_of(options: Options, hosts: int, **settings: int) -> Job:
+    """The job of so many hosts; `settings` of its queue pairs."""
+    quantum = hosts * ring_job.PIECES
+    values = max(options.model_bytes // 4 // quantum, 1) * quantum
+    return Job(hosts, options.steps, values, options.seed, **settings)
+
+
+class Run:
+    """One job, and what came of it, on either clock."""
+
+    def __init__(self, hosts: tuple[Node, ...], job: Job, options: Options, reference: str) -> None:
+        self.hosts, self.job, self.options = hosts, job, options
+        self.reference = reference
+        self.victim = f"{hosts[0].name}:{hosts[0].ports[0].name}"
+        self.events: list[tuple[int, str, Event]] = []
+        self.died_ns: int | None = None
+
+    def wanted(self, word: str) -> Callable[[Plan], Plan]:
+        """How a plan changes when the NIC goes down, or up."""
+        impairments = live.parse_impairments([word])
+        return lambda plan: live.set_on(plan, resolve.links_of(plan, self.victim), impairments)
+
+    def outcome(self, members: list[Member], *, shift: bool) -> Outcome:
+        """RunError: the job was over, or had stopped, before the NIC died."""
+        died_ns, (dies, _) = self.died_ns, self.options.death
+        if died_ns is None:
+            errors = [each.error for each in members if each.error is not None]
+            if errors:
+                raise RunError(
+                    f"the job stopped before the NIC died: {errors[0]}",
+                    hint="a busy machine's engines stand still; once more, with less other load",
+                )
+            raise RunError("the job was over before the NIC died", hint="more --steps")
+        done = min(len(each.step_ends_ns) for each in members)
+        ends = [max(each.step_ends_ns[n] for each in members) for n in range(done)]
+        lengths = sorted(after - before for before, after in itertools.pairwise(ends))
+        failed_ns = min(
+            (at for at, _, e in self.events if e.why == "retries exceeded" and at >= died_ns),
+            default=None,
+        )
+        return Outcome(
+            shift=shift,
+            steps=self.job.steps,
+            steps_done=done,
+            errors=tuple(each.error for each in members if each.error is not None),
+            step_p50_ns=lengths[len(lengths) // 2] if lengths else None,
+            gap_ns=min((end - died_ns for end in ends[dies:] if end > died_ns), default=None),
+            detection_ns=None if failed_ns is None else failed_ns - died_ns,
+            failover_ns=None if failed_ns is None else self._first_good(members, failed_ns),
+            moments=tuple(
+                Moment(at - died_ns, host, e, self._name_of(e.peer_gid))
+                for at, host, e in self.events
+            ),
+            notifications=sum(len(each.notified) for each in members),
+            expected=self.job.steps * self.job.rounds * self.job.hosts,
+            in_order=all(each.in_order() for each in members),
+            checksums=tuple(ring_job.checksum(each.model) for each in members),
+            reference=self.reference,
+        )
+
+    def _first_good(self, members: list[Member], failed_ns: int) -> int | None:
+        """The first completion behind the failure at a host whose QP failed."""
+        named = {host for _, host, e in self.events if e.why == "retries exceeded"}
+        at = [
+            next((t for t in each.good_ns if t > failed_ns), None)
+            for each in members
+            if self.hosts[each.rank].name in named
+        ]
+        return min((t - failed_ns for t in at if t is not None), default=None)
+
+    def _name_of(self, gid: str) -> str:
+        """The host whose first rail has this GID."""
+        names = {
+            str(GID.of_address(int(ipaddress.ip_address(str(host.address))))): host.name
+            for host in self.hosts
+        }
+        return names.get(gid, gid)
+
+
+class _Run(Run):
     """One job over a lab that is up."""
 
     def __init__(
         self, lab: Lab, hosts: tuple[Node, ...], job: Job, options: Options, reference: str
     ) -> None:
-        self.lab, self.hosts, self.job, self.options = lab, hosts, job, options
-        self.reference = reference
-        self.victim = f"{hosts[0].name}:{hosts[0].ports[0].name}"
-        self.events: list[tuple[int, str, Event]] = []
-        self.died_ns: int | None = None
+        super().__init__(hosts, job, options, reference)
+        self.lab = lab
         self._dies, self._returns = threading.Event(), threading.Event()
         self._over, self._stopping = threading.Event(), threading.Event()
 
@@ -193,7 +278,7 @@ class _Run:
             self._returns.set()
             switch.join(30)
             self._set("up")
-            return self._outcome(members, shift=shift)
+            return self.outcome(members, shift=shift)
 
     # ---------------------------------------------------------------- making it
 
@@ -237,7 +322,8 @@ class _Run:
         """The NIC dies and returns, each in the middle of a step."""
         self._dies.wait()
         if not self._over.is_set():
-            time.sleep(self.options.into_step_s)
+            into_s = self.options.into_step_s
+            time.sleep(_INTO_STEP_S if into_s is None else into_s)
             self._set("down")
             self.died_ns = time.monotonic_ns()
         self._returns.wait()
@@ -245,57 +331,7 @@ class _Run:
             self._set("up")
 
     def _set(self, word: str) -> None:
-        wanted = live.parse_impairments([word])
-        self.lab.faults.change(
-            lambda plan: live.set_on(plan, resolve.links_of(plan, self.victim), wanted),
-            time.monotonic_ns,
-        )
-
-    # ---------------------------------------------------------------- what came of it
-
-    def _outcome(self, members: list[Member], *, shift: bool) -> Outcome:
-        died_ns = self.died_ns
-        if died_ns is None:
-            errors = [each.error for each in members if each.error is not None]
-            if errors:
-                raise RunError(
-                    f"the job stopped before the NIC died: {errors[0]}",
-                    hint="a busy machine's engines stand still; once more, with less other load",
-                )
-            raise RunError("the job was over before the NIC died", hint="more --steps")
-        done = min(len(each.step_ends_ns) for each in members)
-        ends = [max(each.step_ends_ns[n] for each in members) for n in range(done)]
-        lengths = sorted(after - before for before, after in itertools.pairwise(ends))
-        failed_ns = min(
-            (at for at, _, e in self.events if e.why == "retries exceeded" and at >= died_ns),
-            default=None,
-        )
-        return Outcome(
-            shift=shift,
-            steps=self.job.steps,
-            steps_done=done,
-            errors=tuple(each.error for each in members if each.error is not None),
-            step_p50_ns=lengths[len(lengths) // 2] if lengths else None,
-            gap_ns=min((end - died_ns for end in ends if end > died_ns), default=None),
-            detection_ns=None if failed_ns is None else failed_ns - died_ns,
-            failover_ns=None if failed_ns is None else self._first_good(members, failed_ns),
-            moments=tuple(Moment(at - died_ns, host, e) for at, host, e in self.events),
-            notifications=sum(len(each.notified) for each in members),
-            expected=self.job.steps * self.job.rounds * self.job.hosts,
-            in_order=all(each.in_order() for each in members),
-            checksums=tuple(ring_job.checksum(each.model) for each in members),
-            reference=self.reference,
-        )
-
-    def _first_good(self, members: list[Member], failed_ns: int) -> int | None:
-        """The first completion behind the failure at a host whose QP failed."""
-        named = {host for _, host, e in self.events if e.why == "retries exceeded"}
-        at = [
-            next((t for t in each.good_ns if t > failed_ns), None)
-            for each in members
-            if self.hosts[each.rank].name in named
-        ]
-        return min((t - failed_ns for t in at if t is not None), default=None)
+        self.lab.faults.change(self.wanted(word), time.monotonic_ns)
 
 
 def first_events(outcome: Outcome) -> Iterator[Moment]:

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,18 @@ class Job:
         return 2 * (self.hosts - 1)
 
 
+def reaching(peer: QP, context: Context, **fields: int) -> QPAttr:
+    """What connects a QP to a peer at a context, for WRITEs and SENDs."""
+    return QPAttr(
+        qp_access_flags=_ACCESS,
+        path_mtu=ibv_mtu(context.query_port(1).active_mtu),
+        ah_attr=AHAttr(is_global=1, gr=GlobalRoute(context.query_gid(1, 0))),
+        dest_qp_num=peer.qp_num,
+        rnr_retry=7,
+        **fields,
+    )
+
+
 class StoppedError(RunError):
     """The job cannot go on; `status` names the completion that ended it."""
 
@@ -135,6 +147,7 @@ class Member:
         self.good_ns: list[int] = []  # when completions were seen, all of them good
         self.error: str | None = None
         self.stopping: Callable[[], bool] = lambda: False
+        self.now_ns: Callable[[], int] = time.monotonic_ns
 
     # ---------------------------------------------------------------- connecting
 
@@ -147,16 +160,8 @@ class Member:
         self._target = (right.arrivals.rkey, right.arrivals.buf)
 
     def _attr(self, peer: QP, context: Context) -> QPAttr:
-        route = AHAttr(is_global=1, gr=GlobalRoute(context.query_gid(1, 0)))
-        return QPAttr(
-            qp_access_flags=_ACCESS,
-            path_mtu=ibv_mtu(context.query_port(1).active_mtu),
-            ah_attr=route,
-            dest_qp_num=peer.qp_num,
-            min_rnr_timer=12,
-            timeout=self.job.timeout,
-            retry_cnt=self.job.retry_cnt,
-            rnr_retry=7,
+        return reaching(
+            peer, context, timeout=self.job.timeout, retry_cnt=self.job.retry_cnt, min_rnr_timer=12
         )
 
     def _post_receive(self) -> None:
@@ -165,14 +170,22 @@ class Member:
     # ---------------------------------------------------------------- a step
 
     def run(self, on_step: Callable[[int, int], None]) -> None:
-        """All steps; `on_step(rank, step)` is called before each. StoppedError: one fails."""
+        """All steps, on the real clock. StoppedError: one fails."""
+        for _ in self.steps(on_step):
+            time.sleep(_NAP_S)
+
+    def steps(self, on_step: Callable[[int, int], None]) -> Iterator[None]:
+        """All steps; `on_step(rank, step)` is called before each. StoppedError: one fails.
+
+        It comes back whenever it waits, and is to be asked again after a while.
+        """
         for step in range(self.job.steps):
             on_step(self.rank, step)
-            self._all_reduce(step)
+            yield from self._all_reduce(step)
             self.model -= LEARNING_RATE * self.values
-            self.step_ends_ns.append(time.monotonic_ns())
+            self.step_ends_ns.append(self.now_ns())
 
-    def _all_reduce(self, step: int) -> None:
+    def _all_reduce(self, step: int) -> Iterator[None]:
         job, parity = self.job, step % PARITIES
         self.values[:] = gradient(job, self.rank, step)
         for number in range(job.rounds):
@@ -180,7 +193,7 @@ class Member:
             hop = number if reducing else number - (job.hosts - 1)
             outgoing = (self.rank - hop + (0 if reducing else 1)) % job.hosts
             self._send(step, number, outgoing)
-            self._await(step * job.rounds + number)
+            yield from self._await(step * job.rounds + number)
             incoming = self._chunk((outgoing - 1) % job.hosts)
             if reducing:
                 incoming += self.arrived[parity, number]
@@ -210,9 +223,9 @@ class Member:
         self.right.post_send(head)
         self.sent += 1
 
-    def _await(self, notice: int) -> None:
+    def _await(self, notice: int) -> Iterator[None]:
         """Until this notification is here, and what was sent is done."""
-        until = time.monotonic() + self.job.patience_s
+        until_ns = self.now_ns() + int(self.job.patience_s * 1e9)
         done = False
         while len(self.notified) <= notice or not done:
             _, completions = self.cq.poll(64)
@@ -221,15 +234,15 @@ class Member:
             if not completions:
                 if self.stopping():
                     raise StoppedError("another host of the ring has stopped")
-                if time.monotonic() > until:
+                if self.now_ns() > until_ns:
                     raise StoppedError(f"nothing has come for {self.job.patience_s:g} s")
-                time.sleep(_NAP_S)
+                yield
 
     def _take(self, wc: Any) -> bool:
         """Whether it is of what was sent."""
         if wc.status != IBV_WC_SUCCESS:
             raise StoppedError(f"{wc.status.name} of request {wc.wr_id}")
-        self.good_ns.append(time.monotonic_ns())
+        self.good_ns.append(self.now_ns())
         if wc.opcode < 128:
             return bool(wc.wr_id == self.sent - 1)
         self.notified.append(socket.ntohl(wc.imm_data))

@@ -392,6 +392,8 @@ class ShiftQP(QP):
 
     def note(self, event: Event) -> None:
         """Record a transition."""
+        number = self._attrs[0].dest_qp_num if self._attrs else 0
+        event = dataclasses.replace(event, peer_gid=self._peer_gid, peer_qp_num=number)
         self._backup.on_event(event)
 
     # ---------------------------------------------------------------- what happens to it

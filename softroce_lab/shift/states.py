@@ -50,6 +50,8 @@ class Event:
     consumed: int = 0  # requests that the peer had executed
     resubmitted: int = 0  # requests that were posted again
     receives: int = 0  # receives that were posted again
+    peer_gid: str = ""  # of the peer's default NIC; "": not connected yet
+    peer_qp_num: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

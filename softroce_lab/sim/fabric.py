@@ -127,7 +127,8 @@ class SimFabric:
             self._number_of[node.ports[rails.get(host, 0)]] for host, node in enumerate(plan.hosts)
         ]
         self.endpoints = [self.native.endpoint(number) for number in self._used]
-        self._host_of = {number: host for host, number in enumerate(self._used)}
+        numbers = [[self._number_of[port] for port in node.ports] for node in plan.hosts]
+        self._host_of = {number: host for host, of in enumerate(numbers) for number in of}
 
     def _add_nodes(self) -> None:
         rnic = self.host.rnic.native()
@@ -163,10 +164,7 @@ class SimFabric:
             self.native.set_routes(self._switch_of[name], sets, of)
 
     def _arm(self) -> None:
-        of_link: dict[int, list[Fault]] = {}
-        for fault in self.plan.faults:
-            of_link.setdefault(fault.directed_link, []).append(fault)
-        for link, faults in of_link.items():
+        for link, faults in _by_link(self.plan).items():
             if any(fault.shapes for fault in faults):
                 self.native.shape(link, shape(faults))
             rules = _laid_out(tuple(faults))
@@ -195,6 +193,24 @@ class SimFabric:
     def end_capture(self) -> list[int]:
         """End that file; how many packets each link had, in the order in which they were given."""
         return list(self.native.end_capture())
+
+    def endpoint(self, host: int, rail: int) -> tuple[Any, int]:
+        """That of any rail of a host, counted from 0, and the MAC address of its next hop."""
+        number = self._number_of[self.plan.hosts[host].ports[rail]]
+        return self.native.endpoint(number), self._next_hop_macs[number]
+
+    def change(self, plan: Plan) -> None:
+        """From now on the links have the faults of this plan, but for rates and delays.
+
+        Routes stay: it is for links at hosts.
+        """
+        before, after = _by_link(self.plan), _by_link(plan)
+        for link in before.keys() | after.keys():
+            if before.get(link) != after.get(link):
+                rules = _laid_out(tuple(after.get(link, ())))
+                named = [(*name, value) for name, value in rules.names.items()]
+                self.native.set_rules(link, rules.value, named)
+        self.plan = plan
 
     # ---------------------------------------------------------------- links that go down
 
@@ -287,6 +303,13 @@ class SimFabric:
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""
         return np.frombuffer(self.native.repairs, REPAIR)
+
+
+def _by_link(plan: Plan) -> dict[int, list[Fault]]:
+    found: dict[int, list[Fault]] = {}
+    for fault in plan.faults:
+        found.setdefault(fault.directed_link, []).append(fault)
+    return found
 
 
 def _mac(text: str) -> int:

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from softroce_lab.errors import RunError
+from softroce_lab.perftest.ring_job import reaching
 from softroce_lab.rnic import (
     CQ,
     MR,
     PD,
     QP,
     SGE,
-    AHAttr,
     Context,
-    GlobalRoute,
     QPAttr,
     QPCap,
     QPInitAttr,
@@ -32,7 +31,6 @@ from softroce_lab.rnic.enums import (
     IBV_WC_SUCCESS,
     IBV_WR_RDMA_WRITE,
     IBV_WR_SEND,
-    ibv_mtu,
 )
 from softroce_lab.shift import Backup, ShiftQP
 
@@ -45,16 +43,7 @@ _PATIENCE_S = 10.0
 
 def qp_attr(peer: QP, context: Context) -> QPAttr:
     """What connects a QP to a peer at a context."""
-    return QPAttr(
-        qp_access_flags=_ACCESS,
-        path_mtu=ibv_mtu(context.query_port(1).active_mtu),
-        ah_attr=AHAttr(is_global=1, gr=GlobalRoute(context.query_gid(1, 0))),
-        dest_qp_num=peer.qp_num,
-        min_rnr_timer=1,
-        timeout=TIMEOUT,
-        retry_cnt=RETRY_CNT,
-        rnr_retry=7,
-    )
+    return reaching(peer, context, timeout=TIMEOUT, retry_cnt=RETRY_CNT, min_rnr_timer=1)
 
 
 class End:

@@ -78,7 +78,6 @@ class _Command(WithCapture):
                 "snap",
                 "ip",
                 "save",
-                "clock",
                 "require_faithful",
                 "log_to",
             ),
@@ -165,7 +164,7 @@ def demo(
     On leaf-spine, it captures leaf1->spine1; --capture none disables this capture.
     """
     if story is Story.FAILOVER:
-        _failover(topology, name, steps, dies, back, seed, xdp, as_json=as_json, quiet=quiet)
+        _failover(topology, name, steps, dies, back, seed, xdp, clock, as_json=as_json, quiet=quiet)
         return
     topology = topology or "leaf-spine"
     options = experiment.Options(
@@ -205,6 +204,7 @@ def _failover(
     back: int | None,
     seed: int | None,
     xdp: XdpMode,
+    clock: Clock,
     *,
     as_json: bool,
     quiet: bool,
@@ -217,6 +217,7 @@ def _failover(
         repaired_at=back,
         seed=failover.Options.seed if seed is None else seed,
         mode=xdp.value,
+        virtual=clock is Clock.VIRTUAL,
     )
     outcomes = failover.run(options, saying(quiet))
     if as_json:

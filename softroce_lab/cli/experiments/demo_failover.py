@@ -21,11 +21,12 @@ def lines(outcomes: list[Outcome]) -> list[str]:
     for each in outcomes:
         made += [f"  {error}" for error in each.errors]
         if each.moments:
-            made += ["", "time since the NIC died, host, transition"]
+            made += ["", "time since the NIC died, host and peer, transition"]
         for moment in first_events(each):
             event = moment.event
+            ends = f"{moment.host}-{moment.peer}"
             step = f"{event.before} -> {event.after}"
-            made.append(f"{moment.at_ns / _MS:>10.1f} ms  {moment.host}  {step}: {event.why}")
+            made.append(f"{moment.at_ns / _MS:>10.1f} ms  {ends}  {step}: {event.why}")
     return made
 
 
