@@ -85,7 +85,9 @@ class Backup:
     def queue(self, cq: CQ) -> ShadowedQueue:
         """The CQ's counterpart."""
         if cq not in self._queues:
-            self._queues[cq] = ShadowedQueue(cq, self.other, self.lock, self.advance)
+            self._queues[cq] = ShadowedQueue(
+                cq, self.other, self.lock, self.advance, self._by_number
+            )
             cq.polling = []
         return self._queues[cq]
 

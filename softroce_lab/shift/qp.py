@@ -97,8 +97,6 @@ class ShiftQP(QP):
         with self._lock:
             backup.add(self, Path.DEFAULT, self.qp_num)
             self._queues = (backup.queue(self.scq), backup.queue(self.rcq))
-            for queue in self._queues:
-                queue.owners[Path.DEFAULT][self.qp_num] = self
         backup.do(self._make_twin)
         if qp_attr is not None:
             self.to_init(qp_attr)
@@ -133,8 +131,6 @@ class ShiftQP(QP):
                  self._backup.twin_failures.native)  # fmt: skip
         if rc:
             raise PyverbsRDMAError("Failed to create QP", rc)
-        for queue in self._queues:
-            queue.owners[Path.BACKUP][twin.qp_num] = self
         self._backup.add(self, Path.BACKUP, twin.qp_num)
         self._control = Control(
             self._backup.control_pd,
@@ -218,11 +214,13 @@ class ShiftQP(QP):
         posting = self._posting
         posting.append(None)
         try:
-            if self.machine.plain:  # as QP.post_send, without a call of it
-                rc, index = ask(_SEND, self._endpoint.post_sends, self.qp_num, chain)
+            if self.machine.plain:  # as QP.post_send, without a call of it, or of `ask`
+                rc, index = self._endpoint.post_sends(self.qp_num, chain)
                 if rc:
                     self._explain(rc, chain[index], bad_wr)
                 return
+        except OSError as error:
+            raise PyverbsRDMAError(_SEND, error.errno or errno.EIO) from error
         finally:
             posting.pop()
         with self._lock:
@@ -261,11 +259,13 @@ class ShiftQP(QP):
         posting = self._posting
         posting.append(None)
         try:
-            if self.machine.plain:  # as QP.post_recv, without a call of it
-                rc, index = ask(_RECEIVE, self._endpoint.post_receives, self.qp_num, chain)
+            if self.machine.plain:  # as QP.post_recv, likewise
+                rc, index = self._endpoint.post_receives(self.qp_num, chain)
                 if rc:
                     self._refuse_recv(rc, chain[index], bad_wr)
                 return
+        except OSError as error:
+            raise PyverbsRDMAError(_RECEIVE, error.errno or errno.EIO) from error
         finally:
             posting.pop()
         with self._lock:

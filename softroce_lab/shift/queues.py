@@ -40,11 +40,17 @@ class ShadowedQueue:
     """
 
     def __init__(
-        self, cq: CQ, backup: Context, lock: threading.RLock, advance: Callable[[], None]
+        self,
+        cq: CQ,
+        backup: Context,
+        lock: threading.RLock,
+        advance: Callable[[], None],
+        owners: tuple[Owners, Owners],
     ) -> None:
+        """`owners`: by path, of each number of a queue pair."""
         self._cq, self._backup, self._lock, self._advance = cq, backup, lock, advance
         self._behind: CQ | None = None
-        self.owners: tuple[Owners, Owners] = (Owners(), Owners())  # by path
+        self._owners = owners
         self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
         self._pending: collections.deque[WC] = collections.deque()
         self._armed = False
@@ -96,7 +102,7 @@ class ShadowedQueue:
                 self._take(native, path)
 
     def _take(self, native: Any, path: Path) -> None:
-        owner = self.owners[path].get(native.qp_num)
+        owner = self._owners[path].get(native.qp_num)
         if owner is not None and native.wr_id in (PROBE_ID, FENCE_ID):
             owner.finished(native.wr_id)
             return
@@ -126,9 +132,6 @@ class ShadowedQueue:
     def forget(self, owner: Owner) -> None:
         """It is closed."""
         self._busy.discard(owner)
-        for owners in self.owners:
-            for number in [each for each, known in owners.items() if known is owner]:
-                del owners[number]
 
     def arm(self, solicited_only: bool) -> None:
         """As `CQ.req_notify`; what waits here counts, too."""
