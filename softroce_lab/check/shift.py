@@ -4,7 +4,7 @@
 The MOVE of an end names its two queue pairs, and counts the notifications that it has executed on
 the one that it leaves. Up to the counted one all requests were executed there, as RC executes in
 order. None of them may come again over the other NIC; and no atomic that may have been executed.
-Requests are told apart by their first packets: operation, address, length, payload and immediate.
+Requests differ by their first packets: operation, address, length, payload and immediate.
 """
 
 from __future__ import annotations

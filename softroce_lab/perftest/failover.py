@@ -46,7 +46,6 @@ class Options:
     into_step_s: float | None = None  # the NIC dies so long after the step began; None: soon
     seed: int = 1
     mode: fabric.Mode = "auto"
-    virtual: bool = False  # the clock
 
     @property
     def death(self) -> tuple[int, int]:
@@ -153,13 +152,6 @@ def run(options: Options, say: Callable[[str], None]) -> list[Outcome]:
     plan, hosts = plan_of(options)
     job = job_of(options, len(hosts))
     right = ring_job.reference(job)
-    if options.virtual:
-        from softroce_lab.perftest import failover_virtual
-
-        return [
-            failover_virtual.VirtualRun(plan, hosts, job, options, right).run(shift=shift)
-            for shift in (False, True)
-        ]
     with fabric.owned(plan, mode=options.mode, say=say) as lab:
         outcomes = []
         for shift in (False, True):

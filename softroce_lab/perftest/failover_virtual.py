@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from softroce_lab.errors import LabError
 from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.perftest import ring_job
-from softroce_lab.perftest.failover import Options, Outcome, Run
+from softroce_lab.perftest.failover import Options, Outcome, Run, job_of, plan_of
 from softroce_lab.perftest.ring_job import Job, Member
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.rnic import QP, Context
@@ -21,6 +21,16 @@ _TIMEOUT, _RETRIES = 8, 3  # 1.05 ms, up to four times it; tried four times
 _STEP_NS = 2_000  # after which a host that waits looks again
 _INTO_STEP_S = 20e-6
 _SETTINGS = Settings(probe_interval_ns=1_000_000, most_probe_interval_ns=16_000_000)
+
+
+def run(options: Options) -> list[Outcome]:
+    """The job without SHIFT and with it."""
+    plan, hosts = plan_of(options)
+    job = job_of(options, len(hosts))
+    right = ring_job.reference(job)
+    return [
+        VirtualRun(plan, hosts, job, options, right).run(shift=shift) for shift in (False, True)
+    ]
 
 
 class VirtualRun(Run):

@@ -12,9 +12,7 @@ from softroce_lab.perftest import failover, failover_virtual, ring_job
 from softroce_lab.perftest.failover import Options
 from tests.cli.test_app import lab
 
-OPTIONS = Options(
-    hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=6, virtual=True, seed=5
-)
+OPTIONS = Options(hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=6, seed=5)
 
 
 def ran(options, *, shift):
@@ -25,7 +23,7 @@ def ran(options, *, shift):
 
 
 def test_the_job_stops_without_shift_and_goes_on_with_it():
-    plain, shift = failover.run(OPTIONS, print)
+    plain, shift = failover_virtual.run(OPTIONS)
     assert not plain.right
     assert any("RETRY_EXC" in error for error in plain.errors)
     assert plain.steps_done == 3

@@ -30,7 +30,7 @@ from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
 from softroce_lab.experiment.workload_run import FCT
-from softroce_lab.perftest import failover
+from softroce_lab.perftest import failover, failover_virtual
 from softroce_lab.statistics import footnotes, marked
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -217,9 +217,11 @@ def _failover(
         repaired_at=back,
         seed=failover.Options.seed if seed is None else seed,
         mode=xdp.value,
-        virtual=clock is Clock.VIRTUAL,
     )
-    outcomes = failover.run(options, saying(quiet))
+    if clock is Clock.VIRTUAL:
+        outcomes = failover_virtual.run(options)
+    else:
+        outcomes = failover.run(options, saying(quiet))
     if as_json:
         print(json.dumps(failover.document(outcomes), indent=1))
     else:
