@@ -59,11 +59,17 @@ def test_dev_and_sys_keep_what_is_in_them(pair):
 def test_what_was_mounted_goes_with_the_program(pair, end):
     before = Path("/proc/self/mountinfo").read_text()
     with ended(pair.start("h1", "sleep", "60")) as process:
-        assert eventually(lambda: "softroce_lab /dev " in mounts(process.pid))
+        # Until it is the program's own process, a signal ends the command that started it.
+        assert eventually(lambda: name_of(process.pid) == "sleep", timeout_s=60)
+        assert "softroce_lab /dev " in mounts(process.pid)
         assert Path("/proc/self/mountinfo").read_text() == before
         process.send_signal(end)
         assert finished(process).returncode == -end
     assert Path("/proc/self/mountinfo").read_text() == before
+
+
+def name_of(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def mounts(pid):
