@@ -108,14 +108,16 @@ class _ScheduleWriter(Writer):
         whole = self.schedule.of[host]
         first, brought = len(whole), []
         for index, each in enumerate(vertices, first):
-            requires = tuple(first + other for other in each.requires) or gate
+            requires = tuple(first + other for other in each.requires)
+            if all(_is_free(vertices[other]) for other in each.requires):
+                requires += gate
             irequires = tuple(first + other for other in each.irequires)
             match each:
                 case Send():
                     copy: Vertex = Send(moved[id(each.message)], requires, irequires, each.at_ns)
-                case Receive():  # what is stored in a region of its own may come at any time
-                    free = each.message.combine is not ADD and not each.requires
-                    copy = Receive(moved[id(each.message)], () if free else requires, irequires)
+                case Receive():
+                    awaited = () if _is_free(each) else requires
+                    copy = Receive(moved[id(each.message)], awaited, irequires)
                     brought.append(index)
                 case Compute():
                     copy = Compute(each.duration_ns, requires, irequires, each.at_ns, each.cpu)
@@ -191,6 +193,11 @@ class Composite(Buffered):
                 data = part(each.work, stream_key(seed, "part", number)).view(np.uint8)
                 joined[each.offsets[host] :][: len(data)] = data
         return joined.view(self.dtype)
+
+
+def _is_free(vertex: Vertex) -> bool:
+    """Whether it may come before its host begins the part: it is stored in a region of its own."""
+    return isinstance(vertex, Receive) and vertex.message.combine is not ADD and not vertex.requires
 
 
 @functools.lru_cache(maxsize=256)

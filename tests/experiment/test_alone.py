@@ -82,6 +82,28 @@ def test_pairs_at_the_same_distance_take_the_same_time():
     assert found.count == 2 * 3
 
 
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_pairs_over_uneven_paths_are_measured_each(transport):
+    """Hop by hop a-b and a-c have the same rates: 100 and 10 Gbit/s. But a-c has no fast path."""
+    rates = {"a1": 100, "a2": 10, "b1": 100, "b2": 10, "c1": 10, "c2": 100}
+    links = [
+        f"{{endpoints: ['{at[0]}:up{at[1]}', 's{at[1]}:{at[0]}'], rate: {rate}Gbit, delay: 1us}}"
+        for at, rate in rates.items()
+    ]
+    links += [f"{{endpoints: ['h{n}:e', '{n}:h'], rate: 100Gbit, delay: 1us}}" for n in "abc"]
+    nodes = [f"h{n}: {{kind: host}}" for n in "abc"]
+    nodes += [f"{name}: {{kind: switch}}" for name in ("a", "b", "c", "s1", "s2")]
+    topology = f"{{nodes: {{{', '.join(nodes)}}}, links: [{', '.join(links)}]}}"
+    found = Counted(topology, transport)
+    assert found.alone.hops(0, 1) == found.alone.hops(0, 2)
+    sizes = np.tile(SIZES, 2)
+    ends = np.zeros(len(sizes), dtype=np.int64), np.repeat([1, 2], len(SIZES))
+    times = found.alone.times_ns(*ends, sizes).tolist()
+    each = [found.simulated_ns(0, destination) for destination in (1, 2)]
+    assert times == each[0] + each[1]
+    assert each[0] != each[1]
+
+
 def test_the_fabric_is_empty_and_loses_nothing():
     clean = Counted(STAR, "csa_ud").times_ns(0, 1)
     faults = 'faults: [{name: loss, links: "*<->*", loss: 20%, duplicate: 10%}]\n'

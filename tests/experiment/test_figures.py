@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Figures that only some kinds of workloads have."""
 
+import numpy as np
 import pytest
 
-from softroce_lab.experiment import spec, virtual, workload_table
-from softroce_lab.experiment.workload_run import few_samples
+from softroce_lab.experiment import figures, spec, virtual, workload_table
+from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun, few_samples
+from softroce_lab.workloads.collectives.collective import Collective
+from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic
 from tests.experiment.kinds.examples import of
 
@@ -48,6 +51,17 @@ def test_of_several_operations_the_median_counts():
     assert often["algbw_bps"] == pytest.approx(once["algbw_bps"], rel=0.05)
 
 
+def test_of_unequal_operations_the_median_counts():
+    """3 MB in 10, 2 and 4 us: 3 MB x 8 bit / 4 us, and 2 x 3/4 of it on the bus."""
+    messages = np.zeros(3, dtype=MESSAGE)
+    messages["operation"], messages["completed_ns"] = [0, 1, 2], [10_000, 2000, 4000]
+    work = Operations(Collective((0, 1, 2, 3), 3_000_000, 1 << 20), 3)
+    names = ("h1", "h2", "h3", "h4")
+    made = WorkloadRun("rc", "rc", "bdp", 1, "virtual", names, messages, 20_000)
+    found = figures.added(work, made, lambda: pytest.fail("no flow is alone")).figures
+    assert found == {"algbw_bps": 6 * 10**12, "busbw_bps": 9 * 10**12}
+
+
 def test_a_run_that_failed_has_no_bandwidth():
     workload = "{kind: ring-all-reduce, bytes: 1MiB}\ndeadline: 1us"
     assert run(workload).summary()["algbw_bps"] is None
@@ -66,6 +80,32 @@ def test_steps_of_a_training_follow_each_other():
     assert summary["step_p50_ns"] > 2 * 150_000
     assert summary["step_waiting"] == pytest.approx(1 - 3 * 300_000 / ends[2])
     assert 0 < summary["step_waiting"] < 0.2
+
+
+def test_uneven_steps_add_up_to_the_end_of_the_last_barrier():
+    """The first begins with the run; of two, the percentiles are the times."""
+    found = run("{kind: training, layers: 1, forward: 1ms, gradient: 4KiB, steps: 2, jitter: 90%}")
+    barriers = found.messages[found.messages["step"] == Traffic.BARRIER]
+    summary = found.summary()
+    shorter_ns, longer_ns = summary["step_p50_ns"], summary["step_p99_ns"]
+    assert shorter_ns < 0.9 * longer_ns
+    assert shorter_ns + longer_ns == barriers["received_ns"].max()
+    first = barriers["received_ns"][barriers["operation"] == 0].max()
+    assert first in (shorter_ns, longer_ns)
+
+
+def test_a_step_takes_the_computation_then_the_gradients_then_the_barrier():
+    """By hand: 2 x 300 us, six steps of a ring with 128 KiB each, and two rounds of a barrier."""
+    workload = "{kind: training, layers: 2, forward: 100us, backward: 200us, gradient: 256KiB}"
+    summary = run(f"{workload}\nmtu: 4200").summary()
+    frame_bytes, empty_bytes = 4096 + 58, 62  # Ethernet, IPv4, UDP, BTH, ICRC; immediate data
+    path_ns = 2000  # two links, and at the switch each last frame once more
+    ring_step_ns = path_ns + 0.08 * (33 * frame_bytes + 2 * 4)
+    barrier_round_ns = path_ns + 0.08 * 2 * empty_bytes
+    least_ns = 600_000 + 6 * ring_step_ns + 2 * barrier_round_ns
+    acknowledgements_ns = 0.08 * 6 * 32 * empty_bytes  # the most that share a link with data
+    assert acknowledgements_ns < barrier_round_ns / 2
+    assert least_ns - 8 <= summary["step_p50_ns"] <= least_ns + acknowledgements_ns
 
 
 def test_percentiles_of_few_steps_are_marked_with_their_number():

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.experiment import run as experiment_run
-from softroce_lab.experiment import virtual, workload_table
+from softroce_lab.experiment import slowdown, virtual, workload_table
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.workload_run import SIZE_CLASSES
 from softroce_lab.recovery import registry
@@ -100,6 +100,15 @@ def test_classes_have_all_flows_after_the_warm_up():
     assert summary["slowdown"][0]["p99"] == small[-(-len(small) * 99 // 100) - 1]
     assert summary["slowdown_p50"] == np.sort(ratios)[-(-len(ratios) // 2) - 1]
     assert summary["offered_load"] == pytest.approx(0.6, rel=0.01)
+
+
+def test_a_flow_of_the_largest_size_of_a_class_is_in_it():
+    most = [10**4, 10**5, 10**6, 10**7]
+    sizes = np.array([1, *most, *(size + 1 for size in most)])
+    found = slowdown._by_class(sizes, np.arange(1.0, 10.0))
+    assert [each["n"] for each in found] == [2, 2, 2, 2, 1]
+    assert [each["p50"] for each in found] == [1.0, 3.0, 4.0, 5.0, 9.0]
+    assert [each["p99"] for each in found] == [2.0, 6.0, 7.0, 8.0, 9.0]
 
 
 def test_the_wait_for_a_post_counts():

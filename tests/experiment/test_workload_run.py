@@ -14,6 +14,7 @@ from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.workload_run import (
     NEVER_NS,
     NOT_DONE,
+    Flows,
     MessageLog,
     WorkloadRun,
     few_samples,
@@ -83,6 +84,17 @@ def test_a_run_that_went_well():
     }  # fmt: skip
     assert {key: row[key] for key in expected} == expected
     json.dumps(row)
+
+
+def test_flows_complete_since_they_arrived_and_not_since_they_were_posted():
+    """Posts at 0, 0, 1000 and 1000 ns, completions 100 and 200 ns later."""
+    arrival_ns = np.array([0, -7, 400, 990])
+    flows = Flows(arrival_ns, np.array([False, True, True, True]), np.array([1, 202, 695, 5]))
+    run = of(logged(), flows=flows)
+    assert run.completion_times_ns().tolist() == [207, 700, 210]
+    assert run.slowdowns().tolist() == [1.0, 1.0, 41.0]
+    summary = run.summary()
+    assert (summary["measured"], summary["fct_p50_ns"], summary["fct_p99_ns"]) == (3, 210, 700)
 
 
 def test_the_table_of_messages():

@@ -110,6 +110,31 @@ def test_senders_of_an_incast_lose_the_same(transport):
         assert sigmas([each[sender] - statistics.mean(each) for each in runs]) < SIGMAS + 1
 
 
+MOST_SPREAD = 10
+
+
+def spread(runs):
+    """The mean square of the difference of two senders' losses, over their sum.
+
+    1, if a fair coin decides who loses a packet; the sum, if one coin decides all of a run.
+    """
+    return statistics.mean((one - other) ** 2 / (one + other) for one, other in runs)
+
+
+@pytest.mark.parametrize("transport", ["ud_rto", "rc"])
+def test_within_a_run_the_order_changes_all_the_time(transport):
+    assert spread([lost(transport, seed) for seed in range(12)]) < MOST_SPREAD
+
+
+@pytest.mark.parametrize("transport", ["ud_rto", "rc"])
+def test_planted_an_order_that_lasts_a_run_is_noticed(transport):
+    """Over the seeds each sender comes first as often, so that only the spread shows it."""
+    orders = (["1us", "1001ns"], ["1001ns", "1us"])
+    runs = [lost(transport, seed, delays=orders[seed % 2]) for seed in range(12)]
+    assert sigmas([one - other for one, other in runs]) < SIGMAS
+    assert spread(runs) > MOST_SPREAD
+
+
 @pytest.mark.parametrize(
     ("shared", "counter"),
     [("10Gbit limit 16 trim", "rx_trimmed"), ("10Gbit limit 200 ecn 8", "rx_ce")],

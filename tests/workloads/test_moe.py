@@ -9,6 +9,7 @@ import pytest
 
 from softroce_lab.workloads.gate import popularity, tokens_of_experts
 from softroce_lab.workloads.moe import COMBINE, DISPATCH, Gate, MixtureOfExperts, tokens_of_hosts
+from softroce_lab.workloads.streams import Stream
 from softroce_lab.workloads.unequal import UnequalAllToAll
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import Network, carry_out
@@ -119,6 +120,28 @@ def test_the_second_expert_is_drawn_among_the_rest():
     for count, missing in zip(counts, never, strict=True):
         expected = 70_000 * (1 - missing)
         assert abs(count - expected) < 4 * math.sqrt(70_000 * missing * (1 - missing))
+
+
+def test_each_layer_has_popular_experts_of_its_own():
+    work = moe(Gate(50, 4, 1, 16.0), layers=40)  # of 65,537 tokens, one goes to another expert
+    popular = [int(np.sum(tokens_of_hosts(work, layer), axis=0).argmax()) for layer in range(40)]
+    counts = np.bincount(popular, minlength=4)
+    assert (abs(counts - 10) < 4 * math.sqrt(40 * 1 / 4 * 3 / 4)).all()
+    assert (counts > 0).all()
+
+
+def test_tokens_of_many_experts_are_drawn_in_batches_as_if_at_once():
+    """16 tokens a batch: each draw takes the next number, and a place among the experts left."""
+    weights, top_k, tokens = popularity(1 << 16, 0.5, 3), 2, 40
+    drawn, expected = Stream(11), np.zeros(len(weights), dtype=np.int64)
+    for _ in range(tokens):
+        left = weights.copy()
+        for _ in range(top_k):
+            ends = left.cumsum()
+            chosen = int(np.searchsorted(ends, drawn.next64() % int(ends[-1]), side="right"))
+            expected[chosen] += 1
+            left[chosen] = 0
+    assert np.array_equal(tokens_of_experts(tokens, top_k, weights, 11), expected)
 
 
 def test_seed_and_host_draw():

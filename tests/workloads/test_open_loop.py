@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Open-loop traffic: Poisson arrivals, sizes, destinations, incasts, and streams of hosts."""
 
+import collections
 import dataclasses
 import itertools
 from fractions import Fraction
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment.hosts.settings import packed, unpacked
+from softroce_lab.workloads import open_loop
 from softroce_lab.workloads.open_loop import IncastMix, OpenLoop
 from softroce_lab.workloads.sizes import PUBLISHED, Sizes
+from softroce_lab.workloads.streams import words
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.distances import assert_drawn_from, assert_exponential
 
@@ -128,6 +131,46 @@ def test_incasts_have_their_degree_and_their_share():
     assert {sink for _, sink in events} == set(range(16))
     senders = np.bincount([rank for each in events.values() for rank in each])
     assert senders.min() > 0.6 * senders.mean()
+
+
+def test_incasts_at_a_host_are_a_poisson_process():
+    incast = IncastMix(4, Fraction(20, 100), 16_000)
+    work = traffic(8, incast=incast, sizes="ali-storage")
+    events, gaps_ns = incasts_of(work), []
+    for sink in range(8):
+        at_ns = sorted(event[0] for event in events if event[1] == sink)
+        gaps_ns += np.diff(at_ns, prepend=0).tolist()
+    assert len(gaps_ns) > 2000
+    assert_exponential(np.array(gaps_ns), 4 * 16_000 * 8e9 / (0.6 * 0.2 * RATE_BPS))
+
+
+def test_gaps_sizes_and_destinations_are_independent():
+    """Spearman's rank correlation: of n independent pairs it has a variance of 1 / (n - 1)."""
+    flows = traffic(8).flows
+    for rank in range(8):
+        mine = flows[flows["source"] == rank]
+        gaps_ns = np.diff(mine["at_ns"], prepend=0)
+        columns = (gaps_ns, mine["bytes"], mine["destination"])
+        limit = 4 / np.sqrt(len(mine) - 2)
+        for one, other in itertools.combinations(columns, 2):
+            for pair in ((one, other), (one[1:], other[:-1]), (one[:-1], other[1:])):
+                places = [np.argsort(np.argsort(each, kind="stable")) for each in pair]
+                assert abs(np.corrcoef(*places)[0, 1]) < limit
+
+
+def test_no_number_of_a_stream_is_drawn_for_two_things(monkeypatch):
+    """Each host has six streams: gaps and sizes of flows and of incasts, destinations, senders."""
+    drawn = collections.defaultdict(list)
+
+    def recorded(key, first, count):
+        drawn[key].append((first, first + count))
+        return words(key, first, count)
+
+    monkeypatch.setattr(open_loop, "words", recorded)
+    events = len(incasts_of(traffic(6, incast=dataclasses.replace(INCAST, degree=4))))
+    for parts in drawn.values():
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(sorted(parts)))
+    assert len(drawn) == 6 * 6 + events  # and each incast a stream of who sends
 
 
 def test_a_fifth_of_the_time_is_warm_up():

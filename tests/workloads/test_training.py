@@ -134,6 +134,15 @@ def test_sizes_of_traffic():
     assert sent[Traffic.BARRIER, host] == 0
 
 
+def test_a_pipeline_carries_activations_on_and_gradients_of_the_same_size_back():
+    model = dataclasses.replace(MODEL, microbatches=5)
+    work = training((1, 1, 3, 1), model=model)
+    sent = collections.Counter()
+    for each in messages(work, Traffic.PIPELINE):
+        sent[work.ranks.index(each.source), work.ranks.index(each.destination)] += each.length_bytes
+    assert sent == dict.fromkeys([(0, 1), (1, 2), (2, 1), (1, 0)], 5 * 60)
+
+
 def test_buckets_are_equal_parts_that_hold_no_more_than_they_may():
     assert training().buckets == [(300, 2), (300, 3), (300, 5), (300, 6)]
     uneven = dataclasses.replace(MODEL, layers=1, gradient_bytes=1004)
@@ -162,6 +171,35 @@ def test_gradients_are_sent_while_the_backward_pass_goes_on():
     assert network.times_ns[Traffic.BARRIER] == {max(expected)}
 
 
+def test_experts_exchange_around_the_second_half_of_a_layer_which_comes_first_on_the_way_back():
+    """Halves of 500 and 501 ns, and in the backward pass of 1000 and 1001 ns, of two layers."""
+    model = dataclasses.replace(
+        MODEL, layers=2, forward_ns=1001, backward_ns=2001, gradient_bytes=0, microbatches=1
+    )
+    network = TimedNetwork(training((2, 1, 1, 2), model=model))
+    network.carry_out()
+    forward_ns = {500, 1001, 1501, 2002}
+    backward_ns = {2002, 2002 + 1000, 2002 + 2001, 2002 + 3001}
+    assert network.times_ns[Traffic.EXPERT] == forward_ns | backward_ns
+    assert network.now_ns == 2002 + 2 * 2001
+
+
+@pytest.mark.parametrize("order", range(8))
+def test_no_host_enters_the_barrier_before_it_has_its_gradients(order):
+    """Those of its last bucket arrive when all is computed: nothing else would keep it."""
+    work = training((4, 1, 1, 1), steps=2)
+    network = Network(work, seed=1, depth=4, order=order)
+    network.carry_out()
+    lacks = collections.Counter(
+        (each.destination, each.key[0]) for each in messages(work, Traffic.GRADIENT)
+    )
+    for each in network.delivered:
+        if each.key[1] == Traffic.GRADIENT:
+            lacks[each.destination, each.key[0]] -= 1
+        elif each.key[1] == Traffic.BARRIER:
+            assert lacks[each.source, each.key[0]] == 0
+
+
 def test_jitter_is_drawn_from_seed_host_and_step():
     def durations(work, host):
         found = [each for each in work.schedule().of[host] if isinstance(each, Compute)]
@@ -181,9 +219,11 @@ def test_jitter_is_drawn_from_seed_host_and_step():
     assert durations(wider, one) == durations(work, one)  # whoever else takes part
 
 
-def test_no_step_begins_before_all_hosts_have_ended_the_one_before():
+@pytest.mark.parametrize("hosts", [3, 4, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_step_begins_before_all_hosts_have_ended_the_one_before(hosts, seed):
     slow = dataclasses.replace(MODEL, jitter_ppm=900_000, gradient_bytes=0)
-    work = training((3, 1, 1, 1), model=slow, steps=2)
+    work = training((hosts, 1, 1, 1), model=slow, steps=2, seed=seed)
     network = TimedNetwork(work)
     network.carry_out()
     assert network.now_ns == work.busiest_ns(0) + work.busiest_ns(1)

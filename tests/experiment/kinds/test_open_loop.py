@@ -3,6 +3,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
@@ -91,6 +92,23 @@ def test_a_load_is_of_links_with_a_rate():
     with pytest.raises(UserError, match="the link of h1 has no rate") as refused:
         of(text)
     assert refused.value.line == 2
+
+
+def test_of_a_link_with_unequal_ways_the_slower_one_counts():
+    links = ", ".join(
+        f"{{endpoints: ['h{n}:a', 's:p{n}'], "
+        f"forward: {{rate: {there}Gbit}}, backward: {{rate: {back}Gbit}}}}"
+        for n, (there, back) in enumerate([(100, 100), (10, 100), (100, 25)])
+    )
+    hosts = ", ".join(f"h{n}: {{kind: host}}" for n in range(3))
+    topology = f"{{nodes: {{{hosts}, s: {{kind: switch}}}}, links: [{links}]}}"
+    work = of(
+        f"name: x\ntopology: {topology}\ntransports: [rc]\nworkload: {{{LOAD}, sizes: hadoop}}\n"
+    ).workload(1)
+    assert work.rates_bps == (100 * 10**9, 10 * 10**9, 25 * 10**9)
+    assert float(work.offered_load) == pytest.approx(0.6, rel=0.01)
+    sent = np.bincount(work.flows["source"], weights=work.flows["bytes"])
+    assert sent / sent.sum() == pytest.approx(np.array([100, 10, 25]) / 135, rel=0.1)
 
 
 def test_the_default_depth_is_256():
