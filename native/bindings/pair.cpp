@@ -104,7 +104,13 @@ void bind_cable(nb::module_& m) {
 
 void bind_pair(nb::module_& m) {
   bind_cable(m);
-  nb::class_<PairSide, Endpoint>(m, "PairSide");
+  nb::class_<PairSide, Endpoint>(m, "PairSide")
+      .def(
+          "set_next_message_id",
+          [](PairSide& side, PeerIndex peer, std::uint32_t id) {
+            side.rnic().messages().set_next_id(peer, id);
+          },
+          nb::arg("peer"), nb::arg("id"), "sends go on with this id, as after so many messages");
   using P = PairWithSides;
   nb::class_<P>(m, "Pair", "Two RNICs on an imagined cable, with a clock moved by hand.")
       .def(nb::init<const MessageConfig&, const MessageConfig&, std::uint64_t>(), nb::arg("a"),

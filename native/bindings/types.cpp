@@ -89,6 +89,10 @@ void bind_config(nb::module_& m) {
           "persist_least_ns", [](const MessageConfig& c) { return to_ns(c.persist_least); },
           [](MessageConfig& c, std::int64_t ns) { c.persist_least = from_ns(ns); })
       .def_prop_rw(
+          "packet_lifetime_ns", [](const MessageConfig& c) { return to_ns(c.packet_lifetime); },
+          [](MessageConfig& c, std::int64_t ns) { c.packet_lifetime = from_ns(ns); },
+          "the longest that a packet is on its way: no name of a message is used again within it")
+      .def_prop_rw(
           "report_least_interval_ns",
           [](const MessageConfig& c) { return to_ns(c.report_least_interval); },
           [](MessageConfig& c, std::int64_t ns) { c.report_least_interval = from_ns(ns); });

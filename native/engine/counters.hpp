@@ -68,11 +68,13 @@ namespace softroce {
   X(tx_probe)              /* path probes */                                                   \
   X(tx_path_moved)         /* a path was given another source port */                          \
   X(tx_report)             /* receiver reports */                                              \
+  X(tx_name_waits)         /* waits until no packet is on its way that names a message's id */  \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \
   X(tx_link_down)          /* packets of any kind, lost because the port was down */           \
   X(rx_data)               /* valid packets of striped messages */                             \
   X(rx_placed)             /* of them, those whose payload was placed */                       \
   X(rx_restored)           /* packets of data that an erasure code restored */                 \
+  X(rx_name_waits)         /* the same, of a slot and generation of uc_immediate */            \
   X(rx_late_parity)        /* packets of parity of a message that was complete */              \
   X(rx_control)            /* control messages handed to the policy */                         \
   X(rx_nack)               /* valid NACKs handled by the engine */                             \

@@ -27,6 +27,10 @@ PortIndex Fabric::add_port(const PortConfig& config) {
   if (at >= port_of_address_.size()) port_of_address_.resize(at + 1, kNowhere);
   if (port_of_address_[at] != kNowhere) throw std::invalid_argument("an address of two ports");
   Port& port = ports_.emplace_back(*this, index, config);
+  port.rnic().messages().set_on_restored(
+      [this, index](const Gid& sender, std::uint32_t id, std::uint32_t packet, Time now) {
+        note_restored(ports_[index], static_cast<std::uint32_t>(sender.low), id, packet, now);
+      });
   port.omniscient = port.rnic().messages().is_omniscient();
   port.reasons = port.omniscient;
   port.tie_salt = static_cast<std::uint32_t>(lab_absorb(tie_key_, address));

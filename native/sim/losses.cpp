@@ -65,8 +65,16 @@ bool Fabric::resolve_copy(Load& load, bool arrived) {
   return all_lost;
 }
 
+// Of a coded message: nobody misses it by itself.
+bool Fabric::is_parity(const PacketName& name, const Load& load) {
+  if (!name.striped) return false;
+  const LabHeader& lab = load.packet.lab;
+  const MessageEngine& sender = ports_[port_of(load.flow.src)].rnic().messages();
+  return lab.index >= packets_of(lab.length, sender.chunk_bytes());
+}
+
 void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause) {
-  if (!is_first(name, load.packet)) return;
+  if (!is_first(name, load.packet) || is_parity(name, load)) return;
   Repair repair{.dropped_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
                 .source = name.source,
                 .destination = name.destination,
@@ -163,6 +171,16 @@ void Fabric::examine(Load& load, Port& port) {
   port.rnic().handle_packet(packet, now_);
   if (name->striped ? counters[Counter::rx_placed] == placed : !has_payload(*name, port)) return;
   repairs_.arrived(*name, now_);
+  --port.reasons;
+}
+
+// A code made up for the packet: its payload is where it belongs.
+void Fabric::note_restored(Port& port, std::uint32_t sender, std::uint32_t id, std::uint32_t index,
+                           Time now) {
+  const PacketName name{
+      .source = sender, .destination = port.address, .first = id, .second = index, .striped = true};
+  if (!repairs_.awaits(name)) return;
+  repairs_.arrived(name, now);
   --port.reasons;
 }
 

@@ -18,7 +18,7 @@ from softroce_lab import units
 from softroce_lab.experiment import injections, virtual, workload_record
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
-from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import acted
@@ -325,11 +325,12 @@ def _timing(
     path_mtu = path_mtu_bytes(lab.plan.mtu, options.ip_version)
     empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
     rtt_ns = empty.rtt_ns
+    engine = EngineTiming.on_machine(rtt_ns, empty.buffer_ns, lifetime.of(lab.plan, path_mtu))
     knobs = transport.knobs
     timing = knobs.timing(Timing.on_machine(rtt_ns))
     return {
         "ip_version": options.ip_version,
-        "timing": defaults.document(timing, EngineTiming.on_machine(rtt_ns, empty.buffer_ns)),
+        "timing": defaults.document(timing, engine),
         "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
     }
 

@@ -16,7 +16,7 @@ from softroce_lab.experiment import figures, held_back, injections, recoveries, 
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
-from softroce_lab.experiment.forecast import base_rtt, idle_rules
+from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import Journal, acted
 from softroce_lab.experiment.hosts.messenger import (
@@ -174,7 +174,9 @@ class VirtualRun:
             whole, self.path_mtu, self.rnic.round_trip_ns, experiment.rails_by_name(seed)
         )
         self.timing = self._timing(transport)
-        self.engine_timing = EngineTiming.for_rtt(self.empty.rtt_ns, self.empty.buffer_ns)
+        self.engine_timing = EngineTiming.for_rtt(
+            self.empty.rtt_ns, self.empty.buffer_ns, lifetime.of(whole, self.path_mtu)
+        )
         self.rc = self.rc_of(transport)
         self.usual_control = congestion.for_plan(whole)
         self.control = transport.congestion_control or self.usual_control

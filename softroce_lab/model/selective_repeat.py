@@ -33,13 +33,13 @@ def completion(
     rto_ns: float,
     rtt_ns: float,
     cells: int = CELLS,
-    packets: int = 1,
+    packets: float = 1,
 ) -> Completion:
     """T of so many chunks, each lost with probability `loss`.
 
     [D] `packets` of a chunk, each lost with probability `loss`, are kept when they arrive: a chunk
     is complete when each of its packets has arrived in any transmission,
-    P(Y_i > n) = 1 - (1 - p^n)^N.
+    P(Y_i > n) = 1 - (1 - p^n)^N; their mean, where chunks differ.
     """
     begin_ns = chunks * inject_ns
     if loss == 0:

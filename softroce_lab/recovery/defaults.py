@@ -23,6 +23,10 @@ MACHINE_RTT_NS = 2 * MILLISECOND_NS
 BLACKOUT_NS = 1000 * MILLISECOND_NS
 """The longest outage that costs no work request by default."""
 
+_MACHINE_LIFETIME_NS = 1000 * MILLISECOND_NS
+"""What an emulator may hold a frame for besides: an engine that gets no time leaves its frames in
+the rings of its socket."""
+
 _RTO_LOW_NS, _RTO_HIGH_NS, _RTO_RTT_NS = 100_000, 320_000, 24_000
 """RTO_low, RTO_high and the RTT of the longest path of Mittal et al., SIGCOMM 2018, section 4.1."""
 
@@ -174,6 +178,9 @@ class EngineTiming:
     persist_least_ns: int = 20 * MILLISECOND_NS
     """A closed window that no report opens is opened after 4 SRTT, not sooner than this."""
 
+    packet_lifetime_ns: int = _MACHINE_LIFETIME_NS
+    """The longest that a packet is on its way: no name of a message is used again within it."""
+
     rto_low_ns: int = MACHINE_RTT_NS * _RTO_LOW_NS // _RTO_RTT_NS
     """`irn`'s timer with at most three packets of a message in flight."""
 
@@ -181,8 +188,11 @@ class EngineTiming:
     """`irn`'s timer with more; `irn` and `srnic` back off from it."""
 
     @classmethod
-    def for_rtt(cls, base_rtt_ns: int, buffer_ns: int = 0) -> EngineTiming:
+    def for_rtt(cls, base_rtt_ns: int, buffer_ns: int = 0, lifetime_ns: int = 0) -> EngineTiming:
         """What suits hosts that answer at once; ValueError unless the RTT is positive.
+
+        `lifetime_ns`: the longest that a packet is in the fabric. The base RTT is added for what
+        its hosts take.
 
         `buffer_ns`: the longest that a full queue takes to drain. `rto_high_ns` is the round trip
         through a congested link whose buffer is full (Mittal et al., SIGCOMM 2018, section 4.1),
@@ -199,16 +209,20 @@ class EngineTiming:
             initial_rtt_ns=base_rtt_ns,
             report_least_interval_ns=max(base_rtt_ns // 4, 1),
             persist_least_ns=4 * base_rtt_ns,
+            packet_lifetime_ns=lifetime_ns + base_rtt_ns,
         )
 
     @classmethod
-    def on_machine(cls, fabric_rtt_ns: int, buffer_ns: int = 0) -> EngineTiming:
-        """What suits an emulator, as `Timing.on_machine`; RTO_low and RTO_high are sums, too."""
-        machine, fabric = cls(), cls.for_rtt(fabric_rtt_ns, buffer_ns)
+    def on_machine(
+        cls, fabric_rtt_ns: int, buffer_ns: int = 0, lifetime_ns: int = 0
+    ) -> EngineTiming:
+        """What suits an emulator, as `Timing.on_machine`; RTOs and lifetime are sums, too."""
+        machine, fabric = cls(), cls.for_rtt(fabric_rtt_ns, buffer_ns, lifetime_ns)
         return dataclasses.replace(
             _longer(machine, fabric),
             rto_low_ns=machine.rto_low_ns + fabric.rto_low_ns,
             rto_high_ns=machine.rto_high_ns + fabric.rto_high_ns,
+            packet_lifetime_ns=machine.packet_lifetime_ns + fabric.packet_lifetime_ns,
         )
 
     def apply(self, config: MessageConfig) -> None:

@@ -31,6 +31,8 @@ PARITY = (8, 1, 2, 4, 16, 32)
 """Chunks of parity that a submessage of 32 may have; the first one until losses are known."""
 
 _LEAST_PACKETS = 1024  # that a measurement of the loss has
+_PRIOR_LOST = 0.5  # packets: Jeffreys' prior of a Poisson rate
+_JUMP, _JUMP_CHANCE = 100.0, 1 / 64  # losses over a WAN vary a thousandfold over days
 _MOST_PACKETS = 1 << 21  # that are remembered
 _DEVIATIONS = 4  # of a measurement from those before it, that chance does not explain
 _PER_DECADE = 4  # losses, and RTTs, that are distinguished
@@ -66,8 +68,11 @@ class Measured:
 
     @property
     def loss(self) -> float | None:
-        """The probability that a packet is lost; None: not known."""
-        return self.lost / self.packets if self.packets else None
+        """The probability that a packet is lost, as far as so few tell; None: not known.
+
+        The mean of what it may be after these packets: where none was lost, it is not 0.
+        """
+        return (self.lost + _PRIOR_LOST) / self.packets if self.packets else None
 
 
 class SdrAuto(SdrEc):
@@ -99,6 +104,14 @@ class SdrAuto(SdrEc):
         return next(
             (K, m) for m in PARITY if parity_packets(packets, self.chunk_packets, m) == parity
         )
+
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:
+        """Without parity it is `sdr_sr_nack`."""
+        actions = super().on_feedback(send, now_ns)
+        state = self.view.send_state(send.handle)
+        if state is None or state.parity:
+            return actions
+        return self.repeat_overtaken(send, now_ns)
 
     # ---------------------------------------------------------------- sender: which code?
 
@@ -161,18 +174,23 @@ def best(
     """The place in `PARITY` of the code with the least mean time for a message, or NO_CODE.
 
     Of selective repeat the mean is the model's. Of a code it is that of two outcomes: decoded, or
-    what was missing arrives in one round after the NACK, which is later by (beta + 1) RTT.
+    what was missing arrives in one round after the NACK, which is later by (beta + 1) RTT. With
+    probability `_JUMP_CHANCE` the loss is `_JUMP` times what was measured.
     """
+    later = min(max(loss * _JUMP, sdr.LEAST_LOSS), sdr.MOST_LOSS)
     loss = min(loss, sdr.MOST_LOSS)
     if loss < sdr.LEAST_LOSS:
         return NO_CODE
-    scenarios = [
-        Scenario(length, loss, rtt_ns, rate_bps, min(chunk_bytes, length), 0.0, beta, K, m)
-        for m in PARITY
-    ]
-    means = [_coded_mean_ns(each) for each in scenarios]
+    means = [0.0] * (len(PARITY) + 1)
+    for chance, each in ((1 - _JUMP_CHANCE, loss), (_JUMP_CHANCE, later)):
+        scenarios = [
+            Scenario(length, each, rtt_ns, rate_bps, min(chunk_bytes, length), 0.0, beta, K, m)
+            for m in PARITY
+        ]
+        times = [*map(_coded_mean_ns, scenarios), scenarios[0].repeated(0).mean_ns]
+        means = [mean + chance * time for mean, time in zip(means, times, strict=True)]
     place = min(range(len(means)), key=means.__getitem__)
-    return place if means[place] < scenarios[0].repeated(0).mean_ns else NO_CODE
+    return place if place < len(PARITY) else NO_CODE
 
 
 def _coded_mean_ns(scenario: Scenario) -> float:

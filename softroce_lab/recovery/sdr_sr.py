@@ -123,6 +123,17 @@ class SdrSr(SackReceiver):
             send.memory.count_timeout(now_ns, self.rtt_ns(send)[0])
         return [Retransmit(send, rotated(packets.astype(np.uint32), attempts - 1))]
 
+    def repeat_overtaken(self, send: Sending, now_ns: int) -> list[Action]:
+        """Retransmit what is missed before a chunk that is there, an RTT after it was sent."""
+        state = self.view.send_state(send.handle)
+        there = np.flatnonzero(~send.memory.missing)
+        if state is None or not there.size or state.retransmit_pending:
+            return []
+        missing, sent_ns = self.outstanding(send, state)
+        missing[there[-1] :] = False
+        lost = missing & (sent_ns <= now_ns - self.rtt_ns(send)[0])
+        return self.repeat(send, state, lost, now_ns)
+
 
 class SdrSrNack(SdrSr):
     """A chunk that is missed before one that is there is sent again after an RTT: "SR NACK"."""
@@ -131,11 +142,4 @@ class SdrSrNack(SdrSr):
 
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
         super().on_feedback(send, now_ns)
-        state = self.view.send_state(send.handle)
-        there = np.flatnonzero(~send.memory.missing)
-        if state is None or not there.size or state.retransmit_pending:
-            return ()
-        missing, sent_ns = self.outstanding(send, state)
-        missing[there[-1] :] = False
-        lost = missing & (sent_ns <= now_ns - self.rtt_ns(send)[0])
-        return self.repeat(send, state, lost, now_ns)
+        return self.repeat_overtaken(send, now_ns)

@@ -53,6 +53,7 @@ class HostModel:
     initial_rtt_ns: int | None = None
     report_least_interval_ns: int | None = None
     persist_least_ns: int | None = None
+    packet_lifetime_ns: int | None = None
     rto_low_ns: int | None = None
     rto_high_ns: int | None = None
     rnic: RnicModel = RNICS[IDEAL]

@@ -22,6 +22,7 @@ from softroce_lab import paths
 from softroce_lab.experiment.demo import default_file
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+from tests.recovery.coded import CODED
 
 FIELDS = {
     "transport", "verified", "goodput_bps", "fct_p50_ns", "fct_p99_ns", "packets_sent",
@@ -132,7 +133,7 @@ def test_every_transport_delivers(demo, tmp_path, nothing_left):
         assert run["verified"], run
         assert run["packets_sent"] - run["retransmitted"] >= 1000, run
         assert run["injected_drops"] > 0, run
-        if run["transport"] not in ("sdr_ec", "sdr_auto"):  # which may restore what is lost
+        if run["transport"] not in CODED:  # which may restore what is lost
             assert run["retransmitted"] > 0, run
     assert document["same_first_attempt_drops"] is True
 

@@ -238,7 +238,8 @@ def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
 def test_on_a_machine_the_slower_of_both_counts(timers):
     quick, slow = timers.on_machine(8_000), timers.on_machine(50 * MILLISECOND_NS)
     fabric = timers.for_rtt(50 * MILLISECOND_NS)
-    sums = {"initial_rtt_ns", "rto_low_ns", "rto_high_ns"} & set(timers.__slots__)
+    sums = {"initial_rtt_ns", "rto_low_ns", "rto_high_ns", "packet_lifetime_ns"}
+    sums &= set(timers.__slots__)
     for name in set(timers.__slots__) - sums:
         assert getattr(quick, name) == getattr(timers(), name)
         assert getattr(slow, name) == getattr(fabric, name)
@@ -276,7 +277,7 @@ def test_the_engines_timers_are_told_to_it():
         assert getattr(config, name) in (0, getattr(defaults, name))  # 0: native code derives it
     EngineTiming.for_rtt(12_500).apply(config)
     assert (config.initial_rtt_ns, config.report_least_interval_ns) == (12_500, 3_125)
-    assert config.persist_least_ns == 50_000
+    assert (config.persist_least_ns, config.packet_lifetime_ns) == (50_000, 12_500)
 
 
 @pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))

@@ -15,6 +15,7 @@ import pytest
 
 from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.recovery import registry, sdr_sr
+from tests.recovery.coded import CODED
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
 
@@ -23,7 +24,7 @@ RATE_BPS, DELAY_NS = 100 * 10**9, 1000
 MTU = 4096
 RTT_NS = 10_000
 OF_CHUNKS = ["sdr_sr", "sdr_sr_nack"]
-CODED = ["sdr_ec", "sdr_auto"]  # parity follows the data, which need not be sent again
+# Of coded ones parity follows the data, which need not be sent again.
 OF_PACKETS = [name for name in registry.transports() if name not in ("rc", *OF_CHUNKS, *CODED)]
 CLEARED = [*OF_CHUNKS, "sdr_ec"]  # their senders wait for a clearance
 # A clearance of one receive: what a control message begins with as data packets do, then a body of

@@ -12,6 +12,7 @@
 #include "../units.hpp"
 #include "clearance.hpp"
 #include "message.hpp"
+#include "message_names.hpp"
 #include "uc_framing.hpp"
 
 namespace softroce {
@@ -20,6 +21,7 @@ struct Channels {
   Channels(std::uint32_t peer, std::uint32_t first_id, std::uint32_t slots)
       : own{uc_framing::first_qp_of(peer), kFirstRootKey + peer},
         next_receive_id(first_id),
+        uses(first_id, slots),
         names(slots) {}
 
   // Not a key that a region ever has in practice; who guesses it still has to be the peer.
@@ -43,7 +45,9 @@ struct Channels {
   // Receiving from it. Receives get ids, and slots, in the order in which they were posted.
   uc_framing::Target own;
   std::uint32_t next_receive_id;
-  std::deque<Handle> slotless;      // posted; their slots are in use by earlier ones
+  std::deque<Handle> slotless;  // posted; their slots are in use by earlier ones
+  SlotUses uses;
+  Time slots_at = kNever;           // when the first of these may get its slot
   std::deque<std::uint32_t> quiet;  // ids that were cleared, and of which no packet has come
   Time clear_at = kNever;           // when those are cleared again
   std::uint32_t clearances_without_effect = 0;

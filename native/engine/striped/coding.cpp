@@ -124,6 +124,8 @@ void Receiver::restored(Handle receive, std::uint32_t submessage, Time now) {
     if (!message->bitmap.set(index)) continue;
     --message->lacking;
     state_.counters.add(Counter::rx_restored);
+    if (state_.on_restored)
+      state_.on_restored(state_.peers[message->peer].address.gid, message->id, index, now);
   }
   message->coded.restored(submessage);
   if (message->lacking == 0) finish(*message, now);

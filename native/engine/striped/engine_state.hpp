@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "../counters.hpp"
@@ -71,6 +72,8 @@ struct EngineState {
   TimerQueue timers;
   PeerTable peers;
   EventQueue events;
+  // Of each packet that a code restored: its sender, message id and index. Empty: nobody asks.
+  std::function<void(const Gid&, std::uint32_t, std::uint32_t, Time)> on_restored;
 };
 
 }  // namespace softroce

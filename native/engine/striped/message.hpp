@@ -101,7 +101,7 @@ struct SendMessage {
   std::vector<std::uint8_t> ways;  // that first transmissions take in turn; empty: any
   std::uint32_t turn = 0;
   bool paused = false;
-  bool cleared = true;  // else it waits for its receive (framing uc_immediate)
+  bool cleared = true;  // else it waits for its receive (framing uc_immediate), or for its id
   bool in_send_queue = false;
   bool in_retransmit_queue = false;
   bool stopped = false;  // at its limit: of `Stops`

@@ -30,6 +30,7 @@ struct MessageConfig {
   Time report_least_interval = 100 * kMicrosecond;
   Time initial_rtt = 2 * kMillisecond;
   Time persist_least = 20 * kMillisecond;
+  Time packet_lifetime = 1000 * kMillisecond;  // the longest that a packet is on its way
   Time rto_low = 0;   // of a packet-reactive transport; 0: the paper's share of `initial_rtt`
   Time rto_high = 0;  // also before an unmeasured peer's closed window counts as lost
   Time timeout = 0;   // of such a transport, in place of all it has; 0: its own

@@ -129,6 +129,10 @@ void MessageEngine::fire(const Timer& timer, Time now) {
     case TimerKind::clear:
       receiver_.clear_fired(peer, timer.at, now);
       break;
+    case TimerKind::names:
+      sender_.names_fired(peer, timer.at, now);
+      receiver_.names_fired(peer, timer.at, now);
+      break;
     case TimerKind::persist:
       if (flow_.persist_fired(peer, timer.at, now)) sender_.make_ready(peer);
       break;

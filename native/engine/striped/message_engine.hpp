@@ -110,6 +110,9 @@ class MessageEngine final : private TransportHost {
   CongestionControl::Figures congestion_figures(PeerIndex index, Time now) {
     return state_.peers.at(index).congestion->figures(now);
   }
+  // Sends to the peer go on with this id, as after so many messages (tests: a whole turn of the ids
+  // has 2^32). Throws std::out_of_range.
+  void set_next_id(PeerIndex index, std::uint32_t id) { state_.peers.at(index).next_id = id; }
   // Data packets ever sent to the peer on each path, modulo 2^32; throws std::out_of_range.
   std::array<std::uint32_t, kMaxPaths> sent_on_paths(PeerIndex index) {
     return state_.peers.sent_on_paths(index);
@@ -117,6 +120,9 @@ class MessageEngine final : private TransportHost {
   std::uint32_t chunk_bytes() const { return state_.chunk_bytes; }
   std::uint32_t control_bytes() const { return state_.control_bytes(); }
   const MessageConfig& config() const { return state_.config; }
+  void set_on_restored(std::function<void(const Gid&, std::uint32_t, std::uint32_t, Time)> hook) {
+    state_.on_restored = std::move(hook);
+  }
   void set_event_sink(QpEventSink* sink) { state_.events.set_sink(sink); }
 
  private:

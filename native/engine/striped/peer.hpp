@@ -16,6 +16,7 @@
 #include "arrivals.hpp"
 #include "channels.hpp"
 #include "message.hpp"
+#include "message_names.hpp"
 #include "paths.hpp"
 
 namespace softroce {
@@ -259,6 +260,9 @@ struct Peer {
   Time timer_at = kNever;              // the policy's timer for the peer
   std::deque<Handle> retransmissions;  // messages with packets to retransmit
   SlotTable<Handle> send_slots;        // of what uses them, else kNoHandle
+  IdEighths ids;                       // of the framing ud, of what is sent to it
+  std::deque<Handle> held;             // sends whose ids may still name others
+  Time held_at = kNever;               // when the first of these may be sent
   std::uint32_t probe_burst = 0;       // the newest
   std::uint32_t probes_left = 0;       // paths to be probed in it, by bits
   std::uint32_t probes_of_burst = 0;   // 0: none has left

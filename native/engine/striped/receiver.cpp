@@ -230,7 +230,9 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
     message.open = true;
     message.first_at = now;
   }
-  if (losses_.works()) losses_.begun(state_.peers[message.peer], message.id);
+  Peer& peer = state_.peers[message.peer];
+  if (losses_.works()) losses_.begun(peer, message.id);
+  if (peer.channels) peer.channels->uses.begun(message.id, now, state_.config.packet_lifetime);
   state_.events.emit_about(EventKind::first_packet, message, now);
 }
 

@@ -43,6 +43,7 @@ class Receiver {
   void handle_data(Peer& peer, const Packet& packet, Time now);
   void handle_channel_packet(Packet& packet, Time now);
   void clear_fired(Peer& peer, Time armed_for, Time now);
+  void names_fired(Peer& peer, Time armed_for, Time now);
 
  private:
   void place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
@@ -65,6 +66,7 @@ class Receiver {
 
   // Of the framing uc_immediate, receiver_channels.cpp.
   void give_slots(Peer& peer, Time now);
+  bool waits_for_name(Peer& peer, Time now);
   void send_clearance(Peer& peer, const std::vector<Cleared>& receives);
   void arm_clearance(Peer& peer, Time now);
   void repeat_clearance(Peer& peer, Time now);

@@ -27,9 +27,14 @@ void Receiver::give_slots(Peer& peer, Time now) {
   std::vector<Cleared> given;
   for (; !channels.slotless.empty(); channels.slotless.pop_front()) {
     const ReceiveMessage* message = messages_.find(channels.slotless.front());
-    if (message == nullptr) continue;  // it failed meanwhile, and its id is used up
+    if (message == nullptr) {  // it failed meanwhile, and its id is used up
+      channels.uses.given();
+      continue;
+    }
     ReceiveSlot& slot = peer.receive_slots[state_.slot_of(message->id)];
     if (slot.state == ReceiveSlot::State::open && !mutated(Mutant::slot_given_twice)) break;
+    if (waits_for_name(peer, now)) break;
+    channels.uses.given();
     slot = {.state = ReceiveSlot::State::open, .id = message->id, .message = message->handle};
     channels.names[state_.slot_of(message->id)] = {message->key, message->length};
     channels.quiet.push_back(message->id);
@@ -39,6 +44,24 @@ void Receiver::give_slots(Peer& peer, Time now) {
   channels.clearances_without_effect = 0;
   send_clearance(peer, given);
   if (channels.clear_at == kNever) arm_clearance(peer, now);
+}
+
+// Packets of the last use of the slot and the generation may be on their way.
+bool Receiver::waits_for_name(Peer& peer, Time now) {
+  Channels& channels = *peer.channels;
+  const Time ready_at = channels.uses.ready_at(now, state_.config.packet_lifetime);
+  if (ready_at <= now) return false;
+  if (channels.slots_at == ready_at) return true;
+  state_.counters.add(Counter::rx_name_waits);
+  channels.slots_at = ready_at;
+  state_.timers.arm(ready_at, TimerKind::names, peer.index);
+  return true;
+}
+
+void Receiver::names_fired(Peer& peer, Time armed_for, Time now) {
+  if (!peer.channels || peer.channels->slots_at != armed_for) return;
+  peer.channels->slots_at = kNever;
+  give_slots(peer, now);
 }
 
 void Receiver::send_clearance(Peer& peer, const std::vector<Cleared>& receives) {

@@ -13,7 +13,39 @@ std::uint32_t Sender::take_id(Peer& peer, Handle send) {
          !mutated(Mutant::slot_reused_early))
     ++peer.next_id;
   peer.send_slots[state_.slot_of(peer.next_id)] = send;
+  peer.ids.posted(peer.next_id);
   return peer.next_id++;
+}
+
+// Of the framing ud: a packet on its way might be taken for one of this message, or this message
+// for one that is over.
+bool Sender::waits_for_id(Peer& peer, SendMessage& message, Time now) {
+  const Time ready_at = peer.ids.ready_at(message.id);
+  if (ready_at <= now) return false;
+  message.cleared = message.in_send_queue = false;
+  peer.held.push_back(message.handle);
+  if (ready_at == kNever || peer.held_at == ready_at) return true;  // else with the end of others
+  peer.held_at = ready_at;
+  state_.timers.arm(ready_at, TimerKind::names, peer.index);
+  return true;
+}
+
+void Sender::names_fired(Peer& peer, Time armed_for, Time now) {
+  if (peer.held_at != armed_for) return;
+  peer.held_at = kNever;
+  send_held(peer, now);
+}
+
+void Sender::send_held(Peer& peer, Time now) {
+  std::deque<Handle> held;
+  held.swap(peer.held);
+  for (const Handle each : held) {
+    SendMessage* message = messages_.find(each);
+    if (message == nullptr || waits_for_id(peer, *message, now)) continue;
+    message->cleared = message->in_send_queue = true;
+    peer.sends.push_back(each);
+  }
+  make_ready(peer);
 }
 
 bool Sender::post(const MessageRequest& request, Time now) {
@@ -34,7 +66,9 @@ bool Sender::post(const MessageRequest& request, Time now) {
     message.path = sprays ? kAnyPath : peer.schedule.next();
     state_.transport->send_posted(message);
   }
-  if (!peer.channels) {
+  if (!peer.channels && waits_for_id(peer, message, now)) {
+    state_.counters.add(Counter::tx_name_waits);
+  } else if (!peer.channels) {
     peer.sends.push_back(message.handle);
     make_ready(peer);
   }
@@ -94,9 +128,13 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
   --peer.sends_outstanding;
-  if (message->cleared) peer.send_slots[state_.slot_of(message->id)] = kNoHandle;
-  if (peer.channels) leave_channel(peer, *message, now);
+  if (message->cleared || !peer.channels) peer.send_slots[state_.slot_of(message->id)] = kNoHandle;
+  if (peer.channels)
+    leave_channel(peer, *message, now);
+  else
+    peer.ids.over(message->id, now, state_.config.packet_lifetime);
   messages_.release(*message);
+  if (!peer.held.empty()) send_held(peer, now);
 }
 
 void Sender::flush(std::optional<PeerIndex> peer, Time now) {

@@ -34,6 +34,7 @@ class Sender {
   }
   bool poll_probe(Packet& packet, Time now);
   void arm_probes(Peer& peer, Time now);
+  void names_fired(Peer& peer, Time armed_for, Time now);
   void move_path(Peer& peer, std::uint8_t path);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
   void probe_fired(Peer& peer, Time armed_for, Time now);
@@ -65,6 +66,8 @@ class Sender {
   static void prefetch_peer(const Peer& peer) { prefetch_lines(&peer, &peer + 1); }
   SendMessage& start_message(Peer& peer, const MessageRequest& request, Time now);
   std::uint32_t take_id(Peer& peer, Handle send);
+  bool waits_for_id(Peer& peer, SendMessage& message, Time now);
+  void send_held(Peer& peer, Time now);
   void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
   void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;

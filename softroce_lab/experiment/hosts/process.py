@@ -79,7 +79,9 @@ def _configure(settings: HostSettings) -> Any:
     messages.receive_ring_packets = settings.receive_frames
     messages.congestion_control = settings.congestion_control
     messages.pacing_slack_ns = PACING_SLACK_NS
-    EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns).apply(messages)
+    EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns).apply(
+        messages
+    )
     base_rtt_ns = settings.fabric_rtt_ns + MACHINE_RTT_NS
     fabric = congestion.FabricFigures.of(base_rtt_ns, settings.line_rate_bps)
     for name, value in dataclasses.asdict(fabric).items():

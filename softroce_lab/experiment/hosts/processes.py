@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
@@ -31,7 +31,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.plan import locate
-from softroce_lab.plan.plan import Node, Port
+from softroce_lab.plan.plan import Node, Plan, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
@@ -56,6 +56,17 @@ def _address(port: Port, ip_version: int) -> int:
     if address is None:
         raise RunError(f"{port.node} is a switch, not a host")
     return int(ipaddress.ip_address(address))
+
+
+def _of_fabric(plan: Plan, path_mtu: int, rails: Mapping[str, int]) -> dict[str, int]:
+    """What `HostSettings` has of an empty fabric."""
+    empty = base_rtt.of(plan, path_mtu, rails=rails)
+    return {
+        "fabric_rtt_ns": empty.rtt_ns,
+        "line_rate_bps": empty.rate_bps,
+        "buffer_ns": empty.buffer_ns,
+        "lifetime_ns": lifetime.of(plan, path_mtu),
+    }
 
 
 def _end(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -97,7 +108,6 @@ class HostHandle:
         rail = rails.get(node.name, 0)
         port = node.ports[rail]
         path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
-        empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
         self.node = node
         self.settings = HostSettings(
             node=node.name,
@@ -112,9 +122,7 @@ class HostHandle:
             epoch_ns=epoch_ns,
             qkey=qkey,
             path_mtu=path_mtu,
-            fabric_rtt_ns=empty.rtt_ns,
-            line_rate_bps=empty.rate_bps,
-            buffer_ns=empty.buffer_ns,
+            **_of_fabric(lab.plan, path_mtu, rails),
             cpu=cpu,
             statistics=statistics.path_for(lab.directory, port),
             event_log=None if event_log is None else str(event_log),

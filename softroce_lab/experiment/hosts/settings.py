@@ -40,6 +40,7 @@ class HostSettings:
     fabric_rtt_ns: int  # of the empty fabric, without what this machine adds
     line_rate_bps: int  # of the port; 0: nothing limits it
     buffer_ns: int = 0  # the longest that a full queue of the fabric takes to drain
+    lifetime_ns: int = 0  # the longest that a packet is in the fabric
     congestion_control: str = "bdp"
     paths: int = PATHS
     window_packets: int = WINDOW_PACKETS

@@ -8,6 +8,7 @@ from softroce_lab.experiment import spec, virtual, workload_run
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
+from tests.recovery.coded import CODED
 
 ALL_IS_LOST = """\
 name: all-is-lost
@@ -124,7 +125,7 @@ def test_a_long_fat_path_is_filled(transport, rtt_ns):
     """The window is one and a half bandwidth-delay products: 112,000 packets at 25 ms."""
     delay = f"topology.generator.bottleneck.delay={rtt_ns // 2 - 2000}ns"
     run = of_one(FAR, transport, delay)
-    coded = 1.25 if transport in ("sdr_ec", "sdr_auto") else 1  # parity of (32, 8)
+    coded = 1.25 if transport in CODED else 1  # parity of (32, 8)
     ideal_ns = 8 * (512 << 20) / 100 * coded + rtt_ns  # to the arrival of the last acknowledgement
     if registry.find(transport).framing == "uc_immediate":
         ideal_ns += rtt_ns / 2  # the receiver's clearance comes first (arXiv 2505.05366)
