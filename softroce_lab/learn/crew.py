@@ -110,7 +110,7 @@ def _python_folders() -> list[Path]:
         Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent,
         _PACKAGE, native,
     }  # fmt: skip
-    found |= {Path(np.__file__).parents[1]} - {_PACKAGE.parent}
+    found.add(Path(np.__file__).parents[1])
     found = {path for path in found if path != Path("/usr") and path != Path("/")}
     return sorted(path for path in found if not path.is_relative_to("/usr"))
 

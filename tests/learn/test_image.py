@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The OCI image for labs, and the devcontainer's definition. In full the image is built and run."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from softroce_lab.learn import labs
+from softroce_lab.paths import PROJECT_ROOT
+from tests import test_wheel
+from tests.learn import submissions
+
+CONTAINERS = PROJECT_ROOT / "containers"
+DEVCONTAINER = PROJECT_ROOT / ".devcontainer"
+TOOLS = ("mmdebstrap", "umoci", "bwrap")
+BUILD_S, RUN_S = 3600, 600
+WHEEL = "SOFTROCE_LAB_WHEEL"
+"""A wheel for Debian 12's Python that is built already; otherwise the test builds one."""
+
+
+def packages():
+    lines = (CONTAINERS / "packages.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_the_devcontainer_has_what_the_image_has():
+    definition = json.loads((DEVCONTAINER / "devcontainer.json").read_text())
+    dockerfile = (DEVCONTAINER / definition["build"]["dockerfile"]).read_text()
+    last = dockerfile.rpartition("FROM debian:bookworm\n")[2]
+    for name in packages():
+        assert re.search(rf"(?<![\w-]){name}(?![\w-])", last), name
+    assert f"USER {definition['remoteUser']}" in last
+    settings = "".join(path.read_text() for path in PROJECT_ROOT.glob("native/**/CMakeLists.txt"))
+    settings += "".join(path.read_text() for path in PROJECT_ROOT.glob("native/**/*.cmake"))
+    for option in re.findall(r"cmake\.define\.(\w+)=", dockerfile):
+        assert option in settings
+
+
+def build(*words, **options):
+    return subprocess.run(
+        [CONTAINERS / "build", *words], capture_output=True, text=True, timeout=BUILD_S, **options
+    )
+
+
+def test_what_cannot_be_built_says_why(tmp_path):
+    assert "usage: containers/build WHEEL DIR" in build().stderr
+    assert "no such wheel" in build(tmp_path / "nothing.whl", tmp_path).stderr
+    (tmp_path / "a.whl").touch()
+    if os.geteuid() == 0 and not shutil.which("umoci"):
+        assert "umoci" in build(tmp_path / "a.whl", tmp_path / "out").stderr
+    assert not (tmp_path / "out").exists()
+
+
+class Image:
+    """An unpacked image. `run` has a command run in it by bubblewrap, as the image's user."""
+
+    def __init__(self, layout, folder):
+        bundle = folder / "bundle"
+        command = ["umoci", "unpack", "--image", layout, bundle]
+        subprocess.run(command, check=True, timeout=BUILD_S, capture_output=True)
+        self.root = bundle / "rootfs"
+        # bubblewrap maps one user, who starts it: to it the image's user has to be that one.
+        for path in (self.root / "home/student", *(self.root / "home/student").rglob("*")):
+            os.chown(path, os.geteuid(), os.getegid())
+        self.process = json.loads((bundle / "config.json").read_text())["process"]
+
+    def run(self, *words):
+        user = self.process["user"]
+        names = [each.partition("=") for each in self.process["env"]]
+        command = [
+            "bwrap", "--bind", self.root, "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all",
+            "--uid", str(user["uid"]), "--gid", str(user["gid"]), "--die-with-parent",
+            "--chdir", self.process["cwd"], "--clearenv",
+        ]  # fmt: skip
+        for name, _, value in names:
+            command += ["--setenv", name, value]
+        return subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=RUN_S, cwd="/"
+        )
+
+    def write(self, path, text):
+        (self.root / path).write_text(text)
+
+
+@pytest.mark.full("learn-image")
+def test_labs_in_the_image(full, tmp_path):
+    """The OCI image is built of Debian packages, and labs 1 to 7 work in it, run by bubblewrap."""
+    if not full:
+        pytest.skip("takes minutes: lab test --full learn-image")
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"needs root and {', '.join(missing or TOOLS)}")
+    wheel = os.environ.get(WHEEL)
+    if wheel is None:
+        test_wheel.built(tmp_path)
+        (wheel,) = tmp_path.glob("*.whl")
+    made = os.environ.get("SOFTROCE_LAB_IMAGE")
+    if made is None:
+        done = build(wheel, tmp_path / "out", env={**os.environ, "PYTHON": sys.executable})
+        assert done.returncode == 0, done.stderr
+        made = done.stdout.split()[-1]
+    image = Image(made, tmp_path)
+    assert image.run("id", "-un").stdout == "student\n"
+    listed = image.run("lab", "learn")
+    assert listed.returncode == 0, listed.stderr
+    for number, lab in labs.SERIES.items():
+        assert lab.title in listed.stdout
+        started = image.run("lab", "learn", "start", str(number), f"lab{number}")
+        assert started.returncode == 0, started.stderr
+        image.write(f"home/student/lab{number}/policy.py", submissions.solution(number))
+        task = min(lab.tasks, key=lambda each: each.points)
+        words = ["learn", "check", f"lab{number}", "--task", task.id, "--seed", "1"]
+        checked = image.run("lab", *words)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
