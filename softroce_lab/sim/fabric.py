@@ -8,7 +8,7 @@ import functools
 import hashlib
 import heapq
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -180,14 +180,18 @@ class SimFabric:
             self.native.stall_timers(self._number_of[port], at_ns, for_ns)
 
     def capture(
-        self, links: Mapping[int, str], snap_bytes: int, write: Callable[[bytes], object]
+        self,
+        links: Mapping[int, str],
+        snap_bytes: int,
+        write: Callable[[bytes], object],
+        later: Iterable[Fault] = (),
     ) -> None:
         """From now on see the packets of directed links, given by number and name.
 
         `write` takes a pcapng file, part by part (docs/captures.md); what it raises ends `run`.
-        `snap_bytes` of each packet; 0: all.
+        `snap_bytes` of each packet; 0: all. `later`: faults that `change` will set meanwhile.
         """
-        texts = {fault.rule_id: comments(fault) for fault in self.plan.faults}
+        texts = {fault.rule_id: comments(fault) for fault in (*self.plan.faults, *later)}
         rules = [(rule, lines[0], lines[-1]) for rule, lines in texts.items()]
         self.native.capture(list(links.items()), snap_bytes, rules, write)
 
@@ -203,7 +207,7 @@ class SimFabric:
     def change(self, plan: Plan) -> None:
         """From now on the links have the faults of this plan, but for rates and delays.
 
-        Routes stay: it is for links at hosts.
+        Routes stay: it is for links at hosts. A capture must know these faults already.
         """
         before, after = _by_link(self.plan), _by_link(plan)
         for link in before.keys() | after.keys():

@@ -6,9 +6,13 @@ import pytest
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
+from softroce_lab.perftest import failover
+from softroce_lab.perftest.failover import Options
+from softroce_lab.perftest.failover_virtual import VirtualRun
+from softroce_lab.perftest.ring_job import reference
 from softroce_lab.shift.classes import Classes
 from softroce_lab.shift.machine import Machine
-from tests.check.plant import Frame, Tape, failed, shown
+from tests.check.plant import Frame, Tape, check, failed, shown
 
 TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead
 LINKS = ("h1->leaf1", "h2->leaf1", "h1->leaf2", "h2->leaf2")  # by rail and side
@@ -140,6 +144,24 @@ def test_failover_failback_and_failover_again(tmp_path):
     rig.close()
     assert failed(verdicts) == set()
     assert verdicts["shift.count"].checked == 6  # three moves of each end
+
+
+def test_a_job_with_failovers_keeps_all_rules(tmp_path):
+    """Three hosts of a simulated fabric, two connections each, captured at both rails of one."""
+    options = Options(hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=6, seed=5)
+    plan, hosts = failover.plan_of(options)
+    job = failover.job_of(options, len(hosts))
+    run = VirtualRun(plan, hosts, job, options, reference(job))
+    links = {n: name for n, name in run.fabric.link_names.items() if "h1" in name.split("->")}
+    path = tmp_path / "both-rails.pcapng"
+    with path.open("wb") as file:
+        run.fabric.capture(links, 0, file.write, run.wanted("down")(run.fabric.plan).faults)
+        assert run.run(shift=True).right
+        run.fabric.end_capture()
+    verdicts = check(path)
+    assert failed(verdicts) == set()
+    assert verdicts["shift.once"].checked > 300
+    assert verdicts["shift.count"].checked == 8  # two moves of four ends
 
 
 def test_a_count_that_goes_back_fails(tmp_path, monkeypatch):
