@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
@@ -54,6 +55,14 @@ class Part(NamedTuple):
     share: Fraction  # of all flows
 
 
+class _Columns(NamedTuple):
+    """Of the parts, one each."""
+
+    least: npt.NDArray[np.int64]
+    widths: npt.NDArray[np.int64]  # how many sizes
+    slopes: npt.NDArray[np.float64]  # sizes a 64-bit number
+
+
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """A distribution of flow sizes, 1 byte or more."""
@@ -64,7 +73,8 @@ class Sizes:
         """ValueError for a distribution without sizes, or with a part that no flow can have."""
         if not self.parts:
             raise ValueError("the distribution has no sizes")
-        if sum(part.share for part in self.parts) != 1:
+        weights, whole = self._weights
+        if sum(weights) != whole:
             raise ValueError("the shares do not add up to 100 %")
         for part in self.parts:
             if not 1 <= part.least <= part.most:
@@ -102,7 +112,8 @@ class Sizes:
     @classmethod
     def of_list(cls, sizes: Sequence[int]) -> Sizes:
         """These sizes, all equally often; one that stands twice is twice as frequent."""
-        return cls(tuple(Part(size, size, Fraction(1, len(sizes))) for size in sizes))
+        share = Fraction(1, max(len(sizes), 1))
+        return cls(tuple(Part(size, size, share) for size in sizes))
 
     @classmethod
     def of_range(cls, least: int, most: int) -> Sizes:
@@ -112,8 +123,12 @@ class Sizes:
     @functools.cached_property
     def mean_bytes(self) -> Fraction:
         """The exact mean."""
-        means = (part.share * Fraction(part.least + part.most, 2) for part in self.parts)
-        return sum(means, Fraction(0))
+        weights, whole = self._weights
+        twice = sum(
+            weight * (part.least + part.most)
+            for weight, part in zip(weights, self.parts, strict=True)
+        )
+        return Fraction(twice, 2 * whole)
 
     @property
     def largest(self) -> int:
@@ -121,22 +136,45 @@ class Sizes:
         return max(part.most for part in self.parts)
 
     @functools.cached_property
+    def _weights(self) -> tuple[list[int], int]:
+        """Shares of the parts as whole numbers, and what 100 % are: thousands are added at once."""
+        whole = math.lcm(*(part.share.denominator for part in self.parts))
+        return [
+            part.share.numerator * (whole // part.share.denominator) for part in self.parts
+        ], whole
+
+    @functools.cached_property
     def _begins(self) -> npt.NDArray[np.uint64]:
         """The least 64-bit number of each part."""
-        shares = [part.share for part in self.parts]
-        sums = itertools.accumulate(shares[:-1], initial=Fraction(0))
-        return np.array([round(begin * 2**64) for begin in sums], dtype=np.uint64)
+        weights, whole = self._weights
+        sums = itertools.accumulate(weights[:-1], initial=0)
+        return np.array([_nearest(begin << 64, whole) for begin in sums], dtype=np.uint64)
+
+    @functools.cached_property
+    def _columns(self) -> _Columns:
+        begins = self._begins
+        ends = [*map(int, begins[1:]), 1 << 64]
+        spans = np.array([float(e - int(b)) for b, e in zip(begins, ends, strict=True)])
+        least = np.array([each.least for each in self.parts], dtype=np.int64)
+        widths = np.array([each.most - each.least + 1 for each in self.parts], dtype=np.int64)
+        return _Columns(least, widths, widths / spans)
 
     def drawn(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """The size in bytes for each 64-bit number: the inverse of the cumulative distribution."""
-        begins = self._begins
-        part = np.searchsorted(begins, numbers, side="right") - 1
-        least = np.array([each.least for each in self.parts], dtype=np.int64)
-        widths = np.array([each.most - each.least + 1 for each in self.parts], dtype=np.int64)
-        ends = [*map(int, begins[1:]), 1 << 64]
-        spans = np.array([float(e - int(b)) for b, e in zip(begins, ends, strict=True)])
-        within = (numbers - begins[part]).astype(np.float64) * (widths / spans)[part]
+        least, widths, slopes = self._columns
+        part = np.searchsorted(self._begins, numbers, side="right") - 1
+        within = (numbers - self._begins[part]).astype(np.float64) * slopes[part]
         sizes: npt.NDArray[np.int64] = least[part] + np.minimum(
             within.astype(np.int64), widths[part] - 1
         )
         return sizes
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is computed again."""
+        return {"parts": self.parts}
+
+
+def _nearest(dividend: int, divisor: int) -> int:
+    """The quotient, rounded to the nearest whole number, and from the middle to an even one."""
+    quotient, twice = dividend // divisor, 2 * (dividend % divisor)
+    return quotient + (twice > divisor or (twice == divisor and quotient % 2 == 1))

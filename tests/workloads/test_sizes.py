@@ -95,3 +95,12 @@ def test_a_range_is_even():
 def test_what_is_no_distribution_is_refused(make, what):
     with pytest.raises(ValueError, match=what):
         make()
+
+
+def test_a_list_of_many_sizes_has_an_exact_mean_and_a_number_for_each_size():
+    count = 50_000
+    sizes = Sizes.of_list([*range(1, count), 1 << 40])
+    assert sizes.mean_bytes == Fraction(count * (count - 1) // 2 + (1 << 40), count)
+    firsts = np.array([round(Fraction(n * 2**64, count)) for n in range(count)], dtype=np.uint64)
+    assert sizes.drawn(firsts).tolist() == [*range(1, count), 1 << 40]
+    assert sizes.drawn(firsts[1:] - np.uint64(1)).tolist() == [*range(1, count)]

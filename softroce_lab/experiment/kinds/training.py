@@ -37,6 +37,7 @@ _Ppm = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[0-9.]+ *%$"}),
 ]
 _MOST_WEIGHED = 1 << 34  # tokens, times the experts that each is drawn from, of all hosts
+_MOST_GATES = 1 << 17  # of all hosts and layers: each layer has exchanges of its own to write down
 _AtLeastOne = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -82,7 +83,10 @@ class MoeSpec(WorkloadSpec):
         if weighed > _MOST_WEIGHED:
             what = f"gates draw from {weighed:,} experts in all, {_MOST_WEIGHED:,} at most"
             raise setting.error("tokens", what, hint="fewer tokens, experts or layers")
-        copies = self.tokens * self.top_k * (hosts - 1) // hosts  # that leave a host, on average
+        if hosts * self.repeat > _MOST_GATES:
+            what = f"{self.repeat:,} layers on {hosts} hosts, {_MOST_GATES // hosts:,} at most"
+            raise setting.error("repeat", what, hint="fewer layers, each of more tokens")
+        copies = piece_count(self.tokens * self.top_k * (hosts - 1), hosts)  # that leave a host
         sent_bytes = copies * self.hidden * self.bytes_per_element
         messages = max(sent_bytes // self.message, min(copies, hosts - 1))
         setting.check_size("tokens", hosts * self.repeat * (2 * messages + 1))

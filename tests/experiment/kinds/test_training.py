@@ -47,6 +47,7 @@ def test_a_training_is_data_parallel_by_default():
         (f"{MOE}, experts: 6, skew: -1", "-1", "0"),
         ("kind: moe, tokens: 0, hidden: 32, experts: 6", "0, ", "1"),
         (f"{MOE}, experts: 6, bytes: 1MiB", "bytes", "bytes"),
+        (f"{MOE}, experts: 6, repeat: 21846", "21846", "21,846 layers on 6 hosts, 21,845 at most"),
         (f"{TRAINING}, parallel: {{data: 4}}", "{data", "is 4, and there are 6 hosts"),
         (f"{TRAINING}, activation: 4B, parallel: {{tensor: 4}}", "{tensor", "is 4, and there"),
         (f"{TRAINING}, activation: 4B, parallel: {{expert: 4}}", "4}", "do not divide data: 6"),
