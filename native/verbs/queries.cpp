@@ -20,7 +20,8 @@ namespace {
 constexpr std::uint8_t kPort = 1;
 constexpr int kMostCqe = 1 << 22;
 constexpr int kMostReads = 128;
-constexpr std::uint8_t kAckDelay = 15;  // 134 ms, as Linux's rxe reports
+constexpr std::uint32_t kVendor = 0xFFFFFF;  // nobody's, as Linux's rxe reports
+constexpr std::uint8_t kAckDelay = 15;       // 134 ms, as Linux's rxe reports
 constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 
 ibv_mtu mtu_of(std::uint32_t bytes) {
@@ -34,6 +35,7 @@ ibv_device_attr device_attributes(Device& device) {
   attr.node_guid = attr.sys_image_guid = htobe64(device.settings.guid);
   attr.max_mr_size = UINT64_MAX;
   attr.page_size_cap = 0xFFFFF000;
+  attr.vendor_id = kVendor;
   attr.max_qp = static_cast<int>(most.max_qp);
   attr.max_qp_wr = static_cast<int>(most.max_qp_wr);
   attr.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
@@ -148,8 +150,8 @@ int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_g
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t most,
                              uint32_t flags, size_t entry_bytes) {
-  if (flags != 0) return -EINVAL;
-  const auto count = std::min(most, of(context).home->settings.gids.size());
+  const std::size_t count = of(context).home->settings.gids.size();
+  if (flags != 0 || most < count) return -EINVAL;
   auto* at = reinterpret_cast<std::uint8_t*>(entries);
   for (std::size_t i = 0; i < count; ++i, at += entry_bytes)
     _ibv_query_gid_ex(context, kPort, static_cast<std::uint32_t>(i),
