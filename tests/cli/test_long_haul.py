@@ -40,8 +40,8 @@ deadline: 120s
 def run(lab, tmp_path, text):
     file = tmp_path / "experiment.yaml"
     file.write_text(text)
-    arguments = [str(file), "--clock", "real", "--name", lab.name, "--output", str(tmp_path), "--json"]
-    with lab.start("run", *arguments) as process:
+    arguments = ["--clock", "real", "--name", lab.name, "--output", str(tmp_path), "--json"]
+    with lab.start("run", str(file), *arguments) as process:
         stdout, stderr = process.communicate(timeout=1800)
     assert process.returncode == 0, stderr
     return json.loads(stdout)["runs"]
