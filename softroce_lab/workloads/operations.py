@@ -34,7 +34,8 @@ class Operations(Buffered):
     """`times` operations, each on a part of the buffer of its own.
 
     So nothing of one can disturb another, as with the buckets of gradients in data-parallel
-    training. A host begins the next when it has received all that the one before brings it.
+    training. A host begins the next when it has received all that the one before brings
+    it; what it passes on for others waits for what it passes on alone.
     """
 
     def __init__(self, once: Buffered, times: int = 1, timeline: Timeline | None = None) -> None:
