@@ -155,7 +155,16 @@ def _tasks(submission: Submission, how: How, failed: Failed) -> list[Item]:
     with Crew(policy, shut_in=how.shut_in, prints=how.prints) as crew:
         if (why := _wavers(lab, wanted[0], how, crew)) is not None:
             return [_item(each, "fails", why) for each in wanted]
-        return [_task(submission, each, how, crew, failed) for each in wanted]
+        items = [_task(submission, each, how, crew, failed) for each in wanted]
+    return [_with_needed(task, item, items) for task, item in zip(wanted, items, strict=True)]
+
+
+def _with_needed(task: Task, item: Item, items: Sequence[Item]) -> Item:
+    """Who does nothing repairs nothing: a task without losses counts with one that has some."""
+    needed = next((each for each in items if each.id == task.needs), None)
+    if needed is None or needed.state == "holds" or item.state != "holds":
+        return item
+    return _item(task, "fails", f"nothing is lost in it: it counts once {needed.title} holds")
 
 
 def _open(task: Task, text: str) -> Item:

@@ -68,6 +68,7 @@ class Task:
     points: int = 4
     public: tuple[int, ...] = (1, 2)
     hidden: int = 3  # seeds that grade adds
+    needs: str = ""  # a task that has to hold, too: nothing is lost in this one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

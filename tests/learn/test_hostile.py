@@ -64,6 +64,21 @@ def test_a_transport_of_the_lab_is_no_solution(tmp_path, number, task, base):
     assert "never sent again" in item.text or "nothing was ever" in item.text
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_who_does_nothing_has_nothing(tmp_path, number):
+    """Also in labs in which nothing is lost in a task."""
+    source = (
+        "from softroce_lab.recovery.policy import MessagePolicy\n"
+        f"class {labs.find(number).policy}(MessagePolicy):\n    name = 'mine'\n"
+    )
+    found = submissions.judged(submissions.laid_out(number, tmp_path / "lab", source))
+    assert found.points == 0
+    (item,) = (each for each in found.items if "nothing is lost in it" in each.text)
+    assert "it counts once the policy " in item.text
+    for task in labs.find(number).tasks:
+        assert task.needs in ("", *(each.id for each in labs.find(number).tasks))
+
+
 @needs_bubblewrap
 def test_what_was_compiled_of_them_is_not_there(where):
     body = (

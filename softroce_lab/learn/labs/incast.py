@@ -184,7 +184,7 @@ LAB = Lab(
     ),
     tasks=(
         Task("deep", "does not take a long queue for loss", _deep, _takes_no_queue_for_loss,
-             points=5),
+             points=5, needs="tail"),
         Task("tail", "repairs a lost tail within some round trips all the same", _tail,
              _is_no_snail, points=3),
         Task("shallow", "sends again what a full queue drops, and little else", _shallow,

@@ -243,7 +243,7 @@ LAB = Lab(
         Task("losses", "repairs random losses within some round trips, and sends nothing else",
              _losses, _repairs_losses, points=4),
         Task("reordering", "does not take reordering for loss",
-             _reordered, _waits_for_late_packets, points=4),
+             _reordered, _waits_for_late_packets, points=4, needs="tail"),
         Task("tail", "repairs lost tails by its timer", _tail, _repairs_tails, points=3),
         Task("twice", "repairs a packet whose retransmissions are lost, too",
              _twice, _repairs_again, points=3),
