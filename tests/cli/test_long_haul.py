@@ -6,6 +6,7 @@ and without distance, in one run.
 """
 
 import json
+import statistics
 
 import pytest
 
@@ -16,7 +17,7 @@ POLICIES = registry.transports(registry.Kind.POLICY)
 LONG_HAUL = """\
 name: long-haul-real
 topology:
-  generator: {kind: star, hosts: 2, access: {delay: 6250us, rate: 1Gbit limit 64MiB}}
+  generator: {kind: star, hosts: 2, access: {delay: 6250us, rate: 1Gbit limit 4000}}
 transports: [%s]
 workload: {kind: point-to-point, bytes: %s, message: %s}
 depth: 4
@@ -28,7 +29,7 @@ deadline: 300s
 SHORT_HAUL = """\
 name: coded-rate
 topology: {generator: {kind: star, hosts: 2}}
-transports: [csa_ud, {name: sdr_ec, framing: ud}, {name: sdr_ec, label: sdr_ec_uc}]
+transports: [csa_ud, {name: sdr_ec, framing: ud, label: coded_ud}, {name: sdr_ec, label: coded_uc}]
 workload: {kind: point-to-point, bytes: %s, message: 1MiB}
 depth: 4
 payload: verify
@@ -63,13 +64,13 @@ def test_every_byte_arrives_over_a_long_haul(lab, tmp_path, full):
 def test_a_code_costs_no_more_than_its_parity_and_a_fifth(lab, tmp_path, full):
     """`sdr_ec` carries 80 % of k / (k + m) of what `csa_ud` does."""
     found = run(lab, tmp_path, SHORT_HAUL % ("256MiB" if full else "16MiB"))
-    best = {}
+    rates = {}
     for each in found:
         assert each["verified"], each
-        name = each["transport"]
-        best[name] = max(best.get(name, 0), each["goodput_bps"])
-    for name in ("sdr_ec", "sdr_ec_uc"):
-        share = best[name] / best["csa_ud"]
-        print(f"{name} carries {share:.2f} of csa_ud's {best['csa_ud'] / 1e6:.0f} Mbit/s")
-        # Between runs of a second the machine may do other work: the bound is judged in full.
+        rates.setdefault(each["transport"], []).append(each["goodput_bps"])
+    for name in ("coded_ud", "coded_uc"):
+        shares = [one / other for one, other in zip(rates[name], rates["csa_ud"], strict=True)]
+        share = statistics.median(shares)
+        print(f"{name} carries {share:.2f} of csa_ud's rate, seed by seed {shares}")
+        # In short a run takes a tenth of a second, and the machine may do other work.
         assert share > (0.8 * 32 / 40 if full else 0.3)
