@@ -20,6 +20,8 @@ void bind_config(nb::module_& m) {
       .def_rw("connection_epoch", &MessageConfig::connection_epoch)
       .def_rw("path_probes", &MessageConfig::path_probes,
               "losses are found by the numbers on paths; the same at both ends")
+      .def_rw("without", &MessageConfig::without,
+              "parts of recovery by path numbers that are switched off: bits of enum Mechanism")
       .def_rw("window_packets", &MessageConfig::window_packets)
       .def_rw("most_unacked", &MessageConfig::most_unacked,
               "packets of a queue pair of RC without acknowledgement; 2**23 - 1 at most")

@@ -70,6 +70,7 @@ namespace softroce {
   X(tx_report)             /* receiver reports */                                              \
   X(tx_name_waits)         /* waits until no packet is on its way that names a message's id */  \
   X(tx_clear)              /* control messages of the engine: messages cleared to be sent */   \
+  X(tx_control_bytes)      /* bytes of control messages, reports and probes, their headers too */ \
   X(tx_link_down)          /* packets of any kind, lost because the port was down */           \
   X(rx_data)               /* valid packets of striped messages */                             \
   X(rx_placed)             /* of them, those whose payload was placed */                       \

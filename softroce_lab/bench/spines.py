@@ -4,6 +4,7 @@
 One host sends 64 MiB to another over a few spines, one of which loses packets from the beginning
 on, on the virtual clock. Two figures, of each seed: the share of the packets after five base round
 trips that take other spines, and retransmissions as a share of the packets of the transfer.
+A third one: packets over a dead spine of two that carries again 100 round trips before the end.
 
 The packets that went to the bad spine are counted by its losses there, over its rate of loss.
 """
@@ -20,6 +21,7 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.statistics import median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
@@ -27,6 +29,7 @@ from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 ROUND_TRIPS = 5
 OTHERS_LIMIT = 0.95  # of the packets after so many round trips
 RETRANSMITTED_LIMIT = 0.03
+BACK_ROUND_TRIPS = 100  # within which a spine that carries again is used again
 SEEDS, FULL_SEEDS = 5, 100
 BYTES = "64MiB"
 
@@ -56,7 +59,7 @@ topology:
 lb: flow
 transports: [{transport}]
 workload: {{kind: point-to-point, bytes: {bytes}, message: 1MiB}}
-faults: [{{name: bad, links: "leaf*->spine1", loss: {loss}}}]
+faults: [{{name: bad, links: "leaf*->spine1", loss: {loss}{ends}}}]
 deadline: 2s
 """
 _WIRE = "{rate: 100Gbit, delay: 1us, limit: 1MiB}"
@@ -74,6 +77,36 @@ class Left:
     def missed(self) -> bool:
         """Whether one of the limits is."""
         return self.others < OTHERS_LIMIT or self.retransmitted >= RETRANSMITTED_LIMIT
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Back:
+    """Packets over a spine that carried again BACK_ROUND_TRIPS before the end, of each seed."""
+
+    transport: str
+    packets: Mapping[int, int]  # by seed
+    failed: Sequence[str] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every seed used it again."""
+        return all(self.packets.values()) and not self.failed
+
+    @property
+    def text(self) -> str:
+        """One line, and one for each failed seed."""
+        used = [packets for packets in self.packets.values() if packets]
+        title = f"{'well again, one of two':26}{self.transport:8} "
+        line = (
+            f"used again within {BACK_ROUND_TRIPS} RTTs by {len(used)} of {len(self.packets)} seeds"
+        )
+        least = f"; packets there: least {min(self.packets.values())}" if self.packets else ""
+        return "\n".join((title + line + least, *(f"  failed: {why}" for why in self.failed)))
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        packets = {str(seed): count for seed, count in self.packets.items()}
+        return {"transport": self.transport, "packets": packets, "failed": list(self.failed)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,19 +158,27 @@ class Outcome:
         }
 
 
-def experiment(case: Case, transport: str, bytes_: str) -> Experiment:
-    """The experiment of a case."""
+def experiment(
+    case: Case, transport: str, bytes_: str, well_at_ns: int | None = None
+) -> Experiment:
+    """The experiment of a case; from `well_at_ns` on the spine loses nothing."""
+    ends = "" if well_at_ns is None else f", for: {well_at_ns}ns"
     text = _EXPERIMENT.format(
-        spines=case.spines, loss=case.loss, transport=transport, bytes=bytes_, wire=_WIRE
+        spines=case.spines, loss=case.loss, transport=transport, bytes=bytes_, wire=_WIRE, ends=ends
     )
     return spec.of(yaml_source.parse(text, "spines.yaml"))
 
 
-def measure(case: Case, loaded: Experiment, seed: int) -> Left:
-    """One transfer. RunError if it fails."""
+def _run(loaded: Experiment, seed: int) -> WorkloadRun:
     run = VirtualRun(loaded, loaded.transports[0], seed, lambda _: None).go()
     if run.reasons:
         raise RunError(f"seed {seed}: {run.reasons[0]}")
+    return run
+
+
+def measure(case: Case, loaded: Experiment, seed: int) -> Left:
+    """One transfer. RunError if it fails."""
+    run = _run(loaded, seed)
     after_ns = ROUND_TRIPS * run.facts["base_rtt_ns"]
     lost = run.events["link"] == f"{_UP}1"
     late = int((lost & (np.asarray(run.events["time_ns"]) >= after_ns)).sum())
@@ -167,13 +208,36 @@ def run(transport: str, seeds: int, say: Callable[[str], None]) -> list[Outcome]
     return outcomes
 
 
-def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def measure_back(case: Case, transport: str, seed: int) -> int:
+    """Packets over the bad spine after it carries again. RunError if a run fails."""
+    dead = _run(experiment(case, transport, BYTES), seed)
+    well_at_ns = dead.makespan_ns - BACK_ROUND_TRIPS * int(dead.facts["base_rtt_ns"])
+    run = _run(experiment(case, transport, BYTES, max(1, well_at_ns)), seed)
+    return sum(link["sent"] for link in run.links if link["name"] == f"{_UP}1")
+
+
+def run_back(transport: str, seeds: int, say: Callable[[str], None]) -> Back:
+    """With so many seeds from 1 on."""
+    say(f"well again, one of two: {seeds} seeds")
+    packets, failed = {}, []
+    for seed in range(1, seeds + 1):
+        try:
+            packets[seed] = measure_back(CASES["dead, one of two"], transport, seed)
+        except RunError as error:
+            failed.append(error.what)
+    return Back(transport, packets, failed)
+
+
+def document(outcomes: Sequence[Outcome], back: Back) -> dict[str, Any]:
     """For `--json`."""
+    passed = all(each.passed for each in outcomes) and back.passed
     return {
         "schema_version": SCHEMA_VERSION,
         "round_trips": ROUND_TRIPS,
         "limits": {"others": OTHERS_LIMIT, "retransmitted": RETRANSMITTED_LIMIT},
-        "verdict": "passed" if all(each.passed for each in outcomes) else "failed",
+        "verdict": "passed" if passed else "failed",
         "cases": [each.document() for each in outcomes],
+        "back_round_trips": BACK_ROUND_TRIPS,
+        "back": back.document(),
         "environment": environment(),
     }

@@ -3,7 +3,8 @@
 
 `struct lab_hdr` is that of xdp/lab_wire.h, the bodies of control messages those of
 softroce_lab/recovery/control.py, native/transport/bodies.hpp and
-native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp.
+native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
+that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
 All is big-endian.
 """
 
@@ -184,6 +185,21 @@ CONTROLS: dict[int, Record] = {
     ),
     ASK: _control(ASK, Field("known_id", 8, "Message id is known"), _ID, *_KEY),
 }
+
+REPORT_BYTES = 24
+"""Of a receiver report without its paths."""
+
+PROBE_BODY = Record(
+    "path probe",
+    "probe",
+    (
+        Repeated(
+            "paths",
+            "Next numbers of other paths",
+            (Field("path", 8, "Path"), Field("number", 24, "Next number")),
+        ),
+    ),
+)
 
 PACKET_SET = Record(
     "packet set",

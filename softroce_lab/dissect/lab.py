@@ -161,6 +161,7 @@ PacketNack = _body(description.CONTROLS[description.PACKET_NACK])
 PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
 Ask = _body(description.CONTROLS[description.ASK])
 ReceiverReport = _body(description.REPORT_BODY)
+PathProbe = _body(description.PROBE_BODY)
 
 CONTROLS = {
     description.NACK: Nack,
@@ -178,6 +179,9 @@ CONTROLS = {
 }
 
 
+_BODIES = {description.REPORT: ReceiverReport, description.PATH_PROBE: PathProbe}
+
+
 class LabHeader(Packet):
     """`struct lab_hdr`; None as `path`: the UDP source port's, as `length`: of what follows."""
 
@@ -192,7 +196,16 @@ class LabHeader(Packet):
         """The body of a control message or report."""
         if self.kind == description.CONTROL:
             return CONTROLS.get(payload[0], Payload)
-        return ReceiverReport if self.kind == description.REPORT else Payload
+        return _BODIES.get(self.kind, Payload)
+
+    def do_dissect_payload(self, s: bytes) -> None:
+        """A control message's body, and the report that may follow it."""
+        report = s[self.length :] if self.kind == description.CONTROL and self.length else b""
+        if len(report) < description.REPORT_BYTES:
+            report = b""
+        super().do_dissect_payload(s[: len(s) - len(report)])
+        if report:
+            self.lastlayer().add_payload(ReceiverReport(report))
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fills in path and length."""
@@ -200,7 +213,11 @@ class LabHeader(Packet):
         if self.path is None:
             head[1] = self._path_of_port()
         if self.length is None:
-            head[24:28] = len(pay).to_bytes(4, "big")
+            report = (
+                self.payload.getlayer(ReceiverReport) if self.kind == description.CONTROL else None
+            )
+            body = len(pay) - (len(report) if report is not None else 0)
+            head[24:28] = body.to_bytes(4, "big")
         return bytes(head) + pay
 
     def _path_of_port(self) -> int:

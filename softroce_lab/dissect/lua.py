@@ -28,6 +28,7 @@ def dissector(version: str) -> str:
         f"local HEADER = {made.record(description.HEADER)}",
         f"local PACKET_SET = {made.packet_set()}",
         f"local REPORT_BODY = {made.record(description.REPORT_BODY)}",
+        f"local PROBE_BODY = {made.record(description.PROBE_BODY)}",
         "local CONTROLS = {",
         *(f"  [{each}] = {made.record(body)}," for each, body in description.CONTROLS.items()),
         "}",
@@ -60,6 +61,7 @@ def _constants() -> Iterator[str]:
         "DATA": description.DATA,
         "CONTROL": description.CONTROL,
         "REPORT": description.REPORT,
+        "PATH_PROBE": description.PATH_PROBE,
         "SPORT_BASE": description.SPORT_BASE,
         "UD_SEND_ONLY": UD_SEND_ONLY,
         "PLAIN": description.PLAIN,
@@ -94,6 +96,8 @@ class _Fields:
         for part in parts:
             lines.append(self._number(f"{prefix}.{part.name}", part, bit))
             bit += part.bits
+        if not lines:
+            return "{}", 0
         return "{\n    " + ",\n    ".join(lines) + ",\n  }", bit // 8
 
     def _number(self, name: str, part: Field, bit: int) -> str:

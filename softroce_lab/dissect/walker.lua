@@ -128,6 +128,7 @@ end
 
 local function add_body(tree, body, kind)
   if kind == REPORT then return add_record(tree, body, REPORT_BODY) end
+  if kind == PATH_PROBE then return add_record(tree, body, PROBE_BODY) end
   local record = CONTROLS[body(0, 1):uint()]
   return record and add_record(tree, body, record) or "unknown"
 end
@@ -163,7 +164,11 @@ local function dissect(payload, pinfo, tree, snapped)
   local told = ""
   if length > 0 then
     local body = payload(HEADER.bytes, length):tvb()
-    if kind == CONTROL or kind == REPORT then
+    local report_bytes = length - values.length
+    if kind == CONTROL and values.length > 0 and report_bytes >= REPORT_BODY.bytes then
+      told = ": " .. add_body(tree, body(0, values.length):tvb(), kind)
+        .. ", " .. add_record(tree, body(values.length):tvb(), REPORT_BODY)
+    elseif kind ~= DATA then
       told = ": " .. add_body(tree, body, kind)
     else
       data_dissector:call(body, pinfo, tree)

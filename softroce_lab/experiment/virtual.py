@@ -231,7 +231,7 @@ class VirtualRun:
             **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
             **transport.knobs.engine(),
-            **transport.entry.engine,
+            **transport.engine,
             **transport.coding(self.path_mtu),
         )
 

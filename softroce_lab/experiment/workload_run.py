@@ -77,6 +77,7 @@ OF_WORKLOADS = (
 )  # fmt: skip
 """Figures that only some workloads have (`figures.py`); None for others."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
+CONTROL_BYTES = "tx_control_bytes"
 CONTROL = ("tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", *_ANSWERS)
 
 
@@ -306,6 +307,7 @@ class WorkloadRun:
             **self._repair_figures(),
             "base_rtt_ns": self.facts.get("base_rtt_ns"),
             "control_packets": self.count(CONTROL),
+            "control_bytes": self.count((CONTROL_BYTES,)),
             **self._losses(),
             CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
             "end_ns": self.end_ns,

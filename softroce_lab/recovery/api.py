@@ -397,6 +397,11 @@ class Policy:
     path_probes: ClassVar[bool] = False
     """Whether the engine finds losses by the numbers on paths, and probes them (`on_loss`)."""
 
+    @classmethod
+    def engine(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of `MessageConfig` that follow from its options, which are valid."""
+        return {}
+
     options: ClassVar[tuple[Option, ...]] = ()
     """What a user may set; `values` holds a value for each."""
 

@@ -13,6 +13,7 @@ packets; this policy decides what to retransmit. Timers are left for silence.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,28 @@ from softroce_lab.recovery.paths import PathHealth
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 _NOTHING = control.packet_set(np.zeros(0, dtype=np.bool_))
+_HEDGED_AFTER = 2  # transmissions of a packet that were lost
+_HEDGE_SHARE = 0.01  # of the packets of a peer's messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Mechanism:
+    """A part of recovery that the engine carries out, and an option switches off."""
+
+    option: str
+    bit: int  # of enum Mechanism, native/engine/striped/message_config.hpp
+    help: str
+    default: bool = True
+
+
+_MECHANISMS = (
+    _Mechanism("path_numbers", 1, "losses are found by numbers on paths, else by timers"),
+    _Mechanism("probes", 2, "a probe behind the last packet shows what is lost of the tail"),
+    _Mechanism("probe_repeats", 4, "a probe that nothing answers is repeated"),
+    _Mechanism("joined_reports", 8, "receiver reports go with acknowledgements and NACKs"),
+    _Mechanism("reordering_window", 16, "the reordering window of a path adapts, else it stays 0"),
+    _Mechanism("port_trials", 32, "a path that fell silent tries its first source port again"),
+)
 
 
 class CsaUd(DatagramPolicy):
@@ -49,6 +72,18 @@ class CsaUd(DatagramPolicy):
     name = "csa_ud"
     path_probes = True
     options = (
+        *(Option(each.option, each.default, each.help) for each in _MECHANISMS),
+        Option(
+            "immediate_acks",
+            True,
+            "a complete message is acknowledged at once, else after SRTT / 4 with others",
+        ),
+        Option("path_health", True, "a path that loses more than others gets another source port"),
+        Option(
+            "hedging",
+            False,
+            "a packet lost twice is retransmitted on two paths, up to 1 % of the packets",
+        ),
         Option(
             "interval",
             intervals.SYNC_AWARE,
@@ -56,6 +91,10 @@ class CsaUd(DatagramPolicy):
             choices=tuple(intervals.names()),
         ),
     )
+
+    @classmethod
+    def engine(cls, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: D102
+        return {"without": sum(each.bit for each in _MECHANISMS if not options[each.option])}
 
     def __init__(
         self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
@@ -67,6 +106,7 @@ class CsaUd(DatagramPolicy):
         self._health: dict[int, PathHealth] = {}
         self._window_packets = view.window_packets
         self._acks_due: dict[int, None] = {}  # peers
+        self._sent_packets = self._hedged_packets = 0
         self.loss_checks = 0
         self.lost = np.zeros(3, dtype=np.int64)  # packets, by reason
 
@@ -169,7 +209,7 @@ class CsaUd(DatagramPolicy):
 
     def _acknowledge(self, work: PeerWork, id_: int, now_ns: int) -> list[Action]:
         """At once, with those of the same peer that complete in the same turn."""
-        if self._acks_without_effect(work, id_):
+        if self._acks_without_effect(work, id_) or not self.values["immediate_acks"]:
             return super()._acknowledge(work, id_, now_ns)
         work.acks[id_] = None
         if len(work.acks) >= self.timing.acks_in_batch:
@@ -186,6 +226,10 @@ class CsaUd(DatagramPolicy):
 
     # ---------------------------------------------------------------- sender
 
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+        self._sent_packets += event.count
+        return super().on_send_posted(event, now_ns)
+
     def on_loss(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
@@ -193,7 +237,7 @@ class CsaUd(DatagramPolicy):
             return ()
         lost = np.frombuffer(event.body, LOST_PACKET)
         self.lost += np.bincount(lost["reason"], minlength=len(self.lost))
-        action = Retransmit(send.handle, lost["index"])
+        action = Retransmit(send.handle, lost["index"], copies=self._copies_of(lost))
         state = self.view.send_state(send.handle)
         resume = self._resume(work, send, now_ns) if state is not None and state.paused else []
         return [
@@ -201,6 +245,14 @@ class CsaUd(DatagramPolicy):
             *resume,
             *self.retransmit(work, send, action, int(lost["attempts"].max()), now_ns),
         ]
+
+    def _copies_of(self, lost: npt.NDArray[Any]) -> int:
+        """Two of packets that were lost again, while they are few."""
+        again = self.values["hedging"] and int(lost["attempts"].max()) >= _HEDGED_AFTER
+        if not again or self._hedged_packets + len(lost) > _HEDGE_SHARE * self._sent_packets:
+            return 1
+        self._hedged_packets += len(lost)
+        return 2
 
     def _resume(self, work: PeerWork, send: Sending, now_ns: int) -> list[Action]:
         """A paused send whose receive is posted by now goes on."""
@@ -221,7 +273,7 @@ class CsaUd(DatagramPolicy):
         if message.missing is not None:
             return resume  # the NACK beside it names what is missing
         # No packet has arrived. Of a paused send what was sent found no receive. Else the NACK
-        # beside this tells what is lost; it is not certain to have room for all messages.
+        # beside this names what is lost; it is not certain to have room for all messages.
         late_ns = now_ns - 2 * self._round_trip_ns(work)
         overdue = np.flatnonzero((state.attempts > 0) & ((state.sent_ns <= late_ns) | state.paused))
         if not overdue.size:
@@ -280,6 +332,8 @@ class CsaUd(DatagramPolicy):
     # ---------------------------------------------------------------- paths
 
     def _attribute_losses(self, work: PeerWork, paths: npt.NDArray[np.uint8]) -> list[Action]:
+        if not self.values["path_health"]:
+            return []
         health = self._health.get(work.index)
         if health is None:
             health = self._health[work.index] = PathHealth(self.view.paths)
@@ -294,5 +348,6 @@ class CsaUd(DatagramPolicy):
             "lost_by_gap": int(self.lost[0]),
             "lost_by_probe": int(self.lost[1]),
             "lost_by_timer": int(self.lost[2]),
+            "hedged": self._hedged_packets,
             "paths_left": {peer: health.left.tolist() for peer, health in self._health.items()},
         }

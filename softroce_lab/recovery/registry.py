@@ -84,6 +84,12 @@ class Entry:
         if self.policy is not None and issubclass(self.policy, MessagePolicy):
             self.policy.check(values)
 
+    def engine_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of `MessageConfig` that follow from options; OptionError, as `check`."""
+        if self.policy is None or issubclass(self.policy, MessagePolicy):
+            return {}
+        return self.policy.engine(validated(self.options, options))
+
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
         if self.policy is None or not issubclass(self.policy, MessagePolicy):

@@ -47,6 +47,7 @@ class HostModel:
     framing: str = "ud"
     transport: str = "policy"
     path_probes: bool = False
+    without: int = 0
     connection_epoch: int = 0
     payload: bool = False
     message_slots: int | None = None

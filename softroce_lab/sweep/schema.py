@@ -38,6 +38,7 @@ FIGURES = {
          "operation_p99_ns", "algbw_bps", "busbw_bps", "steps", "step_p50_ns", "step_p99_ns",
          "fct_p50_ns", "fct_p99_ns", "fct_p999_ns",
          "packets_sent", "retransmitted", "spurious_retransmissions", "control_packets",
+         "control_bytes",
          "repairs", "unrepaired", "repair_p50_ns", "repair_p99_ns", "base_rtt_ns",
          "contexts_missed", "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",
          "end_ns"),

@@ -26,7 +26,7 @@ def rows(transport, loss="random-1%", *, scale=1.0, workload="ring-64KiB", **mor
             "tail_ns": [int(scale * (2000 + 10 * seed - n)) for n in range(125)],
             "base_rtt_ns": 100, "makespan_ns": int(scale * (10**6 + 10**5 * seed)),
             "packets_sent": 10_000, "spurious_retransmissions": 0, "control_packets": 1000,
-            "repairs": 30, **more,
+            "bytes": 40_000_000, "control_bytes": 400_000, "repairs": 30, **more,
         }
         for seed in SEEDS
     ]  # fmt: skip
@@ -129,12 +129,13 @@ def test_repair_times_have_their_number_of_samples(judged, sweep):
 
 
 def test_shares_have_no_interval(judged):
-    found = judged(rows("csa_ud", spurious_retransmissions=51, control_packets=1501), rows("rc"))
-    assert found["spurious"].missed
-    assert found["control_share"].missed
-    found = judged(rows("csa_ud", spurious_retransmissions=50, control_packets=1500), rows("rc"))
-    assert not found["spurious"].missed
-    assert not found["control_share"].missed
+    much = {"spurious_retransmissions": 51, "control_packets": 1501, "control_bytes": 800_001}
+    found = judged(rows("csa_ud", **much), rows("rc"))
+    shares = ("spurious", "control_share", "control_bytes_share")
+    assert all(found[each].missed for each in shares)
+    few = {each: value - 1 for each, value in much.items()}
+    found = judged(rows("csa_ud", **few), rows("rc"))
+    assert not any(found[each].missed for each in shares)
 
 
 def test_beside_the_oracle(judged):

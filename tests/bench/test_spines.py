@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.bench import spines
-from softroce_lab.bench.spines import Case, Left, Outcome
+from softroce_lab.bench.spines import Back, Case, Left, Outcome
 from softroce_lab.cli.app import app
 from softroce_lab.errors import RunError
 
@@ -46,7 +46,7 @@ def test_words():
         "least 90.0%; "
         "retransmitted: median 1.50%, most 2.00%; 1 of 2 seeds miss"
     )
-    assert spines.document([outcome])["verdict"] == "failed"
+    assert spines.document([outcome], Back("csa_ud", {1: 3}))["verdict"] == "failed"
 
 
 def test_a_seed_that_fails_does_not_keep_the_others_from_running(monkeypatch):
@@ -62,7 +62,7 @@ def test_a_seed_that_fails_does_not_keep_the_others_from_running(monkeypatch):
     assert outcomes[0].text.endswith(
         "; 0 of 2 seeds miss, 1 failed\n  failed: seed 2: the deadline came"
     )
-    document = spines.document(outcomes)
+    document = spines.document(outcomes, Back("csa_ud", {}))
     assert document["verdict"] == "failed"
     assert document["cases"][0]["failed"] == ["seed 2: the deadline came"]
 

@@ -68,7 +68,8 @@ class StripedTape(Tape):
         """Numbers of the control messages of a type, and what they say."""
         found = []
         for number in self._with(CONTROL, {"link": link}):
-            message = control.decode(self.lab(number)["payload"])
+            lab = self.lab(number)
+            message = control.decode(lab["payload"][: lab["length"]])  # a report may follow
             if isinstance(message, kind):
                 found.append((number, message))
         return found

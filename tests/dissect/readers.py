@@ -71,7 +71,11 @@ def numbers(prefix: str, parts: tuple[Any, ...]) -> list[str]:
     return found
 
 
-BODIES: list[Record] = [*description.CONTROLS.values(), description.REPORT_BODY]
+BODIES: list[Record] = [
+    *description.CONTROLS.values(),
+    description.REPORT_BODY,
+    description.PROBE_BODY,
+]
 SET_NAMES = numbers(f"{PREFIX}.set", description.PACKET_SET.parts)
 SET_TEXT = f"{PREFIX}.set.packets"
 BODY_NAMES = [
@@ -150,8 +154,14 @@ def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
     """What a control message or report says, by Wireshark's names."""
     reported: dict[str, list[Any]] = {}
     body = packet[LabHeader].payload if LabHeader in packet else None
-    if not isinstance(body, Body):
-        return reported
+    while isinstance(body, Body):
+        reported |= _one_body(body)
+        body = body.payload  # a report behind a control message
+    return reported
+
+
+def _one_body(body: Body) -> dict[str, list[Any]]:
+    reported: dict[str, list[Any]] = {}
     record = next(each for each in BODIES if each.name == body.name)
     prefix = f"{PREFIX}.{record.abbreviation}"
     for part in record.parts:

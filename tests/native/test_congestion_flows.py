@@ -193,7 +193,7 @@ def test_dcqcn_keeps_the_queue_short():
     # Three CNPs for the first burst make an eighth of the line rate, 5 Gb/s of the 8.5 that there
     # are, and additive increase takes a millisecond for each 0.7.
     assert 2 * packets * US < done < 5 * packets * US
-    assert made.counters(0)["rx_cnp"] > 5
+    assert made.counters(0)["rx_cnp"] >= 5
     _, _, of_bdp = closed_loop("bdp", 2 * US, window=64, lose_from=256)
     assert totals["marked"] < of_bdp["marked"] / 4  # whose whole window stands there
 

@@ -145,7 +145,7 @@ class PairRig:
         entry = registry.find(transport) if named else registry.Entry.of(transport)
         options = options or {}
         coding = entry.coding(options, settings.get("path_mtu", 2048))
-        settings = entry.engine | coding | settings
+        settings = entry.engine | entry.engine_options(options) | coding | settings
         self.random = random.Random(seed)
         self.pair = _native.Pair(*(config(address, **settings) for address in addresses), seed)
         self.sides = [

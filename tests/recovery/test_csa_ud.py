@@ -20,7 +20,7 @@ ONE_WAY_NS = 100_000
 @pytest.fixture
 def rig():
     """Paths of 100 us each way, a packet each 2 us."""
-    rig = PairRig("csa_ud", paths=4)
+    rig = PairRig("csa_ud", paths=4, initial_rtt_ns=2 * ONE_WAY_NS)
     for cable in rig.cables:
         cable.delay_ns, cable.packet_time_ns = ONE_WAY_NS, 2_000
     return rig
@@ -50,15 +50,16 @@ def test_a_lost_packet_costs_one_round_trip_and_no_timer(rig, index):
 
 
 def test_a_lost_tail_is_found_by_probes(rig):
+    """Of other paths than the probe's half a round trip later."""
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=30)
-    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 150_000
+    assert finished_ns(rig, 40 * CHUNK) < 4 * ONE_WAY_NS + 150_000
     assert summary(rig)["lost_by_probe"] > 0
     assert rig.counters(0)["tx_retransmitted"] == 10
 
 
 def test_a_message_lost_whole_is_found_by_probes(rig):
     lose(rig, 0, kind=DATA, attempt_last=0)
-    assert finished_ns(rig, 40 * CHUNK) < 3 * ONE_WAY_NS + 200_000
+    assert finished_ns(rig, 40 * CHUNK) < 4 * ONE_WAY_NS + 200_000
     assert rig.counters(0)["tx_retransmitted"] == 40
     assert summary(rig)["lost_by_timer"] == 0
 
@@ -87,9 +88,9 @@ def test_without_probes_silence_is_left(rig):
 
 
 def test_without_loss_nothing_is_asked_for(rig):
-    """One acknowledgement; probes of as many paths as the message took."""
+    """One acknowledgement, one probe."""
     finished_ns(rig, 24 * CHUNK)
-    assert rig.counters(0)["tx_probe"] == 3  # 24 / 8 paths
+    assert rig.counters(0)["tx_probe"] == 1
     assert rig.counters(1)["tx_control"] == 1
     assert rig.counters(1)["tx_nack"] == 0
 
@@ -143,7 +144,7 @@ def test_a_nack_is_read_as_it_was_written(rig):
     rig.pair.keep_sent()
     finished_ns(rig, 40 * CHUNK)
     frames = [_native.decode_frame(frame, True) for _, side, frame in rig.pair.take_sent() if side]
-    bodies = [each["payload"] for each in frames if each["kind"] == CONTROL]
+    bodies = [each["payload"][: each["length"]] for each in frames if each["kind"] == CONTROL]
     nacks = [control.decode(each) for each in bodies if each[0] == control.NACK]
     assert nacks
     assert nacks[0].words[0] == (0, 0, 1 << 3)
@@ -215,4 +216,5 @@ def test_as_many_completions_as_one_turn_brings_are_acknowledged(rig):
     assert rig.now_ns - begun_ns < 2 * ONE_WAY_NS
     assert summary(rig)["keepalives"] == 0
     assert rig.counters(0)["rx_bad_control"] == 0
-    assert rig.counters(1)["tx_control"] <= -(-count // 16)
+    again = 2  # for a probe that was repeated meanwhile
+    assert rig.counters(1)["tx_control"] - rig.counters(1)["tx_nack"] <= -(-count // 16) + again

@@ -100,15 +100,17 @@ def test_an_entry_describes_itself():
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
     assert sdr.shows_messages("ud")
     assert not csa.shows_messages("uc_immediate")
-    assert [option.name for option in csa.options] == ["interval"]
+    assert {"interval", "probes", "hedging"} <= {option.name for option in csa.options}
     assert irn.make(None, DEFAULT_TIMING, {}) is None
 
 
 def test_options_reach_the_policy_validated():
     view = PairRig("csa_ud").sides[0].endpoint
     csa = registry.find("csa_ud")
-    assert csa.make(view, DEFAULT_TIMING, {}).values == {"interval": "sync-aware"}
-    assert csa.make(view, DEFAULT_TIMING, {"interval": "fixed"}).values == {"interval": "fixed"}
+    assert csa.make(view, DEFAULT_TIMING, {}).values["interval"] == "sync-aware"
+    assert csa.make(view, DEFAULT_TIMING, {"interval": "fixed"}).values["interval"] == "fixed"
+    assert csa.engine_options({}) == {"without": 0}
+    assert csa.engine_options({"probes": False, "port_trials": False}) == {"without": 2 + 32}
     with pytest.raises(OptionError, match="unknown option 'interval'"):
         registry.find("ud_rto").make(view, DEFAULT_TIMING, {"interval": "fixed"})
 

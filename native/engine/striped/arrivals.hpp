@@ -18,9 +18,7 @@ struct Arrivals {
   std::uint32_t end = 0;                  // the newest id that began, and one
   bool losses_open = false;               // something was lost, and not all is over since
 
-  std::uint32_t burst = 0;       // of probes, the newest
-  std::uint32_t burst_seen = 0;  // probes of it, by bits
-  bool burst_known = false;
+  ReorderingWindow between_paths;  // how much later than a probe what it names may come elsewhere
 
   std::uint32_t nack_from = 0;  // the unfinished message that NACKs begin with
   std::uint8_t nack_flags = 0;

@@ -53,8 +53,9 @@ bool ControlQueue::poll(Packet& packet, Time now) {
 }
 
 void ControlQueue::send(Peer& peer, Packet& packet, Time now) {
+  reporter_.append_report(peer, body_, state_.control_bytes(), now);
   packet.payload = body_.data();
-  packet.payload_bytes = packet.lab.length;
+  packet.payload_bytes = static_cast<std::uint32_t>(body_.size());
   state_.address(peer, true, now, packet);
   if (packet.lab.message_id == LAB_CONTROL_CLEAR) return state_.counters.add(Counter::tx_clear);
   state_.counters.add(Counter::tx_control);

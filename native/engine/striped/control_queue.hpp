@@ -10,12 +10,13 @@
 
 #include "../ring.hpp"
 #include "engine_state.hpp"
+#include "reporter.hpp"
 
 namespace softroce {
 
 class ControlQueue {
  public:
-  explicit ControlQueue(EngineState& state) : state_(state) {}
+  ControlQueue(EngineState& state, Reporter& reporter) : state_(state), reporter_(reporter) {}
 
   // False: it finds no room.
   bool push(PeerIndex peer, std::vector<std::uint8_t> body,
@@ -45,6 +46,7 @@ class ControlQueue {
   void send(Peer& peer, Packet& packet, Time now);  // with `body_`
 
   EngineState& state_;
+  Reporter& reporter_;
   std::deque<Control> queue_;
   Ring<SmallControl> small_;
   std::vector<std::uint8_t> body_;  // of the packet just polled

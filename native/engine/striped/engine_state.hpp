@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "../codec/codec.hpp"
 #include "../counters.hpp"
 #include "../stops.hpp"
 #include "../verbs/completion.hpp"
@@ -32,7 +33,9 @@ struct EngineState {
 
   std::uint32_t slot_of(std::uint32_t id) const { return id & (config.message_slots - 1); }
   // UC packets have no room for numbers on paths: their PSNs count by channel (IBA 9.8.2.1).
-  bool numbers_paths() const { return config.path_probes && framing == Framing::ud; }
+  bool numbers_paths() const { return framing == Framing::ud && has(kPathNumbers); }
+  bool has(Mechanism each) const { return config.path_probes && (config.without & each) == 0; }
+  bool joins_reports() const { return numbers_paths() && has(kJoinedReports); }
   std::uint32_t control_bytes() const { return config.path_mtu - LAB_HDR_BYTES; }
 
   // A UD packet with our header, from QP to QP of one kind: the first sending of data on the data
@@ -51,6 +54,8 @@ struct EngineState {
     packet.lab.rttvar = lab_time_code(saturate_ns(peer.rtt.rttvar));
     packet.lab.path = peer.ports.of(packet.lab.path);
     ud_framing::close(packet);
+    if (packet.lab.kind != LAB_KIND_DATA)
+      counters.add(Counter::tx_control_bytes, frame_bytes(packet));
   }
 
   // Of erasure-coded messages, coding.cpp. False: no message of the length has so many packets.

@@ -12,12 +12,16 @@ namespace {
 // RFC 1982: which of two ids is older.
 bool older(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
+constexpr std::uint32_t kMostRepeated = 16;  // acknowledgements, for one probe
+constexpr Time kLeastWaitOfRtt = 2;  // what a probe names on other paths may be so much later
+
 }  // namespace
 
 Arrivals& LossDetector::arrivals_of(Peer& peer) {
   if (peer.arrivals == nullptr) [[unlikely]] {
     peer.arrivals = std::make_unique<Arrivals>();
     peer.arrivals->paths.assign(kMaxPaths, PathSequence(newest_window_));
+    peer.arrivals->between_paths = newest_between_;
     peer.arrivals->end = state_.config.first_message_id;
   }
   return *peer.arrivals;
@@ -28,24 +32,30 @@ Time LossDetector::srtt_of(const Peer& peer) const {
                                   : state_.config.initial_rtt;
 }
 
+std::uint32_t LossDetector::most_ahead() const {
+  return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
+}
+
 void LossDetector::arrived(Peer& peer, std::uint8_t path, std::uint32_t number, bool payload_lost,
                            Time now) {
-  using Arrival = PathSequence::Arrival;
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = srtt_of(peer);
   if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
-  const std::uint32_t most_ahead =
-      std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
   PathSequence& sequence = arrivals.paths[path];
-  const Arrival arrival = sequence.arrived(number, most_ahead, now, arrivals.least_rtt, srtt);
-  if (payload_lost) note_loss(peer, 0, 1);
+  const auto arrival = sequence.arrived(number, most_ahead(), now, arrivals.least_rtt, srtt);
+  if (take(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
+}
+
+// Whether it shows a loss.
+bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
+                        PathSequence::Arrival arrival, Time now) {
+  using Arrival = PathSequence::Arrival;
   switch (arrival) {
     case Arrival::next:
     case Arrival::reordered:
       break;
     case Arrival::loss:
-      note_loss(peer, 0, 1);
-      break;
+      return true;
     case Arrival::gap:
       arm(peer, arrivals, now);
       break;
@@ -53,34 +63,59 @@ void LossDetector::arrived(Peer& peer, std::uint8_t path, std::uint32_t number, 
       newest_window_ = sequence.window();
       state_.counters.add(Counter::rx_late_number);
       break;
+    case Arrival::late_named:
+      arrivals.between_paths.grow(now, srtt_of(peer));
+      newest_between_ = arrivals.between_paths;
+      state_.counters.add(Counter::rx_late_number);
+      break;
     case Arrival::refused:
       state_.counters.add(Counter::rx_number_jump);
       break;
   }
+  return false;
+}
+
+// Paths differ: what was sent before the probe may come behind it by what packets of this peer
+// usually overtake each other, and by more where that was not enough.
+void LossDetector::named(Peer& peer, std::uint8_t path, std::uint32_t number, Time now) {
+  Arrivals& arrivals = arrivals_of(peer);
+  const Time srtt = srtt_of(peer);
+  const Time usual = std::max(peer.reordering_extent.usual(), arrivals.least_rtt / kLeastWaitOfRtt);
+  const Time wait = std::min(usual, srtt) + arrivals.between_paths.length(arrivals.least_rtt, srtt);
+  PathSequence& sequence = arrivals.paths[path];
+  take(peer, arrivals, sequence, sequence.named(number, most_ahead(), now, wait), now);
 }
 
 void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
-  if (lab.count == 0 || lab.count > kMaxPaths || lab.index >= lab.count)
+  if (!read_probe(packet.payload, packet.payload_bytes, probe_))
     return state_.counters.add(Counter::rx_bad_header);
   state_.counters.add(Counter::rx_probe);
   relaxed_store(peer.last_received_at, now);
   Arrivals& arrivals = arrivals_of(peer);
   const bool was_queued = arrivals.nack_queued;
   arrived(peer, lab.path, lab.number, false, now);
-  if (arrivals.nack_queued && !was_queued) arrivals.nack_flags |= kNackProbe;
-  if (!arrivals.burst_known || older(arrivals.burst, lab.message_id)) {
-    arrivals.burst_known = true;
-    arrivals.burst = lab.message_id;
-    arrivals.burst_seen = 0;
-  }
-  if (arrivals.burst != lab.message_id) return;
-  const std::uint32_t all = (1U << lab.count) - 1;
-  if (arrivals.burst_seen == all) return;
-  arrivals.burst_seen |= 1U << lab.index;
-  // The last of them: what was lost before is known by now, and a NACK of it may be lost, too.
-  if (arrivals.burst_seen == all && arrivals.losses_open && !arrivals.unfinished.empty())
+  // What was lost before is known by now, but its NACK may be lost, too.
+  const bool found = arrivals.nack_queued && !was_queued;
+  for (const ProbedPath& each : probe_) named(peer, each.path, each.number, now);
+  if (lab.attempt != 0) repeat_outcomes(peer, lab.message_id, now);
+  if (found)
     note_loss(peer, kNackProbe, 2);
+  else if (lab.attempt != 0 || (arrivals.losses_open && !arrivals.unfinished.empty()))
+    note_loss(peer, kNackProbe, 1);
+}
+
+// The sender waits for an answer, and has no acknowledgement of messages from this one on: the
+// policy sends those again that it may have sent.
+void LossDetector::repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now) {
+  const Arrivals& arrivals = *peer.arrivals;
+  std::uint32_t id = oldest;
+  for (std::uint32_t n = 0; n < kMostRepeated && older(id, arrivals.end); ++n, ++id) {
+    const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
+    if (slot.state != ReceiveSlot::State::complete || slot.id != id) continue;
+    if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
+    state_.events.emit({.kind = EventKind::late_packet, .peer = peer.index, .at = now, .id = id});
+  }
 }
 
 void LossDetector::note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies) {
@@ -106,10 +141,10 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   if (arrivals.gap_at != armed_for) return;
   arrivals.gap_at = kNever;
-  bool lost = false;
+  bool lost = false, named = false;
   for (PathSequence& each : arrivals.paths)
-    lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer));
-  if (lost) note_loss(peer, 0, 1);
+    lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer), named);
+  if (lost) note_loss(peer, named ? kNackProbe : 0, named ? 2 : 1);
   arm(peer, arrivals, now);
 }
 
@@ -172,8 +207,9 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
                 .message = Nack::kFirstSequence + peer.nack_sequence++,
                 .message_id = LAB_CONTROL_NACK,
                 .length = static_cast<std::uint32_t>(body_.size())};
+  reporter_.append_report(peer, body_, state_.control_bytes(), now);
   packet.payload = body_.data();
-  packet.payload_bytes = packet.lab.length;
+  packet.payload_bytes = static_cast<std::uint32_t>(body_.size());
   state_.address(peer, true, now, packet);
   state_.counters.add(Counter::tx_control);
   state_.counters.add(Counter::tx_nack);

@@ -10,13 +10,17 @@
 
 #include "engine_state.hpp"
 #include "nack.hpp"
+#include "probe.hpp"
+#include "reporter.hpp"
 
 namespace softroce {
 
 class LossDetector {
  public:
-  LossDetector(EngineState& state, Pool<ReceiveMessage, kReceiveTag>& messages)
-      : state_(state), messages_(messages) {}
+  LossDetector(EngineState& state, Reporter& reporter, Pool<ReceiveMessage, kReceiveTag>& messages)
+      : state_(state), reporter_(reporter), messages_(messages) {
+    newest_window_.adapts = newest_between_.adapts = state.has(kReorderingWindow);
+  }
 
   bool works() const { return state_.config.path_probes; }
 
@@ -34,6 +38,11 @@ class LossDetector {
 
  private:
   Arrivals& arrivals_of(Peer& peer);
+  void repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now);
+  bool take(Peer& peer, Arrivals& arrivals, PathSequence& sequence, PathSequence::Arrival arrival,
+            Time now);
+  void named(Peer& peer, std::uint8_t path, std::uint32_t number, Time now);
+  std::uint32_t most_ahead() const;
   static void forget(Arrivals& arrivals, std::uint32_t id);
   void arm(Peer& peer, Arrivals& arrivals, Time now);
   void fill_nack(Peer& peer, Arrivals& arrivals);
@@ -42,11 +51,14 @@ class LossDetector {
   Time srtt_of(const Peer& peer) const;
 
   EngineState& state_;
+  Reporter& reporter_;
   Pool<ReceiveMessage, kReceiveTag>& messages_;
-  ReorderingWindow newest_window_;  // which new paths and peers begin with
+  ReorderingWindow newest_window_;   // which new paths and peers begin with
+  ReorderingWindow newest_between_;  // likewise, between paths
   std::deque<PeerIndex> nacks_;
   Nack nack_;  // the one that leaves
   std::vector<std::uint8_t> body_;
+  std::vector<ProbedPath> probe_;  // of the one being handled
 };
 
 }  // namespace softroce

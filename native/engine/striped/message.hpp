@@ -39,7 +39,7 @@ class Sent {
     relaxed_store(at_ns_, at_ns);
     relaxed_store(rest_, std::uint64_t{number} << 32 | std::uint64_t{path} << 16 | attempts);
   }
-  // The policy was told that the last transmission is lost; it is told once of each.
+  // The policy has an event that the last transmission is lost; it gets one of each.
   void set_reported() { relaxed_store(rest_, rest_ | kReported); }
   bool is_reported() const { return (rest_ & kReported) != 0; }
   Sent snapshot() const {

@@ -13,6 +13,16 @@
 
 namespace softroce {
 
+// Parts of recovery by path numbers that an ablation switches off, one by one.
+enum Mechanism : std::uint32_t {
+  kPathNumbers = 1,        // the numbers themselves: timers find losses
+  kProbes = 2,             // behind the last packet
+  kProbeRepeats = 4,       // of those that nothing answers
+  kJoinedReports = 8,      // reports go with acknowledgements and NACKs
+  kReorderingWindow = 16,  // it adapts, else it stays 0
+  kPortTrials = 32,        // a silent path tries its first port again
+};
+
 struct MessageConfig {
   Gid gid = Gid::of_ipv4(0);           // of the port
   std::uint32_t path_mtu = 2048;       // IB path MTU, bytes; the lab header counts toward it
@@ -21,7 +31,8 @@ struct MessageConfig {
                                        // the same at both ends
   std::uint32_t first_message_id = 0;  // ids count up from here and wrap
   std::uint8_t connection_epoch = 0;   // the same at both ends; other packets are refused
-  bool path_probes = false;  // losses are found by the numbers on paths; the same at both ends
+  bool path_probes = false;   // losses are found by the numbers on paths; the same at both ends
+  std::uint32_t without = 0;  // of what belongs to that, by bits of Mechanism: switched off
   std::uint32_t window_packets = 1024;        // one bandwidth-delay product
   std::uint32_t most_unacked = 128;           // packets of a queue pair of RC, as rdma_rxe
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own

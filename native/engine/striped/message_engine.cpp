@@ -55,8 +55,17 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_header);
   const bool probe = lab.kind == LAB_KIND_PROBE;
   if (probe && !state_.numbers_paths()) return state_.counters.add(Counter::rx_bad_header);
-  if (lab.length != packet.payload_bytes || (!probe && (lab.count != 1 || lab.index != 0)))
+  const bool joined =
+      lab.kind == LAB_KIND_CONTROL && lab.length < packet.payload_bytes && state_.numbers_paths();
+  if ((lab.length != packet.payload_bytes && !joined) || lab.count != 1 || lab.index != 0)
     return state_.counters.add(Counter::rx_bad_header);
+  if (joined) {  // a report behind the body
+    Packet report = packet;
+    report.payload += lab.length;
+    report.payload_bytes -= lab.length;
+    packet.payload_bytes = lab.length;
+    handle_report(*peer, report, now);
+  }
   if (peer->channels) {  // whose data packets do not carry them
     relaxed_store(peer->remote_srtt_ns, lab_time_ns(lab.srtt));
     relaxed_store(peer->remote_rttvar_ns, lab_time_ns(lab.rttvar));
@@ -65,9 +74,16 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   }
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
   if (lab.kind == LAB_KIND_PROBE) return receiver_.losses().handle_probe(*peer, packet, now);
-  if (!flow_.handle_report(*peer, packet, now)) return;
-  if (state_.numbers_paths()) sender_.move_silent_paths(*peer, now);
-  sender_.make_ready(*peer);
+  handle_report(*peer, packet, now);
+}
+
+void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
+  if (!flow_.handle_report(peer, packet, now)) return;
+  if (state_.numbers_paths()) {
+    sender_.move_silent_paths(peer, now);
+    sender_.try_first_port(peer, now);
+  }
+  sender_.make_ready(peer);
 }
 
 void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
@@ -144,6 +160,9 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       break;
     case TimerKind::probe:
       sender_.probe_fired(peer, timer.at, now);
+      break;
+    case TimerKind::probe_repeat:
+      sender_.repeat_fired(peer, timer.at, now);
       break;
     case TimerKind::message:
     case TimerKind::gap:

@@ -126,6 +126,7 @@ class MessageEngine final : private TransportHost {
   void set_event_sink(QpEventSink* sink) { state_.events.set_sink(sink); }
 
  private:
+  void handle_report(Peer& peer, const Packet& packet, Time now);
   void handle_control(Peer& peer, const Packet& packet, Time now);
   void fire(const Timer& timer, Time now);
   void fire_timer(Handle message, Time armed_for, Time now);
@@ -156,7 +157,7 @@ class MessageEngine final : private TransportHost {
   FlowControl flow_{state_};
   Sender sender_{state_, flow_};
   Reporter reporter_{state_};
-  ControlQueue control_{state_};
+  ControlQueue control_{state_, reporter_};
   Receiver receiver_{state_, reporter_, control_};
 };
 

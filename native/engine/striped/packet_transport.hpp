@@ -83,7 +83,7 @@ class PacketTransport {
  public:
   virtual ~PacketTransport() = default;
 
-  // Whether it is told of every loss and every refusal, as the simulated fabric alone can do. Its
+  // Whether it learns of every loss and every refusal, as the simulated fabric alone can do. Its
   // packets take all paths.
   virtual bool omniscient() const { return false; }
 

@@ -19,6 +19,7 @@ namespace softroce {
 struct ReorderingWindow {
   std::uint16_t steps = 0;
   std::uint16_t recoveries = 0;  // since it grew
+  bool adapts = true;
   Time grew_at = -1;
 
   Time length(Time least_rtt, Time srtt) const { return std::min(steps * least_rtt / 4, srtt); }
@@ -26,6 +27,7 @@ struct ReorderingWindow {
   // Something came that was given up. Once a round trip, as a DSACK counts.
   void grow(Time now, Time srtt) {
     recoveries = 0;
+    if (!adapts) return;
     if (grew_at >= 0 && now - grew_at < srtt) return;
     grew_at = now;
     if (steps < kMostSteps) ++steps;
@@ -44,12 +46,13 @@ class PathSequence {
   explicit PathSequence(const ReorderingWindow& inherited) : window_(inherited) {}
 
   enum class Arrival : std::uint8_t {
-    next,       // in order, or known already
-    loss,       // numbers before it are lost
-    gap,        // numbers before it are missing, and may still come
-    reordered,  // it was missing
-    spurious,   // it was given up: the window grows
-    refused,    // further ahead than can be in flight
+    next,        // in order, or known already
+    loss,        // numbers before it are lost
+    gap,         // numbers before it are missing, and may still come
+    reordered,   // it was missing
+    spurious,    // it was given up: the window grows
+    late_named,  // it was given up by a probe on another path
+    refused,     // further ahead than can be in flight
   };
 
   Arrival arrived(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
@@ -59,19 +62,24 @@ class PathSequence {
     if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
     const std::uint32_t begin = next_;
     next_ = (number + 1) & LAB_NUMBER_MASK;
-    if (ahead == 0) return Arrival::next;
     if (window_.length(least_rtt, srtt) == 0) {
-      give_up({begin, number, now});
+      if (ahead == 0 && open_.empty()) return Arrival::next;
+      give_up_all();  // a path is FIFO until it proves otherwise
+      if (ahead != 0) give_up({begin, number, now});
       return Arrival::loss;
     }
-    if (open_.size() == kMostOpen) {  // more than a window of them: the oldest is lost
-      give_up(open_.front());
-      open_.erase(open_.begin());
-      open_.push_back({begin, number, now});
-      return Arrival::loss;
-    }
-    open_.push_back({begin, number, now});
-    return Arrival::gap;
+    return ahead == 0 ? Arrival::next : open_gap({begin, number, now});
+  }
+
+  // A probe on another path: `number` is the next one here. What is missing before it may still be
+  // on its way, for so long.
+  Arrival named(std::uint32_t number, std::uint32_t most_ahead, Time now, Time wait) {
+    const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
+    if (ahead == 0 || ahead >= kHalf) return Arrival::next;
+    if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    const std::uint32_t begin = next_;
+    next_ = number;
+    return open_gap({begin, number, now, wait, true});
   }
 
   // Everything before it has arrived or is lost.
@@ -79,13 +87,17 @@ class PathSequence {
 
   // When the window of the oldest gap ends; kNever: there is no gap.
   Time due(Time least_rtt, Time srtt) const {
-    return open_.empty() ? kNever : open_.front().since + window_.length(least_rtt, srtt);
+    if (open_.empty()) return kNever;
+    const Gap& oldest = open_.front();
+    return oldest.since + std::max(window_.length(least_rtt, srtt), oldest.wait);
   }
 
-  // Gives up the gaps whose window has ended. Returns whether there are any.
-  bool give_up_due(Time now, Time least_rtt, Time srtt) {
+  // Gives up the gaps whose window has ended. Returns whether there are any; `by_name`: whether a
+  // probe on another path named one.
+  bool give_up_due(Time now, Time least_rtt, Time srtt, bool& by_name) {
     bool any = false;
     while (due(least_rtt, srtt) <= now) {
+      by_name |= open_.front().named;
       give_up(open_.front());
       open_.erase(open_.begin());
       any = true;
@@ -102,6 +114,8 @@ class PathSequence {
   struct Gap {  // numbers [begin, end), missing since then
     std::uint32_t begin = 0, end = 0;
     Time since = 0;
+    Time wait = 0;       // at least
+    bool named = false;  // by a probe on another path
 
     std::uint32_t size() const { return (end - begin) & LAB_NUMBER_MASK; }
     bool holds(std::uint32_t number) const { return ((number - begin) & LAB_NUMBER_MASK) < size(); }
@@ -116,6 +130,21 @@ class PathSequence {
     return agrees;
   }
 
+  Arrival open_gap(const Gap& gap) {
+    const bool full = open_.size() == kMostOpen;  // more than a window of them
+    if (full) {
+      give_up(open_.front());
+      open_.erase(open_.begin());
+    }
+    open_.push_back(gap);
+    return full ? Arrival::loss : Arrival::gap;
+  }
+
+  void give_up_all() {
+    for (const Gap& each : open_) give_up(each);
+    open_.clear();
+  }
+
   void give_up(const Gap& gap) {
     lost_[newest_lost_++ % lost_.size()] = gap;
     window_.note_recovery();
@@ -124,7 +153,8 @@ class PathSequence {
   Arrival came_late(std::uint32_t number, Time now, Time srtt) {
     for (auto gap = open_.begin(); gap != open_.end(); ++gap) {
       if (!gap->holds(number)) continue;
-      const Gap rest{(number + 1) & LAB_NUMBER_MASK, gap->end, gap->since};
+      Gap rest = *gap;
+      rest.begin = (number + 1) & LAB_NUMBER_MASK;
       gap->end = number;
       const auto after = gap->size() == 0 ? open_.erase(gap) : gap + 1;
       if (rest.size() != 0) open_.insert(after, rest);
@@ -133,6 +163,7 @@ class PathSequence {
     for (Gap& gap : lost_) {
       if (!gap.holds(number)) continue;
       gap.begin = (number + 1) & LAB_NUMBER_MASK;  // later copies of it prove nothing
+      if (gap.named) return Arrival::late_named;
       window_.grow(now, srtt);
       return Arrival::spurious;
     }

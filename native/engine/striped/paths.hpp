@@ -18,11 +18,25 @@ class PathPorts {
   }
 
   std::uint8_t of(std::uint8_t path) const { return ports_[path]; }
-  void move(std::uint8_t path) { ports_[path] = static_cast<std::uint8_t>(of(path) + kMaxPaths); }
+  bool is_first(std::uint8_t path) const { return ports_[path] == path; }
+  void move(std::uint8_t path) {
+    const std::uint8_t next = tries_first(path) ? spare_[path] : of(path) + kMaxPaths;
+    tried_ &= ~(1U << path);
+    ports_[path] = next;
+  }
+  // It may carry again: until the path moves, which takes it back to its present port.
+  void try_first(std::uint8_t path) {
+    spare_[path] = of(path);
+    ports_[path] = path;
+    tried_ |= 1U << path;
+  }
+  bool tries_first(std::uint8_t path) const { return (tried_ >> path & 1) != 0; }
   static std::uint8_t path_of(std::uint8_t port) { return port % kMaxPaths; }
 
  private:
-  std::array<std::uint8_t, kMaxPaths> ports_;  // less LAB_UDP_SPORT_BASE
+  std::array<std::uint8_t, kMaxPaths> ports_;    // less LAB_UDP_SPORT_BASE
+  std::array<std::uint8_t, kMaxPaths> spare_{};  // of those that try their first port
+  std::uint32_t tried_ = 0;                      // paths that do, by bits
 };
 
 class PathSchedule {

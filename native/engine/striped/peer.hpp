@@ -220,7 +220,8 @@ struct Peer {
   PathPorts ports;
   FlightLog flight;
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
-  std::uint32_t unprobed = 0;  // paths that carried data since their last probe, by bits
+  std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits
+  std::uint32_t unprobed_packets = 0;  // that they carried
   bool in_probe_ring = false;
   Time probe_at = kNever;  // when a sender that may not send probes
   Time data_at = 0;        // when the newest data packet was sent
@@ -263,9 +264,12 @@ struct Peer {
   IdEighths ids;                       // of the framing ud, of what is sent to it
   std::deque<Handle> held;             // sends whose ids may still name others
   Time held_at = kNever;               // when the first of these may be sent
-  std::uint32_t probe_burst = 0;       // the newest
-  std::uint32_t probes_left = 0;       // paths to be probed in it, by bits
-  std::uint32_t probes_of_burst = 0;   // 0: none has left
+  std::uint32_t probed = 0;            // paths that the next probe names, by bits
+  std::uint32_t unanswered = 0;        // those of probes that nothing has answered
+  std::uint16_t probe_repeats = 0;     // since the newest data
+  Time repeat_at = kNever;             // when the probe is repeated
+  Time trial_at = kNever;              // when a path that fell silent tries its first port
+  std::uint32_t fell_silent = 0;       // paths that left it for that, by bits
 };
 
 }  // namespace softroce

@@ -245,10 +245,10 @@ ReceiveMessage* Receiver::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader&
 
 void Receiver::report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
                                    EventKind event, Time now) {
-  const bool told = slot.reported_at >= 0 && slot.reported_id == lab.message_id;
+  const bool reported = slot.reported_at >= 0 && slot.reported_id == lab.message_id;
   Time interval = state_.transport != nullptr ? state_.config.initial_rtt : kReportInterval;
   if (state_.transport != nullptr && state_.transport->omniscient()) interval = 0;
-  if (told && now - slot.reported_at < interval) return;
+  if (reported && now - slot.reported_at < interval) return;
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   slot.reported_id = lab.message_id;
   slot.reported_at = now;

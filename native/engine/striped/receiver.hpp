@@ -75,7 +75,7 @@ class Receiver {
   Reporter& reporter_;
   ControlQueue& control_;
   Pool<ReceiveMessage, kReceiveTag> messages_;
-  LossDetector losses_{state_, messages_};
+  LossDetector losses_{state_, reporter_, messages_};
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
   // Of messages that were given up before a receive was posted: the next one of the key ends so.
   static constexpr std::size_t kMostGivenUp = 1 << 12;

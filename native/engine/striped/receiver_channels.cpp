@@ -67,9 +67,9 @@ void Receiver::names_fired(Peer& peer, Time armed_for, Time now) {
 void Receiver::send_clearance(Peer& peer, const std::vector<Cleared>& receives) {
   const std::size_t most =
       (state_.control_bytes() - Clearance::kFixedBytes) / Clearance::kEntryBytes;
-  for (std::size_t said = 0; said < receives.size(); said += most) {
-    const auto first = receives.begin() + static_cast<std::ptrdiff_t>(said);
-    const auto count = static_cast<std::ptrdiff_t>(std::min(most, receives.size() - said));
+  for (std::size_t sent = 0; sent < receives.size(); sent += most) {
+    const auto first = receives.begin() + static_cast<std::ptrdiff_t>(sent);
+    const auto count = static_cast<std::ptrdiff_t>(std::min(most, receives.size() - sent));
     const Clearance clearance{.target = peer.channels->own,
                               .slot_bytes = uc_framing::slot_bytes(state_.chunk_bytes),
                               .receives = {first, first + count}};

@@ -6,6 +6,17 @@
 #include "report.hpp"
 
 namespace softroce {
+namespace {
+
+constexpr std::uint32_t kLeastReported = 8;  // packets, or half of a window that is smaller
+constexpr Time kDelayOfRtt = 2;              // of packets that no other message reports
+
+// Whether the message ends with so many packets: its acknowledgement takes the report along.
+bool ends_within(const LabHeader& lab, std::uint32_t packets) {
+  return lab.count - lab.index <= packets;
+}
+
+}  // namespace
 
 void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
@@ -27,12 +38,41 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
     note_stamps(peer, lab, now);
   }
 
-  if (++peer.unreported >= state_.config.report_every_packets) return queue_report(peer);
+  ++peer.unreported;
+  const std::uint32_t due = packets_of_a_report();
+  const bool waits = state_.joins_reports() && peer.unreported < 2 * due && ends_within(lab, due);
+  if (peer.unreported >= due && !waits) return queue_report(peer);
   if (peer.unreported == 1 && !peer.report_queued) {
-    const Time quarter = Time{peer.remote_srtt_ns} * kNanosecond / 4;
-    peer.report_at = now + std::max(quarter, state_.config.report_least_interval);
+    peer.report_at = now + std::max(report_delay(peer), state_.config.report_least_interval);
     state_.timers.arm(peer.report_at, TimerKind::report, peer.index);
   }
+}
+
+// Where reports go with other messages, those of their own are few: a quarter of the window opens
+// with each.
+std::uint32_t Reporter::packets_of_a_report() const {
+  const std::uint32_t most = state_.config.report_every_packets;
+  if (!state_.joins_reports()) return most;
+  const std::uint32_t window = state_.config.window_packets;
+  const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});
+  return std::clamp(window / 4, least, most);
+}
+
+Time Reporter::report_delay(const Peer& peer) const {
+  // A window of swift may be a packet or two, which the receiver does not know.
+  if (!state_.joins_reports() || state_.config.congestion_control == "swift")
+    return Time{peer.remote_srtt_ns} * kNanosecond / 4;
+  const Time srtt = peer.remote_srtt_ns != 0 ? Time{peer.remote_srtt_ns} * kNanosecond
+                                             : state_.config.initial_rtt;
+  return kDelayOfRtt * srtt;
+}
+
+void Reporter::append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most,
+                             Time now) {
+  if (!state_.joins_reports() || peer.unreported == 0) return;
+  if (body.size() + report_bytes(state_.config.paths, false) > most) return;
+  fill_report(peer, now);
+  body.insert(body.end(), body_.begin(), body_.end());
 }
 
 void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
@@ -56,10 +96,18 @@ void Reporter::queue_report(Peer& peer) {
 }
 
 bool Reporter::poll_report(Packet& packet, Time now) {
-  if (reports_.empty()) return false;
-  Peer& peer = state_.peers[reports_.front()];
-  reports_.pop_front();
-  peer.report_queued = false;
+  while (!reports_.empty()) {
+    Peer& peer = state_.peers[reports_.front()];
+    reports_.pop_front();
+    peer.report_queued = false;
+    if (peer.unreported == 0 && state_.joins_reports()) continue;  // it went with another message
+    put_report(peer, packet, now);
+    return true;
+  }
+  return false;
+}
+
+void Reporter::put_report(Peer& peer, Packet& packet, Time now) {
   fill_report(peer, now);
   packet.lab = {.kind = LAB_KIND_REPORT,
                 .path = peer.schedule.next(),
@@ -69,7 +117,6 @@ bool Reporter::poll_report(Packet& packet, Time now) {
   packet.payload_bytes = packet.lab.length;
   state_.address(peer, true, now, packet);
   state_.counters.add(Counter::tx_report);
-  return true;
 }
 
 void Reporter::fill_report(Peer& peer, Time now) {

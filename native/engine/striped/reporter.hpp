@@ -26,11 +26,17 @@ class Reporter {
   bool has_packet() const { return !reports_.empty() || !cnps_.empty(); }
   bool poll_cnp(Packet& packet);
   bool poll_report(Packet& packet, Time now);
+  // What is to be reported goes with a control message, behind its body, if that leaves room: of
+  // endpoints that number paths.
+  void append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most, Time now);
 
  private:
   void note_stamps(Peer& peer, const LabHeader& lab, Time now);
   void queue_report(Peer& peer);
+  void put_report(Peer& peer, Packet& packet, Time now);
   void fill_report(Peer& peer, Time now);
+  std::uint32_t packets_of_a_report() const;
+  Time report_delay(const Peer& peer) const;
   void measure_rate(Peer& peer);
   std::uint32_t credit_for(Time now);
   void notify_congestion(Peer& peer, Time now);

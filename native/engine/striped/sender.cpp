@@ -245,6 +245,8 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   peer.last_path = path;
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.unprobed |= 1U << path;
+  ++peer.unprobed_packets;
+  peer.probe_repeats = 0;
   peer.data_at = now;
   peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
   if (peer.channels) {

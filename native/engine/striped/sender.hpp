@@ -15,6 +15,7 @@
 #include "engine_state.hpp"
 #include "flow_control.hpp"
 #include "nack.hpp"
+#include "probe.hpp"
 
 namespace softroce {
 
@@ -37,6 +38,8 @@ class Sender {
   void names_fired(Peer& peer, Time armed_for, Time now);
   void move_path(Peer& peer, std::uint8_t path);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
+  void try_first_port(Peer& peer, Time now);  // of a path that fell silent there
+  void repeat_fired(Peer& peer, Time armed_for, Time now);
   void probe_fired(Peer& peer, Time armed_for, Time now);
   bool poll_retransmit(Packet& packet, Time now);
   bool poll_data(Packet& packet, Time now);
@@ -83,7 +86,12 @@ class Sender {
   // Of recovery by path numbers, sender_losses.cpp.
   std::uint8_t first_path(Peer& peer, SendMessage& message);
   void probe_when_idle(Peer& peer, Time now);
-  void queue_probes(Peer& peer);
+  Time probes_due(const Peer& peer) const;
+  void queue_probe(Peer& peer, std::uint32_t paths);
+  std::uint8_t path_of_probe(Peer& peer) const;
+  void arm_repeat(Peer& peer, Time now);
+  std::uint32_t oldest_unacknowledged(Peer& peer);
+  bool waits_for_answer(Peer& peer);
   SendMessage* find_by_id(Peer& peer, std::uint32_t id);
   void find_lost(Peer& peer, std::span<const NackWord> words, Time now);
   void find_lost_whole(Peer& peer, Time now);
@@ -102,6 +110,8 @@ class Sender {
   std::deque<PeerIndex> retransmit_ring_;  // peers to whom retransmissions wait
   std::deque<PeerIndex> data_ring_;        // and first passes
   std::deque<PeerIndex> probe_ring_;       // peers whose paths are to be probed
+  std::vector<std::uint8_t> probe_body_;   // of the one that leaves
+  std::vector<ProbedPath> probed_;         // in it
   Nack nack_;                              // the one being handled,
   std::vector<LostPacket> lost_;           // and what is lost of a message by it
   Pool<SendMessage, 0> messages_;

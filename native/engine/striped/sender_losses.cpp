@@ -12,12 +12,11 @@
 namespace softroce {
 namespace {
 
-constexpr std::uint32_t kPacketsOfAPath = 8;  // of a message, so that probes stay few
+constexpr std::uint32_t kPacketsOfAPath = 8;  // of a message
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
-
-Time probes_due(const Peer& peer) {
-  return peer.data_at + std::max(peer.rtt.srtt, kMicrosecond) / kSilenceOfRtt;
-}
+constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
+constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
+constexpr std::uint16_t kMostRepeats = 4;  // of a probe; then the policy's timers are left
 
 // All numbers before `settled` have arrived or are lost (RFC 1982).
 bool is_before(std::uint32_t number, std::uint32_t settled) {
@@ -43,12 +42,20 @@ std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
 
 void Sender::probe_when_idle(Peer& peer, Time now) {
   if (peer.unprobed == 0 || !state_.numbers_paths() || peer.in_probe_ring) return;
-  if (peer.sends.empty() && peer.retransmissions.empty()) return queue_probes(peer);
+  if (!state_.has(kProbes)) return;
+  if (peer.sends.empty() && peer.retransmissions.empty()) return queue_probe(peer, peer.unprobed);
   if (flow_.may_send(peer, now) || peer.probe_at != kNever) return;
   arm_probes(peer, now);
 }
 
-// After a silence: it may soon send on, and then needs none.
+// A sender that may not send is silent for half a round trip before it probes. If it sent few
+// packets it waits until nothing can be on its way: the next packets may show what is lost.
+Time Sender::probes_due(const Peer& peer) const {
+  const Time srtt = std::max(peer.rtt.srtt, kMicrosecond);
+  const bool many = peer.unprobed_packets >= kWorthAProbe;
+  return peer.data_at + (many ? srtt / kSilenceOfRtt : srtt + 4 * peer.rtt.rttvar);
+}
+
 void Sender::arm_probes(Peer& peer, Time now) {
   peer.probe_at = std::max(probes_due(peer), now);
   state_.timers.arm(peer.probe_at, TimerKind::probe, peer.index);
@@ -58,40 +65,92 @@ void Sender::probe_fired(Peer& peer, Time armed_for, Time now) {
   if (peer.probe_at != armed_for) return;
   peer.probe_at = kNever;
   if (peer.unprobed == 0 || peer.in_probe_ring || flow_.may_send(peer, now)) return;
-  now >= probes_due(peer) ? queue_probes(peer) : arm_probes(peer, now);
+  now >= probes_due(peer) ? queue_probe(peer, peer.unprobed) : arm_probes(peer, now);
 }
 
-void Sender::queue_probes(Peer& peer) {
+void Sender::queue_probe(Peer& peer, std::uint32_t paths) {
+  peer.probed |= paths;
+  peer.unprobed &= ~paths;
+  if (peer.unprobed == 0) peer.unprobed_packets = 0;
+  if (peer.in_probe_ring) return;
   peer.in_probe_ring = true;
-  peer.probe_burst++;
-  peer.probes_left = peer.unprobed;
-  peer.unprobed = 0;
   probe_ring_.push_back(peer.index);
+}
+
+// That of the newest data, so that nothing before it can come later; a repeated one takes another.
+std::uint8_t Sender::path_of_probe(Peer& peer) const {
+  if (peer.probe_repeats == 0 && (peer.probed >> peer.last_path & 1) != 0) return peer.last_path;
+  std::uint8_t path = peer.schedule.next_other(peer.last_path);
+  for (std::uint32_t n = 0; n < peer.schedule.paths() && (peer.probed >> path & 1) != 0; ++n)
+    path = peer.schedule.next();
+  return path;
 }
 
 bool Sender::poll_probe(Packet& packet, Time now) {
   if (probe_ring_.empty()) return false;
   Peer& peer = state_.peers[probe_ring_.front()];
-  const auto path = static_cast<std::uint8_t>(std::countr_zero(peer.probes_left));
-  const auto left = static_cast<std::uint32_t>(std::popcount(peer.probes_left));
-  if (peer.probes_of_burst == 0) peer.probes_of_burst = left;
+  probe_ring_.pop_front();
+  peer.in_probe_ring = false;
+  const std::uint8_t path = path_of_probe(peer);
+  probed_.clear();
+  for (std::uint8_t other = 0; other < kMaxPaths; ++other)
+    if (other != path && (peer.probed >> other & 1) != 0)
+      probed_.push_back({other, peer.sent_on[other] & LAB_NUMBER_MASK});
+  write_probe(probed_, probe_body_);
   packet.lab = {.kind = LAB_KIND_PROBE,
                 .path = path,
+                .attempt = peer.probe_repeats,
                 .message = peer.probe_sequence++,
-                .message_id = peer.probe_burst,
-                .index = peer.probes_of_burst - left,
-                .count = peer.probes_of_burst,
+                .message_id = oldest_unacknowledged(peer),
+                .length = static_cast<std::uint32_t>(probe_body_.size()),
                 .number = peer.sent_on[path] & LAB_NUMBER_MASK};
+  packet.payload = probe_body_.data();
+  packet.payload_bytes = packet.lab.length;
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
-  peer.probes_left &= peer.probes_left - 1;
-  if (peer.probes_left == 0) {
-    peer.probes_of_burst = 0;
-    peer.in_probe_ring = false;
-    probe_ring_.pop_front();
-  }
+  peer.unanswered |= peer.probed;
+  peer.probed = 0;
+  arm_repeat(peer, now);
   state_.address(peer, true, now, packet);
   state_.counters.add(Counter::tx_probe);
   return true;
+}
+
+// ---- a probe that nothing answers
+
+void Sender::arm_repeat(Peer& peer, Time now) {
+  if (peer.probe_repeats >= kMostRepeats || !state_.has(kProbeRepeats)) return;
+  const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+  // RTTVAR begins at half an RTT: one that is repeated too early costs little.
+  const Time wait = std::max(std::min(peer.rtt.rto(), srtt * 3 / 2), state_.config.initial_rtt);
+  peer.repeat_at = now + (wait << peer.probe_repeats);
+  state_.timers.arm(peer.repeat_at, TimerKind::probe_repeat, peer.index);
+}
+
+// The id of the oldest send that is not over; the next id if there is none.
+std::uint32_t Sender::oldest_unacknowledged(Peer& peer) {
+  std::uint32_t oldest = peer.next_id;
+  std::uint32_t left = peer.sends_outstanding;
+  for (std::uint32_t n = 1; left != 0 && n <= state_.config.message_slots; ++n) {
+    const SendMessage* message = find_by_id(peer, peer.next_id - n);
+    if (message == nullptr || message->id != peer.next_id - n) continue;
+    oldest = message->id;
+    --left;
+  }
+  return oldest;
+}
+
+// Whether the peer has to answer the newest probe yet.
+bool Sender::waits_for_answer(Peer& peer) {
+  if (peer.sends_outstanding == 0) peer.unanswered = 0;
+  return peer.unanswered != 0 && peer.unprobed == 0 && !peer.in_probe_ring;
+}
+
+void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
+  if (peer.repeat_at != armed_for) return;
+  peer.repeat_at = kNever;
+  if (!waits_for_answer(peer) || now < peer.data_at + peer.rtt.srtt) return;
+  ++peer.probe_repeats;
+  queue_probe(peer, peer.unanswered);
 }
 
 void Sender::move_path(Peer& peer, std::uint8_t path) {
@@ -102,26 +161,36 @@ void Sender::move_path(Peer& peer, std::uint8_t path) {
 }
 
 // A path is silent if nothing of it has arrived for longer than a round trip takes, although a
-// packet that was sent a round trip behind it has arrived on another path. Behind the probe on its
-// new port everything that was lost is a gap.
+// packet that was sent a round trip behind it has arrived on another path. A probe on another path
+// names what it has lost.
 void Sender::move_silent_paths(Peer& peer, Time now) {
   std::uint32_t silent = 0;
   for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path) {
     const PathProgress& progress = peer.progress[path];
     if (progress.waits_since == kNever || now - progress.waits_since < peer.rtt.rto()) continue;
     if (peer.echoed_ns * kNanosecond - progress.waits_since < peer.rtt.srtt) continue;
+    if (!peer.ports.tries_first(path)) peer.fell_silent |= peer.ports.is_first(path) << path;
     move_path(peer, path);
     silent |= 1U << path;
   }
-  if (silent == 0) return;
-  const std::uint32_t others = peer.unprobed & ~silent;
-  peer.unprobed = silent;
-  if (peer.in_probe_ring) {
-    peer.unprobed |= others;
+  if (silent != 0 && peer.trial_at == kNever && state_.has(kPortTrials))
+    peer.trial_at = now + kTrialOfRtt * peer.rtt.srtt;
+  if (silent != 0) queue_probe(peer, silent);
+}
+
+// One path at a time: if the port is still dead, the path falls silent and goes back to the other.
+void Sender::try_first_port(Peer& peer, Time now) {
+  if (now < peer.trial_at) return;
+  peer.trial_at = now + kTrialOfRtt * peer.rtt.srtt;
+  for (std::uint8_t n = 0; n < peer.schedule.paths(); ++n) {
+    const auto path = static_cast<std::uint8_t>((peer.last_path + n) % peer.schedule.paths());
+    if ((peer.fell_silent >> path & 1) == 0 || peer.ports.is_first(path)) continue;
+    peer.ports.try_first(path);
+    peer.progress[path].waits_since = kNever;
+    peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
     return;
   }
-  queue_probes(peer);
-  peer.unprobed = others;
+  peer.trial_at = kNever;  // all are back
 }
 
 // ---------------------------------------------------------------- losses
@@ -131,6 +200,7 @@ void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_control);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_nack);
+  if (nack_.has(kNackProbe)) peer.unanswered = 0;
   for (std::size_t first = 0, end = 0; first < nack_.words.size(); first = end) {
     while (end < nack_.words.size() && nack_.words[end].id == nack_.words[first].id) ++end;
     find_lost(peer, {nack_.words.data() + first, end - first}, now);

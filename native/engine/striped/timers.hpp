@@ -14,17 +14,18 @@
 namespace softroce {
 
 enum class TimerKind : std::uint8_t {
-  message,     // a policy's timer of a message
-  peer_timer,  // a policy's timer of a peer
-  report,      // a quarter of an RTT after the first unreported packet
-  persist,     // a closed window, and nothing received
-  clear,       // cleared messages of which no packet has come
-  names,       // a message waits until its name is that of no packet on its way
-  transport,   // a packet-reactive transport's
-  pace,        // congestion control releases the next packet
-  gap,         // the reordering window of a message's oldest gap
-  path_gap,    // the same of a peer's paths
-  probe,       // a sender that may not send probes its paths
+  message,       // a policy's timer of a message
+  peer_timer,    // a policy's timer of a peer
+  report,        // a quarter of an RTT after the first unreported packet
+  persist,       // a closed window, and nothing received
+  clear,         // cleared messages of which no packet has come
+  names,         // a message waits until its name is that of no packet on its way
+  transport,     // a packet-reactive transport's
+  pace,          // congestion control releases the next packet
+  gap,           // the reordering window of a message's oldest gap
+  path_gap,      // the same of a peer's paths
+  probe,         // a sender that may not send probes its paths
+  probe_repeat,  // nothing has answered a probe
 };
 struct Timer {
   Time at;

@@ -83,6 +83,12 @@ class Measure:
         return self._share("control_packets")
 
     @property
+    def control_bytes_share(self) -> float:
+        """Bytes of control packets, headers included, for each byte of the messages."""
+        control: int = sum(row["control_bytes"] for row in self.rows)
+        return float(control / sum(row["bytes"] for row in self.rows))
+
+    @property
     def rtt_ns(self) -> int:
         """Round trip while all queues are empty."""
         return int(self.rows[0]["base_rtt_ns"])

@@ -129,6 +129,7 @@ def _row(cell: Cell, transport: str, without: Cell | None) -> dict[str, Any]:
         **ratios,
         "spurious": round(measure.spurious, 6) if whole else None,
         "control_share": round(measure.control_share, 5) if whole else None,
+        "control_bytes_share": round(measure.control_bytes_share, 5) if whole else None,
         "failed": len(measure.failed),
     }
 

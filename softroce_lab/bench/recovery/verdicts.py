@@ -24,7 +24,7 @@ OVER_ORACLE = {
 }
 EXCESS_LIMITS = {"excess_p99": 1.25, "excess_p999": 1.5}
 SPURIOUS_LIMIT = 0.005
-CONTROL_LIMIT = 0.15
+CONTROL_LIMIT, CONTROL_BYTES_LIMIT = 0.15, 0.02
 FAR_FROM_ORACLE = 1.6  # baselines whose p99 is so many times the oracle's
 LOWER_BY = 0.30  # so much lower is csa_ud's p99 than theirs
 
@@ -166,6 +166,7 @@ def _of_cell(cell: Cell, without: Cell | None) -> Iterator[Judgement]:
             yield _ratio(cell, criterion, limit, figure(ours).over(figure(baselines[best])), best)
     yield Judgement(cell, "spurious", SPURIOUS_LIMIT, ours.spurious)
     yield Judgement(cell, "control_share", CONTROL_LIMIT, ours.control_share)
+    yield Judgement(cell, "control_bytes_share", CONTROL_BYTES_LIMIT, ours.control_bytes_share)
     if _has(cell, ORACLE):
         yield from _beside_oracle(cell, without)
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from softroce_lab.check.striped.controls import CSA_UD, Controls
+from softroce_lab.check.striped.controls import CSA_UD, Asked, Controls
 from softroce_lab.check.striped.losses import Bounds, Losses
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.recovery.control import Nack
 
 _NACKS = "docs/protocols.md, section 1, Loss checks"
 RULES = (
@@ -41,6 +42,7 @@ RULES = (
     ),
 )
 
+_TIMER = 2  # of the flags of a NACK
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
@@ -198,10 +200,21 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
 
 
 def _asked_between(controls: Controls, before: np.void | None, one: np.void) -> bool:
+    """A NACK of a loss check counts by its arrival: the sender goes by the time since it sent."""
     since = -1 if before is None else int(before["at"])
     index = np.array([one["index"]], dtype=np.int64)
     asked = controls.asked.get(int(one["message"]), [])
-    return any(since < a.sent.at < one["at"] and a.names(index)[0] for a in asked)
+    return any(
+        since < (a.sent.last_received_at if _is_of_a_timer(a) else a.sent.at)
+        and a.sent.at < one["at"]
+        and a.names(index)[0]
+        for a in asked
+    )
+
+
+def _is_of_a_timer(asked: Asked) -> bool:
+    body = asked.sent.body
+    return isinstance(body, Nack) and body.flags & _TIMER != 0
 
 
 # ---------------------------------------------------------------- completion

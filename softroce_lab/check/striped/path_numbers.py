@@ -26,7 +26,7 @@ RULES = (
     ),
     Rule(
         "csa.probes",
-        "a sender that falls silent has probed each path that carried data",
+        "a sender that falls silent has probed each path that carried data, or named it in a probe",
         "docs/protocols.md, section 1, Path probe",
     ),
     Rule(
@@ -79,7 +79,9 @@ def _numbers(view: Striped, sent: Places, tally: Tally) -> None:
 
 
 def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
-    """Where nothing left for longer than the bound, a probe was the last on each path."""
+    """Where nothing left for longer than the bound, a probe was the last on each path, or named the
+    number behind it.
+    """
     doubt = "packets wait for contexts" if view.waits_for_contexts else view.doubts_timers
     if doubt or not view.stamped:
         tally.doubts(doubt or "frames have no times")
@@ -88,13 +90,19 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
     times = view.time_ns(view.places[sent])
     silent = np.flatnonzero(np.diff(np.append(times, view.end_ns)) > bound_ns)
     probes = view.column("lab_kind", sent) == PATH_PROBE
+    by_others = _named(view, sent[probes])
     paths = view.column("lab_path", sent) % _PATHS
+    numbers = view.column("lab_number", sent).astype(np.int64)
     last = np.full(int(paths.max()) + 1, -1)
     begin = 0
     for end in silent.tolist():
         part = np.arange(begin, end + 1)
         last[paths[part]] = part  # of several the last one stays
-        open_ = [n for n in last[last >= 0].tolist() if not probes[n]]
+        open_ = [
+            n
+            for n in last[last >= 0].tolist()
+            if not probes[n] and (int(paths[n]), (int(numbers[n]) + 1) % _NUMBERS) not in by_others
+        ]
         begin = end + 1
         if not open_:
             tally.passed()
@@ -102,6 +110,17 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
         text = f"no probe within {bound_ns / 1e6:.3f} ms behind the last data on path"
         named = ", ".join(str(int(paths[n])) for n in open_)
         tally.failed(_frames(view, sent[open_].tolist()), f"{text} {named}")
+
+
+def _named(view: Striped, probes: Places) -> set[tuple[int, int]]:
+    """The paths that probes name beside their own, each with its next number."""
+    found: set[tuple[int, int]] = set()
+    rows = view.evidence.packets[view.rows[probes]]
+    for number, length in zip(rows["number"].tolist(), rows["lab_length"].tolist(), strict=True):
+        body = view.evidence.capture.payload(number)[:length]
+        words = np.frombuffer(body[: len(body) // 4 * 4], ">u4").tolist()
+        found.update((word >> 24, word % _NUMBERS) for word in words)
+    return found
 
 
 def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, tally: Tally) -> None:

@@ -26,9 +26,10 @@ def spines(
     registry.find(transport)
     seeds = bench_spines.FULL_SEEDS if full else bench_spines.SEEDS
     outcomes = bench_spines.run(transport, seeds, saying(quiet))
+    back = bench_spines.run_back(transport, seeds, saying(quiet))
     if as_json:
-        print(json.dumps(bench_spines.document(outcomes), indent=1))
+        print(json.dumps(bench_spines.document(outcomes, back), indent=1))
     else:
-        print("\n".join(each.text for each in outcomes))
-    if not all(each.passed for each in outcomes):
+        print("\n".join(each.text for each in (*outcomes, back)))
+    if not all(each.passed for each in (*outcomes, back)):
         raise typer.Exit(ExitCode.FAILED)

@@ -88,7 +88,7 @@ def _configure(settings: HostSettings) -> Any:
         if value is not None:
             setattr(messages, name, value)
     transport = Transport.of(settings.transport)
-    for name, value in (transport.knobs.engine() | transport.entry.engine).items():
+    for name, value in (transport.knobs.engine() | transport.engine).items():
         setattr(messages, name, value)
     for name, value in transport.coding(settings.path_mtu).items():
         setattr(messages, name, value)

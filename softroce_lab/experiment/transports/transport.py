@@ -61,6 +61,11 @@ class Transport:
         """Knobs that are set. OptionError for a value that a knob does not take."""
         return Knobs.read(self.entry.knobs, dict(self.set_knobs))
 
+    @property
+    def engine(self) -> dict[str, Any]:
+        """The engine's settings for this transport and its options. OptionError."""
+        return self.entry.engine | self.entry.engine_options(self.options)
+
     def coding(self, path_mtu: int) -> dict[str, Any]:
         """The engine's settings for erasure-coded messages; {}: it has none. OptionError."""
         return self.entry.coding(self.options, path_mtu)
