@@ -63,7 +63,8 @@ class Drawn:
             longest = 1024 if kind in (S, SI) else 2048
             length = 8 if kind == FA else draw.choice([0, 1, 64, 700, 1500, longest])
             once = not self.only_harmless and draw.random() < 0.05
-            made.append(Op(kind, min(length, longest), draw.random() < 0.7, once))
+            signaled = draw.random() < 0.7 or number % 4 == 0  # sources are free when that is done
+            made.append(Op(kind, min(length, longest), signaled, once))
         return [*made, Op(SI, 8)] if made else []
 
     def _changes(self) -> list[Change]:
