@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -98,6 +99,16 @@ void hand_out_async_events(Engine& engine);
 void forget(Qp* qp);
 void forget(Srq* srq);
 void forget_events_of(Cq* cq);
+
+// The number that a program put there: as an enumeration it may have any that is named, and no
+// other.
+template <typename Enumeration>
+unsigned number_of(const Enumeration& given) {
+  static_assert(sizeof given == sizeof(unsigned));
+  unsigned number;
+  std::memcpy(&number, &given, sizeof number);
+  return number;
+}
 
 // Runs a verb's body: what is thrown becomes an errno value.
 template <typename F>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostElements = 256;  // beyond any limit; what a program means when it is wrong
 
-bool is_known(ibv_wr_opcode opcode) {
+bool is_known(unsigned opcode) {
   return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_SEND_WITH_INV;
 }
 
@@ -25,6 +25,7 @@ void take_inline(SendRequest& request) {
   request.inline_bytes.resize(request.bytes());
   std::uint8_t* to = request.inline_bytes.data();
   for (auto& source : request.sources) {
+    if (source.length == 0) continue;  // it may have no address
     std::memcpy(to, reinterpret_cast<const void*>(source.address), source.length);
     to += source.length;
     source.length = 0;
@@ -52,7 +53,7 @@ int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
 }
 
 int take(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
-  if (!is_known(from.opcode)) return EOPNOTSUPP;
+  if (!is_known(number_of(from.opcode))) return EOPNOTSUPP;
   if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
   to.wr_id = from.wr_id;
   to.opcode = static_cast<WrOpcode>(from.opcode);

@@ -25,15 +25,14 @@ QpConfig config_of(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 }
 
 // The kernel's IB_QPT_GSI, which verbs.h leaves out: queue pair 1, of our librdmacm.
-constexpr auto kGsi = static_cast<ibv_qp_type>(1);
+constexpr unsigned kGsi = 1;
 
-bool is_supported(ibv_qp_type type) {
-  if (type == kGsi) return true;
-  return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
+bool is_supported(unsigned type) {
+  return type == kGsi || type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
 
 int create(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
-  if (!is_supported(attr.qp_type)) return EOPNOTSUPP;
+  if (!is_supported(number_of(attr.qp_type))) return EOPNOTSUPP;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   Engine& engine = engine_of(pd->context);
   auto qp = std::make_unique<Qp>();
@@ -68,11 +67,15 @@ int create(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
 }
 
 int attributes_of(Engine& engine, const ibv_qp_attr& from, int mask, QpAttr& to) {
-  to.state = static_cast<QpState>(from.qp_state);
-  to.current_state = static_cast<QpState>(from.cur_qp_state);
+  const unsigned state = number_of(from.qp_state), current = number_of(from.cur_qp_state);
+  if ((mask & IBV_QP_STATE) && state > IBV_QPS_ERR) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) && current > IBV_QPS_ERR) return EINVAL;
+  to.state = static_cast<QpState>(state);
+  to.current_state = static_cast<QpState>(current);
   if (mask & IBV_QP_PATH_MTU) {
-    if (from.path_mtu < IBV_MTU_256 || from.path_mtu > IBV_MTU_4096) return EINVAL;
-    to.path_mtu = 128U << from.path_mtu;
+    const unsigned code = number_of(from.path_mtu);
+    if (code < IBV_MTU_256 || code > IBV_MTU_4096) return EINVAL;
+    to.path_mtu = 128U << code;
   }
   to.qkey = from.qkey;
   to.rq_psn = from.rq_psn;
