@@ -22,8 +22,8 @@ enum lab_kind {
   LAB_KIND_CONTROL = 1, /* a recovery policy's message: NACK, response, ACK, keepalive; a report */
                         /* may follow its body */
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
-  LAB_KIND_PROBE = 3,   /* the next number of a path, without data; message_id: the oldest message */
-                        /* without an acknowledgement; body: native/engine/striped/probe.hpp */
+  LAB_KIND_PROBE = 3, /* the next number of a path, without data; message_id: the oldest message */
+                      /* without an acknowledgement; body: native/engine/striped/probe.hpp */
 };
 
 #define LAB_CONTROL_POLICY 0 /* message_id of a control message: the recovery policy reads it, */
