@@ -37,7 +37,7 @@ class Bounds:
         late = _lateness_ns(view)
         look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
         retransmit = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
-        return cls(look, retransmit, srtt + late)
+        return cls(look, retransmit, srtt + timing.lost_rttvar_weight * var + late)
 
 
 def slowest(view: Striped, stream: Stream) -> tuple[int, int]:

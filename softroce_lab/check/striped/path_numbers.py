@@ -83,6 +83,8 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
     number behind it.
     """
     doubt = "packets wait for contexts" if view.waits_for_contexts else view.doubts_timers
+    if view.pacing and not doubt:  # who may not send probes after SRTT + 4 RTTVAR, of full queues
+        doubt = f"{view.pacing} may let a packet wait for many round trips"
     if doubt or not view.stamped:
         tally.doubts(doubt or "frames have no times")
         return
@@ -133,7 +135,11 @@ def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, ta
         return
     lost = view.evidence.is_lost[view.rows[mine]]
     seen = mine[view.taps.arrives[mine] & ~lost] if stream.arrives else mine
-    came = {path: _progress(view, of_path) for path, of_path in _by_path(view, seen)}
+    by_others = _named_by(view, seen)
+    came = {
+        path: _progress(view, of_path, by_others.get(path, []))
+        for path, of_path in _by_path(view, seen)
+    }
     before: ControlMessage | None = None
     for nack in nacks:
         wrong = [path for path in came if _beyond(nack, path, *came[path])]
@@ -147,10 +153,28 @@ def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, ta
         before = nack
 
 
-def _progress(view: Striped, of_path: Places) -> tuple[Places, npt.NDArray[np.int64]]:
+def _named_by(view: Striped, seen: Places) -> dict[int, list[tuple[int, int]]]:
+    """Of each path the places of probes on others that name it, and the number before its next."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    probes = seen[view.column("lab_kind", seen) == PATH_PROBE]
+    for each in probes.tolist():
+        place = int(view.places[each])
+        for path, following in _named(view, np.array([each])):
+            found.setdefault(path, []).append((place, (following - 1) % _NUMBERS))
+    return found
+
+
+def _progress(
+    view: Striped, of_path: Places, by_others: list[tuple[int, int]]
+) -> tuple[Places, npt.NDArray[np.int64]]:
     """Places, and the number behind the highest until there, without wrapping."""
-    numbers = np.unwrap(view.column("lab_number", of_path).astype(np.int64), period=_NUMBERS)
-    return view.places[of_path], np.maximum.accumulate(numbers) + 1
+    places: Places = np.append(view.places[of_path], [place for place, _ in by_others])
+    numbers = np.append(
+        view.column("lab_number", of_path).astype(np.int64), [number for _, number in by_others]
+    ).astype(np.int64)
+    order = np.argsort(places, kind="stable")
+    unwrapped = np.unwrap(numbers[order], period=_NUMBERS)
+    return places[order].astype(np.int64), np.maximum.accumulate(unwrapped) + 1
 
 
 def _beyond(nack: ControlMessage, path: int, places: Places, behind: npt.NDArray[np.int64]) -> bool:
