@@ -45,8 +45,6 @@ MESSAGES = re.compile(r"\b(?:LOOK|ANSWER|BITMAP|PROBE|LookAt(?:Peer)?|TellingPol
 ALLOWED = {
     ("softroce_lab/check/renamed.py", "alive_ns"): "maps names of run directories made before",
 }
-REWRITTEN = "native/engine/striped/"
-"""CSA-UD's second definition changes these; until then they keep words of people."""
 PRODUCT = ("softroce_lab/", "native/", "xdp/")
 CODE = ("*.py", "*.cpp", "*.hpp", "xdp/*.c", "xdp/*.h", "softroce_lab/cli/help.txt")
 
@@ -79,7 +77,6 @@ def former_words(name, text):
         if kind == "comment" and not comments:
             continue
         people = kind == "comment" or (kind == "name" and not piece.startswith("test_"))
-        people = people and not name.startswith(REWRITTEN)
         for former, today in (FORMER | OF_PEOPLE if people else FORMER).items():
             found = re.search(rf"(?<![a-z])(?:{former})(?![a-z])", piece, re.IGNORECASE)
             if found and (name, found[0]) not in ALLOWED:
