@@ -251,6 +251,9 @@ def _there_is(pattern: LinkPattern | str, plan: Plan) -> str:
         left, right = (locate.ports_like(plan, side) for side in (pattern.left, pattern.right))
         if left and right:
             return locate.neighbours(plan, min(port.node for port in left))
+    for node in plan.nodes:
+        if str(pattern).startswith(f"{node.name}:"):
+            return f"{node.name} has the ports {listed([port.name for port in node.ports])}"
     return f"the nodes are {listed([node.name for node in plan.nodes])}"
 
 

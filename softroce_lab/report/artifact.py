@@ -65,7 +65,7 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     commit, note = _commit(recorded)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
             _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
             _add(archive, "README.md", _readme(recorded, commit, note).encode())
             for name, file in _of_run(recorded):
@@ -90,11 +90,17 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes, *, executable: boo
 
 
 def _of_run(recorded: Recorded) -> Iterator[tuple[str, Path]]:
-    """Files of the run directory, by their names in it."""
+    """Files of the run directory, by their names in it. UserError for one outside of it.
+
+    Whoever owns the directory could otherwise have root pack any file by a symbolic link.
+    """
+    home = recorded.path.resolve()
     inputs = recorded.path / frozen.INPUTS
     files = [each for each in recorded.path.iterdir() if each.suffix in _KEPT]
     files += inputs.rglob("*") if inputs.is_dir() else ()
     for file in sorted(files):
+        if not file.resolve().is_relative_to(home):
+            raise UserError(f"{file} is a link to {file.resolve()}", hint="a copy in its place")
         if file.is_file():
             yield file.relative_to(recorded.path).as_posix(), file
 

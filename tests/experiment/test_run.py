@@ -122,6 +122,14 @@ def test_a_run_that_takes_too_long_fails(tmp_path):
     assert found.document()["verdict"] == "failed"
 
 
+def test_how_messages_failed_is_the_reason_and_not_the_bytes_they_lack(tmp_path):
+    dead = "faults=[{name: dead, nodes: h2, loss: blackout}]"
+    found = outcome(tmp_path, "transports=[csa_ud]", "payload=verify", "deadline=30s", dead)
+    reasons = found.runs[0].reasons
+    assert "IBV_WC_RETRY_EXC_ERR" in reasons[0]
+    assert not any("bytes are wrong" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "rc"])
 def test_a_dead_host_fails_its_pairs_and_no_others(tmp_path, transport):
     dead = "faults=[{name: dead, nodes: h2, loss: blackout}]"

@@ -329,6 +329,12 @@ def test_a_pattern_that_matches_no_link() -> None:
     assert caught.value.hint == "h1 is linked to leaf1"
 
 
+def test_a_port_that_its_node_does_not_have() -> None:
+    with pytest.raises(UserError, match=r"'leaf1:p3->\*' matches no link") as caught:
+        resolved(rule("leaf1:p3->*"))
+    assert caught.value.hint == "leaf1 has the ports h1, h2, spine1, spine2"
+
+
 def test_a_pattern_that_names_no_node() -> None:
     with pytest.raises(UserError) as caught:
         resolved(rule("h9->leaf1"))

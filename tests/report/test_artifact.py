@@ -109,3 +109,13 @@ def test_what_cannot_be_packed(run, tmp_path):
     with pytest.raises(UserError, match=r"experiment\.json is missing"):
         artifact.write(recorded, tmp_path / "a.zip")
     assert not list(tmp_path.glob("*.zip"))
+
+
+def test_what_lies_elsewhere_is_not_packed(run, tmp_path):
+    """Packed as root, a link would hand any file to the user whose run it is."""
+    recorded = run()
+    (tmp_path / "secret.json").write_text("{}")
+    (recorded.path / "more.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(UserError, match="is a link to"):
+        artifact.write(recorded, tmp_path / "made.zip")
+    assert [*tmp_path.glob("*.zip*"), *tmp_path.glob(".*")] == []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -181,7 +182,7 @@ def _check_followed(rules: Sequence[str], history: History, file: str) -> None:
             f"{file}: links go down or come up by the timeline of {listed(rules)}, and this lab "
             "has no control plane, which leads routes around them in time",
             hint="a lab that comes up with such a timeline has one: lab down, then "
-            f"lab up FILE --faults {file}",
+            f"lab up FILE --faults {shlex.quote(file)}",
         )
 
 

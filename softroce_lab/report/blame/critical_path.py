@@ -135,6 +135,7 @@ class _Walk:
         if isinstance(vertex, Send):
             rows = self._graph.before[self._graph.row_of[at]]
             found += [(int(self._completed[row]), self._graph.send_of[row]) for row in rows]
+            found += [(int(self._posted[row]), self._graph.send_of[row]) for row in rows[:1]]
         in_time = [(end_ns, each) for end_ns, each in found if self._begin_ns < end_ns <= by_ns]
         if not in_time:
             return None, self._begin_ns

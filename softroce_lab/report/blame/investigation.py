@@ -66,7 +66,9 @@ class Investigation:
         experiment, _ = counterfactual.opened(case)
         graph = Graph.of_schedule(experiment.workload(case.seed).schedule())
         hosts = experiment.plan(case.seed).plain_hosts
-        addresses = [int(ipaddress.IPv4Address(str(host.ports[0].address))) for host in hosts]
+        rails = experiment.rails(case.seed)
+        used = [host.ports[rails.get(number, 0)] for number, host in enumerate(hosts)]
+        addresses = [int(ipaddress.IPv4Address(str(port.address))) for port in used]
         subject = Subject(case, base, graph, rows, addresses)
         path = critical_path(graph, base.messages, last_of(base.messages, rows))
         return cls(subject, known, step, path, repeated_s)

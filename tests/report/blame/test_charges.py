@@ -91,3 +91,24 @@ def test_in_words(of):
     largest = max(found.charges, key=lambda each: each.end_ns)
     assert rows[0][0] == words.time(largest.end_ns)
     assert "spine-loss" in rows[0][-1] or len(largest.losses) > 1
+
+
+HELD = (
+    "topology={generator: {kind: dual-rail, hosts_per_leaf: 4, rails: 3, "
+    "access: {rate: 10Gbit, delay: 1us}}}"
+)
+
+
+@pytest.mark.parametrize(("seed", "rail"), [(3, 1), (4, 1), (1, 3)])
+def test_a_loss_behind_sends_that_wait_for_each_other_is_found(tmp_path, seed, rail):
+    """Sends to a peer are posted in order: one that may not be posted holds up those behind it."""
+    workload = f"{{kind: ring-all-reduce, bytes: 256KiB, message: 32KiB, rail: {rail}}}"
+    loss = f"faults=[{{name: lossy, ports: 'h*:eth{rail}', loss: 1%}}]"
+    directory = run(
+        "point-to-point", tmp_path, HELD, f"workload={workload}", loss, f"seeds=[{seed}]",
+        transports=("irn",),
+    )  # fmt: skip
+    known = investigated(directory, f"irn/{seed}")
+    found = charges.blame(known.subject, InPlace(), 24)
+    assert found.cost_ns > 50_000
+    assert found.rest_ns < 0.1 * found.cost_ns
