@@ -119,7 +119,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 1)
+@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 7)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
