@@ -2,8 +2,13 @@
 """The workload `program`: commands of hosts as an experiment, on labs of their own."""
 
 import json
+import os
 import re
 import secrets
+import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -91,3 +96,67 @@ def test_the_deadline_ends_all(experiment):
     assert found["runs"][0]["reasons"] == [
         "h1: still at work after 1 s", "h2: not begun after 1 s"
     ]  # fmt: skip
+
+
+def alive(path):
+    """Of the processes whose numbers the file has, those that have not ended."""
+    pids = path.read_text().split()
+    assert pids
+    states = [Path(f"/proc/{pid}/stat") for pid in pids]
+    return [each for each in states if each.exists() and ") Z " not in each.read_text()]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 3131 & echo $! > {pids}; exit 0",
+        "setsid sleep 3232 & sleep .3; pgrep -n -f 'sleep 323[2]' > {pids}",
+        "setsid unshare -m sh -c 'echo $$ > {pids}; exec sleep 3333' & sleep .3; exit 0",
+    ],
+)
+def test_nothing_outlives_a_run(experiment, tmp_path, command):
+    pids = tmp_path / "pids"
+    found = experiment([f'h1: {{run: "{command.format(pids=pids)}", roce: false}}'])
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+    assert not alive(pids)
+
+
+def test_what_runs_in_the_background_serves_until_the_end(experiment):
+    found = experiment([
+        'h1: {run: "(sleep .5; echo late) & exit 0", prints: late, roce: false}',
+        "h2: {run: sleep 1, after: h1, roce: false}",
+    ])  # fmt: skip
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+
+
+def test_sigkill_of_the_run_ends_its_commands(pair, tmp_path):
+    file, pids = tmp_path / "own.yaml", tmp_path / "pids"
+    name = f"t{secrets.token_hex(3)}"
+    text = f'    h1: {{run: "setsid sleep 3434 & echo $! $$ > {pids}; sleep 60", roce: false}}\n'
+    file.write_text(HEAD.format(name=name) + text)
+    lab = [PROJECT_ROOT / "lab"]
+    started = subprocess.Popen([*lab, "run", file, "-q", "-o", tmp_path], start_new_session=True)
+    try:
+        until(lambda: pids.exists() and pids.read_text())
+        assert len(alive(pids)) == 2
+        os.killpg(started.pid, signal.SIGKILL)
+        until(lambda: not alive(pids))
+    finally:
+        started.kill()
+        started.wait()
+        subprocess.run([*lab, "down", name], check=False, capture_output=True, timeout=30)
+
+
+def until(happened, limit_s=20):
+    """Wait for that."""
+    end_s = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_of_endless_output_the_end_is_kept(experiment, tmp_path):
+    found = experiment(['h1: {run: "timeout 2 yes", status: 124, roce: false}'])
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+    manifest = json.loads(next(tmp_path.glob("*/manifest.json")).read_text())
+    assert manifest["runs"][0]["programs"]["h1"]["output"] == "y\n" * 32768

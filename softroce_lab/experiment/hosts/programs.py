@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A run of unmodified programs: each host's command as `lab exec --verbs` runs it, and a verdict.
 
-The real clock only. Every wait ends with the experiment's deadline.
+The real clock only. Every wait ends with the experiment's deadline. Nothing that a command started
+runs afterwards (leftovers.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
-import re
+import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from softroce_lab import units
 from softroce_lab.experiment import real
+from softroce_lab.experiment.hosts import leftovers
+from softroce_lab.experiment.hosts.printed import SEARCH_S, Printed, matches
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
@@ -32,8 +35,10 @@ from softroce_lab.workloads.programs import Command, Programs
 _TURN_S = 0.02
 _AGAIN_S = 0.2  # before a failed command is run again
 _PARTING_S = 5.0  # that the others get when one has failed for good
-_OUTPUT_BYTES = 1 << 16  # of each command's end that are kept
+_LAST_CHARACTERS = 500  # of a line in a verdict
 _LISTENING = "0A"  # state in /proc/net/tcp
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_LIBC = ctypes.CDLL(None)  # before any fork
 
 
 def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> WorkloadRun:
@@ -84,15 +89,15 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
 class _Process:
     """A host's command: not begun, running, or over."""
 
-    def __init__(self, host: str, command: Command, lab: Lab, output: IO[bytes]) -> None:
+    def __init__(self, host: str, command: Command, lab: Lab) -> None:
         self.host = host
         self.command = command
         self.status: int | None = None  # in the end
         self.tries = 0
         self.after: _Process | None = None
         self._lab = lab
-        self._output = output
-        self._process: subprocess.Popen[bytes] | None = None
+        self.printed = Printed()
+        self._process: subprocess.Popen[bytes] | None = None  # waited for by `kill` alone
         self._begun_s = self._took_s = self._again_s = 0.0
 
     @property
@@ -113,20 +118,19 @@ class _Process:
             if may_begin:
                 self._begin()
             return
-        status = self._process.poll()
+        status = _exit_status(self._process.pid)
         if status is None:
             return
-        self._process = None
         self._took_s = time.monotonic() - self._begun_s
         if status != self.command.status and self.tries <= self.command.retries:
+            self._end_session()
             self._again_s = time.monotonic() + _AGAIN_S
             return
         self.status = status
 
     def _begin(self) -> None:
         self.tries += 1
-        self._output.seek(0)
-        self._output.truncate()
+        self.printed.clear()
         self._begun_s = time.monotonic()
         argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self._lab.plan.name]
         self._process = subprocess.Popen(
@@ -134,20 +138,29 @@ class _Process:
             cwd=PROJECT_ROOT,
             env={**os.environ, **self.command.environment},
             stdin=subprocess.DEVNULL,
-            stdout=self._output,
+            stdout=self.printed.writer,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_dying_with(os.getpid()),
         )
 
     def kill(self) -> None:
-        """End it, and all of its session."""
+        """End it, and what of its session outlived it."""
         if self._process is None:
             return
+        status = self._end_session()
+        if self.status is None:
+            self.status = status
+            self._took_s = time.monotonic() - self._begun_s
+
+    def _end_session(self) -> int:
+        """Its exit status. Before it is waited for, the number of its session is nobody else's."""
+        assert self._process is not None  # noqa: S101 - both callers have seen it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self.status = self._process.wait()
-        self._took_s = time.monotonic() - self._begun_s
+        status = self._process.wait()
         self._process = None
+        return status
 
     def _listens(self) -> bool:
         with self._lab.enter(self.host):
@@ -163,9 +176,7 @@ class _Process:
     @property
     def output(self) -> str:
         """The end of what it printed."""
-        self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, self._output.tell() - _OUTPUT_BYTES))
-        return self._output.read().decode("utf-8", "replace")
+        return self.printed.text
 
     @property
     def failed(self) -> bool:
@@ -179,9 +190,10 @@ class _Process:
             return f"{self.host}: did not begin"
         if self.failed:
             last = next((line for line in reversed(self.output.splitlines()) if line.strip()), "")
-            return f"{self.host}: {_ended(self.status)}, not with {command.status}: {last.strip()}"
-        if command.prints is not None and not re.search(command.prints, self.output, re.MULTILINE):
-            return f"{self.host}: its output has no {command.prints!r}"
+            last = last.strip()[:_LAST_CHARACTERS]
+            return f"{self.host}: {_ended(self.status)}, not with {command.status}: {last}"
+        if command.prints is not None and (lack := _lack(command.prints, self.output)):
+            return f"{self.host}: {lack}"
         if command.roce and not packets:
             return f"{self.host}: no RoCE packet left the host"
         return ""
@@ -198,6 +210,36 @@ class _Process:
         }
 
 
+def _lack(pattern: str, output: str) -> str:
+    """What is wrong with the output; nothing if it has the pattern."""
+    match matches(pattern, output):
+        case True:
+            return ""
+        case False:
+            return f"its output has no {pattern!r}"
+        case None:
+            return f"the search of its output for {pattern!r} did not end within {SEARCH_S:g} s"
+
+
+def _exit_status(pid: int) -> int | None:
+    """Of a child that has ended, as subprocess has it; the child stays to be waited for."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """For a child before its exec: SIGKILL when the thread that forked it has gone (prctl(2))."""
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had gone before
+            os._exit(1)
+
+    return prepare
+
+
 def _ended(status: int) -> str:
     return f"ended with {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
 
@@ -207,15 +249,25 @@ def _crew(workload: Programs, names: tuple[str, ...], lab: Lab) -> Iterator[dict
     """All commands by host; none of them runs afterwards."""
     crew: dict[str, _Process] = {}
     for index, command in workload.commands.items():
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - goes with its process
-        crew[names[index]] = _Process(names[index], command, lab, output)
+        crew[names[index]] = _Process(names[index], command, lab)
     for index, command in workload.commands.items():
         if command.after is not None:
             crew[names[index]].after = crew[names[command.after]]
+    hosts = [lab.namespace(name) for name in names]
     try:
-        yield crew
+        with leftovers.guarded(hosts), _all_killed(crew.values()):
+            yield crew
     finally:
         for each in crew.values():
+            each.printed.close()
+
+
+@contextlib.contextmanager
+def _all_killed(crew: Collection[_Process]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in crew:
             each.kill()
 
 
@@ -231,8 +283,20 @@ def _until_over(crew: Mapping[str, _Process], deadline_ns: int) -> list[str]:
             until_s = min(until_s, time.monotonic() + _PARTING_S)
         if time.monotonic() > until_s:
             return _overdue(crew, deadline_ns, failed=failed)
-        time.sleep(_TURN_S)
+        _read(crew.values())
     return []
+
+
+def _read(crew: Collection[_Process]) -> None:
+    """For one turn, keep the end of what the commands print, so that none waits for a reader."""
+    until_s = time.monotonic() + _TURN_S
+    pipes = {each.printed.fileno(): each.printed for each in crew}
+    poller = select.poll()
+    for fd in pipes:
+        poller.register(fd, select.POLLIN)
+    while (left_s := until_s - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left_s * 1e3):
+            pipes[fd].read()
 
 
 def _overdue(crew: Mapping[str, _Process], deadline_ns: int, *, failed: bool) -> list[str]:

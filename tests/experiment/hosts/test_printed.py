@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The end of a command's output, and the search in it."""
+
+import os
+import time
+
+from softroce_lab.experiment.hosts.printed import KEPT_BYTES, Printed, matches
+
+
+def test_the_end_is_kept_in_bounded_memory():
+    printed = Printed()
+    written = "".join(f"{number}\n" * 2000 for number in range(10, 90))
+    for begin in range(0, len(written), 10_000):
+        os.write(printed.writer, written[begin : begin + 10_000].encode())
+        printed.read()
+        assert len(printed.text) <= KEPT_BYTES
+    os.write(printed.writer, b"the end")
+    printed.close()
+    assert printed.text == (written + "the end")[-KEPT_BYTES:]
+
+
+def test_an_earlier_try_is_forgotten():
+    printed = Printed()
+    os.write(printed.writer, b"first")
+    printed.clear()
+    os.write(printed.writer, b"second")
+    printed.close()
+    assert printed.text == "second"
+
+
+def test_nothing_to_read_does_not_wait():
+    printed = Printed()
+    assert printed.read() == 0
+    printed.close()
+
+
+def test_lines_of_a_search():
+    text = "one\ntwo \N{SNOWMAN}\n"
+    assert matches("^two .$", text) is True
+    assert matches("one$.^two", text) is False
+    assert matches("(?s)one$.^two", text) is True
+
+
+def test_a_search_ends_in_time():
+    begun_s = time.monotonic()
+    assert matches("(a+)+$", "a" * 60 + "b", limit_s=0.3) is None
+    assert time.monotonic() - begun_s < 5
