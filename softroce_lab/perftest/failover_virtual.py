@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from softroce_lab.errors import LabError
 from softroce_lab.experiment.forecast import assumed_links
@@ -23,14 +23,16 @@ _INTO_STEP_S = 20e-6
 _SETTINGS = Settings(probe_interval_ns=1_000_000, most_probe_interval_ns=16_000_000)
 
 
-def run(options: Options) -> list[Outcome]:
+def run(options: Options, say: Callable[[str], None] = lambda _: None) -> list[Outcome]:
     """The job without SHIFT and with it."""
     plan, hosts = plan_of(options)
     job = job_of(options, len(hosts))
     right = ring_job.reference(job)
-    return [
-        VirtualRun(plan, hosts, job, options, right).run(shift=shift) for shift in (False, True)
-    ]
+    outcomes = []
+    for shift in (False, True):
+        say(f"the job {'with' if shift else 'without'} SHIFT")
+        outcomes.append(VirtualRun(plan, hosts, job, options, right).run(shift=shift))
+    return outcomes
 
 
 class VirtualRun(Run):

@@ -29,7 +29,7 @@ _MAY_DIFFER = ("environment", "experiment", "topology", "notes")
 """Of the manifest. The experiment itself is compared by `experiment.json`."""
 
 _FIGURES = ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
-_FEWEST_SEEDS = 6
+FEWEST_SEEDS = 6
 """With fewer the extremes of the seeds reach no 95 % (`statistics.median_interval`)."""
 
 
@@ -59,6 +59,11 @@ class Comparison:
     def same(self) -> bool:
         """Whether nothing differs."""
         return all(each.same is not False for each in self.differences)
+
+    @property
+    def undecided(self) -> int:
+        """How many of the things that were compared could not be decided."""
+        return sum(each.same is None for each in self.differences)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -174,9 +179,9 @@ def _figure(first: Recorded, second: Recorded, transport: str, figure: str) -> D
     interval = median_interval(one)
     middle = float(np.median(other))
     detail = f"{middle:,.0f}, first {interval.median:,.0f}"
-    if len(one) < _FEWEST_SEEDS:
+    if len(one) < FEWEST_SEEDS:
         return Difference(
-            what, same=None, detail=f"{detail}; {_FEWEST_SEEDS} seeds give an interval"
+            what, same=None, detail=f"{detail}; {FEWEST_SEEDS} seeds give an interval"
         )
     inside = interval.low <= middle <= interval.high
     return Difference(what, inside, f"{detail} [{interval.low:,.0f}, {interval.high:,.0f}]")

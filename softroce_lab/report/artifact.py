@@ -18,7 +18,7 @@ from pathlib import Path
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import frozen
-from softroce_lab.report import listing
+from softroce_lab.report import again, listing
 from softroce_lab.report.recorded import MANIFEST, Recorded
 from softroce_lab.telemetry.rundir import give_to_user
 
@@ -30,12 +30,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
 _REPRODUCE = """\
 #!/bin/sh
 # Repeats the run in run/ and prints what is the same and what is different.
-# Exit code 0: the same, 1: something differs, other codes: it did not run.
-# The code: $LAB if it is set, else code/, else the `lab` on the PATH.
+# Exit code 0: nothing differs, 1: something differs, other codes: it did not run.
+# The code: $LAB_PROGRAM if it is set, else code/, else the `lab` on the PATH.
 set -eu
 cd -- "$(dirname -- "$0")"
-if [ -n "${LAB:-}" ]; then
-  set -- "$LAB" rerun run -o again "$@"
+if [ -n "${LAB_PROGRAM:-}" ]; then
+  set -- "$LAB_PROGRAM" rerun run -o again "$@"
 elif [ -f code/lab ]; then
   set -- sh code/lab rerun run -o again "$@"
 else
@@ -151,19 +151,20 @@ def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
     expected = {
         "virtual": "every table and figure is the same, byte for byte, on any machine",
         "real": "the same packets are lost, verdicts are equal, and times lie in the intervals of "
-        "the seeds; it needs root",
+        f"the seeds; it needs root. Times of fewer than {again.FEWEST_SEEDS} seeds are not "
+        "decided, nor are losses of `rc` and of faults with `key: index`",
     }.get(str(clock), "the results are the same")
     return f"""# {recorded.manifest.get("name")}
 
     sh reproduce.sh
 
 repeats the run in `run/` and prints what is the same and what is different. The result is in
-`again/`. Exit code 0: the same; 1: something differs; other codes: it did not run.
+`again/`. Exit code 0: nothing differs; 1: something differs; other codes: it did not run.
 
 Expected: {expected}.
 
-{code} `LAB=/path/to/lab sh reproduce.sh` takes another one. It needs Debian or Ubuntu, and installs
-what it needs on first use.
+{code} `LAB_PROGRAM=/path/to/lab sh reproduce.sh` takes another one. It needs Debian or
+Ubuntu, and installs what it needs on first use.
 
 ## The run
 

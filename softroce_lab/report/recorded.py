@@ -7,9 +7,11 @@ transport and seed.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import UserError
-from softroce_lab.telemetry.rundir import RUNS, SCHEMA_VERSION
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.telemetry.rundir import LATEST, RUNS, SCHEMA_VERSION
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 Run: TypeAlias = Mapping[str, Any]
@@ -25,6 +28,8 @@ Run: TypeAlias = Mapping[str, Any]
 
 SWEEPS = Path("sweeps")
 MANIFEST = "manifest.json"
+_VIRTUAL = {"repairs": "repair times", "recovery": "decisions of recovery"}
+"""Tables of the virtual clock alone, by what they have."""
 _LIST = "lab list shows the runs that are here"
 
 
@@ -109,8 +114,7 @@ class Recorded:
         try:
             found = pq.read_table(path, filters=filters)
         except FileNotFoundError:
-            hint = self.warning or "it was deleted; lab rerun makes it again"
-            raise UserError(f"{path} is missing", hint=hint) from None
+            raise self._missing(path) from None
         except (OSError, pa.ArrowException) as error:
             reason = str(error).partition("\n")[0]
             raise UserError(f"cannot be read: {reason}", file=str(path)) from error
@@ -118,6 +122,15 @@ class Recorded:
             column: found.column(column).to_numpy(zero_copy_only=False)
             for column in found.column_names
         }
+
+    def _missing(self, path: Path) -> UserError:
+        """Why this table is not there."""
+        if path.stem in _VIRTUAL and self.manifest.get("clock") == "real":
+            file = (self.manifest.get("environment") or {}).get("file") or "FILE"
+            what = f"the real clock does not record {_VIRTUAL[path.stem]}"
+            return UserError(what, hint=f"lab run {shlex.quote(str(file))} --clock virtual")
+        hint = self.warning or "it was deleted; lab rerun makes it again"
+        return UserError(f"{path} is missing", hint=hint)
 
 
 class _Figures(dict[str, Any]):
@@ -179,7 +192,18 @@ def find(where: str) -> Path:
             return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
     if path.is_dir():
         read_manifest(path)  # raises why it is none
-    raise UserError(f"no run or sweep is called {where!r}", hint=_LIST)
+    known = sorted({each.parent.name for folder in (RUNS, SWEEPS) for each in _manifests(folder)})
+    if path in (Path(LATEST), RUNS / LATEST) and not any(_manifests(RUNS)):
+        what = f"no run is in ./{RUNS} of this folder"
+        raise UserError(what, hint="lab run ring-all-reduce makes one")
+    near = difflib.get_close_matches(path.name, known, n=1)
+    hint = did_you_mean(path.name, near) if near else _LIST
+    raise UserError(f"no run or sweep is called {where!r}", hint=hint)
+
+
+def _manifests(folder: Path) -> Iterator[Path]:
+    """Those of the directories in it, `latest` among them."""
+    return folder.glob(f"*/{MANIFEST}")
 
 
 def strings(column: npt.NDArray[Any]) -> npt.NDArray[np.str_]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.validation import listed
 from softroce_lab.telemetry.packets import PACKET, Kind, Packets
 
 _PIECE_BYTES = 1 << 20
@@ -130,7 +131,10 @@ def _reading(path: Path) -> Iterator[int]:
     A pipe is refused: frames that prove something are read again later.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError("is a directory", file=str(path), hint=_inside(path))
+        if not stat.S_ISREG(mode):
             raise UserError("is no regular file", file=str(path), hint="save the capture to a file")
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -139,6 +143,14 @@ def _reading(path: Path) -> Iterator[int]:
             os.close(file)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", file=str(path)) from None
+
+
+def _inside(path: Path) -> str:
+    """The captures of a directory, for a hint."""
+    found = [str(each) for each in sorted(path.glob("*.pcap*")) if each.is_file()]
+    if not found:
+        return "name a capture; there is none in it"
+    return f"name a capture of it: {listed(found, 4)}"
 
 
 def _feed(reader: _native.CaptureReader, file: int, path: Path) -> None:

@@ -2,12 +2,17 @@
 """`lab blame`, on the command line, and its section of a page."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
+from softroce_lab.report.blame import words
+from softroce_lab.report.blame.charges import Blame, Charge
+from softroce_lab.report.blame.investigation import Investigation
+from softroce_lab.report.recorded import Recorded
 from tests.report.made import ring
 
 
@@ -51,8 +56,8 @@ def test_undo_repeats_a_charge(document, made):
         "runs"
     ]
     assert none["left_ns"] == rc["with_none_ns"]
-    words = lab("blame", made, "--run", "rc/1", "--undo", "1-2,3").output
-    assert f"without 3 of {rc['losses']} losses," in words
+    printed = lab("blame", made, "--run", "rc/1", "--undo", "1-2,3").output
+    assert f"without 3 of {rc['losses']} losses," in printed
 
 
 def test_in_words(made):
@@ -62,6 +67,48 @@ def test_in_words(made):
     assert "charge  " in found.output
     assert "all add up." in found.output
     assert any(line.rstrip().endswith(", all") for line in lines)
+
+
+def test_a_step_is_measured_from_the_start_of_the_run(made):
+    options = (made, "--run", "irn/1", "--step", "2", "-q")
+    found = lab("blame", *options, "--runs", "6").output.splitlines()[0]
+    (known,) = json.loads(lab("blame", *options, "--runs", "6", "--json").output)["runs"]
+    ended, without = (words.time(known[each]) for each in ("with_all_ns", "with_none_ns"))
+    losses = f"{known['losses']} losses"
+    assert found == (
+        f"irn/1: step 2 ended {ended} after the start of the run with {losses}, "
+        f"and {without} after it without any."
+    )
+    undone = lab("blame", *options, "--undo", "all").output
+    assert undone.startswith(f"irn/1: step 2 ends {without} after the start of the run without ")
+
+
+def blamed(*charges, losses):
+    """What single losses cost, and those that are left 5 us less than nothing."""
+    charged = [Charge((at,), 0, 0, 0, end_ns, 0) for at, end_ns in enumerate(charges)]
+    rest, rest_ns = losses - len(charges), -5_000 * (losses > len(charges))
+    cost_ns = sum(charges) + rest_ns
+    return Blame(losses, 100_000 + cost_ns, 100_000, charged, rest, rest_ns, 9, None, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            blamed(80_000, -68_000, losses=9),
+            "1 of 9 losses cost 80 us, all others -73 us: together 7 us.",
+        ),
+        (blamed(80_000, 20_000, losses=2), "2 of 2 losses cost 100 us: together 100 us."),
+        (blamed(-1_000, losses=3), None),
+    ],
+)
+def test_charges_and_the_others_add_up_in_words(made, found, sentence):
+    directory = Recorded(Path(made))
+    known = Investigation.of(directory, directory.run("irn/1"))
+    printed = list(words.sentences(found, known))
+    assert [each for each in printed if " cost " in each] == (
+        [] if sentence is None else [sentence]
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,6 +130,7 @@ def test_mistakes(made, arguments, words):
 
 def test_the_section_of_a_page(made, tmp_path, monkeypatch):
     monkeypatch.setattr("softroce_lab.cli.results.report.USUAL_RUNS", 4)
+    monkeypatch.setattr("softroce_lab.cli.experiments.counting._LEAST_S", 0.0)
     page = tmp_path / "page.html"
     found = lab("report", made, "--blame", "-o", page)
     assert found.exit_code == 0, found.stderr
@@ -90,3 +138,8 @@ def test_the_section_of_a_page(made, tmp_path, monkeypatch):
     assert '<section id="blame"' in text
     assert "Losses of rc/1 by what they cost" in text
     assert 'href="#blame"' in text
+    for name in ("irn/1", "rc/1"):
+        assert f"lab: 2 of 4 runs of {name}" in found.stderr
+    quiet = lab("report", made, "--blame", "-o", page, "-q")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    assert '<section id="blame"' in page.read_text()

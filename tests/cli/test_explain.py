@@ -2,6 +2,7 @@
 """`lab explain`, on the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,15 @@ def test_one_document(made):
 def test_a_step(made):
     found = explain(made, "--run", "rc/1", "--step", "2")
     assert found.output.startswith("rc/1: step 2, 8 messages, took ")
+
+
+def test_without_decisions(made, tmp_path):
+    """As on the real clock."""
+    copy = shutil.copytree(made, tmp_path / "copy")
+    assert "was not recorded" not in explain(str(copy)).output
+    (copy / "recovery.parquet").unlink()
+    words = "Which packets a decision was about was not recorded; the virtual clock records it."
+    assert words in explain(str(copy)).output.splitlines()
 
 
 def test_mistakes(made):

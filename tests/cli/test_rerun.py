@@ -2,11 +2,15 @@
 """`lab list`, `lab show` and `lab rerun`, on the command line."""
 
 import json
+from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
+from softroce_lab.report import again
+from softroce_lab.report.again import Comparison, Difference
 
 SMALL = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "3", "-q"]
 
@@ -23,9 +27,9 @@ def test_list_show_and_rerun(tmp_path, monkeypatch):
     assert shown.exit_code == 0
     assert "workload      incast, 64 KiB" in shown.output
     assert "messages delivered" in shown.output
-    again = lab("rerun", "-q")
-    assert (again.exit_code, again.output.splitlines()[-1][:5]) == (0, "same:")
-    assert "runs/latest" not in again.output
+    repeated = lab("rerun", "-q")
+    assert (repeated.exit_code, repeated.output.splitlines()[-1][:5]) == (0, "same:")
+    assert "runs/latest" not in repeated.output
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "manifest.json").write_text("{")
     entries = json.loads(lab("list", "--json").output)["entries"]
@@ -40,9 +44,26 @@ def test_a_difference_ends_with_1(tmp_path, monkeypatch):
     assert lab("run", "incast", *SMALL).exit_code == 0
     path = tmp_path / "runs" / "latest" / "links.json"
     path.write_text(path.read_text() + " ")
-    again = lab("rerun", "latest", "-q")
-    assert again.exit_code == ExitCode.FAILED
-    assert "different  links.json" in again.output
+    repeated = lab("rerun", "latest", "-q")
+    assert repeated.exit_code == ExitCode.FAILED
+    assert "different  links.json" in repeated.output
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "words"),
+    [
+        ((True, True), "same: again"),
+        ((True, None), "same, 1 of 2 undecided: again"),
+        ((None, False), "DIFFERENT, 1 of 2 undecided: again"),
+    ],
+)
+def test_the_last_line(tmp_path, monkeypatch, verdicts, words):
+    monkeypatch.chdir(tmp_path)
+    assert lab("run", "incast", *SMALL).exit_code == 0
+    compared = [Difference("a figure", verdict) for verdict in verdicts]
+    found = Comparison(tmp_path, Path("again"), ("", ""), compared)
+    monkeypatch.setattr(again, "again", lambda *_, **__: found)
+    assert lab("rerun", "-q").output.splitlines()[-1] == words
 
 
 def test_what_is_no_run(tmp_path, monkeypatch):

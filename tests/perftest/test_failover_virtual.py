@@ -23,7 +23,9 @@ def ran(options, *, shift):
 
 
 def test_the_job_stops_without_shift_and_goes_on_with_it():
-    plain, shift = failover_virtual.run(OPTIONS)
+    reported = []
+    plain, shift = failover_virtual.run(OPTIONS, reported.append)
+    assert reported == ["the job without SHIFT", "the job with SHIFT"]
     assert not plain.right
     assert any("RETRY_EXC" in error for error in plain.errors)
     assert plain.steps_done == 3

@@ -62,6 +62,21 @@ def test_the_real_clock_compares_fates_and_figures(ring_run, tmp_path):
     assert not fates.detail.startswith("0 losses")
 
 
+def test_what_cannot_be_decided_is_counted(ring_run, tmp_path):
+    """Figures of two seeds have no interval, and packets of rc no names."""
+    folder = shutil.copytree(ring_run, tmp_path / "real")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(
+        json.dumps(manifest | {"clock": "real", "grade": "identity"})
+    )
+    found = again.compare(Recorded(folder), Recorded(folder))
+    assert found.same
+    undecided = [each.what for each in found.differences if each.same is None]
+    assert len(undecided) == found.undecided == 3 * 3 + 2
+    assert "rc/2: fates of first transmissions" in undecided
+    assert again.compare(Recorded(ring_run), Recorded(ring_run)).undecided == 0
+
+
 def test_an_older_directory_is_refused_with_its_file(ring_run, tmp_path):
     old = shutil.copytree(ring_run, tmp_path / "old")
     (old / "experiment.json").unlink()

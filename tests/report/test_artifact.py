@@ -42,7 +42,11 @@ def reproduce(folder, tmp_path):
     lab = tmp_path / "lab"
     lab.write_text(f'#!/bin/sh\nexec {sys.executable} -m softroce_lab.cli "$@"\n')
     lab.chmod(0o755)
-    environment = os.environ | {"LAB": str(lab), "PYTHONPATH": str(paths.PROJECT_ROOT)}
+    environment = os.environ | {
+        "LAB": "two-hosts",
+        "LAB_PROGRAM": str(lab),
+        "PYTHONPATH": str(paths.PROJECT_ROOT),
+    }
     return subprocess.run(
         ["sh", str(folder / "reproduce.sh"), "-q"],
         cwd="/", env=environment, capture_output=True, text=True, timeout=120, check=False,
@@ -78,6 +82,13 @@ def test_what_is_in_it(run, tmp_path):
     assert "byte for byte" in readme
     assert "There is no code" in readme
     assert not list(tmp_path.glob(".*zip*"))
+
+
+def test_what_is_not_decided_on_the_real_clock(run, tmp_path):
+    made = artifact.write(run(environment={"commit": None}, clock="real"), tmp_path / "one.zip")
+    with zipfile.ZipFile(made.path) as archive:
+        readme = archive.read("README.md").decode()
+    assert "Times of fewer than 6 seeds are not decided" in readme
 
 
 def test_the_code_of_the_commit(run, tmp_path):

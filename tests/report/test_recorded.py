@@ -44,6 +44,45 @@ def test_names(ring_run, tmp_path, monkeypatch):
         recorded.find("runs")
 
 
+def test_a_name_that_is_misspelt(ring_run, tmp_path, monkeypatch):
+    shutil.copytree(ring_run.parent, tmp_path / "runs", symlinks=True)
+    monkeypatch.chdir(tmp_path)
+    for wrong, right in {
+        "lat3st": "latest",
+        "runs/lat3st": "latest",
+        ring_run.name[:-1]: None,
+    }.items():
+        with pytest.raises(UserError, match="no run or sweep is called") as refused:
+            recorded.find(wrong)
+        assert refused.value.hint == f"did you mean {right or ring_run.name!r}?"
+    with pytest.raises(UserError) as refused:
+        recorded.find("none")
+    assert refused.value.hint == "lab list shows the runs that are here"
+
+
+@pytest.mark.parametrize("where", ["latest", "runs/latest"])
+def test_a_folder_without_runs(tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^no run is in \./runs of this folder") as refused:
+        recorded.find(where)
+    assert refused.value.hint == "lab run ring-all-reduce makes one"
+    with pytest.raises(UserError, match="no run or sweep is called 'other'"):
+        recorded.find("other")
+
+
+@pytest.mark.parametrize(
+    ("table", "what"), [("repairs", "repair times"), ("recovery", "decisions of recovery")]
+)
+def test_a_table_that_the_real_clock_does_not_have(copy, table, what):
+    (copy / f"{table}.parquet").unlink()
+    with pytest.raises(UserError, match=f"{table}.parquet is missing"):
+        Recorded(copy).table(table)
+    edit(copy, clock="real", environment={"file": "my ring.yaml"})
+    with pytest.raises(UserError, match=f"^the real clock does not record {what}") as refused:
+        Recorded(copy).table(table)
+    assert refused.value.hint == "lab run 'my ring.yaml' --clock virtual"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -699,11 +699,23 @@ def test_what_cannot_be_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, why in {
         "missing": "cannot be read: No such file or directory",
-        ".": "is no regular file",
+        ".": "is a directory",
         "pipe": "is no regular file",
     }.items():
         with pytest.raises(UserError, match=why):
             capture_file.read(tmp_path / name)
+
+
+def test_of_a_directory_its_captures_are_named(tmp_path):
+    with pytest.raises(UserError) as refused:
+        capture_file.read(tmp_path)
+    assert refused.value.hint == "name a capture; there is none in it"
+    for name in ("trace-rc-1.pcapng", "trace-irn-1.pcapng", "messages.parquet"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(UserError) as refused:
+        capture_file.read(tmp_path)
+    names = [f"{tmp_path}/trace-{each}-1.pcapng" for each in ("irn", "rc")]
+    assert refused.value.hint == f"name a capture of it: {', '.join(names)}"
 
 
 def test_a_file_that_changes_after_it_was_read(read):

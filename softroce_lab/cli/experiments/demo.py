@@ -219,7 +219,7 @@ def _failover(
         mode=xdp.value,
     )
     if clock is Clock.VIRTUAL:
-        outcomes = failover_virtual.run(options)
+        outcomes = failover_virtual.run(options, saying(quiet))
     else:
         outcomes = failover.run(options, saying(quiet))
     if as_json:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.results.repeating import searched
 from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
-from softroce_lab.report.blame import search, words
+from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import LEAST_RUNS, USUAL_RUNS, Blame
 from softroce_lab.report.blame.investigation import Investigation
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -52,28 +52,13 @@ def blame(
         if undo is not None:
             documents.append(_undone(known, undo, as_json=as_json))
             continue
-        with Counting("repeating", f"runs of {known.known.name}", quiet=quiet) as screen:
-            screen.begin(runs)
-            shown = _Shown(screen)
-            result = search.searched(known, runs, shown.up_to)
+        result = searched(known, runs, quiet=quiet)
         documents.append(_document(result, known))
         if not as_json:
             print("\n" * bool(number), end="")
             _print(result, known)
     if as_json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "runs": documents}, indent=1))
-
-
-class _Shown:
-    """Runs that the screen has counted."""
-
-    def __init__(self, screen: Counting) -> None:
-        self._screen, self._count = screen, 0
-
-    def up_to(self, made: int) -> None:
-        while self._count < made:
-            self._count += 1
-            self._screen.add()
 
 
 def _print(result: Blame, known: Investigation) -> None:
@@ -106,6 +91,8 @@ def _undone(known: Investigation, text: str, *, as_json: bool) -> dict[str, Any]
     left_ns = known.without(losses)
     if not as_json:
         took, left, gain = map(words.time, (with_all_ns, left_ns, with_all_ns - left_ns))
+        if known.step is not None:
+            left = f"step {known.step} ends {left} after the start of the run"
         print(f"{known.known.name}: {left} without {len(losses):,} of {known.losses:,} losses,")
         print(f"{took} with all: they cost {gain}.")
     return {

@@ -80,7 +80,7 @@ def _print(known: Explained, one: Story, step: int | None) -> None:
     for line in story.words(one, known.bound_ns(one)):
         print(line)
     if not known.has_decisions:
-        print("How losses were detected was not recorded: the virtual clock records it.")
+        print("Which packets a decision was about was not recorded; the virtual clock records it.")
     print()
     for line in ladder.lines(one):
         print(line)

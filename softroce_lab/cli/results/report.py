@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.results.repeating import searched
 from softroce_lab.cli.results.result_options import RunOrSweep, opened, runs_of
 from softroce_lab.report import recorded
-from softroce_lab.report.blame import search
 from softroce_lab.report.blame.charges import USUAL_RUNS
+from softroce_lab.report.blame.investigation import Investigation
 from softroce_lab.report.page import assemble, blamed
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -42,6 +43,7 @@ def report(
         ),
     ] = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one HTML page of a run or a sweep: what was run, verdicts, times, losses, messages.
 
@@ -49,7 +51,7 @@ def report(
     """
     found = Recorded(recorded.find(run))
     path = output or found.path / "report.html"
-    text = assemble.page(found, _blamed(found) if with_blame else "")
+    text = assemble.page(found, _blamed(found, quiet=quiet) if with_blame else "")
     assemble.write(path, text)
     size = len(text.encode())
     if as_json:
@@ -61,7 +63,11 @@ def report(
     print(f"{path}: {units.format_bytes(size)}")
 
 
-def _blamed(found: Recorded) -> str:
+def _blamed(found: Recorded, *, quiet: bool) -> str:
     """Of each transport's run with the first seed. UserError for a sweep."""
     directory = opened(str(found.path))
-    return blamed.section(list(search.of_runs(directory, runs_of(directory, None), USUAL_RUNS)))
+    parts = []
+    for run in runs_of(directory, None):
+        known = Investigation.of(directory, run)
+        parts.append((known, searched(known, USUAL_RUNS, quiet=quiet)))
+    return blamed.section(parts)

@@ -39,6 +39,9 @@ def rerun(
             print(each)
         if comparison.codes[0] != comparison.codes[1]:
             print(f"the code has changed: {comparison.codes[0]}, now {comparison.codes[1]}")
-        print(f"{'same' if comparison.same else 'DIFFERENT'}: {comparison.second}")
+        verdict = "same" if comparison.same else "DIFFERENT"
+        if comparison.undecided:
+            verdict += f", {comparison.undecided} of {len(comparison.differences)} undecided"
+        print(f"{verdict}: {comparison.second}")
     if not comparison.same:
         raise typer.Exit(ExitCode.FAILED)

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.report.blame import charges, counterfactual
 from softroce_lab.report.blame.charges import Blame
 from softroce_lab.report.blame.investigation import Investigation
-from softroce_lab.report.recorded import Recorded, Run
 from softroce_lab.sweep import spec
 from softroce_lab.sweep.pool import InPlace, Processes
 
@@ -32,12 +31,3 @@ def searched(
         return found
     finally:
         pool.stop()
-
-
-def of_runs(
-    recorded: Recorded, runs: Sequence[Run], most_runs: int
-) -> Iterator[tuple[Investigation, Blame]]:
-    """The same of several runs of a directory, one after the other. UserError, RunError."""
-    for run in runs:
-        known = Investigation.of(recorded, run)
-        yield known, searched(known, most_runs)

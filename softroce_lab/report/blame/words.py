@@ -22,15 +22,14 @@ _DATA, _NO_HEADER = 0, 0xFF
 
 def sentences(found: Blame, of: Investigation) -> Iterator[str]:
     """The result first, then the critical path."""
-    what = "its run" if of.step is None else f"step {of.step}"
     name, total = of.known.name, _count(found.losses)
     with_all, with_none = (time(each) for each in (found.with_all_ns, found.with_none_ns))
-    yield f"{name}: {what} took {with_all} with {total}, and takes {with_none} without any."
-    singles = [each for each in found.charges if len(each.losses) == 1 and each.end_ns > 0]
-    if singles:
-        cost = time(sum(each.end_ns for each in singles))
-        count = f"{len(singles):,} of {total}"
-        yield f"{count} cost {cost} of the {time(found.cost_ns)} that all of them cost."
+    if of.step is None:
+        yield f"{name}: its run took {with_all} with {total}, and takes {with_none} without any."
+    else:
+        ended = f"step {of.step} ended {with_all} after the start of the run with {total}"
+        yield f"{name}: {ended}, and {with_none} after it without any."
+    yield from _singles(found)
     shares = of.shares()
     whole = sum(shares.values())
     parts = [
@@ -40,6 +39,18 @@ def sentences(found: Blame, of: Investigation) -> Iterator[str]:
     ]
     messages = units.format_count(sum(each.row >= 0 for each in of.path), "message")
     yield f"Its critical path has {messages}: {', '.join(parts)}."
+
+
+def _singles(found: Blame) -> Iterator[str]:
+    """What the losses cost that the end came later by; what the others cost may be negative."""
+    singles = [each for each in found.charges if len(each.losses) == 1 and each.end_ns > 0]
+    if not singles:
+        return
+    cost_ns = sum(each.end_ns for each in singles)
+    words = f"{len(singles):,} of {_count(found.losses)} cost {time(cost_ns)}"
+    if found.losses > len(singles):
+        words += f", all others {time(found.cost_ns - cost_ns)}"
+    yield f"{words}: together {time(found.cost_ns)}."
 
 
 def rows(found: Blame, of: Investigation) -> Iterator[Sequence[str]]:
