@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from softroce_lab import units
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import code_version, expect, frozen, over_oracle, workload_record
 from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
@@ -280,7 +281,7 @@ def _reported(
     total: int,
 ) -> WorkloadRun:
     """A run with progress for the reporter; records its cost and transport."""
-    progress = reporter.run(_title(experiment, transport, seed), total)
+    progress = _begun(experiment, transport, seed, reporter, total)
     before = _cpu_s()
     found = one_run(experiment, transport, seed, progress, wanted)
     cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
@@ -292,6 +293,19 @@ def _reported(
         own["knobs"] = dict(transport.set_knobs)
     facts = {**own, **found.facts}
     return dataclasses.replace(found, cost=cost, facts=facts)
+
+
+def _begun(
+    experiment: Experiment, transport: Transport, seed: int, reporter: Reporter, total: int
+) -> Progress:
+    """Tell that a run begins. Programs do not show how far they are."""
+    title = _title(experiment, transport, seed)
+    if experiment.raw.workload.kind == "program":
+        work = experiment.workload(seed)
+        if isinstance(work, Programs):
+            reporter.say(f"{title}: {units.format_count(len(work.commands), 'program')}")
+            return lambda _: None
+    return reporter.run(title, total)
 
 
 def _title(experiment: Experiment, transport: Transport, seed: int) -> str:

@@ -76,6 +76,11 @@ OF_WORKLOADS = (
     "measured_load", *SLOWDOWN, "slowdown",
 )  # fmt: skip
 """Figures that only some workloads have (`figures.py`); None for others."""
+OF_MESSAGES = (
+    "messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps", "packets_sent",
+    "retransmitted", "spurious_retransmissions", "control_packets", "control_bytes",
+)  # fmt: skip
+"""Figures of messages and of hosts' counters: None where programs run, which show neither."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
 CONTROL_BYTES = "tx_control_bytes"
 CONTROL = ("tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", *_ANSWERS)
@@ -313,6 +318,7 @@ class WorkloadRun:
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
             **({"jobs": dict(self.jobs)} if self.jobs else {}),
+            **(dict.fromkeys(OF_MESSAGES) if "programs" in self.facts else {}),
         }
 
 
@@ -321,6 +327,8 @@ def few_samples(summary: Mapping[str, Any]) -> list[str]:
 
     Those of classes of sizes are left out: each class has its number of samples.
     """
+    if summary["measured"] is None:
+        return []
     kinds = FCT if summary["slowdown"] is None else FCT | SLOWDOWN
     samples = dict.fromkeys(kinds, summary["measured"])
     if summary["steps"] is not None:

@@ -70,6 +70,11 @@ def _always(_rows: Sequence[Row], _cells: Sequence[str]) -> bool:
     return True
 
 
+def _if_seen(rows: Sequence[Row], _cells: Sequence[str]) -> bool:
+    """Whether the runs have messages: programs do not show theirs."""
+    return any(row["messages"] is not None for row in rows)
+
+
 def _if_any(_rows: Sequence[Row], cells: Sequence[str]) -> bool:
     return any(cell not in ("", "0", "-") for cell in cells)
 
@@ -205,11 +210,18 @@ def _held_back(rows: Sequence[Row]) -> str:
 
 
 def _sum(key: str) -> Callable[[Sequence[Row]], str]:
-    return lambda rows: f"{sum(row[key] for row in rows):,}"
+    """Of the runs that have this figure."""
+
+    def show(rows: Sequence[Row]) -> str:
+        known = [row[key] for row in rows if row[key] is not None]
+        return f"{sum(known):,}" if known else "-"
+
+    return show
 
 
 def _delivered(rows: Sequence[Row]) -> str:
-    done, total = (sum(row[key] for row in rows) for key in ("delivered", "messages"))
+    seen = [row for row in rows if row["messages"] is not None]
+    done, total = (sum(row[key] for row in seen) for key in ("delivered", "messages"))
     return f"{done:,}" if done == total else f"{done:,} of {total:,}"
 
 
@@ -234,19 +246,19 @@ _LINES: list[
     tuple[str, Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Sequence[str]], bool]]
 ] = [
     ("verdict", _verdict, _always),
-    ("messages delivered", _delivered, _always),
+    ("messages delivered", _delivered, _if_seen),
     ("verified, every byte", _verified, _if_any),
-    ("makespan", _of_all("makespan_ns"), _always),
+    ("makespan", _of_all("makespan_ns"), _if_seen),
     ("p50 operation", _of_all("operation_p50_ns"), _unlike_makespan),
-    ("goodput, all hosts", _rate("goodput_bps"), _always),
+    ("goodput, all hosts", _rate("goodput_bps"), _if_seen),
     ("algbw", _rate("algbw_bps"), _if_any),
     ("busbw", _rate("busbw_bps"), _if_any),
     ("p50 step", _of_steps("step_p50_ns"), _if_any),
     ("p99 step", _of_steps("step_p99_ns"), _if_any),
     ("waiting, share of a step", _share("step_waiting"), _if_any),
-    ("p50 message completion", _of_messages("fct_p50_ns"), _always),
-    ("p99 message completion", _of_messages("fct_p99_ns"), _always),
-    ("p99.9 message completion", _of_messages("fct_p999_ns"), _always),
+    ("p50 message completion", _of_messages("fct_p50_ns"), _if_seen),
+    ("p99 message completion", _of_messages("fct_p99_ns"), _if_seen),
+    ("p99.9 message completion", _of_messages("fct_p999_ns"), _if_seen),
     ("offered load", _share("offered_load"), _if_any),
     ("load of the flows measured", _share("measured_load"), _if_any),
     ("p50 slowdown", _slowdown("slowdown_p50"), _if_any),
@@ -258,15 +270,15 @@ _LINES: list[
     ("p99 repair, over the oracle's", _over_oracle("repair_p99_over_oracle"), _if_any),
     ("makespan, over the oracle's", _over_oracle("time_over_oracle"), _if_any),
     ("held back by", _held_back, _if_any),
-    ("data packets sent", _sum("packets_sent"), _always),
+    ("data packets sent", _sum("packets_sent"), _if_seen),
     ("control packets", _sum("control_packets"), _if_any),
     ("injected drops", _sum("injected_drops"), _always),
     ("of these, full queues", _sum("queue_drops"), _if_any),
     ("ECN marks", _sum("marked"), _if_any),
     ("trimmed", _sum("trimmed"), _if_any),
     ("emulator drops", _sum("emulator_drops"), _if_any),
-    ("retransmitted", _sum("retransmitted"), _always),
-    ("spurious", _sum("spurious_retransmissions"), _always),
+    ("retransmitted", _sum("retransmitted"), _if_seen),
+    ("spurious", _sum("spurious_retransmissions"), _if_seen),
     ("QP contexts missed", _sum("contexts_missed"), _if_any),
     ("fidelity", _faithful, _if_any),
 ]

@@ -17,8 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.report import sweeps
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.recorded import Recorded, programs_of
 from softroce_lab.statistics import ALPHA, Interval, holm, median_interval
 
 Verdict: TypeAlias = Literal["better", "worse", "no difference shown"]
@@ -88,6 +89,11 @@ def compared(first: Recorded, second: Recorded) -> list[Line]:
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
     if not found:
+        if any({*one[ours]} & {*other[theirs]} for ours, theirs in pairs):
+            programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
+            hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
+            what = f"{first.path} and {second.path} have no figure in common that can be compared"
+            raise UserError(what, hint=hint or None)
         hint = "the same transport and seed in both, or one transport in each"
         raise UserError(f"{first.path} and {second.path} have no run in common", hint=hint)
     adjusted = holm([line.p for line in found])

@@ -18,7 +18,7 @@ import numpy as np
 from softroce_lab.errors import RunError
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
-from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
 from softroce_lab.telemetry.rundir import give_to_user
 
 Event: TypeAlias = dict[str, Any]
@@ -29,6 +29,7 @@ _SHORT_US = 0.05  # of a slice for a packet, so that an arrow has two ends
 
 def write(path: Path, recorded: Recorded, run: Run) -> int:
     """Write the trace aside, rename it; its number of events. UserError, RunError."""
+    need_messages(run)
     events = list(trace(Explained.of(recorded, run)))
     document = {
         "displayTimeUnit": "ns",

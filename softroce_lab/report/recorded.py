@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.telemetry.rundir import LATEST, RUNS, SCHEMA_VERSION
 
@@ -148,6 +149,18 @@ class _Figures(dict[str, Any]):
 def name_of(run: Run) -> str:
     """`transport/seed`, by which links.json and `--run` name it."""
     return str(run.get("run") or f"{run.get('transport')}/{run.get('seed')}")
+
+
+def programs_of(run: Run) -> Mapping[str, Mapping[str, Any]]:
+    """What became of each host's program; {} for a run of messages."""
+    return run.get("programs") or {}
+
+
+def need_messages(run: Run) -> None:
+    """UserError for a run of programs: no figure, story or trace can be made of its messages."""
+    if programs_of(run):
+        hint = "lab show has what became of the programs, lab report the drops of each link"
+        raise UserError(f"{name_of(run)} has no messages: {UNSEEN}", hint=hint)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -59,12 +59,23 @@ def test_the_file_of_the_page(pair, tmp_path):
     programs = manifest["runs"][0]["programs"]
     assert programs["h1"]["roce_packets"] * 2048 >= 200 * 65536
     assert "BW average" in programs["h2"]["output"]
+    assert programs["h1"]["matched"].split()[:2] == ["65536", "200"]
+    assert found["runs"][0]["makespan_ns"] is None
 
 
 def test_an_exit_status_fails(experiment):
     found = experiment(['h1: {run: "echo out of luck; exit 7", roce: false}'])
     assert found["verdict"] == "failed"
     assert found["runs"][0]["reasons"] == ["h1: ended with 7, not with 0: out of luck"]
+
+
+def test_the_others_are_killed_because_one_failed(experiment, tmp_path):
+    found = experiment(["h1: {run: exit 7, roce: false}", "h2: {run: sleep 60, roce: false}"])
+    assert found["runs"][0]["reasons"] == ["h1: ended with 7, not with 0"]
+    manifest = json.loads(next(tmp_path.glob("*/manifest.json")).read_text())
+    programs = manifest["runs"][0]["programs"]
+    assert (programs["h1"]["killed"], programs["h2"]["killed"]) == (None, "h1 failed")
+    assert programs["h2"]["status"] == -9
 
 
 def test_a_fall_back_to_tcp_fails(experiment):

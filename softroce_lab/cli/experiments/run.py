@@ -37,6 +37,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.forecast.blind_rules import compared
+from softroce_lab.experiment.hosts import program_words
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
@@ -45,6 +46,7 @@ from softroce_lab.inputs.validation import listed
 from softroce_lab.recovery import registry
 from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+from softroce_lab.workloads.programs import Programs
 
 app = typer.Typer(add_completion=False)
 
@@ -181,7 +183,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         **experiment.document(),
         "nodes": len(plan.nodes),
         "hosts": work.hosts,
-        "messages": work.message_count,
+        "messages": None if isinstance(work, Programs) else work.message_count,
         "rails": {host: rail + 1 for host, rail in experiment.rails_by_name(seed).items()},
         "rules": [rule for rule in text.documents(plan) if ":" not in str(rule["rule"])],
         "runs": len(experiment.seeds) * len(compared(experiment)[0].transports),
@@ -192,9 +194,14 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         print(json.dumps(document, indent=1))
         return
     labels = ", ".join(transport.label for transport in experiment.transports)
-    print(f"{experiment.name}: {work.name}, {units.format_count(work.message_count, 'message')}")
+    amount = units.format_count(work.message_count, "message")
+    if isinstance(work, Programs):
+        amount = units.format_count(len(work.commands), "program")
+    print(f"{experiment.name}: {work.name}, {amount}")
     print(f"  over {labels}, on the {experiment.clock} clock")
     print(f"  {len(plan.nodes)} nodes, {len(plan.links)} links, {work.hosts} hosts take part")
+    if isinstance(work, Programs):
+        _describe_commands(work, [host.name for host in plan.plain_hosts])
     _describe_rails(document["rails"])
     written = [rule for rule in lines.rules(plan.faults) if ":" not in rule.name]
     for rule in written[:_MOST_RULES]:
@@ -205,6 +212,13 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
           f"about {units.format_bytes(document['memory_bytes'])} of memory")  # fmt: skip
     for note in document["notes"]:
         print(f"  {note}")
+
+
+def _describe_commands(work: Programs, names: Sequence[str]) -> None:
+    for host, command in work.commands.items():
+        first, *more = command.run.strip().splitlines()
+        after = "" if command.after is None else f" (after {names[command.after]})"
+        print(f"  {names[host]} runs{after}: {first}{' ...' if more else ''}")
 
 
 def _describe_rails(rails: Mapping[str, int]) -> None:
@@ -220,9 +234,8 @@ def _print(outcome: Outcome) -> None:
     for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):
         print(f"  {note}")
     for run in outcome.runs:
-        for host, each in run.facts.get("programs", {}).items():
-            print(f"  {run.name} {host}: ended with {each['status']} after {each['took_s']} s, "
-                  f"{each['roce_packets']:,} RoCE packets")  # fmt: skip
+        for line in program_words.lines(run.name, run.facts.get("programs", {})):
+            print(f"  {line}")
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])
         _print_some(f"{run.name} not faithful: ", (row["fidelity"] or {}).get("reasons", ()))

@@ -14,7 +14,7 @@ from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
-from softroce_lab.report import explained, ladder, story
+from softroce_lab.report import explained, ladder, recorded, story
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.story import Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -47,6 +47,7 @@ def explain(
     found = opened(run)
     tale = []
     for each in runs_of(found, of):
+        recorded.need_messages(each)
         known = Explained.of(found, each)
         chosen = _chosen(known, shlex.quote(run), message, worst or 1, step)
         tale += [(known, one) for one in chosen]

@@ -10,8 +10,9 @@ import typer
 from softroce_lab.cli import run_table
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.experiment.hosts import program_words
 from softroce_lab.report import listing
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.recorded import Recorded, name_of, programs_of
 
 app = typer.Typer(add_completion=False)
 
@@ -38,3 +39,6 @@ def _print(found: Recorded) -> None:
     run_table.show(names, lines)
     for note in notes:
         print(f"  {note}")
+    for run in found.runs:
+        for line in program_words.lines(name_of(run), programs_of(run)):
+            print(f"  {line}")

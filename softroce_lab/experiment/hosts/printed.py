@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 KEPT_BYTES = 1 << 16  # of the end of each command's output
 SEARCH_S = 5.0  # for a pattern of the user's, which can take for ever
@@ -15,9 +16,19 @@ SEARCH_S = 5.0  # for a pattern of the user's, which can take for ever
 _SEARCH = """
 import json, re, sys
 pattern, text = json.load(sys.stdin)
-sys.exit(10 if re.search(pattern, text, re.MULTILINE) else 11)
+match = re.search(pattern, text, re.MULTILINE)
+if match:
+    print(match.start())
+sys.exit(10 if match else 11)
 """
 _ANSWERS = {10: True, 11: False}
+
+
+class Found(NamedTuple):
+    """What a search came to."""
+
+    has: bool | None  # None: it took too long
+    line: str = ""  # in which the first match begins
 
 
 class Printed:
@@ -59,14 +70,19 @@ class Printed:
         return self._kept.decode("utf-8", "replace")
 
 
-def matches(pattern: str, text: str, limit_s: float = SEARCH_S) -> bool | None:
-    """Whether `text` has the pattern, `^` and `$` of lines; None: that took too long."""
+def search(pattern: str, text: str, limit_s: float = SEARCH_S) -> Found:
+    """Whether `text` has the pattern, `^` and `$` of lines, and where."""
     argv = [sys.executable, "-I", "-S", "-c", _SEARCH]
     try:
         done = subprocess.run(
-            argv, input=json.dumps([pattern, text]).encode(), stderr=subprocess.DEVNULL,
-            timeout=limit_s, check=False,
+            argv, input=json.dumps([pattern, text]).encode(), stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return None
-    return _ANSWERS.get(done.returncode)
+        return Found(None)
+    has = _ANSWERS.get(done.returncode)
+    return Found(has, _line_at(text, int(done.stdout))) if has else Found(has)
+
+
+def _line_at(text: str, at: int) -> str:
+    return text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import select
 import signal
@@ -21,14 +22,15 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.experiment import real
-from softroce_lab.experiment.hosts import leftovers
-from softroce_lab.experiment.hosts.printed import SEARCH_S, Printed, matches
+from softroce_lab.experiment.hosts import leftovers, program_words
+from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, Printed, search
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
+from softroce_lab.inputs.validation import listed
 from softroce_lab.paths import PROJECT_ROOT, verbs_library
 from softroce_lab.workloads.programs import Command, Programs
 
@@ -94,6 +96,7 @@ class _Process:
         self.command = command
         self.status: int | None = None  # in the end
         self.tries = 0
+        self.killed: str | None = None  # why, if it was
         self.after: _Process | None = None
         self._lab = lab
         self.printed = Printed()
@@ -144,7 +147,7 @@ class _Process:
             preexec_fn=_dying_with(os.getpid()),
         )
 
-    def kill(self) -> None:
+    def kill(self, why: str) -> None:
         """End it, and what of its session outlived it."""
         if self._process is None:
             return
@@ -152,6 +155,8 @@ class _Process:
         if self.status is None:
             self.status = status
             self._took_s = time.monotonic() - self._begun_s
+            if status == -signal.SIGKILL:
+                self.killed = why
 
     def _end_session(self) -> int:
         """Its exit status. Before it is waited for, the number of its session is nobody else's."""
@@ -191,34 +196,44 @@ class _Process:
         if self.failed:
             last = next((line for line in reversed(self.output.splitlines()) if line.strip()), "")
             last = last.strip()[:_LAST_CHARACTERS]
-            return f"{self.host}: {_ended(self.status)}, not with {command.status}: {last}"
-        if command.prints is not None and (lack := _lack(command.prints, self.output)):
-            return f"{self.host}: {lack}"
+            how = program_words.ended(self.status)
+            return f"{self.host}: {how}, not with {command.status}" + (f": {last}" if last else "")
+        if command.prints is not None and not self._found.has:
+            return f"{self.host}: {_lack(command.prints, self._found)}"
         if command.roce and not packets:
             return f"{self.host}: no RoCE packet left the host"
         return ""
+
+    @functools.cached_property
+    def _found(self) -> Found:
+        """What `prints` finds in all that it printed: once it is over."""
+        return search(self.command.prints or "", self.output)
+
+    @property
+    def _matched(self) -> str | None:
+        """The line that `prints` asks for; None if it asks for none, or there is none."""
+        asked = self.command.prints is not None and self.status is not None
+        return self._found.line if asked and self._found.has else None
 
     def document(self, packets: int) -> dict[str, Any]:
         """For the manifest."""
         return {
             "run": self.command.run,
             "status": self.status,
+            "killed": self.killed,
             "tries": self.tries,
             "took_s": round(self._took_s, 3),
             "roce_packets": packets,
+            "matched": self._matched,
             "output": self.output,
         }
 
 
-def _lack(pattern: str, output: str) -> str:
-    """What is wrong with the output; nothing if it has the pattern."""
-    match matches(pattern, output):
-        case True:
-            return ""
-        case False:
-            return f"its output has no {pattern!r}"
-        case None:
-            return f"the search of its output for {pattern!r} did not end within {SEARCH_S:g} s"
+def _lack(pattern: str, found: Found) -> str:
+    """Why the output does not count as having the pattern."""
+    if found.has is None:
+        return f"the search of its output for {pattern!r} did not end within {SEARCH_S:g} s"
+    return f"its output has no {pattern!r}"
 
 
 def _exit_status(pid: int) -> int | None:
@@ -238,10 +253,6 @@ def _dying_with(parent: int) -> Callable[[], None]:
             os._exit(1)
 
     return prepare
-
-
-def _ended(status: int) -> str:
-    return f"ended with {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
 
 
 @contextlib.contextmanager
@@ -267,8 +278,10 @@ def _all_killed(crew: Collection[_Process]) -> Iterator[None]:
     try:
         yield
     finally:
+        failed = [each.host for each in crew if each.failed]
+        why = f"{listed(failed)} failed" if failed else "time was up"
         for each in crew:
-            each.kill()
+            each.kill(why)
 
 
 def _until_over(crew: Mapping[str, _Process], deadline_ns: int) -> list[str]:

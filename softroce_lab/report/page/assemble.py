@@ -10,7 +10,7 @@ from softroce_lab import __version__
 from softroce_lab.report import aside
 from softroce_lab.report.page import blamed, charts, html, losses, swept, times, what
 from softroce_lab.report.page.charts import Chart
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.recorded import Recorded, programs_of
 
 _HERE = Path(__file__).parent
 
@@ -33,6 +33,9 @@ def page(recorded: Recorded, more: str = "") -> str:
 
 
 def _parts(recorded: Recorded, more: str) -> Iterator[Part]:
+    if any(map(programs_of, recorded.runs)):
+        yield from _of_programs(recorded)
+        return
     known = losses.explained(recorded)
     yield what.what(recorded), []
     yield what.verdicts(recorded), []
@@ -46,8 +49,19 @@ def _parts(recorded: Recorded, more: str) -> Iterator[Part]:
     yield losses.ladders(known), []
 
 
+def _of_programs(recorded: Recorded) -> Iterator[Part]:
+    """What is known of programs, which do not show their messages."""
+    yield what.what(recorded), []
+    yield what.verdicts(recorded), []
+    yield what.programs(recorded), []
+    yield losses.unseen(), []
+    yield losses.links(recorded), []
+    yield losses.cost(recorded), []
+
+
 _TITLES = {
-    "run": "What was run", "verdicts": "Verdicts", "completion": "Completion times",
+    "run": "What was run", "verdicts": "Verdicts", "programs": "Programs",
+    "completion": "Completion times",
     "slowdown": "Slowdown", "steps": "Steps", "timeline": "Losses", "links": "Links",
     "cost": "Cost", blamed.NAME: "Blame", "ladders": "Messages", "cells": "Cells",
     "rows": "All cells",

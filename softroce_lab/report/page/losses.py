@@ -17,7 +17,7 @@ from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
-from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.recorded import Recorded, Run, name_of, programs_of
 
 _SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)
 _WORDS = {
@@ -39,6 +39,13 @@ def explained(recorded: Recorded) -> dict[str, Explained]:
     seed = recorded.runs[0]["seed"]
     runs = [run for run in recorded.runs if run["seed"] == seed][:_MOST_RUNS]
     return {name_of(run): Explained.of(recorded, run) for run in runs}
+
+
+def unseen() -> str:
+    """In place of the chart, for programs."""
+    words = "The messages of programs are not seen, so their losses are not shown in time."
+    return html.section("timeline", "Losses and repairs over time",
+                        html.paragraph(words, "Links has the drops of each link."))  # fmt: skip
 
 
 def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
@@ -129,11 +136,14 @@ def cost(recorded: Recorded) -> str:
 
 
 def _cost(run: Run, spent: Mapping[str, Any]) -> Sequence[str]:
-    sent, again = run["packets_sent"], run["retransmitted"]
     keys = ("spurious_retransmissions", "control_packets", "contexts_missed")
+    cpu_s = str(spent.get("cpu_s", "-"))
+    if programs_of(run):
+        return name_of(run), *["-"] * (3 + len(keys)), cpu_s
+    sent, again = run["packets_sent"], run["retransmitted"]
     return (
         name_of(run), f"{sent:,}", f"{again:,}", f"{again / sent:.2%}" if sent else "-",
-        *(f"{run[key]:,}" for key in keys), str(spent.get("cpu_s", "-")),
+        *(f"{run[key]:,}" for key in keys), cpu_s,
     )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.errors import LabError
+from softroce_lab.experiment.hosts.program_words import fate
 from softroce_lab.faults import lines
 from softroce_lab.report import fabric, listing
 from softroce_lab.report.page import html
-from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.recorded import Recorded, Run, name_of, programs_of
 from softroce_lab.topology import marks, svg
 
 _MOST_NODES = 400  # of a drawing
@@ -49,6 +50,21 @@ def _fabric(recorded: Recorded) -> str:
     )
 
 
+def programs(recorded: Recorded) -> str:
+    """Of runs of programs: each command, how it ended, and what it printed; "" without any."""
+    rows, printed = [], []
+    for run in recorded.runs:
+        for host, each in programs_of(run).items():
+            name = f"{name_of(run)} {host}"
+            rows.append((name, each["run"], fate(each), f"{each['roce_packets']:,}"))
+            output = f"<pre>{html.text(each['output'] or 'nothing')}</pre>"
+            printed.append(html.details(f"{name} printed", output))
+    if not rows:
+        return ""
+    head = ("run and host", "command", "result", "RoCE packets")
+    return html.section("programs", "Programs", html.table("Programs", head, rows), *printed)
+
+
 def verdicts(recorded: Recorded) -> str:
     """A row a run, and why some failed."""
     rows = [_verdict(recorded, run) for run in recorded.runs]
@@ -59,6 +75,9 @@ def verdicts(recorded: Recorded) -> str:
 
 def _verdict(recorded: Recorded, run: Run) -> Sequence[str]:
     fidelity = (run.get("fidelity") or {}).get("verdict", "virtual clock: always")
+    if programs_of(run):
+        cells = "not seen", "not seen", fidelity, _checked(recorded, run)
+        return name_of(run), run["verdict"], *cells
     verified = {True: "yes", False: "NO", None: "no bytes were carried"}[run.get("verified")]
     delivered = f"{run['delivered']:,} of {run['messages']:,}"
     return name_of(run), run["verdict"], delivered, verified, fidelity, _checked(recorded, run)

@@ -4,7 +4,7 @@
 import os
 import time
 
-from softroce_lab.experiment.hosts.printed import KEPT_BYTES, Printed, matches
+from softroce_lab.experiment.hosts.printed import KEPT_BYTES, Found, Printed, search
 
 
 def test_the_end_is_kept_in_bounded_memory():
@@ -36,12 +36,12 @@ def test_nothing_to_read_does_not_wait():
 
 def test_lines_of_a_search():
     text = "one\ntwo \N{SNOWMAN}\n"
-    assert matches("^two .$", text) is True
-    assert matches("one$.^two", text) is False
-    assert matches("(?s)one$.^two", text) is True
+    assert search("^two .$", text) == Found(has=True, line="two \N{SNOWMAN}")
+    assert search("one$.^two", text) == Found(has=False)
+    assert search("(?s)one$.^two", text) == Found(has=True, line="one")
 
 
 def test_a_search_ends_in_time():
     begun_s = time.monotonic()
-    assert matches("(a+)+$", "a" * 60 + "b", limit_s=0.3) is None
+    assert search("(a+)+$", "a" * 60 + "b", limit_s=0.3) == Found(has=None)
     assert time.monotonic() - begun_s < 5

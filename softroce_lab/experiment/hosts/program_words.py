@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What became of the programs of a run, in words: as the manifest's `programs` has them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+UNSEEN = "programs do not show their messages"
+
+
+def ended(status: int | None) -> str:
+    """How a command ended; a negative status is a signal's, as `subprocess` has it."""
+    if status is None:
+        return "did not begin"
+    return f"ended with {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
+
+
+def fate(program: Mapping[str, Any]) -> str:
+    """How it ended, when, and why it was killed if it was."""
+    if program["status"] is None:
+        return ended(None)
+    why = program.get("killed")
+    because = f" because {why}" if why else ""
+    return f"{ended(program['status'])} after {program['took_s']} s{because}"
+
+
+def lines(run: str, programs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """For each program of a run a line, and one with what it printed that was asked for."""
+    for host, each in programs.items():
+        yield f"{run} {host}: {fate(each)}, {each['roce_packets']:,} RoCE packets"
+        if each.get("matched"):
+            yield f"{run} {host} printed: {' '.join(each['matched'].split())}"
