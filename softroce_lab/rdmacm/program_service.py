@@ -60,6 +60,10 @@ class ProgramService:
             return [*self._messages(outputs, now_ns), *self._flushed()]
         return [*self._answer(self._manager, message, now_ns), *self._flushed()]
 
+    def is_repeated(self, message: bytes) -> bool:
+        """Whether this one to the program may be lost: who sent a MAD, or is to answer, repeats."""
+        return program_wire.is_mad(message)
+
     @property
     def next_timeout_ns(self) -> int | None:
         """When `handle_timeout` is to be called; None: nothing is awaited."""

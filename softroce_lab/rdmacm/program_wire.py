@@ -166,6 +166,11 @@ def mad(gid: IPv6Address, octets: bytes) -> bytes:
     return _MAD.pack(Kind.MAD, gid.packed, octets)
 
 
+def is_mad(octets: bytes) -> bool:
+    """Whether a message is one of `mad`."""
+    return octets.startswith(_KIND.pack(Kind.MAD))
+
+
 def _hello(values: tuple[int | bytes, ...]) -> Hello:
     count, guid, mtu, ack_delay, gids = values
     if not isinstance(gids, bytes) or not 0 < int(count) <= MOST_GIDS:

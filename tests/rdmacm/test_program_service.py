@@ -238,3 +238,17 @@ def test_any_call_has_a_reply(octets):
     message = struct.pack("=II", Kind.CALL, octets[0] % 12 + 1) + octets[4:]
     program.take(program.service.handle(message.ljust(336, b"\0"), 0))
     assert len(program.replies) == 1
+
+
+def test_mads_alone_may_be_lost(pair):
+    active, passive = pair
+    number = resolved(active)
+    listening(passive)
+    sent = []
+    for program in pair:
+        program.take = lambda messages, take=program.take: (sent.extend(messages), take(messages))
+    active.call(Verb.CONNECT, number, qpn=ACTIVE_QPN)
+    carry(active, passive)
+    repeated = {struct.unpack_from("=I", message)[0]: active.service.is_repeated(message)
+                for message in sent}  # fmt: skip
+    assert repeated == {Kind.MAD: True, Kind.REPLY: False, Kind.EVENT: False}

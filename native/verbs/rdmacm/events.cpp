@@ -105,8 +105,24 @@ void take(TakenEvent& event, Id& id) {
       break;
   }
   put_parameters(event);
-  const std::lock_guard lock(event.counted->lock);
-  ++event.counted->taken;
+}
+
+void acknowledge(Id& counted) {
+  const std::lock_guard lock(counted.lock);
+  ++counted.acknowledged;
+  counted.changed.notify_all();
+}
+
+// The program does not get this event. The peer of a request is sent a REJ.
+void give_up(const TakenEvent& event, Id& id) {
+  if (event.from.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    Call destroy;
+    destroy.verb = Verb::destroy;
+    destroy.id = event.from.id;
+    Reply reply;
+    Manager::get().call(destroy, reply);
+  }
+  acknowledge(id);
 }
 
 int get_event(Channel& channel, rdma_cm_event*& given) {
@@ -118,7 +134,12 @@ int get_event(Channel& channel, rdma_cm_event*& given) {
     Id* id = nullptr;
     Manager* manager = Manager::known();
     if (manager == nullptr || !manager->take(channel, event->from, id)) continue;
-    take(*event, *id);
+    try {
+      take(*event, *id);
+    } catch (...) {
+      give_up(*event, *id);
+      throw;
+    }
     given = event.release();
     return 0;
   }
@@ -172,11 +193,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
 int rdma_ack_cm_event(rdma_cm_event* base) {
   if (base == nullptr) return done(EINVAL);
   auto* event = static_cast<TakenEvent*>(base);
-  {
-    const std::lock_guard lock(event->counted->lock);
-    ++event->counted->acknowledged;
-    event->counted->changed.notify_all();
-  }
+  acknowledge(*event->counted);
   delete event;
   return 0;
 }

@@ -17,7 +17,7 @@ constexpr std::size_t kSlotBytes = kHeaderBytes + kMadBytes;
 constexpr std::uint32_t kGsiQp = 1, kGsiQkey = 0x80010000;
 constexpr auto kGsiType = static_cast<ibv_qp_type>(1);  // the kernel's IB_QPT_GSI
 constexpr std::uint8_t kHopLimit = 64, kPort = 1;
-constexpr int kBatch = 16;
+constexpr int kBatch = 16, kTurn = 64;
 
 template <typename T>
 T* need(T* made, const char* what) {
@@ -90,28 +90,32 @@ void MadPort::post(std::uint64_t slot) {
   ibv_post_recv(qp_, &request, &bad);
 }
 
-void MadPort::receive(const std::function<void(const Mad&)>& take) {
+bool MadPort::receive(const std::function<void(const Mad&)>& take) {
   ibv_cq* cq;
   void* ignored;
   while (ibv_get_cq_event(channel_, &cq, &ignored) == 0) ibv_ack_cq_events(cq, 1);
-  ibv_wc completions[kBatch];
-  const auto drain = [&] {
-    for (int n; (n = ibv_poll_cq(received_, kBatch, completions)) > 0;)
-      for (int i = 0; i < n; ++i) {
-        const ibv_wc& done = completions[i];
-        const std::uint8_t* area = memory_.data() + done.wr_id * kSlotBytes;
-        if (done.status == IBV_WC_SUCCESS && done.byte_len == kSlotBytes) {
-          Mad mad;
-          store_source(area, mad.gid);
-          std::memcpy(mad.octets, area + kHeaderBytes, kMadBytes);
-          take(mad);
-        }
-        post(done.wr_id);
-      }
-  };
-  drain();
+  if (drain(take) >= kTurn) return true;
   ibv_req_notify_cq(received_, 0);
-  drain();  // what came in between rings nobody
+  return drain(take) > 0;  // what came in between rings nobody
+}
+
+// How many completions it took: less than `kTurn` if none is left.
+int MadPort::drain(const std::function<void(const Mad&)>& take) {
+  ibv_wc completions[kBatch];
+  int taken = 0;
+  for (int n; taken < kTurn && (n = ibv_poll_cq(received_, kBatch, completions)) > 0; taken += n)
+    for (int i = 0; i < n; ++i) {
+      const ibv_wc& done = completions[i];
+      const std::uint8_t* area = memory_.data() + done.wr_id * kSlotBytes;
+      if (done.status == IBV_WC_SUCCESS && done.byte_len == kSlotBytes) {
+        Mad mad;
+        store_source(area, mad.gid);
+        std::memcpy(mad.octets, area + kHeaderBytes, kMadBytes);
+        take(mad);
+      }
+      post(done.wr_id);
+    }
+  return taken;
 }
 
 ibv_ah* MadPort::route(const std::uint8_t* gid) {

@@ -21,11 +21,13 @@ class MadPort {
   // Lives as long as the process.
 
   int fd() const { return channel_->fd; }  // readable when `receive` has something to do
-  void receive(const std::function<void(const Mad&)>& take);
+  // Some of the MADs that came. True: there may be more, of which `fd` does not tell.
+  bool receive(const std::function<void(const Mad&)>& take);
   // A MAD that cannot leave is lost: its sender repeats it.
   void send(const Mad& mad);
 
  private:
+  int drain(const std::function<void(const Mad&)>& take);
   void make_queue_pair();
   void post(std::uint64_t slot);
   ibv_ah* route(const std::uint8_t* gid);

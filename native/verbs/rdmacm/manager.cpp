@@ -23,6 +23,7 @@ namespace {
 constexpr auto kLongestCall = std::chrono::seconds(10);
 constexpr auto kLongestFlush = std::chrono::milliseconds(3500);  // three DREQs
 constexpr std::size_t kLongestMessage = 512;
+constexpr int kMostMessages = 64;  // from the manager, before MADs have their turn again
 
 std::mutex making;
 std::atomic<Manager*> the_manager;
@@ -35,6 +36,19 @@ std::atomic<Manager*> the_manager;
 void ring(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+}
+
+// Waits for room until then. 0, ETIMEDOUT: nothing is sent, or EIO: nothing can be any more.
+int send_until(int socket, const Call& call, std::chrono::steady_clock::time_point until) {
+  for (;;) {
+    if (::send(socket, &call, sizeof call, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof call) return 0;
+    if (errno != EAGAIN && errno != EINTR) return EIO;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return ETIMEDOUT;
+    pollfd fds{.fd = socket, .events = POLLOUT, .revents = 0};
+    poll(&fds, 1, static_cast<int>(left.count()));
+  }
 }
 
 bool is_request(const Event& event) { return event.event == RDMA_CM_EVENT_CONNECT_REQUEST; }
@@ -103,6 +117,8 @@ void Manager::connect() {
   std::memcpy(address.sun_path + 1, name, length);
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  const timeval longest{.tv_sec = kLongestCall.count(), .tv_usec = 0};  // of connect(), too
+  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (socket_ < 0 || ::connect(socket_, reinterpret_cast<sockaddr*>(&address), bytes) != 0) {
     const int error = errno;
     std::fprintf(stderr, "softroce: the connection manager at @%s: %s\n", name,
@@ -159,13 +175,17 @@ bool Manager::has(const std::uint8_t* gid) const {
 int Manager::call(const Call& call, Reply& reply) {
   if (process_ != getpid()) return ENODEV;
   const std::lock_guard one(calls_);
-  std::unique_lock lock(lock_);
-  if (broken_) return EIO;
-  reply_.reset();
-  if (::send(socket_, &call, sizeof call, MSG_NOSIGNAL) != sizeof call) return EIO;
   const bool waits = call.verb == Verb::flush;
   const auto until = std::chrono::steady_clock::now() +
                      (waits ? std::chrono::milliseconds(kLongestFlush) : kLongestCall);
+  {
+    const std::lock_guard lock(lock_);
+    if (broken_) return EIO;
+    reply_.reset();
+  }
+  // Without the lock: the thread reads meanwhile, which makes the manager read.
+  if (const int error = send_until(socket_, call, until)) return error;
+  std::unique_lock lock(lock_);
   replied_.wait_until(lock, until, [&] { return broken_ || reply_; });
   if (!reply_) return broken_ = true, EIO;  // a late reply would be taken for the next one's
   reply = *reply_;
@@ -174,27 +194,38 @@ int Manager::call(const Call& call, Reply& reply) {
 
 // ---------------------------------------------------------------- the thread
 
+// It never waits for either side: a MAD that the manager has no room for is lost, and its sender
+// repeats it. Each side has its turn, however much the other one sends.
 void Manager::listen() {
-  for (;;) {
+  for (bool more = false;;) {
     pollfd fds[] = {{.fd = socket_, .events = POLLIN, .revents = 0},
                     {.fd = port_->fd(), .events = POLLIN, .revents = 0}};
-    if (poll(fds, 2, -1) < 0) continue;
-    if (fds[1].revents != 0)
-      port_->receive([&](const Mad& mad) { ::send(socket_, &mad, sizeof mad, MSG_NOSIGNAL); });
+    if (poll(fds, 2, more ? 0 : -1) < 0) continue;
+    if (more || fds[1].revents != 0)
+      more = port_->receive(
+          [&](const Mad& mad) { ::send(socket_, &mad, sizeof mad, MSG_NOSIGNAL | MSG_DONTWAIT); });
     if (fds[0].revents != 0 && !receive()) return;
   }
 }
 
+// False: there is no manager any more.
 bool Manager::receive() {
   alignas(8) std::uint8_t message[kLongestMessage];
-  const ssize_t bytes = recv(socket_, message, sizeof message, 0);
-  if (bytes < static_cast<ssize_t>(sizeof(Kind))) {
-    break_down("it has ended");
-    return false;
+  for (int i = 0; i < kMostMessages; ++i) {
+    const ssize_t bytes = recv(socket_, message, sizeof message, MSG_DONTWAIT);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (bytes < static_cast<ssize_t>(sizeof(Kind))) {
+      break_down("it has ended, or has closed the socket: this process left its messages unread");
+      return false;
+    }
+    handle(message, static_cast<std::size_t>(bytes));
   }
+  return true;
+}
+
+void Manager::handle(const std::uint8_t* message, std::size_t size) {
   Kind kind;
   std::memcpy(&kind, message, sizeof kind);
-  const auto size = static_cast<std::size_t>(bytes);
   if (kind == Kind::mad && size == sizeof(Mad)) {
     Mad mad;
     std::memcpy(&mad, message, sizeof mad);
@@ -209,7 +240,6 @@ bool Manager::receive() {
     std::memcpy(&*reply_, message, sizeof(Reply));
     replied_.notify_all();
   }
-  return true;
 }
 
 // A request is of a number that no id has yet: its listener's channel gets it.
@@ -267,6 +297,9 @@ bool Manager::take(Channel& channel, Event& event, Id*& id) {
   const auto found = ids_.find(is_request(event) ? event.listen_id : event.id);
   if (found == ids_.end()) return false;
   id = found->second;
+  // Before the lock is gone: from now on, rdma_destroy_id waits for the acknowledgement.
+  const std::lock_guard counting(id->lock);
+  ++id->taken;
   return true;
 }
 

@@ -34,14 +34,15 @@ class Manager {
   std::uint8_t most_reads() const { return most_reads_; }
   std::uint8_t mtu() const { return mtu_; }
 
-  // Waits for the reply; its error, an errno value.
+  // Waits for the reply; its error, an errno value. ETIMEDOUT: the manager took no call for 10 s.
   int call(const Call& call, Reply& reply);
 
   // Events of this number go to the channel of this id.
   void watch(std::uint32_t number, Id* id);
   void forget(Id& id);
   void move(Id& id, Channel* to);
-  // Takes the next event; false: what the channel's descriptor counted has gone with its id.
+  // Takes the next event, and counts it with its id, which lives until the event is acknowledged.
+  // False: what the channel's descriptor counted has gone with its id.
   bool take(Channel& channel, Event& event, Id*& id);
 
  private:
@@ -53,6 +54,7 @@ class Manager {
   static void finish();
   void listen();
   bool receive();
+  void handle(const std::uint8_t* message, std::size_t size);
   void deliver(const Event& event);
   void break_down(const char* why);
 

@@ -3,6 +3,7 @@
 
 It listens at an abstract UNIX address of the host's network namespace, and ends with the program.
 The manager itself comes from above. It is made when a program asks for it first: most never do.
+It never waits for a program: what one does not take is kept within bounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias
@@ -20,10 +22,15 @@ from typing import NoReturn, Protocol, TypeAlias
 SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
 _LONGEST_BYTES = 512  # more than any message has
 _BACKLOG = 8
+MOST_REPEATED = 64  # messages that wait for a program: above that, repeated ones are lost
+MOST_WAITING = 4096  # above that, the program is left
 
 
 class Service(Protocol):
     """A connection manager: messages and times in, messages out."""
+
+    def is_repeated(self, message: bytes) -> bool:
+        """Whether this one to the program may be lost: somebody repeats it."""
 
     def handle(self, octets: bytes, now_ns: int) -> list[bytes]:
         """Handle a message of the program's. ValueError if it is none."""
@@ -88,23 +95,32 @@ def serve(listening: socket.socket, program: int, make_service: MakeService) -> 
     for fd in (listening.fileno(), program):
         poller.register(fd, select.POLLIN)
     while True:
-        for fd, _ in poller.poll(_wait_ms(clients)):
+        for fd, events in poller.poll(_wait_ms(clients)):
             if fd == program:
                 for ended in (program, listening.fileno()):
                     poller.unregister(ended)
                 listening.close()
                 program = -1
-            elif fd == listening.fileno():
+            elif fd in clients:
+                clients[fd].handle(events)
+            elif program >= 0:
                 client = Client(listening.accept()[0], make_service())
                 clients[client.socket.fileno()] = client
-                poller.register(client.socket, select.POLLIN)
-            elif not clients[fd].receive():
-                poller.unregister(fd)
-                clients.pop(fd).socket.close()
-        for client in clients.values():
-            client.keep_time()
+                poller.register(client.socket, client.awaited)
+        _look_after(clients, poller)
         if program < 0 and not clients:
             return
+
+
+def _look_after(clients: dict[int, Client], poller: select.poll) -> None:
+    """Do what is due, and leave those that have ended."""
+    for fd, client in list(clients.items()):
+        client.keep_time()
+        if client.has_ended:
+            poller.unregister(fd)
+            clients.pop(fd).socket.close()
+        else:
+            poller.modify(fd, client.awaited)
 
 
 def _wait_ms(clients: dict[int, Client]) -> int | None:
@@ -118,26 +134,55 @@ class Client:
     """A program that uses librdmacm."""
 
     def __init__(self, connected: socket.socket, service: Service) -> None:
+        connected.setblocking(False)
         self.socket = connected
         self.service = service
+        self.has_ended = False  # or does not speak our language, or does not listen to us
+        self._waiting: deque[bytes] = deque()
 
-    def receive(self) -> bool:
-        """Handle a message. False: the program has gone, or does not speak our language."""
-        try:
-            message = self.socket.recv(_LONGEST_BYTES)
-            if message:
-                self._send(self.service.handle(message, time.monotonic_ns()))
-        except (OSError, ValueError):
-            return False
-        return bool(message)
+    @property
+    def awaited(self) -> int:
+        """What `select.poll` is to tell of."""
+        return select.POLLIN | (select.POLLOUT if self._waiting else 0)
+
+    def handle(self, events: int) -> None:
+        """Handle what `select.poll` reported."""
+        if events & select.POLLOUT:
+            self._flush()
+        if events & ~select.POLLOUT:
+            self._receive()
 
     def keep_time(self) -> None:
         """Do what is due."""
         due_ns = self.service.next_timeout_ns
-        if due_ns is not None and due_ns <= time.monotonic_ns():
-            with contextlib.suppress(OSError):  # it has gone: `receive` notices
-                self._send(self.service.handle_timeout(time.monotonic_ns()))
+        if due_ns is not None and due_ns <= time.monotonic_ns() and not self.has_ended:
+            self._send(self.service.handle_timeout(time.monotonic_ns()))
+
+    def _receive(self) -> None:
+        try:
+            message = self.socket.recv(_LONGEST_BYTES)
+            if message:
+                self._send(self.service.handle(message, time.monotonic_ns()))
+            else:
+                self.has_ended = True
+        except BlockingIOError:
+            pass
+        except (OSError, ValueError):
+            self.has_ended = True
 
     def _send(self, messages: list[bytes]) -> None:
         for message in messages:
-            self.socket.send(message)
+            if len(self._waiting) < MOST_REPEATED or not self.service.is_repeated(message):
+                self._waiting.append(message)
+                self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                self.socket.send(self._waiting[0])
+                self._waiting.popleft()
+        except BlockingIOError:
+            if len(self._waiting) > MOST_WAITING:  # a reply that is lost would not come again
+                self.has_ended = True
+        except OSError:
+            self.has_ended = True
