@@ -84,7 +84,8 @@ def test_for_a_while(lab):
     ):
         found = lab.json("perf", test, "--lab", lab.name, "-D", "0.2")["results"]
         took_s = found["n_iterations"] / (found[rate] * unit)
-        assert took_s > 0.19, (test, found)  # a machine that halts it makes it longer
+        whole_s = took_s * (1 + 1 / found["n_iterations"])  # the last one may not have ended
+        assert whole_s > 0.19, (test, found)  # a machine that halts it makes it longer
 
 
 def test_the_file_has_perftests_name_by_default(lab, tmp_path):

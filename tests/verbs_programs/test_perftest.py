@@ -38,7 +38,8 @@ LOSSY = [
 
 def runs(pair, program, gid, flags):
     _, client = pair.converse(program, "-F", "-x", str(gid), *flags)
-    assert re.search(r"^ \d+ +\d+ +[\d.]+ ", client.stdout, re.MULTILINE), client.stdout
+    # `inf`: perftest could not measure the processor's frequency on a busy machine.
+    assert re.search(r"^ \d+ +\d+ +([\d.]+|inf) ", client.stdout, re.MULTILINE), client.stdout
 
 
 @pytest.mark.parametrize(("program", "gid", "flags"), QUICK)
