@@ -8,11 +8,13 @@ one command at a time on each. On a port, either side sends lines of JSON:
     {"id", "run": argv, "env", "cwd", "tty"}   begin this; `id` is in every line about it
     {"id", "in": base64} {"id", "eof"}         its standard input, and the end of that
     {"id", "kill": signal}                     to all its processes
+    {"id", "took": bytes}                      of its standard input, which it has read
     {"id", "out": base64} {"id", "err": base64}
     {"id", "exit": status}                     negative: by that signal; always the last line
 
 A client that hangs up, or begins another command, has the old one killed. Lines that make no sense
-are remains of a client that died, and ignored.
+are remains of a client that died, and ignored. A port is always read, for a client may have hung up
+and another come unnoticed; so clients hold back input of which too much has not been taken.
 """
 
 import base64
@@ -173,31 +175,23 @@ class Command:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def take_input(self, data: bytes) -> None:
-        """For its standard input."""
-        self.input += data
-        self.write_input()
-
-    def end_input(self) -> None:
-        """That was all."""
-        self.no_more_input = True
-        self.write_input()
-
-    def write_input(self) -> None:
-        """Hand on what the command takes."""
+    def write_input(self) -> int:
+        """Hand on what the command takes; how many bytes that was."""
         if self.stdin in self.outputs and self.no_more_input and not self.input:
             self.input += b"\4"  # a terminal's end of file
             self.no_more_input = False
+        before = len(self.input)
         try:
             while self.input and self.stdin >= 0:
                 del self.input[: os.write(self.stdin, self.input[:CHUNK_BYTES])]
         except BlockingIOError:
-            return
+            return before - len(self.input)
         except OSError:  # it reads no more
             self.input.clear()
             self.no_more_input = True
         if self.no_more_input:
             self.close_input()
+        return before - len(self.input)
 
     def close_input(self) -> None:
         """Let its standard input end, unless it is a terminal."""
@@ -274,8 +268,7 @@ class Port:
         if not self.connected:
             return
         command = self.command
-        full = command is not None and len(command.input) > MOST_WAITING_BYTES
-        yield self.fd, (0 if full else select.POLLIN) | (select.POLLOUT if self.output else 0)
+        yield self.fd, select.POLLIN | (select.POLLOUT if self.output else 0)
         if command is None:
             return
         if command.input and command.stdin >= 0 and command.stdin not in command.outputs:
@@ -292,7 +285,7 @@ class Port:
             self.exchange(events)
         elif self.command is not None:
             if events & select.POLLOUT:
-                self.command.write_input()
+                self.pass_input()
             if fd in self.command.outputs and events & (select.POLLIN | select.POLLHUP):
                 kind, data = self.command.read_output(fd)
                 if data:
@@ -338,11 +331,18 @@ class Port:
         elif self.command is None or request["id"] != self.command.id:
             return
         elif "in" in request:
-            self.command.take_input(request["in"])
+            self.command.input += request["in"]
+            self.pass_input()
         elif "eof" in request:
-            self.command.end_input()
+            self.command.no_more_input = True
+            self.pass_input()
         elif "kill" in request:
             self.command.kill(request["kill"])
+
+    def pass_input(self) -> None:
+        """To the command, what it takes; the client may send so much more."""
+        if taken := self.command.write_input():
+            self.say({"took": taken})
 
     def begin(self, request: dict) -> None:
         """Start a command in the place of any other."""

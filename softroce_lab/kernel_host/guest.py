@@ -38,6 +38,7 @@ CHANNELS = 16  # commands that may run at a time
 
 _RECEIVE_BYTES = 1 << 16
 _SEND_BYTES = 12288  # of input in a line
+_WINDOW_BYTES = 1 << 18  # of input on its way to a command, at most
 _POLL_S = 0.02
 _LOOK_S = 0.5  # how often those who wait look whether the guest is still there
 _KILL_S = 5.0
@@ -297,6 +298,7 @@ class Command:
         self._output = {"out": bytearray(), "err": bytearray()}
         self._exit_code: int | None = None
         self._gone = False  # the connection is
+        self._on_its_way_bytes = 0  # of input: sent, and not yet taken by the command
         self._writing = threading.Lock()
         self._send(dict(request), first=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -330,10 +332,19 @@ class Command:
             raise RunError(self.wait(0).verdict)
 
     def write(self, data: bytes) -> None:
-        """To its standard input."""
+        """To its standard input. Waits while the command reads too little, and runs."""
         for first in range(0, len(data), _SEND_BYTES):
             part = data[first : first + _SEND_BYTES]
+            with self._news:
+                while self._on_its_way_bytes > _WINDOW_BYTES and self._reads_on:
+                    self._news.wait(_LOOK_S)
+                self._on_its_way_bytes += len(part)
             self._send({"in": base64.b64encode(part).decode()})
+
+    @property
+    def _reads_on(self) -> bool:
+        """Whether it may still take input."""
+        return self._exit_code is None and not self._gone
 
     def end_input(self) -> None:
         """The end of its standard input."""
@@ -462,6 +473,7 @@ class Command:
             return
         if not isinstance(answer, dict) or answer.get("id") != self._id:
             return
+        self._on_its_way_bytes -= int(answer.get("took", 0))
         for kind, output in self._output.items():
             if kind in answer:
                 output += base64.b64decode(answer[kind])

@@ -256,9 +256,11 @@ def test_what_takes_too_long_is_killed(guests):
 
 
 def test_what_reads_nothing_takes_no_longer_than_it_may(guests):
-    with pytest.raises(RunError, match="sleep 63 took more than"):
-        guests["k1"].run(["sleep", "63"], 1, input=bytes(1 << 20))
-    assert not running_there(guests["k1"], "sleep 63")
+    """The next command may come before the agent notices that the client of the last one left."""
+    for _ in range(5):
+        with pytest.raises(RunError, match="sleep 63 took more than"):
+            guests["k1"].run(["sleep", "63"], 0.5, input=bytes(8 << 20))
+        assert not running_there(guests["k1"], "sleep 63")
 
 
 def running_there(where, text, timeout_s=10):
