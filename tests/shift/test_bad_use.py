@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig, config
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.rnic import (
     CQ,
     PD,
@@ -36,6 +36,7 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND_WITH_INV,
 )
 from softroce_lab.shift import SEND_ONCE, Backup, LocalStore, Sender, ShiftQP, StoreUnreachableError
+from softroce_lab.shift.rails import config
 
 ONCE_AND_INLINE = IBV_SEND_SIGNALED | IBV_SEND_INLINE | SEND_ONCE
 

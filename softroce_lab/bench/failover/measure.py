@@ -15,7 +15,6 @@ round. All over two hosts with two rails.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import multiprocessing
 import time
@@ -25,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from softroce_lab import _native, topology
+from softroce_lab import topology
 from softroce_lab.bench.failover.ends import RETRY_CNT, TIMEOUT, Ends
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
@@ -34,6 +33,7 @@ from softroce_lab.faults import live, resolve
 from softroce_lab.perftest.rnics import opened
 from softroce_lab.rnic import Context
 from softroce_lab.shift import Backup, Event, LocalStore, Pump, Sender, Settings
+from softroce_lab.shift.rails import Rails
 from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
@@ -258,23 +258,19 @@ def in_fresh_memory(rounds: int) -> tuple[int, dict[str, Interval]]:
 
 def in_memory(rounds: int) -> tuple[int, dict[str, Interval]]:
     """Bytes of a backup, and CPU time of ShiftQPs over that of plain ones, by what was done."""
-    with ExitStack() as stack:
-        pairs = [_native.Pair(_config(net + 1), _config(net + 2), 1) for net in (1 << 24, 2 << 24)]
-        rails = [[Context(pair.side(side)) for side in range(2)] for pair in pairs]
-        for rail in rails:
-            for context in rail:
-                stack.enter_context(contextlib.closing(context))
-        store = LocalStore()
-        backups = [Backup(*nics, store) for nics in zip(*rails, strict=True)]
+    with Rails() as rails:
+        first = rails.pairs[0]
+        contexts = [nics[0] for nics in rails.contexts]
+        backups = [rails.backup(host) for host in range(2)]
 
         def progress() -> None:
-            pairs[0].run(pairs[0].now_ns + _STEP_NS)
+            first.run(first.now_ns + _STEP_NS)
 
-        plain = Ends.connected(rails[0], progress=progress)
-        shifted = Ends.connected(rails[0], backups, progress)
+        plain = Ends.connected(contexts, progress=progress)
+        shifted = Ends.connected(contexts, backups, progress)
         cpu = _cpu_ratios(plain, shifted, rounds)
         cpu["cpu_setup_ratio"] = _setup_ratio(rails, rounds)
-        return _memory_per_backup(rails[0], backups), cpu
+        return _memory_per_backup(contexts, backups), cpu
 
 
 def _cpu_ratios(plain: Ends, shifted: Ends, rounds: int) -> dict[str, Interval]:
@@ -289,16 +285,17 @@ def _cpu_ratios(plain: Ends, shifted: Ends, rounds: int) -> dict[str, Interval]:
     return {"cpu_write_ratio": median_interval(writes), "cpu_trip_ratio": median_interval(trips)}
 
 
-def _setup_ratio(rails: list[list[Context]], rounds: int) -> Interval:
+def _setup_ratio(rails: Rails, rounds: int) -> Interval:
     """CPU time until a program has its QPs, while their backups are left to the background."""
+    contexts = [nics[0] for nics in rails.contexts]
     store = LocalStore()
-    backups = [Backup(*nics, store, in_background=True) for nics in zip(*rails, strict=True)]
+    backups = [Backup(*nics, store, in_background=True) for nics in rails.contexts]
     ratios = []
     for _ in range(rounds):
         taken = []
         for chosen in (backups, (None, None)):
             began = time.process_time()
-            kept = [Ends.connected(rails[0], chosen) for _ in range(_SETUP_PAIRS)]
+            kept = [Ends.connected(contexts, chosen) for _ in range(_SETUP_PAIRS)]
             taken.append(time.process_time() - began)
             del kept
         ratios.append(taken[0] / taken[1])
@@ -314,12 +311,6 @@ def _memory_per_backup(contexts: list[Context], backups: list[Backup]) -> int:
         kept += [Ends.connected(contexts, chosen) for _ in range(_MEMORY_QPS // 2)]
         sizes.append((_resident_bytes() - before) / _MEMORY_QPS)
     return round(sizes[0] - sizes[1])
-
-
-def _config(address: int) -> Any:
-    made = _native.MessageConfig()
-    made.address = address
-    return made
 
 
 def _resident_bytes() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Two hosts with two NICs each: two pairs of RNICs whose clocks advance together."""
+"""Two hosts with two NICs each, whose ends may fail over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab import _native
 from softroce_lab.rnic import (
     CQ,
     MR,
@@ -17,7 +16,6 @@ from softroce_lab.rnic import (
     QP,
     SGE,
     AHAttr,
-    Context,
     GlobalRoute,
     QPAttr,
     QPCap,
@@ -37,7 +35,8 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
-from softroce_lab.shift import Backup, LocalStore, Settings, ShiftQP
+from softroce_lab.shift import Backup, Settings, ShiftQP
+from softroce_lab.shift.rails import Rails
 from softroce_lab.shift.states import Sender
 
 ACCESS = (
@@ -46,26 +45,17 @@ ACCESS = (
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
 )
-ADDRESSES = ((0x0A000001, 0x0A000002), (0x0A010001, 0x0A010002))  # by rail
 BYTES = 1 << 17
 DELAY_NS, PACKET_NS = 1000, 100
 TIMEOUT, RETRIES = 3, 1  # 32.8 us, up to four times it; tried twice
 DETECTION_NS = (4096 << TIMEOUT) * 4 * (RETRIES + 1)
 STEP_NS = 2_000
-ENDLESS = 2**64 - 1
 SETTINGS = Settings(
     handshake_timeout_ns=5_000_000,
     probe_interval_ns=100_000,
     most_probe_interval_ns=1_600_000,
     drain_timeout_ns=2_000_000,
 )
-
-
-def config(address: int) -> Any:
-    """Of an RNIC with this address."""
-    made = _native.MessageConfig()
-    made.address = address
-    return made
 
 
 class End:
@@ -83,11 +73,11 @@ class End:
         in_background: bool,
     ) -> None:
         self.rig, self.which = rig, which
-        self.contexts = [Context(pair.side(which)) for pair in rig.pairs]
+        self.contexts = rig.contexts[which]
         self.context = self.contexts[0]
-        self.backup = None
+        self.backup: Backup | None = None
         if shift:
-            self.backup = Backup(*self.contexts, rig.store, settings, in_background=in_background)
+            self.backup = rig.backup(which, settings, in_background=in_background)
         self.pd = PD(self.context)
         self.memory = np.zeros(BYTES, np.uint8)
         self.mr = MR(self.pd, self.memory, ACCESS)
@@ -154,7 +144,7 @@ class End:
         return self.qp.machine.sender
 
 
-class Rig:
+class Rig(Rails):
     """Both ends, connected."""
 
     def __init__(
@@ -168,14 +158,7 @@ class Rig:
         in_background: bool = False,
         **attr: Any,
     ) -> None:
-        self.pairs = [
-            _native.Pair(*(config(each) for each in addresses), seed) for addresses in ADDRESSES
-        ]
-        for pair in self.pairs:
-            for side in range(2):
-                pair.cable(side).delay_ns = DELAY_NS
-                pair.cable(side).packet_time_ns = PACKET_NS
-        self.store = LocalStore()
+        super().__init__(delay_ns=DELAY_NS, packet_time_ns=PACKET_NS, seed=seed)
         cap = cap or QPCap(64, 64, 4, 4, 256)
         options: dict[str, Any] = {"shift": shift, "settings": settings, "sig_all": sig_all}
         options["in_background"] = in_background
@@ -186,19 +169,10 @@ class Rig:
             end.qp.to_rts(end.attr(other, **attr))
         self.shift = shift
 
-    @property
-    def now_ns(self) -> int:
-        """The time of both rails."""
-        return int(self.pairs[0].now_ns)
-
     def step(self, ns: int = STEP_NS) -> None:
         """Let so much time pass, then do what is due."""
-        until = self.now_ns + ns
-        for pair in self.pairs:
-            pair.run(until)
-        for end in self.ends:
-            if end.backup is not None:
-                end.backup.advance()
+        self.pass_time(ns)
+        self.advance()
 
     def run(self, ns: int) -> None:
         """So many steps."""
@@ -215,18 +189,6 @@ class Rig:
             self.step()
         return True
 
-    def cut(self, rail: int = 0, down: bool = True) -> None:
-        """Take a rail down, or up again."""
-        for side in range(2):
-            cable = self.pairs[rail].cable(side)
-            cable.down, cable.carries = down, ENDLESS
-
     def is_default(self) -> bool:
         """Whether both ends are back on the first rail."""
         return all(end.state is Sender.DEFAULT and end.qp.machine.plain for end in self.ends)
-
-    def close(self) -> None:
-        """Close all devices."""
-        for end in self.ends:
-            for context in end.contexts:
-                context.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Two hosts with two NICs each, in memory: two pairs of RNICs whose clocks advance together."""
+"""Two hosts with two NICs each, in memory, and how the first rail dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab import _native
 from softroce_lab.learn.failover.machine import Decided, Hooks
 from softroce_lab.learn.failover.scene import Asked, Scene
 from softroce_lab.rnic import (
@@ -21,7 +20,6 @@ from softroce_lab.rnic import (
     SGE,
     WC,
     AHAttr,
-    Context,
     GlobalRoute,
     QPAttr,
     QPCap,
@@ -42,7 +40,8 @@ from softroce_lab.rnic.enums import (
     IBV_WR_RDMA_WRITE_WITH_IMM,
     IBV_WR_SEND,
 )
-from softroce_lab.shift import SEND_ONCE, Backup, LocalStore, Settings, ShiftQP
+from softroce_lab.shift import SEND_ONCE, Backup, Settings, ShiftQP
+from softroce_lab.shift.rails import Rails
 
 OPCODES = {
     "WRITE": IBV_WR_RDMA_WRITE,
@@ -54,10 +53,7 @@ OPCODES = {
 SLOT_BYTES, BYTES, BUFFERS = 2048, 1 << 18, 32
 SOURCES, RECEIVES, COUNTER, TO_READ = 32768, 65536, 1 << 17, (1 << 17) + SLOT_BYTES  # offsets
 READ_VALUE = 0x33
-STEP_NS = 2_000
-_ADDRESSES = ((0x0A000001, 0x0A000002), (0x0A010001, 0x0A010002))  # by rail
 _PACKET_NS = 100
-_ENDLESS = 2**64 - 1
 _ACCESS = (
     IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
@@ -67,29 +63,23 @@ _ACCESS = (
 _SETTINGS = Settings(handshake_timeout_ns=5_000_000, probe_interval_ns=1_000_000_000)
 
 
-def _config(address: int) -> Any:
-    made = _native.MessageConfig()
-    made.address = address
-    return made
-
-
 class End:
     """A host: contexts of both NICs, memory, a completion queue, a queue pair."""
 
     def __init__(self, rig: Rig, which: int) -> None:
         self.which = which
-        self.contexts = [Context(pair.side(which)) for pair in rig.pairs]
-        self.pd = PD(self.contexts[0])
+        self.context = rig.contexts[which][0]
+        self.pd = PD(self.context)
         self.memory = np.zeros(BYTES, np.uint8)
         self.mr = MR(self.pd, self.memory, _ACCESS)
-        self.cq = CQ(self.contexts[0], 1 << 10)
+        self.cq = CQ(self.context, 1 << 10)
         cap = QPCap(64, 64, 4, 4, 256)
         init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, cap, 0)
         self.backup: Backup | None = None
         if not rig.with_backup:
             self.qp: QP = QP(self.pd, init)
             return
-        self.backup = Backup(self.contexts[0], self.contexts[1], rig.store, _SETTINGS)
+        self.backup = rig.backup(which, _SETTINGS)
         qp = ShiftQP(self.pd, init, backup=self.backup)
         self.qp = qp
         if rig.hooks is not None:
@@ -104,7 +94,7 @@ class End:
 
     def connect(self, other: End, scene: Scene) -> None:
         """To RTS. A receive is there in time, or the request fails: no retries for it."""
-        route = AHAttr(is_global=1, gr=GlobalRoute(dgid=other.contexts[0].query_gid(1, 0)))
+        route = AHAttr(is_global=1, gr=GlobalRoute(dgid=other.context.query_gid(1, 0)))
         self.qp.to_rts(
             QPAttr(
                 qp_access_flags=_ACCESS, ah_attr=route, dest_qp_num=other.qp.qp_num,
@@ -148,20 +138,15 @@ def value(number: int) -> int:
     return number + 1
 
 
-class Rig:
-    """Both ends, connected. A context: they are closed with it."""
+class Rig(Rails):
+    """Both ends, connected."""
 
     def __init__(
         self, scene: Scene, hooks: Callable[[int], Hooks] | None, *, with_backup: bool = True
     ) -> None:
         """`hooks` of each host; None: SHIFT decides."""
+        super().__init__(delay_ns=scene.delay_ns, packet_time_ns=_PACKET_NS)
         self.scene, self.hooks, self.with_backup = scene, hooks, with_backup
-        self.store = LocalStore()
-        self.pairs = [_native.Pair(*(_config(each) for each in two), 1) for two in _ADDRESSES]
-        for pair in self.pairs:
-            for side in range(2):
-                pair.cable(side).delay_ns = scene.delay_ns
-                pair.cable(side).packet_time_ns = _PACKET_NS
         self.ends = [End(self, which) for which in range(2)]
         self.ends[1].memory[TO_READ : TO_READ + SLOT_BYTES] = READ_VALUE
         for end, other in (self.ends, reversed(self.ends)):
@@ -171,31 +156,6 @@ class Rig:
         self.pairs[0].keep_sent()
         dying = 1 if scene.dies == "acknowledgements" else 0
         self.pairs[0].cable(dying).carries = scene.after
-
-    def __enter__(self) -> Rig:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for end in self.ends:
-            for context in end.contexts:
-                context.close()
-
-    @property
-    def now_ns(self) -> int:
-        """Of both clocks."""
-        return int(self.pairs[0].now_ns)
-
-    def step(self) -> None:
-        """A little later. Applications poll first: what is taken, is counted."""
-        until = self.now_ns + STEP_NS
-        for pair in self.pairs:
-            pair.run(until)
-
-    def advance(self) -> None:
-        """What is due of the failovers."""
-        for end in self.ends:
-            if end.backup is not None:
-                end.backup.advance()
 
     def deliver_late(self, host: int) -> None:
         """A switch delivers to h2 what it held, if this scene has it do so."""

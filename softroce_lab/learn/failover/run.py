@@ -14,10 +14,10 @@ from softroce_lab.learn.failover import rig as two_hosts
 from softroce_lab.learn.failover.machine import Decided, Decision, Hooks, Way
 from softroce_lab.learn.failover.rig import Rig, value
 from softroce_lab.learn.failover.scene import Asked, Scene
-from softroce_lab.rnic.enums import IBV_WC_SUCCESS
+from softroce_lab.rnic.enums import IBV_WC_SUCCESS, IBV_WC_WITH_IMM
 
 REUSED = 0xEE
-_WITH_IMM = 2  # IBV_WC_WITH_IMM
+_STEP_NS = 2_000
 _LAST_NS = 400_000  # after all has ended: what comes late comes now
 
 
@@ -95,8 +95,8 @@ class _Run:
         until = 3 * detection_ns + 2_000_000
         over_ns: int | None = None
         while self.rig.now_ns < until and (over_ns is None or self.rig.now_ns < over_ns):
-            self.rig.step()
-            self._poll()
+            self.rig.pass_time(_STEP_NS)
+            self._poll()  # before what is due: what applications have taken is counted
             self.rig.advance()
             self._watch()
             if over_ns is None and len(self.seen.ended) == len(self.scene.requests):
@@ -157,7 +157,7 @@ class _Run:
             self.receiver.memory[place] = REUSED
 
     def _which(self, wc: Any) -> int:
-        if wc.wc_flags & _WITH_IMM:
+        if wc.wc_flags & IBV_WC_WITH_IMM:
             return int(socket.ntohl(wc.imm_data))
         buffer = wc.wr_id % two_hosts.BUFFERS
         at = two_hosts.RECEIVES + buffer * two_hosts.SLOT_BYTES
