@@ -15,6 +15,7 @@ from typing import Any
 
 from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.rnic.enums import (
+    IBV_QPS_ERR,
     IBV_SEND_SIGNALED,
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
@@ -26,6 +27,7 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
+from softroce_lab.shift import SEND_ONCE
 
 W, WI, S, SI, R, FA = (
     IBV_WR_RDMA_WRITE,
@@ -97,7 +99,7 @@ class Talk:
         for _ in range(min(count, len(self.ops) - self.posted)):
             number, op = self.posted, self.ops[self.posted]
             at = SOURCES + number % SLOTS * SLOT
-            flags = (IBV_SEND_SIGNALED if op.signaled else 0) | (1 << 31 if op.once else 0)
+            flags = (IBV_SEND_SIGNALED if op.signaled else 0) | (SEND_ONCE if op.once else 0)
             options: dict[str, Any] = {"wr_id": number, "flags": flags}
             if op.kind == FA:
                 self.a.post(FA, 8, at, to=SLOTS * SLOT - 8, **options)
@@ -295,4 +297,4 @@ class Case:
                 talk.check_end()
 
     def _goes_on(self) -> bool:
-        return not any(end.qp.qp_state == 6 for end in self.rig.ends)
+        return not any(end.qp.qp_state == IBV_QPS_ERR for end in self.rig.ends)

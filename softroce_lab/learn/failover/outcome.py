@@ -12,11 +12,12 @@ from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.learn.crew import POLICY, Crew
 from softroce_lab.learn.failover import run, scene
 from softroce_lab.learn.failover.machine import STEPS, Decision
+from softroce_lab.learn.failover.rig import OPCODES
 from softroce_lab.learn.failover.scene import Asked, Scene
 from softroce_lab.shift.classes import SEND_ONCE
 
 _MOST_STEPS, _MOST_AGAIN = 16, 64
-_KIND_OF = {0: "WRITE", 1: "WRITE_IMM", 2: "SEND", 4: "READ", 6: "ADD"}  # enum ibv_wr_opcode
+_KIND_OF = {int(opcode): kind for kind, opcode in OPCODES.items()}
 
 
 class Remote:
