@@ -160,11 +160,11 @@ def run(options: Options, say: Callable[[str], None]) -> list[Outcome]:
     return outcomes
 
 
-def job_of(options: Options, hosts: int, **settings: int) -> Job:
-    """The job of so many hosts; `settings` of its queue pairs."""
+def job_of(options: Options, hosts: int) -> Job:
+    """The job of so many hosts."""
     quantum = hosts * ring_job.PIECES
     values = max(options.model_bytes // 4 // quantum, 1) * quantum
-    return Job(hosts, options.steps, values, options.seed, **settings)
+    return Job(hosts, options.steps, values, options.seed)
 
 
 class Run:
