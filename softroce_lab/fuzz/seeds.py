@@ -27,6 +27,7 @@ from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
 from softroce_lab.fuzz import draw, invariants, smaller_work, workloads
 from softroce_lab.fuzz.draw import Case
+from softroce_lab.fuzz.gathering import gather
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.effects import Delay
@@ -389,16 +390,7 @@ def campaign(
 
     `progress` gets the campaign after every seed.
     """
-    found = Campaign(transports)
-    try:
-        for each in seen:
-            found.add(each)
-            progress(found)
-            if until():
-                break
-    except KeyboardInterrupt:
-        found.interrupted = True
-    return found
+    return gather(Campaign(transports), seen, until, progress)
 
 
 def in_process(seeds: Iterable[int], transports: tuple[Transport, ...]) -> Iterator[Seen]:

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import shlex
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.experiments import fuzz_failover
+from softroce_lab.cli.experiments import fuzz_failover, fuzz_findings
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import KnownTransports
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Json, Quiet
-from softroce_lab.errors import ExitCode, UserError
+from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version, spec
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import pool as fuzz_pool
@@ -34,7 +33,6 @@ app = typer.Typer(add_completion=False)
 
 _SEEDS = 200
 _MOST_SHRUNK = 3
-_RARE = 0.05
 
 
 class _Command(ModalCommand):
@@ -110,10 +108,7 @@ def fuzz(
         print(json.dumps(document, indent=1))
     else:
         _print(found, files, document)
-    if found.interrupted:
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if found.violations:
-        raise typer.Exit(ExitCode.FAILED)
+    fuzz_findings.end(found)
 
 
 def _check_seeds(first: int, count: int | None) -> None:
@@ -146,20 +141,14 @@ def _many(
     minutes: float | None,
     screen: Counting,
 ) -> Campaign:
-    end = None if minutes is None else time.monotonic() + 60 * minutes
-    shown = 0
-
-    def progress(campaign: Campaign) -> None:
-        nonlocal shown
-        for each in campaign.violations[shown:]:
-            screen.say(f"seed {each.seed}, {each.transport.label}: {each.what}")
-        shown = len(campaign.violations)
-        screen.add(f"{shown} broken" if shown else "")
-
     return experiment_fuzz.campaign(
-        fuzz_pool.run(seeds, transports, jobs), transports, progress=progress,
-        until=lambda: end is not None and time.monotonic() >= end,
+        fuzz_pool.run(seeds, transports, jobs), transports,
+        until=fuzz_findings.over_after(minutes), progress=fuzz_findings.progress(screen, _title),
     )  # fmt: skip
+
+
+def _title(violation: Violation) -> str:
+    return f"seed {violation.seed}, {violation.transport.label}"
 
 
 def _one_case(file: Path, transports: tuple[Transport, ...]) -> Campaign:
@@ -206,10 +195,6 @@ def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None
     runs = units.format_count(found.runs, "run")
     print(f"{units.format_count(found.seeds, 'seed')}, {runs}, {len(found.violations)} violations")
     print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
-    for name, share in found.coverage.items():
-        print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
-    for violation in found.violations:
-        print(f"seed {violation.seed}, {violation.transport.label}: {violation.what}")
-        print(f"  again: {violation.replay}")
+    fuzz_findings.show(found, _title)
     for file in files:
         print(f"small case: {file}")

@@ -4,31 +4,27 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
-import typer
-
 from softroce_lab import units
+from softroce_lab.cli.experiments import fuzz_findings
 from softroce_lab.cli.experiments.counting import Counting
-from softroce_lab.errors import ExitCode
 from softroce_lab.experiment import code_version
 from softroce_lab.fuzz.failover import campaign as failovers
-from softroce_lab.fuzz.failover.campaign import Campaign
-
-_RARE = 0.05
+from softroce_lab.fuzz.failover.campaign import Campaign, Seen
 
 
 def fuzz(seeds: range, jobs: int, minutes: float | None, *, as_json: bool, quiet: bool) -> None:
     """Run them, and print what they came to. Exits with 1 if an invariant fails."""
     commit = code_version.name()
-    end = None if minutes is None else time.monotonic() + 60 * minutes
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         screen.begin(len(seeds) if minutes is None else None)
         found = failovers.campaign(
-            seeds, jobs, until=lambda: end is not None and time.monotonic() >= end,
-            progress=_progress(screen),
-        )  # fmt: skip
+            seeds,
+            jobs,
+            until=fuzz_findings.over_after(minutes),
+            progress=fuzz_findings.progress(screen, _title),
+        )
         if found.interrupted:
             screen.say(f"stopped; --from {seeds.start + found.seeds} goes on")
     document = {**found.document(), "commit": commit}
@@ -36,23 +32,11 @@ def fuzz(seeds: range, jobs: int, minutes: float | None, *, as_json: bool, quiet
         print(json.dumps(document, indent=1))
     else:
         _print(found, document)
-    if found.interrupted:
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if found.violations:
-        raise typer.Exit(ExitCode.FAILED)
+    fuzz_findings.end(found)
 
 
-def _progress(screen: Counting) -> Any:
-    shown = 0
-
-    def progress(found: Campaign) -> None:
-        nonlocal shown
-        for each in found.violations[shown:]:
-            screen.say(f"seed {each.seed}: {each.what}")
-        shown = len(found.violations)
-        screen.add(f"{shown} broken" if shown else "")
-
-    return progress
+def _title(violation: Seen) -> str:
+    return f"seed {violation.seed}"
 
 
 def _print(found: Campaign, document: dict[str, Any]) -> None:
@@ -62,8 +46,4 @@ def _print(found: Campaign, document: dict[str, Any]) -> None:
         f"{len(found.violations)} violations"
     )
     print(f"commit {document['commit']}; met in seeds:")
-    for name, share in found.coverage.items():
-        print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
-    for violation in found.violations:
-        print(f"seed {violation.seed}: {violation.what}")
-        print(f"  again: {violation.replay}")
+    fuzz_findings.show(found, _title)

@@ -11,6 +11,7 @@ from typing import Any
 from softroce_lab.fuzz import pool
 from softroce_lab.fuzz.failover import draw
 from softroce_lab.fuzz.failover.draw import Outcome
+from softroce_lab.fuzz.gathering import gather
 
 _EXPECTED = (
     "failover", "failback", "failover after failback", "surfaced error", "backup fails",
@@ -99,13 +100,4 @@ def campaign(
     progress: Callable[[Campaign], None] = lambda _: None,
 ) -> Campaign:
     """All seeds, or as many as come before `until` is true or the user interrupts."""
-    found = Campaign()
-    try:
-        for seen in pool.over(seeds, _Failovers(), jobs):
-            found.add(seen)
-            progress(found)
-            if until():
-                break
-    except KeyboardInterrupt:
-        found.interrupted = True
-    return found
+    return gather(Campaign(), pool.over(seeds, _Failovers(), jobs), until, progress)
