@@ -215,9 +215,9 @@ def _check_move(
 def _overlap(old: Sequence[_Request], new: Sequence[_Request]) -> int | None:
     """From where on all of `old` is what `new` begins with; None: nothing is."""
     ours, theirs = ([each.identity for each in part] for part in (old, new))
-    for begin in range(len(ours)):
-        length = len(ours) - begin
-        if length <= len(theirs) and ours[begin:] == theirs[:length]:
+    for begin in range(max(len(ours) - len(theirs), 0), len(ours)):
+        # The first one alone decides nearly always: copies of the rest would take quadratic time.
+        if ours[begin] == theirs[0] and ours[begin:] == theirs[: len(ours) - begin]:
             return begin
     return None
 
