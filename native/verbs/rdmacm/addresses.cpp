@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "mad_port.hpp"
+#include "gids.hpp"
 #include "objects.hpp"
 
 namespace softroce::cm {
@@ -96,9 +96,7 @@ bool put_gid(const sockaddr* address, std::uint8_t* gid) {
     std::memcpy(gid, &ipv6(address).sin6_addr, 16);
     return true;
   }
-  std::memset(gid, 0, 10);
-  std::memset(gid + 10, 0xFF, 2);
-  std::memcpy(gid + 12, &ipv4(address).sin_addr, 4);
+  put_ipv4(&ipv4(address).sin_addr, gid);
   return true;
 }
 

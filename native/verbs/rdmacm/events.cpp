@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "gids.hpp"
 #include "manager.hpp"
 
 namespace softroce::cm {
@@ -20,14 +21,7 @@ void put_parameters(TakenEvent& event) {
     to.private_data_len = from.private_bytes;
     to.qp_num = from.qp_num;
     to.qkey = from.qkey;
-    to.ah_attr.is_global = 1;
-    to.ah_attr.port_num = event.id->port_num;
-    to.ah_attr.grh.hop_limit = 64;
-    std::memcpy(to.ah_attr.grh.dgid.raw, event.from.peer_gid, 16);
-    const auto& gids = Manager::get().gids();
-    for (std::size_t i = gids.size(); i-- > 0;)
-      if (is_ipv4(gids[i].raw) == is_ipv4(event.from.peer_gid))
-        to.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(i);
+    to.ah_attr = way_to(event.from.peer_gid, Manager::get().gids());
     return;
   }
   rdma_conn_param& to = event.param.conn;

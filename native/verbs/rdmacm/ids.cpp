@@ -6,13 +6,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gids.hpp"
 #include "manager.hpp"
 
 namespace softroce::cm {
 namespace {
 
 constexpr std::uint16_t kFirstPort = 32768, kPorts = 28232;  // ephemeral ones, as Linux has them
-constexpr std::uint8_t kPort = 1, kMtuSelector = 2, kHopLimit = 64;
+constexpr std::uint8_t kMtuSelector = 2;
 constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 
 std::atomic<std::uint16_t> next_port = 0;
@@ -50,13 +51,11 @@ int create(rdma_event_channel* channel, void* context, rdma_port_space space, rd
 int choose_source(Id& id, const std::uint8_t* destination) {
   sockaddr* source = &id.route.addr.src_addr;
   if (bytes_of(source) != 0 && !is_any(source)) return 0;
-  const std::uint16_t port = port_of(source);
-  for (const ibv_gid& gid : Manager::get().gids())
-    if (is_ipv4(gid.raw) == is_ipv4(destination)) {
-      put_address(gid.raw, port, id.route.addr.src_storage);
-      return 0;
-    }
-  return ENETUNREACH;
+  const auto& gids = Manager::get().gids();
+  const auto own = first_like(gids, destination);
+  if (own == gids.end()) return ENETUNREACH;
+  put_address(own->raw, port_of(source), id.route.addr.src_storage);
+  return 0;
 }
 
 int bind(Id& id, const sockaddr* address) {

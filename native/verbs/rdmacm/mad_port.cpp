@@ -3,10 +3,11 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+
+#include "gids.hpp"
 
 namespace softroce::cm {
 namespace {
@@ -16,7 +17,6 @@ constexpr std::size_t kHeaderBytes = sizeof(ibv_grh);
 constexpr std::size_t kSlotBytes = kHeaderBytes + kMadBytes;
 constexpr std::uint32_t kGsiQp = 1, kGsiQkey = 0x80010000;
 constexpr auto kGsiType = static_cast<ibv_qp_type>(1);  // the kernel's IB_QPT_GSI
-constexpr std::uint8_t kHopLimit = 64, kPort = 1;
 constexpr int kBatch = 16, kTurn = 64;
 
 template <typename T>
@@ -35,24 +35,17 @@ void store_source(const std::uint8_t* header, std::uint8_t* gid) {
     return;
   }
   // An IPv4 header is the second half of the area (annex A17.4.5.2).
-  std::memset(gid, 0, 10);
-  std::memset(gid + 10, 0xFF, 2);
-  std::memcpy(gid + 12, header + 32, 4);
+  put_ipv4(header + 32, gid);
 }
 
 }  // namespace
 
-bool is_ipv4(const std::uint8_t* gid) {
-  static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  return std::memcmp(gid, kMapped, sizeof kMapped) == 0;
-}
-
 MadPort::MadPort(ibv_context* context, ibv_pd* pd, const std::vector<ibv_gid>& gids)
-    : context_(context), pd_(pd), gids_(gids), memory_(kReceives * kSlotBytes) {
-  channel_ = need(ibv_create_comp_channel(context_), "create a completion channel");
+    : pd_(pd), gids_(gids), memory_(kReceives * kSlotBytes) {
+  channel_ = need(ibv_create_comp_channel(context), "create a completion channel");
   fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
-  received_ = need(ibv_create_cq(context_, kReceives, nullptr, channel_, 0), "create a CQ");
-  sent_ = need(ibv_create_cq(context_, kSends, nullptr, nullptr, 0), "create a CQ");
+  received_ = need(ibv_create_cq(context, kReceives, nullptr, channel_, 0), "create a CQ");
+  sent_ = need(ibv_create_cq(context, kSends, nullptr, nullptr, 0), "create a CQ");
   region_ = need(ibv_reg_mr(pd_, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE),
                  "register memory");
   make_queue_pair();
@@ -119,14 +112,8 @@ int MadPort::drain(const std::function<void(const Mad&)>& take) {
 }
 
 ibv_ah* MadPort::route(const std::uint8_t* gid) {
-  ibv_ah_attr attr{};
-  attr.is_global = 1;
-  attr.port_num = kPort;
-  attr.grh.hop_limit = kHopLimit;
-  std::memcpy(attr.grh.dgid.raw, gid, 16);
-  for (std::size_t i = gids_.size(); i-- > 0;)
-    if (is_ipv4(gids_[i].raw) == is_ipv4(gid)) attr.grh.sgid_index = static_cast<std::uint8_t>(i);
-  return ibv_create_ah(pd_, &attr);
+  ibv_ah_attr way = way_to(gid, gids_);
+  return ibv_create_ah(pd_, &way);
 }
 
 void MadPort::send(const Mad& mad) {

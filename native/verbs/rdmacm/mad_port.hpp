@@ -32,7 +32,6 @@ class MadPort {
   void post(std::uint64_t slot);
   ibv_ah* route(const std::uint8_t* gid);
 
-  ibv_context* const context_;
   ibv_pd* const pd_;
   const std::vector<ibv_gid> gids_;
   std::vector<std::uint8_t> memory_;
@@ -42,7 +41,5 @@ class MadPort {
   ibv_mr* region_ = nullptr;
   ibv_qp* qp_ = nullptr;
 };
-
-bool is_ipv4(const std::uint8_t* gid);  // mapped to IPv6, as RoCE has it (annex A17.4.5)
 
 }  // namespace softroce::cm

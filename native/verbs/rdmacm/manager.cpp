@@ -17,6 +17,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gids.hpp"
+
 namespace softroce::cm {
 namespace {
 
@@ -96,7 +98,7 @@ void Manager::open_device() {
   ibv_device_attr device;
   ibv_port_attr port;
   if (pd_ == nullptr || ibv_query_device(context_, &device) != 0 ||
-      ibv_query_port(context_, 1, &port) != 0)
+      ibv_query_port(context_, kPort, &port) != 0)
     fail(ENODEV, "ask the RNIC");
   guid_ = be64toh(device.node_guid);
   most_reads_ = static_cast<std::uint8_t>(std::min(device.max_qp_rd_atom, 0xFF));
@@ -104,7 +106,7 @@ void Manager::open_device() {
   ack_delay_ = device.local_ca_ack_delay;
   for (int i = 0; i < port.gid_tbl_len && gids_.size() < kMostGids; ++i) {
     ibv_gid gid;
-    if (ibv_query_gid(context_, 1, i, &gid) == 0) gids_.push_back(gid);
+    if (ibv_query_gid(context_, kPort, i, &gid) == 0) gids_.push_back(gid);
   }
 }
 

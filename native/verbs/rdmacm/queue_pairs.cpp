@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "gids.hpp"
 #include "manager.hpp"
 
 namespace softroce::cm {
@@ -19,7 +20,7 @@ constexpr int kReliableToRts =
 std::uint8_t octet(std::uint32_t number) { return static_cast<std::uint8_t>(number); }
 
 int datagram_attributes(ibv_qp_attr& attr, int& mask) {
-  attr.port_num = 1;
+  attr.port_num = kPort;
   attr.qkey = RDMA_UDP_QKEY;
   if (attr.qp_state == IBV_QPS_INIT) return mask = kToInit | IBV_QP_QKEY, 0;
   if (attr.qp_state == IBV_QPS_RTR) return mask = IBV_QP_STATE, 0;
@@ -27,21 +28,17 @@ int datagram_attributes(ibv_qp_attr& attr, int& mask) {
   return EINVAL;
 }
 
-void put_way(const Reply& known, ibv_ah_attr& to) {
-  to.is_global = 1;
-  to.port_num = 1;
-  to.grh.flow_label = known.flow_label;
-  to.grh.traffic_class = octet(known.traffic_class);
-  to.grh.hop_limit = octet(known.hop_limit);
-  std::memcpy(to.grh.dgid.raw, known.gid, 16);
-  const auto& gids = Manager::get().gids();
-  for (std::size_t i = gids.size(); i-- > 0;)
-    if (is_ipv4(gids[i].raw) == is_ipv4(known.gid)) to.grh.sgid_index = octet(i);
+ibv_ah_attr way_of(const Reply& known) {
+  ibv_ah_attr way = way_to(known.gid, Manager::get().gids());
+  way.grh.flow_label = known.flow_label;
+  way.grh.traffic_class = octet(known.traffic_class);
+  way.grh.hop_limit = octet(known.hop_limit);
+  return way;
 }
 
 int connected_attributes(const Reply& known, ibv_qp_attr& attr, int& mask) {
   if (attr.qp_state == IBV_QPS_RTR) {
-    put_way(known, attr.ah_attr);
+    attr.ah_attr = way_of(known);
     attr.path_mtu = static_cast<ibv_mtu>(known.path_mtu);
     attr.dest_qp_num = known.dest_qp_num;
     attr.rq_psn = known.rq_psn;
@@ -132,7 +129,7 @@ int attributes(Id& id, ibv_qp_attr& attr, int& mask) {
   Reply known;
   const int error = id.number == 0 ? EINVAL : Manager::get().call(ask, known);
   if (state != IBV_QPS_INIT) return error != 0 ? error : connected_attributes(known, attr, mask);
-  attr.port_num = 1;
+  attr.port_num = kPort;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (error == 0 && known.max_dest_rd_atomic != 0)
     attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
