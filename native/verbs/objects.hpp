@@ -15,6 +15,7 @@
 #include "../engine/verbs/completion.hpp"
 #include "../engine/verbs/work_request.hpp"
 #include "engine.hpp"
+#include "guarded.hpp"
 #include "settings.hpp"
 
 namespace softroce::verbs {
@@ -110,21 +111,7 @@ unsigned number_of(const Enumeration& given) {
   return number;
 }
 
-// Runs a verb's body: what is thrown becomes an errno value.
-template <typename F>
-int guarded(F&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::system_error& error) {
-    return error.code().value();
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  } catch (...) {
-    return EIO;
-  }
-}
-
-// The same for verbs that make something: null, and errno has the reason.
+// `guarded` for verbs that make something: null, and errno has the reason.
 template <typename T, typename F>
 T* made(F&& body) noexcept {
   T* object = nullptr;

@@ -74,23 +74,21 @@ int accept(Id& id, const rdma_conn_param* given) {
   if (const int error = call(id, Verb::accept, parameters_of(id, given)))
     return to_error(id), error;
   if (!datagram) return complete(id);
-  if (id.synchronous && id.event != nullptr) rdma_ack_cm_event(id.event), id.event = nullptr;
+  give_back_event(id);
   return 0;
 }
 
 int listen(Id& id, int backlog) {
   if (const int error = bind_device(id)) return error;
   sockaddr* address = &id.route.addr.src_addr;
-  Call wanted;
-  wanted.verb = Verb::listen;
-  wanted.id = id.number;
-  wanted.port_space = id.ps;
-  wanted.port = port_of(address);
-  wanted.backlog = static_cast<std::uint32_t>(std::max(backlog, 0));
-  wanted.transport = id.qp_type == IBV_QPT_UC;
+  Call wanted{.verb = Verb::listen,
+              .id = id.number,
+              .port_space = static_cast<std::uint32_t>(id.ps),
+              .transport = id.qp_type == IBV_QPT_UC,
+              .backlog = static_cast<std::uint32_t>(std::max(backlog, 0)),
+              .port = port_of(address)};
   if (!is_any(address)) put_gid(address, wanted.source);
-  Reply reply;
-  return Manager::get().call(wanted, reply);
+  return Manager::get().call(wanted);
 }
 
 int reject(Id& id, const void* data, std::uint8_t bytes) {

@@ -33,8 +33,7 @@ int create(const rdma_addrinfo& info, ibv_pd* pd, ibv_qp_init_attr* attr, rdma_c
 
 int get_request(Id& listener, rdma_cm_id*& made) {
   if (!listener.synchronous) return EINVAL;
-  if (listener.event != nullptr) rdma_ack_cm_event(listener.event);
-  listener.event = nullptr;
+  give_back_event(listener);
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(listener.channel, &event) != 0) return errno;
   listener.event = event;

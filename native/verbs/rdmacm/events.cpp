@@ -38,19 +38,11 @@ void put_parameters(TakenEvent& event) {
 
 // A peer asks: an id for what may become of it.
 void adopt(TakenEvent& event, Id& listener) {
-  Manager& manager = Manager::get();
-  auto id = std::make_unique<Id>();
-  static_cast<rdma_cm_id&>(*id) = {};
+  auto id =
+      new_id(listener.synchronous ? nullptr : listener.channel, listener.context, listener.ps);
+  give_device(*id);
   id->number = event.from.id;
-  id->synchronous = listener.synchronous;
-  id->channel = listener.synchronous ? rdma_create_event_channel() : listener.channel;
-  if (id->channel == nullptr) throw std::system_error(errno, std::generic_category());
-  id->context = listener.context;
-  id->ps = listener.ps;
   id->qp_type = listener.qp_type;
-  id->verbs = manager.context();
-  id->pd = manager.pd();
-  id->port_num = 1;
   id->responder_resources = event.from.parameters.responder_resources;
   id->initiator_depth = event.from.parameters.initiator_depth;
   put_address(event.from.local_gid, port_of(&listener.route.addr.src_addr),
@@ -60,7 +52,7 @@ void adopt(TakenEvent& event, Id& listener) {
   event.listen_id = &listener;
   event.id = id.get();
   event.counted = &listener;
-  manager.watch(id->number, id.get());
+  Manager::get().watch(id->number, id.get());
   id.release();
 }
 
@@ -109,13 +101,8 @@ void acknowledge(Id& counted) {
 
 // The program does not get this event. The peer of a request is sent a REJ.
 void give_up(const TakenEvent& event, Id& id) {
-  if (event.from.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-    Call destroy;
-    destroy.verb = Verb::destroy;
-    destroy.id = event.from.id;
-    Reply reply;
-    Manager::get().call(destroy, reply);
-  }
+  if (event.from.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+    Manager::get().call({.verb = Verb::destroy, .id = event.from.id});
   acknowledge(id);
 }
 
@@ -147,10 +134,14 @@ int error_of(const rdma_cm_event& event) {
 
 }  // namespace
 
-int complete(Id& id) {
-  if (!id.synchronous) return 0;
+void give_back_event(Id& id) {
   if (id.event != nullptr) rdma_ack_cm_event(id.event);
   id.event = nullptr;
+}
+
+int complete(Id& id) {
+  if (!id.synchronous) return 0;
+  give_back_event(id);
   if (const int error = get_event(of(id.channel), id.event)) return error;
   return error_of(*id.event);
 }

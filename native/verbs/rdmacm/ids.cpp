@@ -35,15 +35,7 @@ void choose_port(Id& id) {
 
 int create(rdma_event_channel* channel, void* context, rdma_port_space space, rdma_cm_id*& made) {
   if (!is_known(space)) return EINVAL;
-  auto id = std::make_unique<Id>();
-  static_cast<rdma_cm_id&>(*id) = {};
-  id->synchronous = channel == nullptr;
-  id->channel = channel != nullptr ? channel : rdma_create_event_channel();
-  if (id->channel == nullptr) return errno;
-  id->context = context;
-  id->ps = space;
-  id->qp_type = type_of(space);
-  made = id.release();
+  made = new_id(channel, context, space).release();
   return 0;
 }
 
@@ -77,20 +69,17 @@ int resolve(Id& id, const sockaddr* source, const sockaddr* destination) {
   if (bytes == 0) return EAFNOSUPPORT;
   if (source != nullptr && bytes_of(source) != 0)
     if (const int error = bind(id, source)) return error;
-  Call call;
-  put_gid(destination, call.destination);
   if (const int error = bind_device(id)) return error;
+  Call call{.verb = Verb::resolve_addr, .id = id.number};
+  put_gid(destination, call.destination);
   if (const int error = choose_source(id, call.destination)) return error;
   std::memcpy(&id.route.addr.dst_storage, destination, bytes);
   choose_port(id);
-  call.verb = Verb::resolve_addr;
-  call.id = id.number;
   put_gid(&id.route.addr.src_addr, call.source);
   call.source_port = port_of(&id.route.addr.src_addr);
   call.port = port_of(destination);
   call.port_space = id.ps;
-  Reply reply;
-  if (const int error = Manager::get().call(call, reply)) return error;
+  if (const int error = Manager::get().call(call)) return error;
   return complete(id);
 }
 
@@ -100,7 +89,7 @@ int destroy(Id& id) {
     manager->forget(id);
     call(id, Verb::destroy);
   }
-  if (id.event != nullptr) rdma_ack_cm_event(id.event);
+  give_back_event(id);
   {
     std::unique_lock lock(id.lock);
     id.changed.wait(lock, [&] { return id.taken == id.acknowledged; });
@@ -112,16 +101,31 @@ int destroy(Id& id) {
 
 }  // namespace
 
-int bind_device(Id& id) {
-  Manager& manager = Manager::get();
+std::unique_ptr<Id> new_id(rdma_event_channel* channel, void* context, rdma_port_space space) {
+  auto id = std::make_unique<Id>();
+  static_cast<rdma_cm_id&>(*id) = {};
+  id->synchronous = channel == nullptr;
+  id->channel = channel != nullptr ? channel : rdma_create_event_channel();
+  if (id->channel == nullptr) throw std::system_error(errno, std::generic_category());
+  id->context = context;
+  id->ps = space;
+  id->qp_type = type_of(space);
+  return id;
+}
+
+void give_device(Id& id) {
+  const Manager& manager = Manager::get();
   id.verbs = manager.context();
   if (id.pd == nullptr) id.pd = manager.pd();
   id.port_num = kPort;
+}
+
+int bind_device(Id& id) {
+  give_device(id);
   if (id.number != 0) return 0;
-  Call create;
-  create.verb = Verb::create;
+  Manager& manager = Manager::get();
   Reply reply;
-  if (const int error = manager.call(create, reply)) return error;
+  if (const int error = manager.call({.verb = Verb::create}, reply)) return error;
   id.number = reply.id;
   manager.watch(id.number, &id);
   return 0;
@@ -129,17 +133,12 @@ int bind_device(Id& id) {
 
 int call(Id& id, Verb verb, const Parameters& parameters) {
   if (id.number == 0) return EINVAL;
-  Call wanted;
-  wanted.verb = verb;
-  wanted.id = id.number;
-  wanted.ack_timeout = id.ack_timeout;
-  wanted.parameters = parameters;
-  wanted.transport = id.qp_type == IBV_QPT_UC;
-  Reply reply;
-  return Manager::get().call(wanted, reply);
+  return Manager::get().call({.verb = verb,
+                              .id = id.number,
+                              .transport = id.qp_type == IBV_QPT_UC,
+                              .ack_timeout = id.ack_timeout,
+                              .parameters = parameters});
 }
-
-int call(Id& id, Verb verb) { return call(id, verb, Parameters{}); }
 
 void fill_route(Id& id) {
   rdma_addr& address = id.route.addr;
@@ -200,12 +199,11 @@ int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
     if (becomes_synchronous) channel = rdma_create_event_channel();
     if (channel == nullptr) return errno;
     if (Manager* manager = Manager::known())
-      manager->move(id, &of(channel));
+      manager->move(id, of(channel));
     else
       id.channel = channel;
     if (id.synchronous) {
-      if (id.event != nullptr) rdma_ack_cm_event(id.event);
-      id.event = nullptr;
+      give_back_event(id);
       rdma_destroy_event_channel(before);
     }
     id.synchronous = becomes_synchronous;

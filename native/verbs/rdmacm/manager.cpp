@@ -161,10 +161,7 @@ void Manager::finish() {
     const std::lock_guard lock(manager->lock_);
     manager->finishing_ = true;
   }
-  Call flush;
-  flush.verb = Verb::flush;
-  Reply reply;
-  manager->call(flush, reply);
+  manager->call({.verb = Verb::flush});
   ::shutdown(manager->socket_, SHUT_RDWR);
   pthread_join(manager->thread_, nullptr);
 }
@@ -192,6 +189,11 @@ int Manager::call(const Call& call, Reply& reply) {
   if (!reply_) return broken_ = true, EIO;  // a late reply would be taken for the next one's
   reply = *reply_;
   return reply.error;
+}
+
+int Manager::call(const Call& wanted) {
+  Reply reply;
+  return call(wanted, reply);
 }
 
 // ---------------------------------------------------------------- the thread
@@ -248,7 +250,7 @@ void Manager::handle(const std::uint8_t* message, std::size_t size) {
 void Manager::deliver(const Event& event) {
   const std::lock_guard lock(lock_);
   const auto found = ids_.find(is_request(event) ? event.listen_id : event.id);
-  if (found == ids_.end() || found->second->channel == nullptr) return;
+  if (found == ids_.end()) return;
   Channel& channel = of(found->second->channel);
   channel.waiting.push_back(event);
   ring(channel.fd);
@@ -272,20 +274,19 @@ void Manager::watch(std::uint32_t number, Id* id) {
 void Manager::forget(Id& id) {
   const std::lock_guard lock(lock_);
   ids_.erase(id.number);
-  if (id.channel == nullptr) return;
   std::erase_if(of(id.channel).waiting, [&](const Event& event) { return concerns(event, id); });
 }
 
-void Manager::move(Id& id, Channel* to) {
+void Manager::move(Id& id, Channel& to) {
   const std::lock_guard lock(lock_);
-  Channel* from = id.channel != nullptr ? &of(id.channel) : nullptr;
-  id.channel = to;
-  if (from == nullptr || to == nullptr || from == to) return;
-  std::erase_if(from->waiting, [&](const Event& event) {
+  Channel& from = of(id.channel);
+  id.channel = &to;
+  if (&from == &to) return;
+  std::erase_if(from.waiting, [&](const Event& event) {
     const bool its = concerns(event, id);
     if (its) {
-      to->waiting.push_back(event);
-      ring(to->fd);
+      to.waiting.push_back(event);
+      ring(to.fd);
     }
     return its;
   });

@@ -36,11 +36,12 @@ class Manager {
 
   // Waits for the reply; its error, an errno value. ETIMEDOUT: the manager took no call for 10 s.
   int call(const Call& call, Reply& reply);
+  int call(const Call& call);  // whose reply is its error alone
 
   // Events of this number go to the channel of this id.
   void watch(std::uint32_t number, Id* id);
   void forget(Id& id);
-  void move(Id& id, Channel* to);
+  void move(Id& id, Channel& to);
   // Takes the next event, and counts it with its id, which lives until the event is acknowledged.
   // False: what the channel's descriptor counted has gone with its id.
   bool take(Channel& channel, Event& event, Id*& id);

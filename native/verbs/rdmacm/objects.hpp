@@ -11,9 +11,8 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <new>
-#include <system_error>
 
+#include "../guarded.hpp"
 #include "wire.hpp"
 
 namespace softroce::cm {
@@ -49,15 +48,7 @@ inline int done(int error) noexcept { return error == 0 ? 0 : (errno = error, -1
 // Runs a function's body, which returns an errno value; so does what is thrown.
 template <typename F>
 int guarded(F&& body) noexcept {
-  try {
-    return done(body());
-  } catch (const std::system_error& error) {
-    return done(error.code().value());
-  } catch (const std::bad_alloc&) {
-    return done(ENOMEM);
-  } catch (...) {
-    return done(EIO);
-  }
+  return done(verbs::guarded(body));
 }
 
 // ---- addresses
@@ -68,12 +59,16 @@ void set_port(sockaddr* address, std::uint16_t port);
 socklen_t bytes_of(const sockaddr* address);  // 0: of no IP version
 bool is_any(const sockaddr* address);
 
-// ---- ids. All return errno values.
-int bind_device(Id& id);  // the RNIC, its protection domain, and a number at the manager
-int call(Id& id, Verb verb);
-int call(Id& id, Verb verb, const Parameters& parameters);
+// ---- ids. Numbers that are returned are errno values.
+// Without a channel it is synchronous, and has its own. std::system_error: that could not be made.
+std::unique_ptr<Id> new_id(rdma_event_channel* channel, void* context, rdma_port_space space);
+void give_device(Id& id);  // the RNIC, and its protection domain unless the id has one
+int bind_device(Id& id);   // the RNIC, its protection domain, and a number at the manager
+int call(Id& id, Verb verb, const Parameters& parameters = {});
 // Of a synchronous id: waits for the event, and returns its error. Of another one: 0.
 int complete(Id& id);
+// Acknowledges the event that it has of the last call.
+void give_back_event(Id& id);
 // The path record, of what the id knows of its addresses.
 void fill_route(Id& id);
 

@@ -10,6 +10,7 @@
 namespace softroce::cm {
 namespace {
 
+constexpr int kReads = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr int kToInit = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 constexpr int kToRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kReliableToRtr = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -54,11 +55,13 @@ int connected_attributes(const Reply& known, ibv_qp_attr& attr, int& mask) {
   return mask = known.reliable ? kToRts | kReliableToRts : kToRts, 0;
 }
 
-int move(Id& id, ibv_qp_state state, int responder_resources, int initiator_depth) {
+// The peer's READs and its own, as they were agreed; negative: as the manager has them.
+int move(Id& id, ibv_qp_state state, int responder_resources = -1, int initiator_depth = -1) {
   ibv_qp_attr attr{};
   int mask = 0;
   attr.qp_state = state;
   if (const int error = attributes(id, attr, mask)) return error;
+  if (responder_resources > 0) attr.qp_access_flags |= kReads;
   if (responder_resources >= 0) attr.max_dest_rd_atomic = octet(responder_resources);
   if (initiator_depth >= 0) attr.max_rd_atomic = octet(initiator_depth);
   return ibv_modify_qp(id.qp, &attr, mask);
@@ -66,9 +69,8 @@ int move(Id& id, ibv_qp_state state, int responder_resources, int initiator_dept
 
 int start(Id& id, ibv_qp& qp) {
   id.qp = &qp;
-  int error = move(id, IBV_QPS_INIT, -1, -1);
-  if (id.qp_type == IBV_QPT_UD && error == 0) error = move(id, IBV_QPS_RTR, -1, -1);
-  if (id.qp_type == IBV_QPT_UD && error == 0) error = move(id, IBV_QPS_RTS, -1, -1);
+  const bool datagram = id.qp_type == IBV_QPT_UD;
+  const int error = datagram ? to_ready(id, 0, 0) : move(id, IBV_QPS_INIT);
   if (error != 0) id.qp = nullptr;
   return error;
 }
@@ -123,35 +125,23 @@ int attributes(Id& id, ibv_qp_attr& attr, int& mask) {
   attr.qp_state = state;
   if (id.qp_type == IBV_QPT_UD) return datagram_attributes(attr, mask);
   if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
-  Call ask;
-  ask.verb = Verb::attributes;
-  ask.id = id.number;
   Reply known;
+  const Call ask{.verb = Verb::attributes, .id = id.number};
   const int error = id.number == 0 ? EINVAL : Manager::get().call(ask, known);
   if (state != IBV_QPS_INIT) return error != 0 ? error : connected_attributes(known, attr, mask);
   attr.port_num = kPort;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  if (error == 0 && known.max_dest_rd_atomic != 0)
-    attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  if (error == 0 && known.max_dest_rd_atomic != 0) attr.qp_access_flags |= kReads;
   return mask = kToInit | IBV_QP_ACCESS_FLAGS, 0;
 }
 
-// INIT again: the access that the peer needs is known by now.
+// INIT again: the access that the peer needs is known by now. Of each state, `move` sets what
+// counts.
 int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth) {
   if (id.qp == nullptr) return 0;
-  int error = 0;
-  {
-    ibv_qp_attr attr{};
-    int mask = 0;
-    attr.qp_state = IBV_QPS_INIT;
-    error = attributes(id, attr, mask);
-    if (responder_resources != 0)
-      attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    if (error == 0) error = ibv_modify_qp(id.qp, &attr, mask);
-  }
-  if (error == 0) error = move(id, IBV_QPS_RTR, responder_resources, -1);
-  if (error == 0) error = move(id, IBV_QPS_RTS, -1, initiator_depth);
-  return error;
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS})
+    if (const int error = move(id, state, responder_resources, initiator_depth)) return error;
+  return 0;
 }
 
 int to_error(Id& id) {
