@@ -222,9 +222,9 @@ struct Peer {
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
   std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits
   std::uint32_t unprobed_packets = 0;  // that they carried
-  bool in_probe_ring = false;
-  Time probe_at = kNever;  // when a sender that may not send probes
-  Time data_at = 0;        // when the newest data packet was sent
+  std::uint32_t probed = 0;            // paths that the next probe names, by bits; 0: there is none
+  Time probe_at = kNever;              // when a sender that may not send probes
+  Time data_at = 0;                    // when the newest data packet was sent
 
   // Of each data packet from it.
   Time last_received_at = -1;          // any valid packet; -1: never
@@ -264,7 +264,6 @@ struct Peer {
   IdEighths ids;                       // of the framing ud, of what is sent to it
   std::deque<Handle> held;             // sends whose ids may still name others
   Time held_at = kNever;               // when the first of these may be sent
-  std::uint32_t probed = 0;            // paths that the next probe names, by bits
   std::uint32_t unanswered = 0;        // those of probes that nothing has answered
   std::uint16_t probe_repeats = 0;     // since the newest data
   Time repeat_at = kNever;             // when the probe is repeated

@@ -18,6 +18,12 @@ constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that ma
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
 constexpr std::uint16_t kMostRepeats = 4;  // of a probe; then the policy's timers are left
 
+// What was sent on the path until now went over another source port.
+void begin_on_port(Peer& peer, std::uint8_t path) {
+  peer.progress[path].waits_since = kNever;
+  peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
+}
+
 // All numbers before `settled` have arrived or are lost (RFC 1982).
 bool is_before(std::uint32_t number, std::uint32_t settled) {
   return ((settled - number - 1) & LAB_NUMBER_MASK) >> (LAB_NUMBER_BITS - 1) == 0;
@@ -41,7 +47,7 @@ std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
 // ---------------------------------------------------------------- probes
 
 void Sender::probe_when_idle(Peer& peer, Time now) {
-  if (peer.unprobed == 0 || !state_.numbers_paths() || peer.in_probe_ring) return;
+  if (peer.unprobed == 0 || !state_.numbers_paths() || peer.probed != 0) return;
   if (!state_.has(kProbes)) return;
   if (peer.sends.empty() && peer.retransmissions.empty()) return queue_probe(peer, peer.unprobed);
   if (flow_.may_send(peer, now) || peer.probe_at != kNever) return;
@@ -64,17 +70,15 @@ void Sender::arm_probes(Peer& peer, Time now) {
 void Sender::probe_fired(Peer& peer, Time armed_for, Time now) {
   if (peer.probe_at != armed_for) return;
   peer.probe_at = kNever;
-  if (peer.unprobed == 0 || peer.in_probe_ring || flow_.may_send(peer, now)) return;
+  if (peer.unprobed == 0 || peer.probed != 0 || flow_.may_send(peer, now)) return;
   now >= probes_due(peer) ? queue_probe(peer, peer.unprobed) : arm_probes(peer, now);
 }
 
 void Sender::queue_probe(Peer& peer, std::uint32_t paths) {
+  if (peer.probed == 0) probe_ring_.push_back(peer.index);
   peer.probed |= paths;
   peer.unprobed &= ~paths;
   if (peer.unprobed == 0) peer.unprobed_packets = 0;
-  if (peer.in_probe_ring) return;
-  peer.in_probe_ring = true;
-  probe_ring_.push_back(peer.index);
 }
 
 // That of the newest data, so that nothing before it can come later; a repeated one takes another.
@@ -90,7 +94,6 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   if (probe_ring_.empty()) return false;
   Peer& peer = state_.peers[probe_ring_.front()];
   probe_ring_.pop_front();
-  peer.in_probe_ring = false;
   const std::uint8_t path = path_of_probe(peer);
   probed_.clear();
   for (std::uint8_t other = 0; other < kMaxPaths; ++other)
@@ -142,7 +145,7 @@ std::uint32_t Sender::oldest_unacknowledged(Peer& peer) {
 // Whether the peer has to answer the newest probe yet.
 bool Sender::waits_for_answer(Peer& peer) {
   if (peer.sends_outstanding == 0) peer.unanswered = 0;
-  return peer.unanswered != 0 && peer.unprobed == 0 && !peer.in_probe_ring;
+  return peer.unanswered != 0 && peer.unprobed == 0 && peer.probed == 0;
 }
 
 void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
@@ -155,8 +158,7 @@ void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
 
 void Sender::move_path(Peer& peer, std::uint8_t path) {
   peer.ports.move(path);
-  peer.progress[path].waits_since = kNever;
-  peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
+  begin_on_port(peer, path);
   state_.counters.add(Counter::tx_path_moved);
 }
 
@@ -186,8 +188,7 @@ void Sender::try_first_port(Peer& peer, Time now) {
     const auto path = static_cast<std::uint8_t>((peer.last_path + n) % peer.schedule.paths());
     if ((peer.fell_silent >> path & 1) == 0 || peer.ports.is_first(path)) continue;
     peer.ports.try_first(path);
-    peer.progress[path].waits_since = kNever;
-    peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
+    begin_on_port(peer, path);
     return;
   }
   peer.trial_at = kNever;  // all are back
