@@ -39,8 +39,8 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   }
 
   ++peer.unreported;
-  const std::uint32_t due = packets_of_a_report();
-  const bool waits = state_.joins_reports() && peer.unreported < 2 * due && ends_within(lab, due);
+  const std::uint32_t due = packets_of_a_report_;
+  const bool waits = joins_ && peer.unreported < 2 * due && ends_within(lab, due);
   if (peer.unreported >= due && !waits) return queue_report(peer);
   if (peer.unreported == 1 && !peer.report_queued) {
     peer.report_at = now + std::max(report_delay(peer), state_.config.report_least_interval);
@@ -50,26 +50,21 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
 
 // Where reports go with other messages, those of their own are few: a quarter of the window opens
 // with each.
-std::uint32_t Reporter::packets_of_a_report() const {
-  const std::uint32_t most = state_.config.report_every_packets;
-  if (!state_.joins_reports()) return most;
-  const std::uint32_t window = state_.config.window_packets;
+std::uint32_t Reporter::most_unreported(const MessageConfig& config) {
+  const std::uint32_t most = config.report_every_packets, window = config.window_packets;
   const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});
   return std::clamp(window / 4, least, most);
 }
 
 Time Reporter::report_delay(const Peer& peer) const {
-  // A window of swift may be a packet or two, which the receiver does not know.
-  if (!state_.joins_reports() || state_.config.congestion_control == "swift")
-    return Time{peer.remote_srtt_ns} * kNanosecond / 4;
-  const Time srtt = peer.remote_srtt_ns != 0 ? Time{peer.remote_srtt_ns} * kNanosecond
-                                             : state_.config.initial_rtt;
-  return kDelayOfRtt * srtt;
+  const Time srtt = Time{peer.remote_srtt_ns} * kNanosecond;
+  if (!delays_) return srtt / 4;
+  return kDelayOfRtt * (srtt != 0 ? srtt : state_.config.initial_rtt);
 }
 
 void Reporter::append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most,
                              Time now) {
-  if (!state_.joins_reports() || peer.unreported == 0) return;
+  if (!joins_ || peer.unreported == 0) return;
   if (body.size() + report_bytes(state_.config.paths, false) > most) return;
   fill_report(peer, now);
   body.insert(body.end(), body_.begin(), body_.end());
@@ -100,7 +95,7 @@ bool Reporter::poll_report(Packet& packet, Time now) {
     Peer& peer = state_.peers[reports_.front()];
     reports_.pop_front();
     peer.report_queued = false;
-    if (peer.unreported == 0 && state_.joins_reports()) continue;  // it went with another message
+    if (peer.unreported == 0 && joins_) continue;  // it went with another message
     put_report(peer, packet, now);
     return true;
   }

@@ -17,6 +17,11 @@ class Reporter {
   explicit Reporter(EngineState& state)
       : state_(state),
         notifies_(sends_cnps(state.config.congestion_control)),
+        joins_(state.joins_reports()),
+        packets_of_a_report_(joins_ ? most_unreported(state.config)
+                                    : state.config.report_every_packets),
+        // A window of swift may be a packet or two, which the receiver does not know.
+        delays_(joins_ && state.config.congestion_control != "swift"),
         credit_(state.config.receive_ring_packets) {}
 
   void set_credit(std::uint32_t free_frames) { credit_ = free_frames; }
@@ -35,7 +40,7 @@ class Reporter {
   void queue_report(Peer& peer);
   void put_report(Peer& peer, Packet& packet, Time now);
   void fill_report(Peer& peer, Time now);
-  std::uint32_t packets_of_a_report() const;
+  static std::uint32_t most_unreported(const MessageConfig& config);
   Time report_delay(const Peer& peer) const;
   void measure_rate(Peer& peer);
   std::uint32_t credit_for(Time now);
@@ -43,6 +48,9 @@ class Reporter {
 
   EngineState& state_;
   const bool notifies_;  // senders, of congestion marks
+  const bool joins_;     // reports with other messages
+  const std::uint32_t packets_of_a_report_;
+  const bool delays_;  // what is to be reported, for other messages to take it
   std::uint32_t credit_;
   ActivePeers active_;
   std::deque<PeerIndex> reports_;
