@@ -17,7 +17,7 @@ from softroce_lab.rdmacm import program_wire
 from softroce_lab.rdmacm.connection import CmState
 from softroce_lab.rdmacm.events import CmEvent, ConnParams, Outputs, Send
 from softroce_lab.rdmacm.manager import ConnectionManager, Target
-from softroce_lab.rdmacm.program_wire import Call, Hello, MadMessage, Parameters, Verb
+from softroce_lab.rdmacm.program_wire import Call, Hello, MadMessage, Verb
 from softroce_lab.rdmacm.qp_attributes import qp_attributes
 from softroce_lab.rdmacm.service import address_of, gid_of
 from softroce_lab.rdmacm.settings import CmTiming, PortIdentity, Stream
@@ -26,6 +26,7 @@ from softroce_lab.rnic.errors import PyverbsRDMAError
 _ANY = IPv6Address(0)
 _BEFORE_THE_END = {CmState.ESTABLISHED, CmState.DREQ_RCVD}
 _LINGERING = {CmState.DREQ_SENT, CmState.TIMEWAIT}
+_NONE = ConnParams(responder_resources=0, initiator_depth=0)  # of an event without any
 
 TIMING = CmTiming(response_timeout=18)
 """A response is overdue after 1.1 s: a program that ends waits for a few of these at most."""
@@ -53,12 +54,10 @@ class ProgramService:
             identity = PortIdentity(message.gids, message.guid, message.mtu, message.ack_delay)
             self._manager = ConnectionManager(identity, self._stream, TIMING, RELISTEN_NS)
             return []
-        if self._manager is None:
-            raise ValueError("a message before the hello")
         if isinstance(message, MadMessage):
-            outputs = self._manager.handle_mad(message.mad, message.gid, now_ns)
+            outputs = self._known.handle_mad(message.mad, message.gid, now_ns)
             return [*self._messages(outputs, now_ns), *self._flushed()]
-        return [*self._answer(self._manager, message, now_ns), *self._flushed()]
+        return [*self._answer(message, now_ns), *self._flushed()]
 
     def is_repeated(self, message: bytes) -> bool:
         """Whether this one to the program may be lost: who sent a MAD, or is to answer, repeats."""
@@ -76,24 +75,31 @@ class ProgramService:
         outputs = self._manager.handle_timeout(now_ns)
         return [*self._messages(outputs, now_ns), *self._flushed()]
 
+    @property
+    def _known(self) -> ConnectionManager:
+        """Since the hello."""
+        if self._manager is None:
+            raise ValueError("a message before the hello")
+        return self._manager
+
     # Calls
 
-    def _answer(self, manager: ConnectionManager, call: Call, now_ns: int) -> list[bytes]:
+    def _answer(self, call: Call, now_ns: int) -> list[bytes]:
         if call.verb is Verb.FLUSH:
             self._flushes += 1
             return []
         if call.verb is Verb.CREATE:
-            return [program_wire.reply(0, manager.create())]
+            return [program_wire.reply(0, self._known.create())]
         try:
             if call.verb is Verb.ATTRIBUTES:
-                attributes = qp_attributes(manager.connection(call.id))
+                attributes = qp_attributes(self._known.connection(call.id))
                 return [program_wire.reply(0, call.id, attributes)]
-            outputs = _DEEDS[call.verb](self, manager, call, now_ns)
+            outputs = _DEEDS[call.verb](self, call, now_ns)
         except PyverbsRDMAError as error:
             return [program_wire.reply(error.error_code or errno.EINVAL, call.id)]
         return [*self._messages(outputs, now_ns), program_wire.reply(0, call.id)]
 
-    def _resolve_addr(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+    def _resolve_addr(self, call: Call, _: int) -> Outputs:
         target = Target(
             source=address_of(call.source),
             source_port=call.source_port,
@@ -101,47 +107,46 @@ class ProgramService:
             port=call.port,
             port_space=call.port_space,
         )
-        return manager.resolve_addr(call.id, target)
+        return self._known.resolve_addr(call.id, target)
 
-    def _resolve_route(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
-        return manager.resolve_route(call.id)
+    def _resolve_route(self, call: Call, _: int) -> Outputs:
+        return self._known.resolve_route(call.id)
 
-    def _listen(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
+    def _listen(self, call: Call, _: int) -> Outputs:
         address = None if call.source == _ANY else address_of(call.source)
         backlog, transport = call.backlog, call.transport
-        manager.listen(call.id, call.port_space, call.port, address, backlog, transport)
+        self._known.listen(call.id, call.port_space, call.port, address, backlog, transport)
         return []
 
-    def _connect(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
-        timing = manager.timing
+    def _connect(self, call: Call, now_ns: int) -> Outputs:
+        timing = self._known.timing
         if call.ack_timeout is not None:
             timing = dataclasses.replace(timing, packet_life_time=max(call.ack_timeout - 1, 0))
-        return manager.connect(call.id, _params(call), now_ns, timing, call.transport)
+        return self._known.connect(call.id, call.params, now_ns, timing, call.transport)
 
-    def _accept(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
-        return manager.accept(call.id, _params(call), now_ns, call.parameters.qkey)
+    def _accept(self, call: Call, now_ns: int) -> Outputs:
+        return self._known.accept(call.id, call.params, now_ns, call.qkey)
 
-    def _establish(self, manager: ConnectionManager, call: Call, _: int) -> Outputs:
-        return manager.establish(call.id, call.parameters.private_data)
+    def _establish(self, call: Call, _: int) -> Outputs:
+        return self._known.establish(call.id, call.params.private_data)
 
-    def _reject(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
-        return manager.reject(call.id, now_ns, call.parameters.private_data)
+    def _reject(self, call: Call, now_ns: int) -> Outputs:
+        return self._known.reject(call.id, now_ns, call.params.private_data)
 
-    def _disconnect(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
-        return manager.disconnect(call.id, now_ns)
+    def _disconnect(self, call: Call, now_ns: int) -> Outputs:
+        return self._known.disconnect(call.id, now_ns)
 
-    def _destroy(self, manager: ConnectionManager, call: Call, now_ns: int) -> Outputs:
+    def _destroy(self, call: Call, now_ns: int) -> Outputs:
         state = self._state(call.id)
-        outputs = manager.disconnect(call.id, now_ns) if state in _BEFORE_THE_END else []
+        outputs = self._known.disconnect(call.id, now_ns) if state in _BEFORE_THE_END else []
         if self._state(call.id) in _LINGERING:
             self._orphans.add(call.id)
             return outputs
-        return outputs + manager.destroy(call.id, now_ns)
+        return outputs + self._known.destroy(call.id, now_ns)
 
     def _state(self, comm_id: int) -> CmState | None:
-        assert self._manager is not None  # noqa: S101 - there was a hello
         try:
-            return self._manager.connection(comm_id).state
+            return self._known.connection(comm_id).state
         except PyverbsRDMAError:
             return None
 
@@ -160,15 +165,13 @@ class ProgramService:
 
     def _end_of_orphan(self, comm_id: int, now_ns: int) -> list[bytes]:
         """Its peer knows, or never will. In time-wait it still answers repeated DREQs."""
-        assert self._manager is not None  # noqa: S101 - there was a hello
         if self._state(comm_id) in _LINGERING:
             return []
         self._orphans.discard(comm_id)
-        return self._messages(self._manager.destroy(comm_id, now_ns), now_ns)
+        return self._messages(self._known.destroy(comm_id, now_ns), now_ns)
 
     def _event(self, event: CmEvent) -> bytes:
-        assert self._manager is not None  # noqa: S101 - there was a hello
-        request = self._manager.request(event.id)
+        request = self._known.request(event.id)
         header = request.header if request else None
         return program_wire.Event(
             event=event.event,
@@ -179,51 +182,27 @@ class ProgramService:
             peer_port=header.port if header else 0,
             local_gid=gid_of(header.destination) if header else _ANY,
             peer_gid=event.ud.gid if event.ud else gid_of(header.source) if header else _ANY,
-            parameters=_parameters(event),
+            params=_params(event),
+            qkey=event.ud.qkey if event.ud else 0,
         ).build()
 
     def _flushed(self) -> list[bytes]:
         """Replies to those that wait until all peers know."""
-        assert self._manager is not None  # noqa: S101 - there was a hello
-        if not self._flushes or self._manager.disconnecting:
+        if not self._flushes or self._known.disconnecting:
             return []
         replies = [program_wire.reply(0)] * self._flushes
         self._flushes = 0
         return replies
 
 
-def _params(call: Call) -> ConnParams:
-    given = call.parameters
-    return ConnParams(
-        private_data=given.private_data,
-        responder_resources=given.responder_resources,
-        initiator_depth=given.initiator_depth,
-        flow_control=given.flow_control,
-        retry_count=given.retry_count,
-        rnr_retry_count=given.rnr_retry_count,
-        srq=given.srq,
-        qp_num=given.qp_num,
-    )
-
-
-def _parameters(event: CmEvent) -> Parameters:
+def _params(event: CmEvent) -> ConnParams:
     if event.ud is not None:
-        ud = event.ud
-        return Parameters(qp_num=ud.qp_num, qkey=ud.qkey, private_data=ud.private_data)
-    conn = event.conn or ConnParams(responder_resources=0, initiator_depth=0)
-    return Parameters(
-        responder_resources=conn.responder_resources,
-        initiator_depth=conn.initiator_depth,
-        flow_control=conn.flow_control,
-        retry_count=conn.retry_count,
-        rnr_retry_count=conn.rnr_retry_count,
-        srq=conn.srq,
-        qp_num=conn.qp_num,
-        private_data=conn.private_data,
-    )
+        data, number = event.ud.private_data, event.ud.qp_num
+        return ConnParams(data, 0, 0, retry_count=0, rnr_retry_count=0, qp_num=number)
+    return event.conn or _NONE
 
 
-_DEEDS: dict[Verb, Callable[[ProgramService, ConnectionManager, Call, int], Outputs]] = {
+_DEEDS: dict[Verb, Callable[[ProgramService, Call, int], Outputs]] = {
     Verb.RESOLVE_ADDR: ProgramService._resolve_addr,
     Verb.RESOLVE_ROUTE: ProgramService._resolve_route,
     Verb.LISTEN: ProgramService._listen,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import TypeAlias
 
+from softroce_lab.rdmacm.events import ConnParams
 from softroce_lab.rdmacm.qp_attributes import QpAttributes
 
 MOST_GIDS = 4
@@ -74,28 +75,6 @@ class MadMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Parameters:
-    """`struct rdma_conn_param` or `struct rdma_ud_param`."""
-
-    responder_resources: int = 0
-    initiator_depth: int = 0
-    flow_control: int = 0
-    retry_count: int = 0
-    rnr_retry_count: int = 0
-    srq: int = 0
-    qp_num: int = 0
-    qkey: int = 0
-    private_data: bytes = b""
-
-    def values(self) -> tuple[int | bytes, ...]:
-        """As `_PARAMETERS` has them; no MAD has more private data than its length can say."""
-        data = self.private_data[:255]
-        numbers = (self.responder_resources, self.initiator_depth, self.flow_control)
-        retries = (self.retry_count, self.rnr_retry_count, self.srq)
-        return (*numbers, *retries, len(data), self.qp_num, self.qkey, data)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Call:
     """What the program does with an id."""
 
@@ -109,7 +88,8 @@ class Call:
     ack_timeout: int | None
     source: IPv6Address
     destination: IPv6Address
-    parameters: Parameters
+    params: ConnParams
+    qkey: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,14 +104,15 @@ class Event:
     peer_port: int
     local_gid: IPv6Address
     peer_gid: IPv6Address
-    parameters: Parameters
+    params: ConnParams
+    qkey: int
 
     def build(self) -> bytes:
         """The message."""
         return _EVENT.pack(
             Kind.EVENT, self.event, self.id, self.listen_id, self.status, self.is_datagram,
             self.peer_port, self.local_gid.packed, self.peer_gid.packed,
-            *self.parameters.values(),
+            *_values(self.params, self.qkey),
         )  # fmt: skip
 
 
@@ -186,15 +167,20 @@ def _mad(values: tuple[int | bytes, ...]) -> MadMessage:
 def _call(values: tuple[int | bytes, ...]) -> Call:
     verb, comm_id, space, transport, backlog, source_port, port, timeout = map(int, values[:8])
     *numbers, length, qp_num, qkey, data = values[10:]
-    resources, depth, flow_control, retries, rnr_retries, srq = map(int, numbers)
-    private_data = bytes(data)[: int(length)]
-    parameters = Parameters(resources, depth, flow_control, retries, rnr_retries, srq, int(qp_num),
-                            int(qkey), private_data)  # fmt: skip
+    params = ConnParams(bytes(data)[: int(length)], *map(int, numbers), int(qp_num))
     return Call(
         Verb(verb), comm_id, space, transport, backlog, source_port, port,
         None if timeout == NO_ACK_TIMEOUT else timeout,
-        IPv6Address(values[8]), IPv6Address(values[9]), parameters,
+        IPv6Address(values[8]), IPv6Address(values[9]), params, int(qkey),
     )  # fmt: skip
+
+
+def _values(params: ConnParams, qkey: int) -> tuple[int | bytes, ...]:
+    """As `_PARAMETERS` has them; no MAD has more private data than its length can say."""
+    data = params.private_data[:255]
+    numbers = (params.responder_resources, params.initiator_depth, params.flow_control)
+    retries = (params.retry_count, params.rnr_retry_count, params.srq)
+    return (*numbers, *retries, len(data), params.qp_num, qkey, data)
 
 
 _READERS: dict[int, tuple[struct.Struct, Callable[[tuple[int | bytes, ...]], Message]]] = {
