@@ -13,7 +13,6 @@ packets; this policy decides what to retransmit. Timers are left for silence.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,24 +45,18 @@ _HEDGED_AFTER = 2  # transmissions of a packet that were lost
 _HEDGE_SHARE = 0.01  # of the packets of a peer's messages
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Mechanism:
-    """A part of recovery that the engine carries out, and an option switches off."""
-
-    option: str
-    bit: int  # of enum Mechanism, native/engine/striped/message_config.hpp
-    help: str
-    default: bool = True
-
-
-_MECHANISMS = (
-    _Mechanism("path_numbers", 1, "losses are found by numbers on paths, else by timers"),
-    _Mechanism("probes", 2, "a probe behind the last packet shows what is lost of the tail"),
-    _Mechanism("probe_repeats", 4, "a probe that nothing answers is repeated"),
-    _Mechanism("joined_reports", 8, "receiver reports go with acknowledgements and NACKs"),
-    _Mechanism("reordering_window", 16, "the reordering window of a path adapts, else it stays 0"),
-    _Mechanism("port_trials", 32, "a path that fell silent tries its first source port again"),
-)
+# Parts of recovery that the engine carries out, by bits of enum Mechanism
+# (native/engine/striped/message_config.hpp).
+_MECHANISMS = {
+    1: Option("path_numbers", True, "losses are found by numbers on paths, else by timers"),
+    2: Option("probes", True, "a probe behind the last packet shows what is lost of the tail"),
+    4: Option("probe_repeats", True, "a probe that nothing answers is repeated"),
+    8: Option("joined_reports", True, "receiver reports go with acknowledgements and NACKs"),
+    16: Option(
+        "reordering_window", True, "the reordering window of a path adapts, else it stays 0"
+    ),
+    32: Option("port_trials", True, "a path that fell silent tries its first source port again"),
+}
 
 
 class CsaUd(DatagramPolicy):
@@ -72,7 +65,7 @@ class CsaUd(DatagramPolicy):
     name = "csa_ud"
     path_probes = True
     options = (
-        *(Option(each.option, each.default, each.help) for each in _MECHANISMS),
+        *_MECHANISMS.values(),
         Option(
             "immediate_acks",
             True,
@@ -94,7 +87,7 @@ class CsaUd(DatagramPolicy):
 
     @classmethod
     def engine(cls, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: D102
-        return {"without": sum(each.bit for each in _MECHANISMS if not options[each.option])}
+        return {"without": sum(bit for bit, part in _MECHANISMS.items() if not options[part.name])}
 
     def __init__(
         self, view: View, timing: Timing, options: Mapping[str, Any] | None = None
