@@ -186,9 +186,6 @@ CONTROLS: dict[int, Record] = {
     ASK: _control(ASK, Field("known_id", 8, "Message id is known"), _ID, *_KEY),
 }
 
-REPORT_BYTES = 24
-"""Of a receiver report without its paths."""
-
 PROBE_BODY = Record(
     "path probe",
     "probe",
@@ -229,3 +226,5 @@ REPORT_BODY = Record(
         ),
     ),
 )
+REPORT_BYTES = sum(part.bits for part in REPORT_BODY.parts if isinstance(part, Field)) // 8
+"""Of a receiver report without its paths."""
