@@ -314,6 +314,22 @@ LAB_PURE void lab_note_hit(struct lab_rule_state *own, lab_u64 seen) {
   __sync_fetch_and_add(&own->runs, lab_nonzero(before ^ seen) | (1 ^ lab_nonzero(seen)));
 }
 
+/* What the rules draw for: the packet's digest, or its number among those that they apply to. */
+LAB_PURE void lab_name_draws(struct lab_fault_state *state, const struct lab_packet *packet,
+                             struct lab_verdict *verdict) {
+  lab_u64 nth = lab_mix64(__sync_fetch_and_add(&state->packets, 1) + LAB_GOLDEN);
+
+  verdict->name[LAB_KEY_INDEX] = nth;
+  verdict->name[LAB_KEY_IDENTITY] =
+      packet->id.kind == LAB_KIND_NONE ? nth : lab_identity_digest(&packet->id);
+}
+
+LAB_PURE void lab_draw_jitter(const struct lab_fault_set *set, struct lab_verdict *verdict) {
+  if (set->jitter_stream)
+    verdict->jitter =
+        (lab_u32)(lab_fault_draw(set->jitter_stream, verdict->name[set->jitter_key & 1]) >> 32);
+}
+
 /*
  * What `set` does to `packet`, at `now_ns` of the lab's timeline (read only if the set needs it).
  * `state` moves on; it may be shared between CPUs. The verdict comes in blank.
@@ -321,12 +337,7 @@ LAB_PURE void lab_note_hit(struct lab_rule_state *own, lab_u64 seen) {
 LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault_state *state,
                                const struct lab_packet *packet, lab_u64 now_ns,
                                struct lab_verdict *verdict) {
-  lab_u64 nth = lab_mix64(__sync_fetch_and_add(&state->packets, 1) + LAB_GOLDEN);
-
-  verdict->name[LAB_KEY_INDEX] = nth;
-  verdict->name[LAB_KEY_IDENTITY] =
-      packet->id.kind == LAB_KIND_NONE ? nth : lab_identity_digest(&packet->id);
-
+  lab_name_draws(state, packet, verdict);
   LAB_ROLLED
   for (lab_u32 i = 0; i < LAB_FAULT_RULES; i++) {
     const struct lab_fault_rule *rule = &set->rule[i];
@@ -348,9 +359,7 @@ LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault
     verdict->draw[slot] = draw;
     if (rule->effects & LAB_EFFECT_DROP) break;
   }
-  if (set->jitter_stream)
-    verdict->jitter =
-        (lab_u32)(lab_fault_draw(set->jitter_stream, verdict->name[set->jitter_key & 1]) >> 32);
+  lab_draw_jitter(set, verdict);
 }
 
 #endif

@@ -355,11 +355,9 @@ lab_packet Fabric::describe(const Load& load) const {
   described.qpn = packet.destination_qp & kPsnMask;
   described.psn = packet.psn & kPsnMask;
   if (packet.has_lab_header) {
-    const LabHeader& lab = packet.lab;
-    described.id = {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
-                    lab.step,      lab.kind,      std::uint8_t{0}, lab.attempt};
-    described.kind_bit = lab_kind_bit(lab.kind);
-    described.tail = lab.count - lab.index;
+    described.id = identity_of(load);
+    described.kind_bit = lab_kind_bit(packet.lab.kind);
+    described.tail = packet.lab.count - packet.lab.index;
   }
   if (!learns_) return described;
   if (load.new_tail) described.kind_bit |= LAB_KIND_BIT_TAIL;

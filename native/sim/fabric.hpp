@@ -294,7 +294,8 @@ class Fabric {
   void send_feedback(Port& port);
   void hand_feedback(FlightIndex index);
   Time propagation(const Port& from, Flight& flight, const lab_flow& flow) const;
-  lab_packet describe(const Load& load) const;
+  lab_packet describe(const Load& load) const;          // as rules see it
+  lab_packet describe_as_sent(const Load& load) const;  // with what its sender knows besides
   void learn(Load& load);
   void log(FlightIndex index, LinkIndex link, std::uint32_t rule, std::uint32_t effect);
   // Of fates that are known, fates.cpp.

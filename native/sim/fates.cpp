@@ -60,16 +60,7 @@ void Fabric::replay_fates(std::span<const std::uint64_t> keys, std::span<const s
   for (std::size_t link = 0; link < links_.size(); ++link) links_[link].watch();
 }
 
-void Fabric::name_fate(Load& load) {
-  lab_packet packet = describe(load);
-  const auto name = name_of(load);
-  if (name && name->striped && !load.packet.has_lab_header) {  // of the framing uc_immediate
-    const LabHeader& lab = load.packet.lab;
-    packet.id = {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
-                 lab.step,      LAB_KIND_DATA, std::uint8_t{0}, lab.attempt};
-  }
-  load.fate = fates_->name(packet);
-}
+void Fabric::name_fate(Load& load) { load.fate = fates_->name(describe_as_sent(load)); }
 
 std::uint64_t Fabric::fate_key(FlightIndex index) {
   const Load& load = flights_.load(index);
@@ -89,13 +80,9 @@ void Fabric::replay_fate(FlightIndex index, Rules* rules, std::uint64_t now_ns,
   if (rules != nullptr && takes_down(*rules, now_ns, verdict)) return;
   fates_->decide(fate_key(index), verdict);
   if (rules == nullptr || was_named(*rules, verdict)) return;
-  const lab_fault_set& set = rules->set;
-  const std::uint64_t nth = lab_mix64(rules->state.packets++ + LAB_GOLDEN);
-  if (!set.jitter_stream) return;
   const lab_packet packet = describe(flights_.load(index));
-  const bool named = set.jitter_key == LAB_KEY_IDENTITY && packet.id.kind != LAB_KIND_NONE;
-  const std::uint64_t name = named ? lab_identity_digest(&packet.id) : nth;
-  verdict.jitter = static_cast<std::uint32_t>(lab_fault_draw(set.jitter_stream, name) >> 32);
+  lab_name_draws(&rules->state, &packet, &verdict);
+  lab_draw_jitter(&rules->set, &verdict);
 }
 
 }  // namespace softroce::sim

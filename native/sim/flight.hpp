@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "../../xdp/lab_fault.h"
 #include "../../xdp/lab_route.h"
 #include "../engine/codec/packet.hpp"
 #include "../engine/prefetch.hpp"
@@ -57,6 +58,13 @@ struct Load {
   Packet packet;
   std::vector<std::uint8_t> bytes;  // its payload, if it carries any
 };
+
+// By the fields of the lab's header, which its sender fills in though it may not carry them.
+inline lab_identity identity_of(const Load& load) {
+  const LabHeader& lab = load.packet.lab;
+  return {load.flow.src, load.flow.dst, lab.message,     lab.index,  lab.operation,
+          lab.step,      lab.kind,      std::uint8_t{0}, lab.attempt};
+}
 
 // Packets in flight, in a pool that grows to their greatest number. They stay where they are.
 class Flights {

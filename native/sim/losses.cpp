@@ -29,6 +29,12 @@ std::optional<PacketName> Fabric::name_of(const Load& load) {
   return name;
 }
 
+lab_packet Fabric::describe_as_sent(const Load& load) const {
+  lab_packet packet = describe(load);
+  if (const auto name = name_of(load); name && name->striped) packet.id = identity_of(load);
+  return packet;
+}
+
 void Fabric::lose(FlightIndex index, LinkIndex onto, DropCause cause) {
   Load& load = flights_.load(index);
   note_unruled(load, onto, cause);
@@ -93,7 +99,7 @@ void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause
 }
 
 Recovery Fabric::recovery_of(const Load& load) const {
-  const lab_packet packet = describe(load);
+  const lab_packet packet = describe_as_sent(load);
   Recovery record{.at_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
                   .source = packet.id.src,
                   .destination = packet.id.dst,
@@ -110,16 +116,6 @@ Recovery Fabric::recovery_of(const Load& load) const {
   record.sport = load.flow.sport;
   record.attempt = packet.id.attempt;
   record.packet_kind = packet.id.kind;
-  const auto name = name_of(load);
-  if (name && name->striped && !load.packet.has_lab_header) {  // of the framing uc_immediate
-    const LabHeader& lab = load.packet.lab;
-    record.message = lab.message;
-    record.index = record.last_index = lab.index;
-    record.operation = lab.operation;
-    record.step = lab.step;
-    record.attempt = lab.attempt;
-    record.packet_kind = LAB_KIND_DATA;
-  }
   return record;
 }
 
