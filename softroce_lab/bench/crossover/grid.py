@@ -28,6 +28,7 @@ from softroce_lab.erasure.code import Scheme
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.virtual import VirtualRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.model import partial_repeat, sdr, selective_repeat
 from softroce_lab.model.completion import Completion
@@ -87,6 +88,11 @@ class Place:
     message_bytes: int
     chunk_loss: float
     scheme: str
+
+    @property
+    def name(self) -> str:
+        """In errors."""
+        return f"{self.scheme} over {self.distance_km:g} km"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,11 +201,7 @@ def published(place: Place) -> Completion:
 
 def simulate(place: Place, messages: int, seed: int) -> Sample:
     """One scheme in one cell. RunError if a message fails."""
-    case = experiment(place, messages, seed)
-    made = VirtualRun(case, case.transports[0], seed, lambda _: None)
-    done = made.go()
-    if done.verdict != "passed":
-        raise RunError(f"{place.scheme} over {place.distance_km:g} km: {done.reasons[0]}")
+    done = completed(experiment(place, messages, seed), place.name)
     rtt_ns = sdr.rtt_of_ns(place.distance_km)
     took: npt.NDArray[np.float64] = (
         done.messages["received_ns"] - done.messages["posted_ns"] + rtt_ns / 2
@@ -222,20 +224,37 @@ def simulate(place: Place, messages: int, seed: int) -> Sample:
     )
 
 
+def completed(case: spec.Experiment, name: str) -> WorkloadRun:
+    """Its first transport and seed, run. RunError that begins with `name` if a message fails."""
+    done = VirtualRun(case, case.transports[0], case.seeds[0], lambda _: None).go()
+    if done.verdict != "passed":
+        raise RunError(f"{name}: {done.reasons[0]}")
+    return done
+
+
 def experiment(place: Place, messages: int, seed: int) -> spec.Experiment:
-    """A message after the other over a long haul."""
-    packet_loss = sdr.packet_loss(place.chunk_loss, CHUNK_PACKETS)
+    """A message after the other over a long haul that loses chunks at random."""
+    loss = random_loss(sdr.packet_loss(place.chunk_loss, CHUNK_PACKETS))
+    return one_by_one(place, messages, seed, [{"name": "loss", "loss": loss}])
+
+
+def one_by_one(
+    place: Place, messages: int, seed: int, losses: Sequence[dict[str, str]]
+) -> spec.Experiment:
+    """A message after the other; `losses` are rules for data on the way there."""
     size = place.message_bytes
     case = long_haul(place.distance_km, SCHEMES[place.scheme], seed) | {
         "workload": {
             "kind": "point-to-point", "bytes": f"{messages * size}B", "message": f"{size}B"
         },
-        "faults": [
-            {"name": "loss", "links": "s1->s2", "loss": f"random {packet_loss:.12%}"}
-            | {"only": "data"}
-        ],
+        "faults": [each | {"links": "s1->s2", "only": "data"} for each in losses],
     }  # fmt: skip
     return spec.of(Source(None, case, {}, {}))
+
+
+def random_loss(packet_loss: float) -> str:
+    """As a rule has it."""
+    return f"random {packet_loss:.12%}"
 
 
 def long_haul(distance_km: float, transport: dict[str, Any], seed: int) -> dict[str, Any]:

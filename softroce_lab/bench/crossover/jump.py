@@ -15,13 +15,13 @@ from softroce_lab.bench.crossover.grid import (
     CHUNK_PACKETS,
     SCHEMES,
     Place,
-    long_haul,
+    completed,
+    one_by_one,
     predicted,
+    random_loss,
 )
-from softroce_lab.errors import RunError
+from softroce_lab.bench.crossover.points import Point, auto_over, by_scheme
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.model import sdr
 
 JUMP = 100
@@ -66,11 +66,7 @@ def run(options: Options, say: Callable[[str], None]) -> list[Cell]:
 
 def simulate(place: Place, options: Options) -> Cell:
     """One scheme in one cell. RunError if a message fails."""
-    case = experiment(place, options)
-    made = VirtualRun(case, case.transports[0], options.seed, lambda _: None)
-    done = made.go()
-    if done.verdict != "passed":
-        raise RunError(f"{place.scheme} over {place.distance_km:g} km: {done.reasons[0]}")
+    done = completed(experiment(place, options), place.name)
     took = done.messages["received_ns"] - done.messages["posted_ns"]
     mean_ns = float(took.mean()) + sdr.rtt_of_ns(place.distance_km) / 2
     return Cell(place.distance_km, place.message_bytes, place.chunk_loss, place.scheme, mean_ns)
@@ -80,34 +76,23 @@ def experiment(place: Place, options: Options) -> spec.Experiment:
     """A message after the other over a long haul whose loss jumps."""
     coded = predicted(dataclasses.replace(place, scheme="mds"))
     jump_ns = round(options.messages / 2 * coded.least_ns)
-    before, after = (sdr.packet_loss(place.chunk_loss * by, CHUNK_PACKETS) for by in (1, JUMP))
-    rule = {"links": "s1->s2", "only": "data"}
-    size = place.message_bytes
-    case = long_haul(place.distance_km, SCHEMES[place.scheme], options.seed) | {
-        "workload": {
-            "kind": "point-to-point",
-            "bytes": f"{options.messages * size}B",
-            "message": f"{size}B",
-        },
-        "faults": [
-            {"name": "before", "loss": f"random {before:.12%}", "at": "0ns", "for": f"{jump_ns}ns"}
-            | rule,
-            {"name": "after", "loss": f"random {after:.12%}", "at": f"{jump_ns}ns"} | rule,
-        ],
-    }
-    return spec.of(Source(None, case, {}, {}))
+    before, after = (
+        random_loss(sdr.packet_loss(place.chunk_loss * by, CHUNK_PACKETS)) for by in (1, JUMP)
+    )
+    losses = [
+        {"name": "before", "loss": before, "at": "0ns", "for": f"{jump_ns}ns"},
+        {"name": "after", "loss": after, "at": f"{jump_ns}ns"},
+    ]
+    return one_by_one(place, options.messages, options.seed, losses)
 
 
-def auto_over_best(cells: Sequence[Cell]) -> dict[tuple[float, int, float], float]:
+def _by_point(cells: Sequence[Cell]) -> dict[Point, dict[str, Cell]]:
+    return by_scheme(cells, lambda each: (each.distance_km, each.message_bytes, each.chunk_loss))
+
+
+def auto_over_best(cells: Sequence[Cell]) -> dict[Point, float]:
     """By distance, size and loss before: the mean of `auto` over the least of the others."""
-    by_point: dict[tuple[float, int, float], dict[str, float]] = {}
-    for each in cells:
-        where = each.distance_km, each.message_bytes, each.chunk_loss
-        by_point.setdefault(where, {})[each.scheme] = each.mean_ns
-    return {
-        where: here["auto"] / min(time for name, time in here.items() if name != "auto")
-        for where, here in by_point.items()
-    }
+    return auto_over(_by_point(cells))
 
 
 def table(cells: Sequence[Cell]) -> list[str]:
@@ -117,16 +102,12 @@ def table(cells: Sequence[Cell]) -> list[str]:
         f"| distance | message | chunk loss | {' | '.join(schemes)} | auto / best |",
         "|---|---|---|" + "---:|" * (len(schemes) + 1),
     ]
-    for where, ratio in auto_over_best(cells).items():
+    over = auto_over_best(cells)
+    for where, here in _by_point(cells).items():
         km, size, loss = where
-        here = {
-            each.scheme: each.mean_ns / 1e6
-            for each in cells
-            if (each.distance_km, each.message_bytes, each.chunk_loss) == where
-        }
-        shown = " | ".join(f"{here[name]:.3f}" for name in schemes)
+        shown = " | ".join(f"{here[name].mean_ns / 1e6:.3f}" for name in schemes)
         lines.append(
             f"| {km:g} km | {units.format_bytes(size)} | {loss:g} to {loss * JUMP:g} | {shown} "
-            f"| {ratio:.3f} |"
+            f"| {over[where]:.3f} |"
         )
     return lines

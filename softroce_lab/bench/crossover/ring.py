@@ -17,10 +17,17 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.bench.crossover.grid import CHUNK_PACKETS, SCHEMES, Place, long_haul, predicted
-from softroce_lab.errors import RunError
+from softroce_lab.bench.crossover.grid import (
+    CHUNK_PACKETS,
+    SCHEMES,
+    Place,
+    completed,
+    long_haul,
+    predicted,
+    random_loss,
+)
+from softroce_lab.bench.crossover.points import by_scheme
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.model import ring, sdr
 
@@ -80,10 +87,7 @@ def run(options: Options, say: Callable[[str], None]) -> list[Cell]:
 def simulate(options: Options, sites: int, kind: str, loss: float, scheme: str) -> Cell:
     """One scheme in one cell. RunError if an operation fails."""
     case = experiment(options, sites, kind, loss, scheme)
-    made = VirtualRun(case, case.transports[0], options.seed, lambda _: None)
-    done = made.go()
-    if done.verdict != "passed":
-        raise RunError(f"{scheme} over {sites} sites: {done.reasons[0]}")
+    done = completed(case, f"{scheme} over {sites} sites")
     operations = [
         done.messages[done.messages["operation"] == each]
         for each in np.unique(done.messages["operation"])
@@ -143,7 +147,7 @@ def faults(kind: str, packet_loss: float, distance_km: float) -> list[dict[str, 
     """Rules with this loss in the long run: random, in bursts, or varying a hundredfold."""
     rule = {"links": "h*->s1", "only": "data"}
     if kind == "random":
-        return [{"name": "loss", "loss": _random(packet_loss)} | rule]
+        return [{"name": "loss", "loss": random_loss(packet_loss)} | rule]
     if kind == "bursts":
         good_to_bad = packet_loss / (_BURST_PACKETS * (1 - packet_loss))
         words = f"gemodel {good_to_bad:.12%} {1 / _BURST_PACKETS:.12%}"
@@ -152,15 +156,11 @@ def faults(kind: str, packet_loss: float, distance_km: float) -> list[dict[str, 
     period_ns = round(_PERIOD * sdr.rtt_of_ns(distance_km))
     trouble_ns = round(_TROUBLE * period_ns)
     return [
-        {"name": "trouble", "loss": _random(worst), "at": "0ns", "for": f"{trouble_ns}ns"}
+        {"name": "trouble", "loss": random_loss(worst), "at": "0ns", "for": f"{trouble_ns}ns"}
         | {"every": f"{period_ns}ns"} | rule,
-        {"name": "calm", "loss": _random(_CALM * worst), "at": f"{trouble_ns}ns"}
+        {"name": "calm", "loss": random_loss(_CALM * worst), "at": f"{trouble_ns}ns"}
         | {"for": f"{period_ns - trouble_ns}ns", "every": f"{period_ns}ns"} | rule,
     ]  # fmt: skip
-
-
-def _random(loss: float) -> str:
-    return f"random {loss:.12%}"
 
 
 def table(cells: Sequence[Cell]) -> list[str]:
@@ -170,9 +170,7 @@ def table(cells: Sequence[Cell]) -> list[str]:
         f"| sites | loss | of chunks | {' | '.join(schemes)} | sr_rto / mds |",
         "|---:|---|---|" + "---:|" * (len(schemes) + 1),
     ]
-    rows: dict[tuple[int, str, float], dict[str, Cell]] = {}
-    for each in cells:
-        rows.setdefault((each.sites, each.kind, each.chunk_loss), {})[each.scheme] = each
+    rows = by_scheme(cells, lambda each: (each.sites, each.kind, each.chunk_loss))
     for (sites, kind, loss), here in rows.items():
         shown = [_shown(here[name]) if name in here else "-" for name in schemes]
         ratio = "-"

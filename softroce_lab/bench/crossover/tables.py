@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from softroce_lab import units
 from softroce_lab.bench.crossover.cells import MEAN_WITHIN, Cell
-from softroce_lab.bench.crossover.grid import Place, predicted, scenario
-
-Point: TypeAlias = tuple[float, int, float]
-"""Distance, size, loss."""
+from softroce_lab.bench.crossover.grid import Place, scenario
+from softroce_lab.bench.crossover.points import Point, auto_over, by_scheme, fixed
 
 PUBLISHED_KM = 3750
 _EQUAL = 0.001  # of a time: who is ahead by less is not ahead
@@ -19,10 +16,7 @@ _EQUAL = 0.001  # of a time: who is ahead by less is not ahead
 
 def by_point(cells: Sequence[Cell]) -> dict[Point, dict[str, Cell]]:
     """By distance, size and loss, then by scheme."""
-    found: dict[Point, dict[str, Cell]] = {}
-    for each in cells:
-        where = each.distance_km, each.message_bytes, each.chunk_loss
-        found.setdefault(where, {})[each.scheme] = each
+    found = by_scheme(cells, lambda each: (each.distance_km, each.message_bytes, each.chunk_loss))
     return dict(sorted(found.items()))
 
 
@@ -30,16 +24,12 @@ def fastest(cells: Sequence[Cell]) -> dict[Point, tuple[str, str]]:
     """By distance, size and loss: the fastest scheme of the simulation, and of the model."""
     return {
         where: (
-            min(fixed, key=lambda cell: cell.mean_ns).scheme,
-            min(fixed, key=lambda cell: cell.model_ns).scheme,
+            min(others, key=lambda cell: cell.mean_ns).scheme,
+            min(others, key=lambda cell: cell.model_ns).scheme,
         )
         for where, here in by_point(cells).items()
-        if (fixed := _fixed(here))
+        if (others := fixed(here))
     }
-
-
-def _fixed(here: dict[str, Cell]) -> list[Cell]:
-    return [cell for name, cell in here.items() if name != "auto"]
 
 
 def table(cells: Sequence[Cell]) -> list[str]:
@@ -99,11 +89,7 @@ def summary(cells: Sequence[Cell]) -> list[str]:
 
 def auto_over_best(cells: Sequence[Cell]) -> dict[Point, float]:
     """By point: the mean of `auto` over the least mean of the others."""
-    return {
-        where: here["auto"].mean_ns / min(cell.mean_ns for cell in fixed)
-        for where, here in by_point(cells).items()
-        if "auto" in here and (fixed := _fixed(here))
-    }
+    return auto_over(by_point(cells))
 
 
 # ---------------------------------------------------------------- beside the paper's figures
@@ -166,15 +152,12 @@ def _slowdowns(here: dict[Point, dict[str, Cell]]) -> str:
 
 
 def _tail(cell: Cell) -> float:
-    return predicted(_place(cell)).quantile_ns(0.999) / _lossless_ns(cell)
-
-
-def _place(cell: Cell) -> Place:
-    return Place(cell.distance_km, cell.message_bytes, cell.chunk_loss, cell.scheme)
+    return cell.model_tail_ns / _lossless_ns(cell)
 
 
 def _lossless_ns(cell: Cell) -> float:
-    return scenario(_place(cell)).lossless_ns
+    place = Place(cell.distance_km, cell.message_bytes, cell.chunk_loss, cell.scheme)
+    return scenario(place).lossless_ns
 
 
 def _named(where: Point) -> str:
