@@ -32,9 +32,9 @@ def completion(scenario: sdr.Scenario, scheme: code.Scheme) -> Completion:
     whole, rest = divmod(scenario.chunks, k)
     codes = [(k, m, whole)] + ([(rest, -(-rest * m // k), 1)] if rest else [])
     sent_ns = (scenario.chunks + scenario.parity) * scenario.inject_ns
-    missing = 0.0  # data chunks of failed submessages, in the mean
-    for data, parity, count in codes:
-        missing += count * _missing(scheme, data, parity, scenario.loss)
+    missing = sum(  # data chunks of failed submessages, in the mean
+        count * _missing(scheme, data, parity, scenario.loss) for data, parity, count in codes
+    )
     times: list[float] = []
     masses: list[float] = []
     done = 0.0
@@ -59,9 +59,8 @@ def completion(scenario: sdr.Scenario, scheme: code.Scheme) -> Completion:
 def undecodable(scheme: code.Scheme, k: int, m: int, scenario: sdr.Scenario, repeats: int) -> float:
     """P(a submessage cannot be decoded after so many rounds of repetitions)."""
     loss = scenario.loss
-    packets = scenario.kept_packets
-    of_packet = sdr.packet_loss(loss, packets) if packets > 1 else loss
-    still = sdr.chunk_loss(of_packet ** (repeats + 1), packets) / loss if loss else 0.0
+    missing = sdr.chunk_loss(scenario.kept_loss ** (repeats + 1), scenario.kept_packets)
+    still = missing / loss if loss else 0.0
     if scheme == "mds":
         return min(float(_failing(k, m, m, loss, still)), 1.0)
     small, larger = divmod(k, m)

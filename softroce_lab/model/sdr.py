@@ -107,6 +107,11 @@ class Scenario:
         return self.chunk_bytes * 8e9 / self.bandwidth_bps
 
     @property
+    def kept_loss(self) -> float:
+        """[D] Of each of a chunk's `kept_packets`."""
+        return packet_loss(self.loss, self.kept_packets) if self.kept_packets > 1 else self.loss
+
+    @property
     def lossless_ns(self) -> float:
         """Without loss and without parity: M T_inj + RTT."""
         return self.chunks * self.inject_ns + self.rtt_ns
@@ -127,10 +132,8 @@ class Scenario:
 
     def _repeated(self, chunks: int, alpha: float, cells: int) -> Completion:
         rto_ns = self.rtt_ns * (1 + alpha)
-        kept = self.kept_packets
-        loss = packet_loss(self.loss, kept) if kept > 1 else self.loss
         return selective_repeat.completion(
-            chunks, loss, self.inject_ns, rto_ns, self.rtt_ns, cells, kept
+            chunks, self.kept_loss, self.inject_ns, rto_ns, self.rtt_ns, cells, self.kept_packets
         )
 
 
