@@ -146,16 +146,13 @@ class _Remote(MessagePolicy):
         return actions
 
     def _answer(self, what: Any, of: int) -> Any:
-        if what == "peer_state":
-            try:
+        try:
+            if what == "peer_state":
                 return _facts(self.view.peer_state(of), _PEER_FACTS)
-            except (IndexError, OverflowError, TypeError):
-                return None
-        if what == "sent_on_paths":
-            try:
+            if what == "sent_on_paths":
                 return list(self.view.sent_on_paths(of))
-            except (IndexError, OverflowError, TypeError):
-                return None
+        except (IndexError, OverflowError, TypeError):
+            return None  # there is no such peer
         sends = what == "send_state"
         if (sends, of) not in self._messages:
             return None
