@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,13 @@ class IncastMix:
     size_bytes: int
 
 
+class _Drawn(NamedTuple):
+    """What a workload has drawn."""
+
+    flows: npt.NDArray[np.void]
+    incast_bytes: int  # of them, those of incasts
+
+
 @dataclasses.dataclass(frozen=True)
 class OpenLoop(Buffered):
     """Flows of one message each. `rates_bps` are of the ranks' links, and load is payload."""
@@ -79,21 +86,28 @@ class OpenLoop(Buffered):
 
     # ---------------------------------------------------------------- who sends what when
 
-    @functools.cached_property
+    @property
     def flows(self) -> npt.NDArray[np.void]:
         """All flows, of dtype `FLOW`, in the order in which they arrive.
 
         ValueError if the load that was drawn is not within `TOLERANCE`: the duration is too short.
         """
+        return self._drawn.flows
+
+    @functools.cached_property
+    def _drawn(self) -> _Drawn:
+        incast_bytes = 0
         if self.incast:
-            single = self._single_flows(1 - self.incast.share)
-            flows = np.concatenate([single, self._incasts(self.incast)])
+            single, incasts = self._single_flows(1 - self.incast.share), self._incasts(self.incast)
+            incast_bytes = int(incasts["bytes"].sum())
+            flows = np.concatenate([single, incasts])
         else:
             flows = self._single_flows(Fraction(1))
         off = float(self._offered(flows) / self.load) - 1
         if abs(off) > TOLERANCE:
             raise ValueError(f"the flows drawn have {100 * off:+.3g} % of the load asked for")
-        return flows[np.lexsort((flows["destination"], flows["source"], flows["at_ns"]))]
+        order = np.lexsort((flows["destination"], flows["source"], flows["at_ns"]))
+        return _Drawn(flows[order], incast_bytes)
 
     @property
     def offered_load(self) -> Fraction:
@@ -108,8 +122,7 @@ class OpenLoop(Buffered):
     @property
     def incast_share(self) -> Fraction:
         """Of all bytes that were drawn, those of incasts."""
-        flows = self._incasts(self.incast) if self.incast else self.flows[:0]
-        return Fraction(int(flows["bytes"].sum()), int(self.flows["bytes"].sum()))
+        return Fraction(self._drawn.incast_bytes, int(self.flows["bytes"].sum()))
 
     def _offered(self, flows: npt.NDArray[np.void]) -> Fraction:
         capacity = Fraction(sum(self.rates_bps) * self.duration_ns, 8 * 10**9)
