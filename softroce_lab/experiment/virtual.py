@@ -33,7 +33,13 @@ from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Done, MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import (
+    CONTEXTS_MISSED,
+    Done,
+    MessageLog,
+    Messages,
+    WorkloadRun,
+)
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
@@ -405,6 +411,7 @@ class VirtualRun:
             pairs,
             {names[index]: each.reasons for index, each in self.journals.items()},
         )
+        messages = self.log.table()
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
@@ -412,13 +419,13 @@ class VirtualRun:
             seed=self.seed,
             clock="virtual",
             hosts=names,
-            messages=self.log.table(),
+            messages=messages,
             end_ns=self.fabric.now_ns,
             links=list(map(_as_written, links)),
             counters=self._counters(),
             events=self._events(lost),
             policies=self._summaries(),
-            verified=self._verified(),
+            verified=self._verified(messages),
             problems=self.problems,
             repairs=self.fabric.repairs(),
             recoveries=recorded if self.journals else (),
@@ -504,7 +511,7 @@ class VirtualRun:
             if rates_bps[link]
         )
 
-    def _verified(self) -> bool | None:
+    def _verified(self, messages: Messages) -> bool | None:
         if not self.carries:
             return None
         buffers = [host.buffer for host in self.hosts.values() if host.buffer is not None]
@@ -513,7 +520,7 @@ class VirtualRun:
         for buffer in buffers:
             buffer.close()
         # Bytes of messages that failed are wrong by that: how they failed is the reason.
-        all_arrived = bool((self.log.table()["status"] == _SUCCESS).all())
+        all_arrived = bool((messages["status"] == _SUCCESS).all())
         self.problems += wrong if all_arrived and not self.problems else []
         return not wrong
 
