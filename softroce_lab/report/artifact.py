@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -18,9 +17,8 @@ from pathlib import Path
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import frozen
-from softroce_lab.report import again, listing
+from softroce_lab.report import again, aside, listing
 from softroce_lab.report.recorded import MANIFEST, Recorded
-from softroce_lab.telemetry.rundir import give_to_user
 
 RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
 _GIT_S = 60.0
@@ -63,22 +61,13 @@ def write(recorded: Recorded, path: Path) -> Artifact:
         what = f"{recorded.path / frozen.FILE} is missing: the experiment was not kept"
         raise UserError(what, hint="lab run it anew, then lab artifact")
     commit, note = _commit(recorded)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
-            _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
-            _add(archive, "README.md", _readme(recorded, commit, note).encode())
-            for name, file in _of_run(recorded):
-                _add(archive, f"{RUN}/{name}", file.read_bytes())
-            if commit is not None:
-                _add_code(archive, commit)
-        give_to_user(fresh)
-        fresh.replace(path)
-    except OSError as error:
-        hint = "-o FILE: in a folder that is there, with room"
-        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
-    finally:
-        fresh.unlink(missing_ok=True)
+    with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
+        _add(archive, "README.md", _readme(recorded, commit, note).encode())
+        for name, file in _of_run(recorded):
+            _add(archive, f"{RUN}/{name}", file.read_bytes())
+        if commit is not None:
+            _add_code(archive, commit)
     return Artifact(path, path.stat().st_size, commit, note)
 
 

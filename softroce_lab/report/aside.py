@@ -3,21 +3,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from softroce_lab.errors import RunError
 from softroce_lab.telemetry.rundir import give_to_user
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file, or leave nothing of it. RunError."""
+@contextlib.contextmanager
+def writing(
+    path: Path, option: str = "-o FILE: in a folder that is there, with room"
+) -> Iterator[Path]:
+    """Where to write what is `path` in the end; after an exception nothing of it is left.
+
+    RunError for an OSError, with `option` as its hint.
+    """
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(content)
+        yield fresh
         give_to_user(fresh)
         fresh.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
-        hint = "-o FILE: in a folder that is there, with room"
-        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=option) from error
+    finally:
+        with contextlib.suppress(OSError):  # it is renamed, or its folder is none
+            fresh.unlink()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, or leave nothing of it. RunError."""
+    with writing(path) as fresh:
+        fresh.write_bytes(content)

@@ -8,18 +8,16 @@ retransmission a slice with an arrow from the loss. Times are microseconds since
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from softroce_lab.errors import RunError
+from softroce_lab.report import aside
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
-from softroce_lab.telemetry.rundir import give_to_user
 
 Event: TypeAlias = dict[str, Any]
 
@@ -36,16 +34,9 @@ def write(path: Path, recorded: Recorded, run: Run) -> int:
         "otherData": {"run": name_of(run), "directory": recorded.name},
         "traceEvents": events,
     }
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(document, file)
-        give_to_user(fresh)
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        what = f"cannot write {path}: {error.strerror or error}"
-        raise RunError(what, hint="--perfetto FILE: in a folder that is there") from error
+    option = "--perfetto FILE: in a folder that is there"
+    with aside.writing(path, option) as fresh, fresh.open("w", encoding="utf-8") as file:
+        json.dump(document, file)
     return len(events)
 
 

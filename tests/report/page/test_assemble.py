@@ -119,6 +119,8 @@ def test_the_page_is_whole_or_not_there(tmp_path):
     assert path.read_text() == "one"
     with pytest.raises(RunError, match="cannot write"):
         assemble.write(tmp_path / "none" / "page.html", "two")
+    with pytest.raises(RunError, match="cannot write"):
+        assemble.write(path / "page.html", "two")  # its folder is a file
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(RunError, match="cannot write"):
         assemble.write(tmp_path / "folder.html", "two")
