@@ -53,8 +53,9 @@ def blame(
             documents.append(_undone(known, undo, as_json=as_json))
             continue
         result = searched(known, runs, quiet=quiet)
-        documents.append(_document(result, known))
-        if not as_json:
+        if as_json:
+            documents.append(_document(result, known))
+        else:
             print("\n" * bool(number), end="")
             _print(result, known)
     if as_json:

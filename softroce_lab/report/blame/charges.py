@@ -28,7 +28,7 @@ import numpy.typing as npt
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.workload_run import Messages
 from softroce_lab.report.blame import counterfactual
-from softroce_lab.report.blame.counterfactual import Case, Fates, Outcome
+from softroce_lab.report.blame.counterfactual import Case, Outcome
 from softroce_lab.report.blame.critical_path import NO_MESSAGE, Graph, critical_path, last_of
 from softroce_lab.telemetry.drops import Drops
 
@@ -106,23 +106,27 @@ class _Runs:
     """Counterfactual runs, each made once. At most so many."""
 
     def __init__(self, subject: Subject, executor: Executor, most: int) -> None:
-        self._subject, self._executor = subject, executor
-        self._fates = subject.base.fates
-        self._losses = counterfactual.losses(subject.base.records)
+        self._subject, self._executor, self._most = subject, executor, most
         self._pending: dict[frozenset[int], Future[Outcome]] = {}
-        self.left = most
-        self.made = 0
+
+    @property
+    def made(self) -> int:
+        """How many were begun."""
+        return len(self._pending)
+
+    @property
+    def left(self) -> int:
+        """How many more there may be."""
+        return self._most - self.made
 
     def start(self, undone: Sequence[int]) -> None:
         """Begin the run without these losses."""
         key = frozenset(undone)
         if not key or key in self._pending:
             return
-        fates: Fates = self._fates.without(self._losses[list(undone)].tolist())
+        fates = self._subject.base.without(key)
         job = self._executor.submit(counterfactual.carry_out, self._subject.case, fates)
         self._pending[key] = job
-        self.left -= 1
-        self.made += 1
 
     def result(self, undone: Sequence[int]) -> Outcome:
         """What it came to. RunError."""
@@ -161,11 +165,19 @@ class _Search:
         self.order += fresh
         self.cuts.append(len(self.order))
 
+    def cut(self) -> None:
+        """Cut the span with the largest charge in two."""
+        if self.runs.left > 0 and (span := self.widest()) is not None:
+            middle = sum(span) // 2
+            self.runs.result(self.order[:middle])
+            self.cuts.insert(self.cuts.index(span[1]), middle)
+
     def widest(self) -> tuple[int, int] | None:
         """The span whose charge is the largest of those that are not of one loss."""
+        known = self.cuts if self.exhausted else self.cuts[:-1]  # the last round may be under way
         spans = [
             (abs(self.time_ns(begin) - self.time_ns(end)), begin, end)
-            for begin, end in itertools.pairwise(self.cuts)
+            for begin, end in itertools.pairwise(known)
             if end - begin > 1
         ]
         cost_ns, begin, end = max(spans, default=(0, 0, 0), key=lambda span: (span[0], -span[1]))
@@ -189,7 +201,7 @@ def blame(
         before = runs.left
         if not search.exhausted and runs.left > most_runs // 2:
             runs.start(search.order)  # while that runs, what is known is cut
-        _cut(search)
+        search.cut()
         runs.result(search.order)
         if not search.exhausted and runs.left > most_runs // 2:
             search.extend()
@@ -198,18 +210,6 @@ def blame(
             break
     with_none = runs.result(everything)
     return _charged(search, with_none, len(losses), runs)
-
-
-def _cut(search: _Search) -> None:
-    """Cut the span with the largest charge in two. The last one's time is not known yet."""
-    runs, cuts = search.runs, search.cuts
-    known = cuts if search.exhausted else cuts[:-1]
-    spans = _Search(search.subject, runs, {}, search.order, list(known))
-    if runs.left > 0 and (span := spans.widest()) is not None:
-        middle = sum(span) // 2
-        runs.start(search.order[:middle])
-        runs.result(search.order[:middle])
-        cuts.insert(cuts.index(span[1]), middle)
 
 
 def _met(subject: Subject, outcome: Outcome) -> dict[int, int]:

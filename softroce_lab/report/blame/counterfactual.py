@@ -91,6 +91,10 @@ class Outcome:
             np.where(losses_of_links(self.records), 0, self.records["effect"]).astype(np.uint32),
         )
 
+    def without(self, undone: Collection[int]) -> Fates:
+        """The fates with these losses undone, by number from 0."""
+        return self.fates.without(losses(self.records)[sorted(undone)].tolist())
+
 
 def losses_of_links(records: Drops) -> npt.NDArray[np.bool_]:
     """Which packets a link took because it was down."""

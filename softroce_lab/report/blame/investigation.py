@@ -96,10 +96,9 @@ class Investigation:
 
     def without(self, losses: Collection[int]) -> int:
         """The time with these losses undone, by number from 0: one explicit run. RunError."""
-        rows = counterfactual.losses(self.subject.base.records)
-        fates = self.subject.base.fates.without(rows[sorted(losses)].tolist())
-        outcome = counterfactual.carry_out(self.subject.case, fates)
-        return outcome.end_ns(self.subject.rows)
+        subject = self.subject
+        outcome = counterfactual.carry_out(subject.case, subject.base.without(losses))
+        return outcome.end_ns(subject.rows)
 
     def path_document(self) -> dict[str, Any]:
         """For `--json`."""
