@@ -22,6 +22,7 @@ from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.reporter import Reporter
+from softroce_lab.report import fabric
 from softroce_lab.report.recorded import MANIFEST, Recorded, Run, name_of
 from softroce_lab.statistics import median_interval
 
@@ -81,11 +82,9 @@ def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
 
     UserError for a directory that does not have its experiment, EnvironmentLackError, RunError.
     """
-    path = recorded.path / frozen.FILE
-    if not path.is_file():
-        file = (recorded.manifest.get("environment") or {}).get("file")
-        hint = f"lab run {file}" if file else "lab run and lab demo write it since version 0.1"
-        raise UserError(f"{path} is missing: the experiment was not kept", hint=hint)
+    file = (recorded.manifest.get("environment") or {}).get("file")
+    hint = f"lab run {file}" if file else "lab run and lab demo write it since version 0.1"
+    path = fabric.kept(recorded.path, hint)
     if recorded.state != "done":
         raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
     if any("capture" in run for run in recorded.runs):

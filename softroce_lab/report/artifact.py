@@ -17,7 +17,7 @@ from pathlib import Path
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import frozen
-from softroce_lab.report import again, aside, listing
+from softroce_lab.report import again, aside, fabric, listing
 from softroce_lab.report.recorded import MANIFEST, Recorded
 
 RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
@@ -57,9 +57,7 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     """Write the zip aside, then rename. UserError for a run that cannot be repeated, RunError."""
     if recorded.state != "done":
         raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
-    if not (recorded.path / frozen.FILE).is_file():
-        what = f"{recorded.path / frozen.FILE} is missing: the experiment was not kept"
-        raise UserError(what, hint="lab run it anew, then lab artifact")
+    fabric.kept(recorded.path, "lab run it anew, then lab artifact")
     commit, note = _commit(recorded)
     with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)

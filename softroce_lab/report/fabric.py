@@ -13,13 +13,18 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.report.recorded import Recorded
 
 
+def kept(folder: Path, hint: str | None = None) -> Path:
+    """The file of the experiment that a run directory holds. UserError if it is missing."""
+    path = folder / frozen.FILE
+    if not path.is_file():
+        raise UserError(f"{path} is missing: the experiment was not kept", hint=hint)
+    return path
+
+
 @functools.lru_cache(maxsize=4)
 def experiment(folder: Path) -> Experiment:
     """The experiment that a run directory holds. UserError if it is missing or does not fit."""
-    path = folder / frozen.FILE
-    if not path.is_file():
-        raise UserError(f"{path} is missing: the experiment was not kept")
-    return spec.load(path)
+    return spec.load(kept(folder))
 
 
 def plan(recorded: Recorded, seed: int | None = None) -> Plan:

@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import RunError, UserError, ibv_wc_status
-from softroce_lab.experiment import frozen, spec
+from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import Messages
+from softroce_lab.report import fabric
 from softroce_lab.report.recorded import Recorded, Run, name_of
 from softroce_lab.telemetry.drops import DROP, EFFECT_DOWN, EFFECT_DROP, Drops
 
@@ -47,10 +48,7 @@ class Case:
         if run.get("verdict") != "passed":
             hint = f"lab explain --run {name} shows the messages that were not delivered"
             raise UserError(f"{name} failed: it has no time that losses could have cost", hint=hint)
-        path = recorded.path / frozen.FILE
-        if not path.is_file():
-            hint = "lab run and lab demo write it since version 0.1"
-            raise UserError(f"{path} is missing: the experiment was not kept", hint=hint)
+        path = fabric.kept(recorded.path, "lab run and lab demo write it since version 0.1")
         return cls(path, str(run["transport"]), int(run["seed"]))
 
 
