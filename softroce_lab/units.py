@@ -128,8 +128,8 @@ _RATE_STEPS = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e
 
 
 def format_count(number: int, thing: str) -> str:
-    """`1 link`, `2 links`, `3 switches`."""
-    plural = "es" if thing.endswith("ch") else "s"
+    """`1 link`, `2 links`, `3 switches`, `4 losses`."""
+    plural = "es" if thing.endswith(("ch", "ss")) else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 

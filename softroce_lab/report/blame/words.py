@@ -13,16 +13,17 @@ from softroce_lab.report.blame import counterfactual
 from softroce_lab.report.blame.charges import Blame, Charge
 from softroce_lab.report.blame.investigation import Investigation
 from softroce_lab.report.story import ordinal
+from softroce_lab.telemetry.drops import KIND_NONE
 
 HEAD = ("charge", "message", "step", "undone as", "loss", "which packet", "dropped")
 _NUMBERS = 5  # of these columns
 _MOST_ROWS = 12
-_DATA, _NO_HEADER = 0, 0xFF
+_DATA = 0  # LAB_KIND_DATA
 
 
 def sentences(found: Blame, of: Investigation) -> Iterator[str]:
     """The result first, then the critical path."""
-    name, total = of.known.name, _count(found.losses)
+    name, total = of.known.name, units.format_count(found.losses, "loss")
     with_all, with_none = (time(each) for each in (found.with_all_ns, found.with_none_ns))
     if of.step is None:
         yield f"{name}: its run took {with_all} with {total}, and takes {with_none} without any."
@@ -47,7 +48,7 @@ def _singles(found: Blame) -> Iterator[str]:
     if not singles:
         return
     cost_ns = sum(each.end_ns for each in singles)
-    words = f"{len(singles):,} of {_count(found.losses)} cost {time(cost_ns)}"
+    words = f"{len(singles):,} of {units.format_count(found.losses, 'loss')} cost {time(cost_ns)}"
     if found.losses > len(singles):
         words += f", all others {time(found.cost_ns - cost_ns)}"
     yield f"{words}: together {time(found.cost_ns)}."
@@ -96,13 +97,9 @@ def _packet(record: np.void) -> str:
     kind = int(record["kind"])
     if kind == _DATA:
         return f"packet {int(record['index'])}, {ordinal(int(record['attempt']))} transmission"
-    if kind == _NO_HEADER:
+    if kind == KIND_NONE:
         return f"PSN {int(record['psn'])} of QP {int(record['qpn'])}"
     return "control packet"
-
-
-def _count(losses: int) -> str:
-    return f"{losses:,} loss" if losses == 1 else f"{losses:,} losses"
 
 
 def time(length_ns: int) -> str:
