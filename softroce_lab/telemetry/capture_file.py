@@ -97,8 +97,10 @@ def read(path: Path) -> Capture:
     A file that is broken further on gives what can be read of it, and notes.
     """
     reader = _native.CaptureReader()
-    with _reading(path) as file:
-        _feed(reader, file, path)
+    for piece in pieces(path):
+        if reader.stopped:
+            break
+        reader.feed(piece)
     reader.finish()
     if reader.refusal is not None:
         raise UserError(reader.refusal, file=str(path), hint=CONVERT)
@@ -113,15 +115,19 @@ def read(path: Path) -> Capture:
     )
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a capture, part by part. UserError for what is not read: a compressed one."""
+def pieces(path: Path) -> Iterator[memoryview]:
+    """The bytes of a capture, part by part, each only until the next.
+
+    UserError for what is not read: a compressed one.
+    """
+    piece = bytearray(_PIECE_BYTES)
     with _reading(path) as file:
         first = True
-        while piece := os.read(file, _PIECE_BYTES):
+        while got := os.readv(file, [piece]):
             if first:
-                _refuse_compressed(piece[:4], path)
+                _refuse_compressed(bytes(piece[:4]), path)
             first = False
-            yield piece
+            yield memoryview(piece)[:got]
 
 
 @contextlib.contextmanager
@@ -151,16 +157,6 @@ def _inside(path: Path) -> str:
     if not found:
         return "name a capture; there is none in it"
     return f"name a capture of it: {listed(found, 4)}"
-
-
-def _feed(reader: _native.CaptureReader, file: int, path: Path) -> None:
-    piece = bytearray(_PIECE_BYTES)
-    first = True
-    while (got := os.readv(file, [piece])) and not reader.stopped:
-        if first:
-            _refuse_compressed(bytes(piece[:4]), path)
-        first = False
-        reader.feed(memoryview(piece)[:got])
 
 
 def _refuse_compressed(head: bytes, path: Path) -> None:

@@ -56,6 +56,11 @@ class Lines:
         self._kept = self._kept[end:]
         self._begin += end
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no further line can come: what follows cannot be read."""
+        return bool(self._reader.stopped)
+
     def end(self) -> tuple[str | None, list[str]]:
         """No piece follows: why it was none, or None; and what is wrong with it, in words."""
         self._reader.finish()
@@ -66,7 +71,9 @@ def of_file(path: Path, notes: list[str]) -> Iterator[str]:
     """The same lines of a file; `notes`: takes what is wrong with it. UserError if it is none."""
     lines = Lines()
     for piece in capture_file.pieces(path):
-        yield from lines.of(piece)
+        if lines.stopped:
+            break
+        yield from lines.of(bytes(piece))
     refusal, found = lines.end()
     if refusal is not None:
         raise UserError(refusal, file=str(path), hint=capture_file.CONVERT)

@@ -12,7 +12,9 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from softroce_lab import _native
-from softroce_lab.telemetry.packet_lines import Lines
+from softroce_lab.errors import UserError
+from softroce_lab.telemetry import capture_file
+from softroce_lab.telemetry.packet_lines import Lines, of_file
 
 WALL_NS = 1_700_000_000_123_456_789
 
@@ -124,3 +126,18 @@ def test_frames_that_are_cut_off_are_lines_all_the_same(size):
     output = words(roce(0x64, **lab)[:size])
     assert output == "cut off" or " > " in output
     assert (" qp 0x11 psn 77" in output) == (size >= 54)
+
+
+def test_of_what_is_no_capture_the_rest_is_not_read(tmp_path, monkeypatch):
+    path, seen = tmp_path / "large", []
+    path.write_bytes(bytes(8 << 20))
+
+    def pieces(path, whole=capture_file.pieces):
+        for piece in whole(path):
+            seen.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(capture_file, "pieces", pieces)
+    with pytest.raises(UserError, match="is neither a pcap nor a pcapng file"):
+        list(of_file(path, []))
+    assert sum(seen) <= 2 << 20
