@@ -24,22 +24,29 @@ def name() -> str:
 
 def commit() -> str | None:
     """Of the checkout, `-dirty` behind it if files differ; None in an installed wheel."""
+    found = _words("describe", "--always", "--abbrev=40")
+    differs = found and _words("status", "--porcelain", "--untracked-files=no")
+    return f"{found}-dirty" if differs else found
+
+
+def _words(*arguments: str) -> str | None:
+    return (git(*arguments) or b"").decode().strip() or None
+
+
+def git(*arguments: str, limit_s: float = _GIT_S) -> bytes | None:
+    """What git prints about the checkout, whoever owns it; it writes nothing.
+
+    None if git fails, or there is no checkout.
+    """
     if not (PROJECT_ROOT / ".git").exists():  # it may lie in another repository
         return None
-    found = _git("describe", "--always", "--abbrev=40")
-    differs = _git("status", "--porcelain", "--untracked-files=no")
-    return f"{found}-dirty" if found and differs else found
-
-
-def _git(*arguments: str) -> str | None:
-    """git's description of the checkout, whoever owns it; writes nothing. None if git fails."""
     whose = f"safe.directory={PROJECT_ROOT}"
     argv = ["git", "--no-optional-locks", "-c", whose, "-C", str(PROJECT_ROOT), *arguments]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_GIT_S, check=False)
+        done = subprocess.run(argv, capture_output=True, timeout=limit_s, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return done.stdout if done.returncode == 0 else None
 
 
 @functools.cache

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.experiment import frozen
+from softroce_lab.experiment import code_version, frozen
 from softroce_lab.report import again, aside, fabric, listing
 from softroce_lab.report.recorded import MANIFEST, Recorded
 
 RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
-_GIT_S = 60.0
+_ARCHIVE_S = 60.0  # that git may take
 _KEPT = (".json", ".parquet")  # of a run directory; captures and pages are not compared
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
 
@@ -101,27 +100,14 @@ def _commit(recorded: Recorded) -> tuple[str | None, str]:
         return None, f"the run was made by an installed softroce_lab {version}, not by a checkout"
     if commit.endswith("-dirty"):
         return None, f"the run was made by {commit}: its checkout had changes that no commit has"
-    if _git("cat-file", "-e", f"{commit}^{{commit}}") is None:
+    if code_version.git("cat-file", "-e", f"{commit}^{{commit}}") is None:
         return None, f"this checkout does not have the commit {commit}"
     return commit, ""
 
 
-def _git(*arguments: str) -> bytes | None:
-    """What git prints about this checkout; None if it fails, or there is none."""
-    if not (paths.PROJECT_ROOT / ".git").exists():
-        return None
-    whose = f"safe.directory={paths.PROJECT_ROOT}"
-    argv = ["git", "--no-optional-locks", "-c", whose, "-C", str(paths.PROJECT_ROOT), *arguments]
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=_GIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def _add_code(archive: zipfile.ZipFile, commit: str) -> None:
     """The tree of a commit."""
-    packed = _git("archive", "--format=zip", "-0", commit)
+    packed = code_version.git("archive", "--format=zip", "-0", commit, limit_s=_ARCHIVE_S)
     if packed is None:
         raise RunError(f"git cannot read the commit {commit} of {paths.PROJECT_ROOT}")
     with zipfile.ZipFile(io.BytesIO(packed)) as tree:
