@@ -41,6 +41,7 @@ from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, Columns, RunDirectory, environment
 from softroce_lab.workloads.programs import Programs
+from softroce_lab.workloads.work import Workload
 
 OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
 XdpMode: TypeAlias = Literal["auto", "native", "generic"]
@@ -264,11 +265,11 @@ class _Clock:
 def _all_runs(experiment: Experiment, reporter: Reporter, clock: _Clock) -> Iterator[WorkloadRun]:
     """Seed by seed, so that a lab that has to come up for a seed serves all transports."""
     for seed in experiment.seeds:
-        total = experiment.workload(seed).message_count
+        work = experiment.workload(seed)
         with _runner(experiment, seed, reporter, clock) as one_run:
             for transport in experiment.transports:
                 wanted = clock.wanted(experiment, transport, seed)
-                yield _reported(one_run, experiment, transport, seed, wanted, reporter, total)
+                yield _reported(one_run, experiment, transport, seed, wanted, reporter, work)
 
 
 def _reported(
@@ -278,14 +279,14 @@ def _reported(
     seed: int,
     wanted: Wanted,
     reporter: Reporter,
-    total: int,
+    work: Workload,
 ) -> WorkloadRun:
     """A run with progress for the reporter; records its cost and transport."""
-    progress = _begun(experiment, transport, seed, reporter, total)
+    progress = _begun(_title(experiment, transport, seed), work, reporter)
     before = _cpu_s()
     found = one_run(experiment, transport, seed, progress, wanted)
     cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
-    progress(total)
+    progress(work.message_count)
     if capture := found.facts.get("capture"):
         reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
     own: dict[str, Any] = {"framing": transport.frames}
@@ -295,17 +296,12 @@ def _reported(
     return dataclasses.replace(found, cost=cost, facts=facts)
 
 
-def _begun(
-    experiment: Experiment, transport: Transport, seed: int, reporter: Reporter, total: int
-) -> Progress:
+def _begun(title: str, work: Workload, reporter: Reporter) -> Progress:
     """Tell that a run begins. Programs do not show how far they are."""
-    title = _title(experiment, transport, seed)
-    if experiment.raw.workload.kind == "program":
-        work = experiment.workload(seed)
-        if isinstance(work, Programs):
-            reporter.say(f"{title}: {units.format_count(len(work.commands), 'program')}")
-            return lambda _: None
-    return reporter.run(title, total)
+    if isinstance(work, Programs):
+        reporter.say(f"{title}: {units.format_count(len(work.commands), 'program')}")
+        return lambda _: None
+    return reporter.run(title, work.message_count)
 
 
 def _title(experiment: Experiment, transport: Transport, seed: int) -> str:
