@@ -20,7 +20,7 @@ from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment.workload_run import NOT_DONE
 from softroce_lab.report.figures_of import since_begun_ns
-from softroce_lab.report.incidents import Incident, Messages, What
+from softroce_lab.report.incidents import UNKNOWN, Incident, Messages, What
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 
@@ -297,7 +297,7 @@ def _worded(each: Incident) -> str:
             on = f" on {each.where}" if each.where else ""
             return f"dropped{on} by {each.why or 'a rule'}"
         case What.DECISION:
-            what = "it" if each.last >= each.first else "some packets"
+            what = "some packets" if each.last == UNKNOWN else "it"
             return f"{each.where} decided to retransmit {what}, because of {each.why}"
         case What.SENT_AGAIN:
             number = f", {ordinal(each.attempt)} transmission" if each.attempt else ""

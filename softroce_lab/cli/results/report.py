@@ -12,7 +12,7 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.cli.results.repeating import searched
-from softroce_lab.cli.results.result_options import RunOrSweep, opened, runs_of
+from softroce_lab.cli.results.result_options import RunOrSweep, need_run, runs_of
 from softroce_lab.report import recorded
 from softroce_lab.report.blame.charges import USUAL_RUNS
 from softroce_lab.report.blame.investigation import Investigation
@@ -65,9 +65,9 @@ def report(
 
 def _blamed(found: Recorded, *, quiet: bool) -> str:
     """Of each transport's run with the first seed. UserError for a sweep."""
-    directory = opened(str(found.path))
+    need_run(found)
     parts = []
-    for run in runs_of(directory, None):
-        known = Investigation.of(directory, run)
+    for run in runs_of(found, None):
+        known = Investigation.of(found, run)
         parts.append((known, searched(known, USUAL_RUNS, quiet=quiet)))
     return blamed.section(parts)

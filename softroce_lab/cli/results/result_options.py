@@ -38,10 +38,15 @@ RunName = Annotated[
 def opened(where: str) -> Recorded:
     """The run directory that the line names. UserError, also for a sweep's."""
     found = Recorded(recorded.find(where))
+    need_run(found)
+    return found
+
+
+def need_run(found: Recorded) -> None:
+    """UserError for a sweep's directory."""
     if found.is_sweep:
         hint = "lab sweep --keep-runs keeps a run directory of each in runs/ below it"
         raise UserError(f"{found.path} is a sweep, not a run", hint=hint)
-    return found
 
 
 def runs_of(found: Recorded, name: str | None) -> Sequence[Run]:
