@@ -361,6 +361,14 @@ def test_an_edited_native_source_repeats_the_last_step_only(prepared):
     assert steps(start(prepared)) == []
 
 
+def test_a_compiled_generator_is_no_edited_source(prepared):
+    """The build and the tests import native/verbs/generate.py."""
+    with_bytecode = prepared / "native/verbs/__pycache__"
+    with_bytecode.mkdir(exist_ok=True)
+    (with_bytecode / "new.cpython-311.pyc").write_text("")
+    assert steps(start(prepared)) == []
+
+
 def test_a_failed_step_says_why_and_what_to_do_and_is_gone_on_with(prepared):
     broken = prepared / "native/broken"
     broken.write_text("")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is told to perftest's programs, and read from them; tests/interop has them run."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from softroce_lab.errors import RunError
 from softroce_lab.perftest.figures import Bandwidth, Latency
-from softroce_lab.perftest.kernel import figures, program
+from softroce_lab.perftest.kernel import figures, program, with_clock_rate
 from softroce_lab.perftest.options import Options, PerfTest
 from softroce_lab.perftest.report import Style, header, row
 
@@ -52,3 +54,21 @@ def test_a_program_without_a_result():
         RunError, match="the program printed no result; its output: Couldn't connect"
     ):
         figures("Couldn't connect\n", of("write_bw"), 65536)
+
+
+@pytest.mark.parametrize(("zeros", "times"), [(0, 1), (2, 3), (3, 3)])
+def test_a_program_that_does_not_know_its_clocks_rate_runs_again(zeros, times):
+    runs = []
+
+    def measure(test, size, on_addresses=None):
+        runs.append(size)
+        rate = 0.0 if len(runs) <= zeros else 5.0
+        return Bandwidth(size, 50, rate * size, rate * size, rate, received=0)
+
+    expected = (
+        pytest.raises(RunError, match="a rate of 0, 3 times") if zeros == 3 else nullcontext()
+    )
+    with expected:
+        found = with_clock_rate(measure)(of("send_bw"), 1000)
+        assert found.messages_per_second == 5
+    assert runs == [1000] * times

@@ -81,6 +81,27 @@ def test_after_a_kill_the_same_runs_at_once(pair):
     converse(pair, "rping", 0)
 
 
+COMES_BACK = """
+import ctypes, sys, threading
+cm = ctypes.CDLL("librdmacm.so.1")
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+channel, event = ctypes.c_void_p(cm.rdma_create_event_channel()), ctypes.c_void_p()
+cm.rdma_destroy_event_channel(channel)
+asks = threading.Thread(
+    target=cm.rdma_get_cm_event, args=(channel, ctypes.byref(event)), daemon=True
+)
+asks.start()
+asks.join(0.5)
+sys.exit(0 if asks.is_alive() else "it did not sleep")
+"""
+
+
+def test_a_thread_that_comes_back_to_a_channel_just_destroyed_sleeps(pair):
+    """So does rping's second thread, while the first one returns from main."""
+    done = pair.run("h1", "/usr/bin/python3", "-c", COMES_BACK)
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_a_listener_the_program_is_told(pair):
     with ended(pair.start("h2", "rping", "-s", "-p", "9000")):
         refused = pair.run("h1", "rping", "-c", "-a", str(pair.address("h2")))

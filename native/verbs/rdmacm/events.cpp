@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "gids.hpp"
@@ -165,9 +166,15 @@ rdma_event_channel* rdma_create_event_channel() {
   return channel;
 }
 
+// The channel that was destroyed last stays open. rping destroys its channel and returns from main
+// while another of its threads comes back for the next event: with Linux that thread sleeps by
+// then, for there it takes milliseconds to destroy an id, and it sleeps here, too.
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
-  ::close(channel->fd);
-  delete &of(channel);
+  static std::atomic<Channel*> last;
+  const Channel* before = last.exchange(&of(channel));
+  if (before == nullptr) return;
+  ::close(before->fd);
+  delete before;
 }
 
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
