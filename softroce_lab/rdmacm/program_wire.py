@@ -167,7 +167,7 @@ def _mad(values: tuple[int | bytes, ...]) -> MadMessage:
 def _call(values: tuple[int | bytes, ...]) -> Call:
     verb, comm_id, space, transport, backlog, source_port, port, timeout = map(int, values[:8])
     *numbers, length, qp_num, qkey, data = values[10:]
-    params = ConnParams(bytes(data)[: int(length)], *map(int, numbers), int(qp_num))
+    params = ConnParams(bytes(data)[: int(length)], *map(int, [*numbers, qp_num]))
     return Call(
         Verb(verb), comm_id, space, transport, backlog, source_port, port,
         None if timeout == NO_ACK_TIMEOUT else timeout,
