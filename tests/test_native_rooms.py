@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NATIVE = ROOT / "native"
 
 STOREYS = (
-    {"bindings", "veth", "fuzz", "verbs", "verbs/rdmacm"},
+    {"bindings", "veth", "fuzz", "verbs/rdmacm"},
+    {"verbs"},
     {"sim", "live"},
     {"pair", "endpoint", "wire", "monitor"},
     {"engine/rnic", "transport", "capture", "erasure", "system"},

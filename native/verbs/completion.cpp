@@ -95,6 +95,7 @@ int poll_cq(ibv_cq* base, int most, ibv_wc* wc) {
   std::size_t polled = 0;
   {
     const auto held = engine.hold();
+    if (engine.orphan()) return 0;  // what completed before fork(2) is the parent's
     engine.polled();
     polled = take();
     if (polled == 0 && engine.turn()) polled = take();

@@ -67,6 +67,7 @@ class Engine {
   void before_fork() { lock_.lock(); }
   void after_fork_in_parent() { lock_.unlock(); }
   void after_fork_in_child();
+  bool orphan() const { return orphan_; }  // a child's copy
 
  private:
   static std::int64_t monotonic();
@@ -96,7 +97,7 @@ class Engine {
   Rnic rnic_;
   PortOwner owner_;
   std::unique_ptr<XskPort> port_;
-  bool orphan_ = false;                               // a child's copy
+  bool orphan_ = false;
   bool broken_ = false;                               // the port failed: it is not opened again
   std::deque<std::vector<std::uint8_t>> own_frames_;  // to this very RNIC
   std::unique_ptr<StatisticsFile> statistics_;

@@ -64,7 +64,7 @@ def with_clock_rate(measure: Measure) -> Measure:
     """Again, where a program did not find out how fast its clock goes.
 
     It compares the time stamp counter with the clock for 0.2 s when it begins. If they agree too
-    little, and it was told -F, all rates that it prints are 0 (perftest, src/get_clock.c).
+    little, and it has -F, all rates that it prints are 0 (perftest, src/get_clock.c).
     """
 
     def found(
