@@ -33,11 +33,11 @@ from softroce_lab.recovery.api import (
     SetTimer,
     View,
 )
-from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.groups import Groups
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.paths import PathHealth
+from softroce_lab.recovery.session.session import Session
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 _NOTHING = control.packet_set(np.zeros(0, dtype=np.bool_))
@@ -59,7 +59,7 @@ _MECHANISMS = {
 }
 
 
-class CsaUd(DatagramPolicy):
+class CsaUd(Session):
     """Losses found by numbers on paths; a dynamic interval for silence."""
 
     name = "csa_ud"

@@ -12,7 +12,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.recovery import knobs
 from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.csa_ud import CsaUd
-from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, validated
@@ -21,6 +20,7 @@ from softroce_lab.recovery.sdr_auto import SdrAuto
 from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
+from softroce_lab.recovery.session.session import Session
 from softroce_lab.recovery.ud_rto import UdRto
 
 
@@ -114,7 +114,7 @@ class Entry:
 def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
     """What the engine and the session do for any policy, and the timer that some have."""
     found: tuple[Knob, ...] = knobs.STRIPED
-    if issubclass(policy, MessagePolicy | DatagramPolicy):
+    if issubclass(policy, MessagePolicy | Session):
         found += knobs.OF_PACKETS
     if issubclass(policy, MessagePolicy) and policy.has_rto:
         found += knobs.OF_SENDERS_TIMER

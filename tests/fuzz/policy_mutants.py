@@ -14,10 +14,10 @@ import numpy as np
 from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.control import Ack, PacketSet
 from softroce_lab.recovery.csa_ud import CsaUd
-from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr
 from softroce_lab.recovery.session import feedback
+from softroce_lab.recovery.session.session import Session
 from softroce_lab.recovery.ud_rto import UdRto
 from softroce_lab.recovery.work import PeerWork
 
@@ -52,7 +52,7 @@ def without_timers(actions):
 # --- All datagram policies -------------------------------------------------------------------
 
 
-@mutant(DatagramPolicy, "_flush_acks", "csa_ud", 0)
+@mutant(Session, "_flush_acks", "csa_ud", 0)
 def an_acknowledgement_too_many(original):
     """The message after the newest is acknowledged, too."""
 
@@ -63,7 +63,7 @@ def an_acknowledgement_too_many(original):
     return flush
 
 
-@mutant(DatagramPolicy, "_acknowledged", "csa_ud", 1)
+@mutant(Session, "_acknowledged", "csa_ud", 1)
 def acknowledgement_of_any_generation(original):
     """An acknowledgement ends whatever uses the slot now."""
 
@@ -86,7 +86,7 @@ def outcome_of_any_generation(original):
     return outcome
 
 
-@mutant(DatagramPolicy, "_check_keepalive", "csa_ud", 14)
+@mutant(Session, "_check_keepalive", "csa_ud", 14)
 def the_dead_are_never_given_up(original):
     """Unanswered questions are not counted."""
 
@@ -97,7 +97,7 @@ def the_dead_are_never_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "_check_keepalive", "ud_rto", 72)
+@mutant(Session, "_check_keepalive", "ud_rto", 72)
 def the_living_are_given_up(original):
     """The first unanswered question ends everything."""
 
@@ -108,7 +108,7 @@ def the_living_are_given_up(original):
     return check_alive
 
 
-@mutant(DatagramPolicy, "retransmit", "csa_ud", 15)
+@mutant(Session, "retransmit", "csa_ud", 15)
 def the_third_attempt_is_the_last(original):
     """A message fails when one of its packets was sent twice."""
 
@@ -119,7 +119,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(DatagramPolicy, "_on_keepalive", "csa_ud", 7)
+@mutant(Session, "_on_keepalive", "csa_ud", 7)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 

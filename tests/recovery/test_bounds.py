@@ -24,7 +24,7 @@ PACKETS = -(-(1 << 20) // (2048 - 40))
 FIRST_PASS_NS = 400 * MILLISECOND_NS
 ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
-# What the code does: `DatagramPolicy._check_keepalive`.
+# What the code does: `Session._check_keepalive`.
 INTERVALS_NS = [T.keepalive_after_ns(k) for k in range(T.keepalive_probes)]
 LAST_KEEPALIVE_NS = sum(INTERVALS_NS[:-1])
 LEAST_SILENCE_NS = T.keepalive_interval_ns + sum(INTERVALS_NS)
@@ -173,7 +173,7 @@ FABRICS = {  # by the names of the table's columns
 
 
 def intervals_ns(timing):
-    """From one question to the next, as `DatagramPolicy._check_keepalive` has them."""
+    """From one question to the next, as `Session._check_keepalive` has them."""
     return [timing.keepalive_after_ns(k) for k in range(timing.keepalive_probes)]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The session of a `MessagePolicy`: its hooks in, its actions out, and bounds around both.
 
-Acknowledgements, keepalive, RNR, refusals and giving up are `DatagramPolicy`'s. What a policy
+Acknowledgements, keepalive, RNR, refusals and giving up are `Session`'s. What a policy
 answers is checked against what is outstanding: an action that names a message that is over does
 nothing, and a packet that was never sent is not retransmitted.
 """
@@ -23,15 +23,15 @@ from softroce_lab.recovery.api import (
     missing_packets,
 )
 from softroce_lab.recovery.control import Chunks, Sack
-from softroce_lab.recovery.datagram import DatagramPolicy
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.session import feedback
 from softroce_lab.recovery.session.hook_view import HookView
+from softroce_lab.recovery.session.session import Session
 from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 
-class MessageSession(DatagramPolicy):
+class MessageSession(Session):
     """Runs a policy on an endpoint's events."""
 
     def __init__(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What all policies over striped datagrams share: acknowledgements, keepalives, RNR.
+"""The session of an endpoint: acknowledgements, keepalives, RNR, refusals and giving up.
 
-The difference between them, how a loss is found, is left to the subclasses. Everything here is
-this project's definition (docs/protocols.md, section 1).
+How a loss is found is left to the subclasses. Everything here is this project's definition
+(docs/protocols.md, section 1).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 _MOST_COPIES = 16  # times in a row: more than any link is likely to take at once
 
 
-class DatagramPolicy(Policy):
-    """Base of `csa_ud` and of the session of `MessagePolicy`."""
+class Session(Policy):
+    """Acknowledges, asks, refuses and gives up; subclasses decide what is lost."""
 
     handlers: ClassVar[dict[type, str]] = {
         control.Ack: "_acknowledged",
