@@ -37,7 +37,8 @@ def read(text: str) -> dict[str, object]:
     manner, where, *times = rest
     if manner not in MANNERS:
         hint = did_you_mean(manner, MANNERS)
-        raise UserError(f"a {target} cannot be {manner!r}", hint=f"{hint}; such as: {EXAMPLE}")
+        hint += "" if hint.endswith("?") else "."
+        raise UserError(f"a {target} cannot be {manner!r}", hint=f"{hint} As in: {EXAMPLE}")
     rule = {"name": _name(text), TARGETS[target]: where, **MANNERS[manner], **_times(times)}
     if manner == "flap" and "every" not in rule:
         what = f"{text!r} lacks how often"

@@ -11,6 +11,12 @@ from softroce_lab.bench.crossover.grid import Place, scenario
 from softroce_lab.bench.crossover.points import Point, auto_over, by_scheme, fixed
 
 PUBLISHED_KM = 3750
+LEGEND = (
+    "Of each scheme the mean time in ms (over that of the model of the scheme as built here, over "
+    "that of the paper's model). !: the mean is outside of 5 % and of three standard errors; "
+    "t: p99.9 is outside of its interval. sr_rto, nack: `sdr_sr`, `sdr_sr_nack`; mds, xor: "
+    "`sdr_ec`; auto: `sdr_auto`."
+)
 _EQUAL = 0.001  # of a time: who is ahead by less is not ahead
 
 
@@ -170,5 +176,5 @@ def _named_cell(cell: Cell) -> str:
 
 def figures(cells: Sequence[Cell]) -> list[str]:
     """All of it, as `lab bench crossover` prints it."""
-    parts = [table(cells), summary(cells), published_shape(cells)]
+    parts = [table(cells), [LEGEND], summary(cells), published_shape(cells)]
     return [line for part in parts if part for line in ["", *part]][1:]

@@ -25,6 +25,11 @@ from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _WIDTH = 120
+_COLUMNS = (
+    "lost: probability that a chunk is lost. "
+    "slowdown, p99.9's: mean and p99.9 over the time without loss and parity.\n"
+    "fallback: probability that any submessage cannot be decoded."
+)
 _DISTANCE = "3750km"
 _RUNS, _MOST_RUNS = 2000, 1_000_000
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
@@ -196,3 +201,4 @@ def _print(common: sdr.Scenario, sites: int | None, runs: int, cells: list[dict[
             )  # fmt: skip
             place = ["", ""]
     Console(width=_WIDTH).print(table)
+    print(_COLUMNS)
