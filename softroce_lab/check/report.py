@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from softroce_lab.check import lab
 from softroce_lab.check.evidence import Evidence
+from softroce_lab.check.striped import suite
 from softroce_lab.check.verdict import Exhibit, Outcome, Verdict
 from softroce_lab.units import format_count
 
@@ -118,5 +118,5 @@ def document(checked: Checked) -> Mapping[str, Any]:
         "interfaces": [dataclasses.asdict(each) for each in capture.interfaces],
         "notes": [dataclasses.asdict(each) for each in capture.notes],
         "verdicts": [dataclasses.asdict(each) for each in checked.verdicts],
-        "recovery": lab.figures(checked.evidence),
+        "recovery": suite.figures(checked.evidence),
     }

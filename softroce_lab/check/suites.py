@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from softroce_lab.check import icrc, integrity, lab, shift, uc, ud
+from softroce_lab.check import icrc, integrity, shift, uc, ud
 from softroce_lab.check.evidence import Evidence, Options, Run
 from softroce_lab.check.rc import suite as rc
+from softroce_lab.check.striped import suite as striped
 from softroce_lab.check.verdict import Rule, Suite, Verdict
 from softroce_lab.errors import UserError
 from softroce_lab.telemetry import capture_file
@@ -25,7 +26,7 @@ SUITES: tuple[Suite, ...] = (
     uc.SUITE,
     ud.SUITE,
     shift.SUITE,
-    lab.SUITE,
+    striped.SUITE,
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check import opcodes, rules
+from softroce_lab.check import fault_rules, opcodes
 from softroce_lab.check.connections import Connection
 from softroce_lab.check.evidence import Evidence, Indices, Mask
 from softroce_lab.check.opcodes import Family
@@ -123,18 +123,20 @@ class Case:
     def may_overtake_behind(self) -> bool:
         """Whether requests may overtake each other between the capture and the responder."""
         flow = self.connection.requests
-        if flow is None or not rules.are_known(self.evidence):
+        if flow is None or not fault_rules.are_known(self.evidence):
             return self._overtook
-        return rules.reorder(self.evidence, flow.arrivals)
+        return fault_rules.reorder(self.evidence, flow.arrivals)
 
     @functools.cached_property
     def may_overtake_before(self) -> bool:
         """Whether responses may have, between the responder and the capture."""
         if self.near_responder.at_responder:
             return False
-        if not rules.are_known(self.evidence):
+        if not fault_rules.are_known(self.evidence):
             return self._overtook
-        return self.evidence.rules_of_the_run(rules.REORDER) or rules.spread(self.evidence)
+        return self.evidence.rules_of_the_run(fault_rules.REORDER) or fault_rules.spread(
+            self.evidence
+        )
 
     @functools.cached_property
     def _overtook(self) -> bool:

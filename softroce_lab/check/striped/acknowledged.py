@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check import rules
+from softroce_lab.check import fault_rules
 from softroce_lab.check.striped.controls import ControlMessage, Controls
 from softroce_lab.check.striped.feedback import IRN, Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
@@ -78,7 +78,7 @@ class Acknowledgements:
         Then it may be reordered after it, too. Each control message has the next number.
         """
         view = self._view
-        if rules.are_known(view.evidence):
+        if fault_rules.are_known(view.evidence):
             return False
         received = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
         numbers = view.column("lab_message", np.flatnonzero(received & (view.kinds == CONTROL)))
@@ -158,7 +158,7 @@ def _way_ns(view: Striped, stream: Stream) -> int:
     mine = np.flatnonzero(view.stream_of == stream.number)
     srtt, var = (int(view.column(name, mine).max()) for name in ("lab_srtt_ns", "lab_rttvar_ns"))
     usual_ns = max(srtt + view.timing.lost_rttvar_weight * var, view.timing.initial_rtt_ns)
-    return usual_ns + rules.held_back_ns(view.evidence, view.answers(stream))
+    return usual_ns + fault_rules.held_back_ns(view.evidence, view.answers(stream))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

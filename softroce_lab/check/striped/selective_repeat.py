@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.rules import dropped_by_queues
+from softroce_lab.check.fault_rules import dropped_by_queues
 from softroce_lab.check.striped import acknowledged, feedback
 from softroce_lab.check.striped.acknowledged import Acknowledgements
 from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from softroce_lab.check import suites
-from softroce_lab.check.lab import SUITE
 from softroce_lab.check.striped import feedback
+from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.recovery.defaults import EngineTiming, Timing, document
 from tests.check.plant import S, check, failed, shown

@@ -11,8 +11,8 @@ import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.lab import SUITE, figures
 from softroce_lab.check.striped import recovery_time
+from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.recovery.control import Ack, Nack, Sack
 from tests.check.plant import MS, S, Tape, check, failed, shown
