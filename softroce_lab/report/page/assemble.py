@@ -13,6 +13,7 @@ from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded, programs_of
 
 _HERE = Path(__file__).parent
+_FILES = ("style.css", "points.js", "page.js")
 
 Part = tuple[str, Sequence[Chart]]  # a section, "" for none, with @NAME@ where a chart goes
 
@@ -77,7 +78,7 @@ def _document(recorded: Recorded, body: str, script: str, count: int) -> str:
     )
     warning = recorded.warning
     marked = html.paragraph(f"{warning}.", kind="warning") if warning else ""
-    style, behaviour = ((_HERE / file).read_text("utf-8") for file in ("style.css", "page.js"))
+    style, *scripts = ((_HERE / file).read_text("utf-8") for file in _FILES)
     title = html.text(f"{name}: report")
     verdict = html.text(recorded.manifest.get("verdict", recorded.state))
     return f"""<!doctype html>
@@ -104,7 +105,7 @@ def _document(recorded: Recorded, body: str, script: str, count: int) -> str:
 {body}
 </main>
 {script}
-<script>{behaviour}</script>
+<script>{"".join(scripts)}</script>
 </body>
 </html>
 """

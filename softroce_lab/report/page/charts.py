@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +21,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
 _HEIGHT = 380
+_TALLEST = 800  # of a chart with a row a host
+_LANE = 0.16  # between the series of a row, where 1 is between rows
 MOST_POINTS = 2_000
 """Of a line; of more the extremes of each slice stay."""
 
@@ -33,6 +38,7 @@ class Chart:
     title: str
     caption: str
     data: str  # HTML: the same as a table
+    extra: str = ""  # HTML below the chart
 
     def placed(self, div: str) -> str:
         """The chart in its place on the page."""
@@ -46,7 +52,8 @@ class Chart:
             f"<figure><figcaption><strong>{html.text(self.title)}.</strong> "
             f"{html.text(self.caption)}</figcaption>"
             f'<div class="buttons" {group}>{buttons}</div>'
-            f'<div class="chart" {label}>{div}</div>{html.details("The data", self.data)}</figure>'
+            f'<div class="chart" {label}>{div}</div>{self.extra}'
+            f"{html.details('The data', self.data)}</figure>"
         )
 
 
@@ -131,23 +138,61 @@ def lines(name: str, title: str, caption: str, labels: tuple[str, str], series: 
 
 def points(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
            data: str, places: Sequence[str]) -> Chart:  # fmt: skip
-    """Points in rows with names (`places`, from y = 0): all of them, whatever their number."""
-    made = _figure(name, *labels)
-    made.hover.tooltips = [(labels[0], "@x"), (labels[1], "@y")]
-    for at, (label, (x, y)) in enumerate(series.items()):
-        style = {"color": COLOURS[at % len(COLOURS)], "legend_label": f"{label} ({len(x):,})"}
-        made.scatter(
-            np.asarray(x, np.float64), np.asarray(y, np.float32), size=8, line_width=1.5,
-            marker=_SHAPES[at % len(_SHAPES)], fill_alpha=0.2, **style,
-        )  # fmt: skip
-    step = max(1, len(places) // 16)
+    """Points in rows with names (`places`, from row 0): all of them, whatever their number.
+
+    A series has times in nanoseconds, ascending, and rows. Bokeh draws the axes, and the page's
+    own script the points (points.js).
+    """
+    from bokeh.models import Range1d
+
+    ends = [float(x[at]) / 1000 for x, _ in series.values() for at in (0, -1)]
+    margin = 0.02 * (max(ends) - min(ends)) or 1.0
+    made = _figure(
+        name,
+        *labels,
+        x_range=Range1d(start=min(ends) - margin, end=max(ends) + margin),
+        y_range=Range1d(start=-0.6, end=len(places) - 0.4),
+    )
+    made.scatter([], [])  # Bokeh warns of a chart without any
+    made.height = min(_TALLEST, max(_HEIGHT, 9 * len(places)))
+    made.tools = [tool for tool in made.tools if tool is not made.hover]
+    step = max(1, len(places) * 20 // made.height)
     made.yaxis.ticker = list(range(0, len(places), step))
     made.yaxis.major_label_overrides = {at: places[at] for at in range(0, len(places), step)}
-    _legend(made)
-    return Chart(name, made, title, caption, data)
+    about, values, legend = [], [], ""
+    for at, (label, (x, rows)) in enumerate(series.items()):
+        colour, shape = COLOURS[at % len(COLOURS)], list(_SHAPES)[at % len(_SHAPES)]
+        shift = ((len(_SHAPES) - 1) / 2 - at) * _LANE
+        about.append(
+            {"label": label, "shape": shape, "colour": colour, "shift": shift, "count": len(x)}
+        )
+        values += [np.diff(np.asarray(x, np.float64), prepend=0), np.asarray(rows, np.float64)]
+        legend += (
+            f'<label><input type="checkbox" checked>{_mark(shape, colour)} '
+            f"{html.text(label)} ({len(x):,})</label>"
+        )
+    packed = base64.b64encode(zlib.compress(np.concatenate(values).tobytes(), 6)).decode()
+    described = html.text(json.dumps({"places": list(places), "series": about}))
+    extra = (
+        f'<fieldset class="legend"><legend>Shown</legend>{legend}</fieldset>'
+        f'<output aria-label="The point under the pointer">&nbsp;</output>'
+        f'<script type="text/plain" data-cloud="{name}" data-about="{described}">{packed}</script>'
+    )
+    return Chart(name, made, title, caption, data, extra)
 
 
-_SHAPES = ("x", "triangle", "square", "circle", "diamond")
+_SHAPES = {
+    "cross": "M2 2 L12 12 M12 2 L2 12",
+    "triangle": "M7 2 L12 12 L2 12 Z",
+    "square": "M2 2 H12 V12 H2 Z",
+    "circle": "M7 2 A5 5 0 1 1 7 12 A5 5 0 1 1 7 2 Z",
+}
+
+
+def _mark(shape: str, colour: str) -> str:
+    """A marker for the legend."""
+    path = f'<path d="{_SHAPES[shape]}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    return f'<svg width="14" height="14" aria-hidden="true">{path}</svg>'
 
 
 def thinned(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.report import ladder, story
+from softroce_lab.report import bitmap, ladder, story
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.page import charts, html
@@ -26,12 +26,11 @@ _WORDS = {
     What.SENT_AGAIN: "sent again",
     What.ARRIVED: "lost packet arrived",
 }
-_LANE = 0.16  # between kinds, where 1 is between hosts
 _MOST_LINKS = 40
 _MOST_LADDERS = 200  # of a run: the slowest messages that lost a packet
 _MOST_RUNGS = 400  # of a ladder
 _MOST_RUNS = 12
-_MOST_POINTS = 20_000  # of a kind but losses, of which all are shown
+_MOST_POINTS = 200_000  # of a kind but losses, of which all are shown
 
 
 def explained(recorded: Recorded) -> dict[str, Explained]:
@@ -54,7 +53,10 @@ def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
         chart for at, (name, one) in enumerate(known.items())
         if (chart := _timeline(f"timeline{at}", name, one)) is not None
     ]  # fmt: skip
-    note = "Runs of the first seed. Every loss is shown; of the other kinds at most 20,000 each."
+    note = (
+        "Runs of the first seed. Every loss of a data packet is shown; of the other kinds at most "
+        "200,000 each."
+    )
     places = [f"@{chart.name}@" for chart in made]
     if not places:
         places = [html.paragraph("No packet was lost.")]
@@ -68,19 +70,19 @@ def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
     hosts.sort(key=lambda host: (len(host), host))
     row_of = {host: row for row, host in enumerate(hosts)}
     series: dict[str, tuple[Any, Any]] = {}
-    for lane, what in enumerate(_SHOWN):
+    for what in _SHOWN:
         found = [e for e in known.incidents if e.what is what and e.message >= 0]
         if what is not What.DROP and len(found) > _MOST_POINTS:
             found = found[:: -(-len(found) // _MOST_POINTS)]
         if found:
-            x = np.array([each.time_ns for each in found]) / 1000
+            x = np.array([each.time_ns for each in found])
             y = np.array([row_of[of["destination"][each.message]] for each in found])
-            series[_WORDS[what]] = x, y + (len(_SHOWN) / 2 - lane) * _LANE
+            series[_WORDS[what]] = x, y
     if not series:
         return None
     rows = [
-        (word, f"{len(x):,}", units.format_duration(x.min() * 1000),
-         units.format_duration(x.max() * 1000))
+        (word, f"{len(x):,}", units.format_duration(int(x.min())),
+         units.format_duration(int(x.max())))
         for word, (x, _) in series.items()
     ]  # fmt: skip
     data = html.table(f"{name}: number, first and last", ("what", "points", "first", "last"), rows)
@@ -158,7 +160,10 @@ def ladders(known: Mapping[str, Explained]) -> str:
     packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
     note = (
         "Time goes down, the sender is left, the receiver right; a dashed arrow that ends in a "
-        "cross is a lost packet. Times are microseconds since the post."
+        "cross is a lost packet. Times are microseconds since the post. Beside it is the bitmap of "
+        "the receiver, the first packet left: filled where packets are there, open where they are "
+        "to come, with a cross where they were lost. Losses are as recorded; when other packets "
+        "arrived is interpolated between them."
     )
     choice = (
         '<div class="buttons"><label for="ladder-run">Run</label><select id="ladder-run"></select>'
@@ -169,7 +174,9 @@ def ladders(known: Mapping[str, Explained]) -> str:
         '<div class="scroll" tabindex="0" role="region" aria-label="The ladder as a table">'
         '<table id="ladder-table"><caption>Each event of the message</caption><thead><tr>'
         '<th scope="col">time, us</th><th scope="col">way</th><th scope="col">packets</th>'
-        '<th scope="col">what</th></tr></thead><tbody></tbody></table></div></details>'
+        '<th scope="col">what</th>'
+        '<th scope="col">arrived</th><th scope="col">missing</th></tr></thead>'
+        "<tbody></tbody></table></div></details>"
         f'<script type="text/plain" id="ladder-data">{packed}</script>'
     )
     few = (
@@ -198,8 +205,13 @@ def _ladders(known: Explained) -> Iterator[list[Any]]:
         words = story.words(tale, known.bound_ns(tale))
         taken = tale.taken_ns
         first = tale.status if taken is None else units.format_duration(taken)
+        steps = ladder.rungs(tale)[:_MOST_RUNGS]
+        begun_ns = max(tale.times["posted_ns"], 0)
+        in_order = known.messages.run.get("protocol") == "rc"
+        maps = bitmap.bitmaps(tale, [each.time_ns for each in steps], in_order=in_order)
         rungs = [
-            [rung.time_ns - max(tale.times["posted_ns"], 0), rung.shape, rung.label, rung.note]
-            for rung in ladder.rungs(tale)[:_MOST_RUNGS]
-        ]
+            [each.time_ns - begun_ns, each.shape, each.label, each.note,
+             of.cells, of.arrived, of.missing]
+            for each, of in zip(steps, maps, strict=True)
+        ]  # fmt: skip
         yield [tale.name, tale.source, tale.destination, [first, *words], rungs]

@@ -38,12 +38,14 @@
   }
 
   // ---- ladders
+  async function bytes(text) {
+    const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
   async function unpacked(id) {
     const text = document.getElementById(id)?.textContent;
-    if (!text) return null;
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return JSON.parse(await new Response(stream).text());
+    return text ? JSON.parse(new TextDecoder().decode(await bytes(text))) : null;
   }
   const us = (ns) => (ns / 1000).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
   const svg = (name, attributes, text) => {
@@ -52,16 +54,31 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const ROW = 22, LEFT = 120, RIGHT = 420;
+  const ROW = 22, LEFT = 120, RIGHT = 420, MAP = 440, MAP_WIDTH = 240, NOTE = 695, WIDTH = 1120;
+
+  // The receiver's bitmap at one time: runs of equal cells as boxes, lost ones with a cross.
+  function bitmap(picture, cells, y) {
+    const wide = MAP_WIDTH / cells.length;
+    for (const run of cells.matchAll(/(.)\1*/g)) {
+      const x = MAP + run.index * wide, width = run[0].length * wide;
+      picture.append(svg("rect", { x, y: y - 11, width, height: 13, class: { "#": "there", x: "gone" }[run[1]] ?? "open" }));
+      if (run[1] === "x")
+        for (let at = 0; at < run[0].length; at++) {
+          const middle = x + (at + 0.5) * wide, half = Math.min(4, Math.max(1.5, wide / 2));
+          picture.append(svg("path", { d: `M${middle - half} ${y - 8.5} l${2 * half} 8 m0 -8 l${-2 * half} 8` }));
+        }
+    }
+  }
   function draw(data, message) {
     const [name, source, destination, words, rungs] = message;
     const height = 60 + ROW * rungs.length, holder = document.getElementById("ladder");
-    const picture = svg("svg", { width: 900, height, viewBox: `0 0 900 ${height}`, role: "img",
+    const picture = svg("svg", { width: WIDTH, height, viewBox: `0 0 ${WIDTH} ${height}`, role: "img",
       "aria-label": `Ladder of message ${name}; the table below it has the same in words` });
     picture.append(svg("text", { x: LEFT, y: 20, "text-anchor": "middle" }, source),
       svg("text", { x: RIGHT, y: 20, "text-anchor": "middle" }, destination),
+      svg("text", { x: MAP + 20, y: 20 }, "packets that have arrived"),
       svg("line", { x1: LEFT, y1: 30, x2: LEFT, y2: height }), svg("line", { x1: RIGHT, y1: 30, x2: RIGHT, y2: height }));
-    rungs.forEach(([time, shape, label, note], at) => {
+    rungs.forEach(([time, shape, label, note, cells], at) => {
       const y = 50 + ROW * at, from = shape === "<" ? RIGHT : LEFT;
       picture.append(svg("text", { x: LEFT - 12, y, "text-anchor": "end" }, us(time)));
       if (shape === ">" || shape === "<") {
@@ -77,17 +94,18 @@
         const x = (LEFT + RIGHT) / 2;
         picture.append(svg("text", { x, y: y - 7, "text-anchor": "middle" }, label));
       }
-      picture.append(svg("text", { x: RIGHT + 14, y }, note));
+      bitmap(picture, cells, y);
+      picture.append(svg("text", { x: NOTE, y }, note));
     });
     const list = document.getElementById("ladder-words");
     list.textContent = words.join("\n");
     holder.replaceChildren(picture);
     const body = document.querySelector("#ladder-table tbody");
-    body.replaceChildren(...rungs.map(([time, shape, label, note]) => {
+    body.replaceChildren(...rungs.map(([time, shape, label, note, , arrived, missing]) => {
       const row = document.createElement("tr");
       const lost = shape === "X" ? "lost" : "";
       const way = { ">": "to " + destination, "<": "to " + source, X: lost }[shape] ?? "";
-      [us(time), way, label, note].forEach((cell, at) => {
+      [us(time), way, label, note, arrived, missing].forEach((cell, at) => {
         const made = document.createElement(at ? "td" : "th");
         if (!at) made.scope = "row";
         made.textContent = cell;
@@ -117,6 +135,7 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
     matchMedia("print").addEventListener("change", paint);
     addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
+    await clouds.begin(figures, bytes);
     await ladders();
     document.documentElement.dataset.ready = "yes";
   }

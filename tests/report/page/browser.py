@@ -11,6 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 _ITS_OWN = re.compile(r"^https?://[a-z0-9.-]*\.(google|googleapis|gvt1)\.com/")  # the browser's
+ARGUMENTS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)  # fmt: skip
 _INSTALL = ["apt-get", "-q", "-y", "--no-install-recommends", "install", "chromium"]
 
 
@@ -34,11 +39,10 @@ class Page:
     def __init__(self, path, folder, *, width=1280, height=2000):
         log, self.screenshot = folder / "net.json", folder / f"page-{width}.png"
         argv = [
-            chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions",
-            "--disable-background-networking", "--disable-component-update", "--no-first-run",
+            chromium(), *ARGUMENTS,
             f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=8000",
             f"--window-size={width},{height}", "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND", f"--log-net-log={log}",
+            f"--log-net-log={log}",
         ]  # fmt: skip
         done = subprocess.run(
             [*argv, "--dump-dom", path.as_uri()],

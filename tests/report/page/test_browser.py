@@ -1,70 +1,135 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The page in a real browser: its numbers, its console, its requests, at three widths."""
 
-import json
+import os
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from softroce_lab import units
 from softroce_lab.report.page import assemble
 from softroce_lab.report.recorded import Recorded
+from tests.report.made import ring, run
+from tests.report.page import figures
 from tests.report.page.browser import Page
 from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
+from tests.report.programs_made import programs
+
+
+def shown(directory, folder):
+    """A directory's page in the browser: without an error, and without a request."""
+    assemble.write(folder / "page.html", assemble.page(Recorded(directory)))
+    found = Page(folder / "page.html", folder)
+    html = next(attributes for tag, attributes in found.elements.attributes if tag == "html")
+    assert html["data-ready"] == "yes"
+    assert (found.errors, found.requested) == ([], [])
+    return found
 
 
 @pytest.fixture(scope="module")
 def page(ring_run, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
-    assemble.write(folder / "page.html", assemble.page(Recorded(ring_run)))
-    return Page(folder / "page.html", folder)
+    return shown(ring_run, tmp_path_factory.mktemp("browser"))
 
 
-def test_scripts_ran_without_an_error_or_a_request(page):
-    html = next(found for tag, found in page.elements.attributes if tag == "html")
-    assert html["data-ready"] == "yes"
-    assert page.errors == []
-    assert page.requested == []
+@pytest.fixture(scope="module")
+def alone_run(tmp_path_factory):
+    """With a single seed."""
+    return ring(tmp_path_factory.mktemp("alone"), "seeds=[3]")
+
+
+def compare(page, directory):
+    """Each number of the page's tables with the files of the directory."""
+    assert [row[:5] for row in page.rows("Runs")[1:]] == figures.verdicts(directory)
+    assert [row[:7] for row in page.rows("What each run cost")[1:]] == figures.costs(directory)
+    first = figures.manifest(directory)["seeds"][0]
+    names = [each["run"] for each in figures.manifest(directory)["runs"] if each["seed"] == first]
+    for name in names:
+        rows = page.rows(f"Links of {name}")[1:]
+        assert {row[0]: [row[1], row[3]] for row in rows} == figures.links(directory, name)
+    return names
 
 
 def test_numbers_of_the_dom_are_those_of_the_directory(page, ring_run):
-    runs = {each["run"]: each for each in Recorded(ring_run).runs}
-    costs = {row[0]: row for row in page.rows("What each run cost")[1:]}
-    assert costs.keys() == runs.keys()
-    for name, run in runs.items():
-        assert costs[name][1:3] == [f"{run['packets_sent']:,}", f"{run['retransmitted']:,}"]
+    compare(page, ring_run)
+
+
+def test_completion_times_and_losses(alone_run, tmp_path):
+    found = shown(alone_run, tmp_path)
+    names = compare(found, alone_run)
+    rows = found.rows("Percentiles: median of the seeds [95 % interval]")[1:]
+    assert rows == figures.percentiles(alone_run)
+    for name in names:
+        points = dict(row[:2] for row in found.rows(f"{name}: number, first and last")[1:])
+        assert points["dropped"] == figures.grouped(figures.drops(alone_run, name))
+
+
+def test_a_failed_run(tmp_path):
+    lossy = "faults=[{name: all, links: '*->*', loss: random 100%}]"
+    size = "workload={kind: point-to-point, bytes: 6000B}"
+    failed = run("point-to-point", tmp_path, size, lossy, "blackout=1ms", transports=("irn", "rc"))
+    found = shown(failed, tmp_path)
+    compare(found, failed)
+    assert [row[1:3] for row in found.rows("Runs")[1:]] == 2 * [["failed", "0 of 1"]]
+    assert "No message was delivered" in found.dom
+
+
+def test_a_run_without_a_message(tmp_path):
+    made = programs(tmp_path).directory
+    found = shown(made, tmp_path)
+    assert [row[:3] for row in found.rows("Runs")[1:]] == [["program/1", "passed", "not seen"]]
+    assert [row[0] for row in found.rows("Links of program/1")[1:]] == ["h1->s1"]
+    assert {row[0]: row[3] for row in found.rows("Programs")[1:]} == {
+        "program/1 h2": "5", "program/1 h1": "1,234",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_run_on_the_real_clock(tmp_path):
+    """As it is made on this machine."""
+    lossy = "faults=[{name: l, links: '*->*', loss: 2%}]"
+    real = run("point-to-point", tmp_path, "clock=real", lossy,
+               "topology=two-hosts", "seeds=1", "workload.bytes=256KiB", "name=browser",
+               transports=("csa_ud", "irn", "rc"))  # fmt: skip
+    found = shown(real, tmp_path)
+    names = compare(found, real)
+    assert len(names) == 3
+    rows = found.rows("Percentiles: median of the seeds [95 % interval]")[1:]
+    assert rows == figures.percentiles(real)
 
 
 def test_the_ladder_is_drawn_for_the_slowest_message(page):
     words = page.elements.ids["ladder-words"]
     assert "Where the time went:" in words
     rungs = page.rows("Each event of the message")
-    assert rungs[0] == ["time, us", "way", "packets", "what"]
+    assert rungs[0] == ["time, us", "way", "packets", "what", "arrived", "missing"]
     assert any(row[1] == "lost" for row in rungs[1:])
     assert any(tag == "svg" and found.get("aria-label", "").startswith("Ladder of message h")
                for tag, found in page.elements.attributes)  # fmt: skip
 
 
 def test_a_sweep(swept, tmp_path):  # noqa: F811
-    assemble.write(tmp_path / "page.html", assemble.page(Recorded(swept)))
-    found = Page(tmp_path / "page.html", tmp_path)
-    assert (found.errors, found.requested) == ([], [])
-    assert any(row[0] == "loss=one" for row in found.rows("Medians [95 % intervals] of the seeds"))
-
-
-def test_a_run_on_the_real_clock_as_it_is_recorded(ring_run, tmp_path):
-    """Without what the virtual clock alone records."""
-    import shutil
-
-    copy = shutil.copytree(ring_run, tmp_path / "copy")
-    for name in ("recovery.parquet", "repairs.parquet"):
-        (copy / name).unlink()
-    manifest = json.loads((copy / "manifest.json").read_text())
-    for each in manifest["runs"]:
-        each |= {"clock": "real", "repairs": None, "fidelity": {"verdict": "faithful"}}
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    assemble.write(tmp_path / "page.html", assemble.page(Recorded(copy)))
-    found = Page(tmp_path / "page.html", tmp_path)
-    assert (found.errors, found.requested) == ([], [])
-    assert all(row[4] == "faithful" for row in found.rows("Runs")[1:])
+    found = shown(swept, tmp_path)
+    rows = found.rows("Medians [95 % intervals] of the seeds")[1:]
+    table = pq.read_table(swept / "runs.parquet").to_pylist()
+    assert len(rows) == 4
+    for cell, transport, seeds, *cells in rows:
+        of = [
+            each
+            for each in table
+            if (f"loss={each['loss']}", each["transport"]) == (cell, transport)
+        ]
+        assert seeds == str(len(of)) == "2"
+        for shown_as, figure in zip(cells, ("fct_p99_ns", "makespan_ns"), strict=False):
+            times = [each[figure] for each in of]
+            middle, low, high = map(
+                units.format_duration, (np.median(times), min(times), max(times))
+            )
+            assert shown_as == f"{middle} [{low}, {high}]"
+        again = [each["retransmitted"] for each in of]
+        assert cells[3].startswith(f"{np.median(again):,.0f} [{min(again):,}, {max(again):,}]")
+    verdicts = {row[0]: row[1:] for row in found.rows("Runs by verdict")[1:]}
+    assert verdicts == {"csa_ud": ["4", "0", "0"], "rc": ["4", "0", "0"]}
 
 
 @pytest.mark.parametrize("width", [390, 1920])
