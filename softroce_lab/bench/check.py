@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from softroce_lab.bench import recorded_talk
 from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.telemetry import memory
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 Say: TypeAlias = Callable[[str], None]
@@ -132,15 +133,9 @@ def _cost(program: str, *arguments: str) -> tuple[Cost, subprocess.CompletedProc
             raise UserError(done.stderr.strip().removeprefix("lab: "))
         if done.returncode not in (ExitCode.DONE, ExitCode.FAILED):
             raise RunError(done.stderr.strip() or f"exit code {done.returncode}")
-        return Cost(seconds, _cpu_seconds() - before, _peak_bytes(report.read())), done
+        return Cost(seconds, _cpu_seconds() - before, memory.peak_bytes(report.read())), done
 
 
 def _cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def _peak_bytes(status: str) -> int:
-    """VmHWM of a /proc/PID/status."""
-    (line,) = (each for each in status.splitlines() if each.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024

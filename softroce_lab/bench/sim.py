@@ -18,12 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError
 from softroce_lab.statistics import Interval, median_interval
+from softroce_lab.telemetry import memory
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 
 SHAPES: Mapping[int, str] = {
@@ -96,17 +96,9 @@ def measure(hosts: int, transport: str, message: str = MESSAGE) -> Moved:
         hops=run.fabric.native.hops,
         cpu_s=ended - built,
         setup_cpu_s=built - begun,
-        peak_rss_bytes=_peak_bytes(),
+        peak_rss_bytes=memory.peak_bytes(),
         makespan_ns=found.makespan_ns,
     )
-
-
-def _peak_bytes() -> int:
-    """Of this process alone: getrusage would tell its parent's, too."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    return 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ def _run(
     lines = [figures.pop("wrong") for figures in reports.values()]
     digests = {name: figures.pop("sha256") for name, figures in reports.items()}
     wrong = [line for each in lines for line in each or ()] + unequal(digests)
+    grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
     run = WorkloadRun(
         transport=transport.label,
@@ -125,6 +126,7 @@ def _run(
         facts=facts(observed, reports, lab)
         | _timing(transport, lab, options, rails)
         | sha256_fact(digests),
+        cost={"grown_bytes": grown_bytes},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
 

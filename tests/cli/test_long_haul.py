@@ -12,6 +12,7 @@ import pytest
 
 from softroce_lab.recovery import registry
 
+DEPTH = 4
 POLICIES = registry.transports(registry.Kind.POLICY)
 
 LONG_HAUL = """\
@@ -45,19 +46,26 @@ def run(lab, tmp_path, text):
     with lab.start("run", str(file), *arguments) as process:
         stdout, stderr = process.communicate(timeout=1800)
     assert process.returncode == 0, stderr
-    return json.loads(stdout)["runs"]
+    (manifest,) = tmp_path.rglob("manifest.json")
+    costs = json.loads(manifest.read_text())["environment"]["costs"].values()
+    runs = json.loads(stdout)["runs"]
+    return [run | cost for run, cost in zip(runs, costs, strict=True)]
 
 
 @pytest.mark.full("gib-over-25ms")
 def test_every_byte_arrives_over_a_long_haul(lab, tmp_path, full):
+    """Memory is at most 1.5 times the messages in flight: they, and half as much for parity."""
     size, message = ("1GiB", "16MiB") if full else ("16MiB", "4MiB")
+    in_flight_bytes = DEPTH * (16 << 20 if full else 4 << 20)
     found = run(lab, tmp_path, LONG_HAUL % (", ".join(POLICIES), size, message))
     assert [each["transport"] for each in found] == POLICIES
     for each in found:
         assert each["verdict"] == "passed", each
         assert each["verified"], each
         assert each["injected_drops"] > 0
-        print(each["transport"], f"{each['goodput_bps'] / 1e6:.0f} Mbit/s")
+        grown = each["grown_bytes"] / in_flight_bytes
+        print(each["transport"], f"{each['goodput_bps'] / 1e6:.0f} Mbit/s, memory {grown:.2f}")
+        assert grown <= 0.5, each["transport"]
 
 
 @pytest.mark.full("coded-rate")

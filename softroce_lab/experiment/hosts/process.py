@@ -54,7 +54,7 @@ from softroce_lab.recovery import congestion
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
-from softroce_lab.telemetry import counters_file
+from softroce_lab.telemetry import counters_file, memory
 from softroce_lab.telemetry.event_log import EventLog
 
 _POLL_MS = 200
@@ -227,6 +227,7 @@ class HostTask:
         self._task = task
         self._messenger = process.messenger(task.memory)
         self._thread = PolicyThread(process.host, self._messenger)
+        self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
     def addresses(self) -> dict[int, dict[str, int]]:
         """The address for each peer."""
@@ -255,6 +256,7 @@ class HostTask:
             **figures,
             **self._task.result(),
             "realtime_policy": self._thread.realtime,
+            "grown_bytes": self._grown_bytes,
             **self._summary(),
         }
 
@@ -276,7 +278,16 @@ class HostTask:
         task, host = self._task, self._process.host
         while (left_ns := start_ns - host.now_ns) > 0:
             time.sleep(left_ns / 1e9)
-        task.begin(host.now_ns)
+        memory.forget_peak()
+        before_bytes = memory.resident_bytes()
+        try:
+            task.begin(host.now_ns)
+            return self._work_on()
+        finally:
+            self._grown_bytes = memory.peak_bytes() - before_bytes
+
+    def _work_on(self) -> str | None:
+        task, host = self._task, self._process.host
         _say(begun=True)
         reported = time.monotonic()
         while not task.finished and not self._stop_requested():
