@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from softroce_lab.check.evidence import Evidence, Indices
 from softroce_lab.check.flows import Flow
+from softroce_lab.faults.opcodes import OPCODES
 from softroce_lab.telemetry.packets import Has, Kind
 
 _Hosts = frozenset[bytes]
+_PROBE = OPCODES["RC_RDMA_WRITE_ONLY"]
 _LEAST = 8  # packets, at least, to conclude that every packet was captured twice
 _MOST_SINGLE = 0.05  # of them
 _SAME = ("opcode", "psn", "destination_qp", "source_qp", "msn", "syndrome", "payload_bytes",
@@ -29,6 +31,21 @@ def of_flow(evidence: Evidence, flow: Flow) -> str | None:
     if _is_twice(evidence):
         return "nearly every packet is there twice, with the same hop limit"
     return None
+
+
+def begins_anew(evidence: Evidence, requests: Flow | None) -> str | None:
+    """Why a flow's repetitions are not those of one queue pair: it has probes of a path.
+
+    A probe is a WRITE of no bytes to nowhere (docs/shift.md). After one that failed, a queue pair
+    with a backup begins anew with the same PSN.
+    """
+    if requests is None:
+        return None
+    packets = evidence.packets[requests.sent]
+    probes = packets["opcode"] == _PROBE
+    for name in ("dma_length", "remote_address", "rkey"):
+        probes &= packets[name] == 0
+    return "a queue pair with a backup begins anew with its probe's PSN" if probes.any() else None
 
 
 def missed(evidence: Evidence) -> str | None:

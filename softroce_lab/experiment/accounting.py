@@ -128,24 +128,32 @@ class Accounts:
         )
 
     def _sent(self, near: Port, arrived: int) -> int:
-        """A host's process uses one rail; of others no more is known than what arrived."""
+        """Of rails that no process uses, no more is known than what arrived."""
         reports = self._hosts.get(near.node)
-        if reports is None or near != self._used(near.node):
+        if reports is None:
             return arrived
-        return int(reports["frames_sent"])
+        if near != self._used(near.node):
+            reports = reports.get("other_rails", {}).get(near.name)
+        return arrived if reports is None else int(reports["frames_sent"])
 
     def _used(self, host: str) -> Port:
         return self._plan.node(host).ports[self._rails.get(host, 0)]
 
     def ports(self) -> list[PortFigures]:
-        """Every host that had a process."""
-        return [self._port(name, reports) for name, reports in self._hosts.items()]
+        """Every port that a process used; of a host's second one with its name."""
+        found = []
+        for name, reports in self._hosts.items():
+            found.append(self._port(name, self._used(name), reports))
+            for port in self._plan.node(name).ports:
+                if (of_port := reports.get("other_rails", {}).get(port.name)) is not None:
+                    found.append(self._port(f"{name}:{port.name}", port, of_port))
+        return found
 
-    def _port(self, name: str, reports: dict[str, Any]) -> PortFigures:
+    def _port(self, name: str, port: Port, reports: dict[str, Any]) -> PortFigures:
         statistics = reports["port"]
         return PortFigures(
             node=name,
-            handed=self._counted[self._used(name).ifindex].to_xsk,
+            handed=self._counted[port.ifindex].to_xsk,
             taken=reports["frames_received"],
             emulator_drops=statistics["rx_dropped"] + statistics["rx_ring_full"],
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ from softroce_lab.errors import RunError, UserError
 from softroce_lab.faults import resolve
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan
+from softroce_lab.rnic.gid import GID
+from softroce_lab.telemetry import transitions as transition
+from softroce_lab.telemetry.annotate import Note, annotate
 from softroce_lab.telemetry.capture_figures import (
     SNAP_BYTES,
     Figures,
@@ -144,6 +149,36 @@ def capturing_virtually(
             seen = fabric.end_capture()
     each = (InterfaceFigures(*row, 0) for row in zip(links.values(), seen, strict=True))
     found.figures = Figures(tuple(each))
+
+
+def comment_transitions(
+    path: Path, transitions: Iterable[Mapping[str, Any]], plan: Plan, begun_ns: int
+) -> None:
+    """Write transitions of queue pairs with a backup as comments on the packets that followed them.
+
+    `begun_ns`: the capture's time when the run began. RunError.
+    """
+    gids = {
+        host.name: frozenset(
+            ipaddress.IPv6Address(GID.of_address(int(ipaddress.ip_address(each))).gid).packed
+            for port in host.ports
+            for each in (port.address, port.address6)
+            if each is not None
+        )
+        for host in plan.plain_hosts
+    }
+    annotate(
+        path,
+        [
+            Note(begun_ns + row["time_ns"], gids[row["host"]], f"shift: {transition.line(row)}")
+            for row in transitions
+        ],
+    )
+
+
+def wall_clock_ns(monotonic_ns: int) -> int:
+    """What a capture on the real clock calls this moment of CLOCK_MONOTONIC."""
+    return monotonic_ns + time.time_ns() - time.monotonic_ns()
 
 
 def _write(fd: int, blocks: bytes, path: Path) -> None:

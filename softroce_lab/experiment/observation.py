@@ -46,11 +46,19 @@ class Observed:
 class Observation:
     """Begins when it is made, ends with `end`. EnvironmentLackError without AF_XDP."""
 
-    def __init__(self, lab: Lab, rails: Mapping[str, int] = MappingProxyType({})) -> None:
-        """`rails`: by name, of hosts that use another one than their first, counted from 0."""
+    def __init__(
+        self,
+        lab: Lab,
+        rails: Mapping[str, int] = MappingProxyType({}),
+        backups: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`rails`: by name, of hosts that use another one than their first, counted from 0.
+
+        `backups`: likewise of hosts whose queue pairs have a backup, its rail.
+        """
         lacks.need(lacks.AF_XDP)
         self._lab = lab
-        self._rails = rails
+        self._rails, self._backups = rails, backups
         self._before = Counts.of(lab)
         self._written = lab.drained(_SYNC_S)
         self._stolen = StolenTime()
@@ -105,8 +113,10 @@ class Observation:
         return read_drops(path, since_ns=self.epoch_ns, until_ns=until_ns)
 
     def _addresses(self, names: Iterable[str]) -> list[int]:
+        """Of the ports that their processes used."""
         nodes = map(self._lab.plan.node, names)
-        used = (node.ports[self._rails.get(node.name, 0)] for node in nodes)
+        used = [node.ports[self._rails.get(node.name, 0)] for node in nodes]
+        used += [self._lab.plan.node(name).ports[rail] for name, rail in self._backups.items()]
         return [int(ipaddress.IPv4Address(port.address or 0)) for port in used]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import itertools
 import select
 import time
@@ -42,6 +43,7 @@ from softroce_lab.fabric.observe import damage
 from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
+from softroce_lab.rnic import GID
 from softroce_lab.workloads.work import Workload
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
@@ -79,10 +81,11 @@ def _run(
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
     rails = experiment.rails_by_name(seed)
-    observation = Observation(lab, rails)
+    backups = experiment.backup_rails_by_name(transport, seed)
+    observation = Observation(lab, rails, backups)
     with contextlib.ExitStack() as stack:
         own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails)
+        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails, backups)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
@@ -101,9 +104,7 @@ def _run(
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(reports, striped=shown)
-    lines = [figures.pop("wrong") for figures in reports.values()]
-    digests = {name: figures.pop("sha256") for name, figures in reports.items()}
-    wrong = [line for each in lines for line in each or ()] + unequal(digests)
+    verified, wrong, digests = _checked(reports)
     grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
     run = WorkloadRun(
@@ -116,16 +117,17 @@ def _run(
         messages=_messages(workload, journals, begun_ns),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
-        counters={name: figures["counters"] for name, figures in reports.items()},
-        stats={name: figures.pop("stats") for name, figures in reports.items()},
+        counters={name: _counters(figures) for name, figures in reports.items()},
+        stats=_stats(reports),
         events=events(observed, acts, begun_ns),
         policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
-        verified=None if None in lines else not wrong,
+        transitions=_transitions(reports, lab, rails, begun_ns),
+        verified=verified,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, reports, lab)
         | _timing(transport, lab, options, rails)
-        | sha256_fact(digests),
+        | {"workload_begun_ns": begun_ns, **sha256_fact(digests)},
         cost={"grown_bytes": grown_bytes},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
@@ -153,6 +155,7 @@ class _Handles:
     epoch_ns: int
     options: HostOptions
     rails: Mapping[str, int]  # of hosts that use another one than their first
+    backups: Mapping[str, int]  # of hosts whose queue pairs have a backup
 
     def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
         """A process for every host that takes part, by its index."""
@@ -182,6 +185,7 @@ class _Handles:
             ip_version=self.options.ip_version,
             event_log=self.options.event_log,
             rails=self.rails,
+            backups=self.backups,
             congestion_control=_control(transport, self.lab),
             window_packets=transport.knobs.window_packets(most),
         )
@@ -288,6 +292,56 @@ def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) ->
             tell = log.received if done.kind == "receive" else log.sent
             tell(index, done)
     return log.table()
+
+
+def _checked(
+    reports: Mapping[str, dict[str, Any]],
+) -> tuple[bool | None, list[str], dict[str, str | None]]:
+    """Whether all bytes are right, None if not all arrived; what is wrong; SHA-256 of files."""
+    lines = [figures.pop("wrong") for figures in reports.values()]
+    digests = {name: figures.pop("sha256") for name, figures in reports.items()}
+    wrong = [line for each in lines for line in each or ()] + unequal(digests)
+    return (None if None in lines else not wrong), wrong, digests
+
+
+def _counters(report: Mapping[str, Any]) -> dict[str, int]:
+    """Of all of a host's RNICs."""
+    found = dict(report["counters"])
+    for other in report["other_rails"].values():
+        for name, count in other.pop("counters").items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _stats(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """By host; of a second RNIC by its port, `h1:eth2`."""
+    found = {}
+    for name, report in reports.items():
+        found[name] = report.pop("stats")
+        for port, other in report["other_rails"].items():
+            found[f"{name}:{port}"] = other.pop("stats")
+    return found
+
+
+def _transitions(
+    reports: Mapping[str, dict[str, Any]], lab: Lab, rails: Mapping[str, int], begun_ns: int
+) -> list[dict[str, Any]]:
+    """Of the queue pairs with a backup, in the columns of shift.parquet."""
+    names = {}
+    for node in lab.plan.plain_hosts:
+        port = node.ports[rails.get(node.name, 0)]
+        for address in filter(None, (port.address, port.address6)):
+            names[str(GID.of_address(int(ipaddress.ip_address(address))))] = node.name
+    return [
+        {
+            "host": name,
+            **row,
+            "time_ns": row["time_ns"] - begun_ns,
+            "peer": names.get(row["peer"], row["peer"]),
+        }
+        for name, report in reports.items()
+        for row in report.pop("transitions")
+    ]
 
 
 def _done(row: tuple[Any, ...], begun_ns: int) -> Done:

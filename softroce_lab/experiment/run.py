@@ -20,7 +20,14 @@ from typing import Any, Literal, TypeAlias
 from softroce_lab import units
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import code_version, expect, frozen, over_oracle, workload_record
-from softroce_lab.experiment.capturing import FILE, NOTHING, Wanted, capturing
+from softroce_lab.experiment.capturing import (
+    FILE,
+    NOTHING,
+    Wanted,
+    capturing,
+    comment_transitions,
+    wall_clock_ns,
+)
 from softroce_lab.experiment.forecast import (
     assumed_links,
     blind_rules,
@@ -336,7 +343,12 @@ def _runner(
                 found = programs.run(experiment, transport, seed, lab)
             else:
                 found = real.run(experiment, transport, seed, progress, lab, clock.hosts)
-        return found if capture is None else found.with_capture(capture)
+        if capture is None:
+            return found
+        if found.transitions:
+            begun_ns = found.facts["begun_monotonic_ns"] + found.facts["workload_begun_ns"]
+            comment_transitions(wanted.path, found.transitions, lab.plan, wall_clock_ns(begun_ns))
+        return found.with_capture(capture)
 
     with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:
         yield one_run

@@ -136,8 +136,30 @@ class Experiment:
 
     def rails_by_name(self, seed: int) -> dict[str, int]:
         """The same by the names of the hosts."""
-        names = [host.name for host in self.plan(seed).plain_hosts]
-        return {names[host]: rail for host, rail in self.rails(seed).items()}
+        return self._by_name(self.rails(seed), seed)
+
+    def _by_name(self, rails: Mapping[int, int], seed: int) -> dict[str, int]:
+        hosts = self.plan(seed).plain_hosts
+        return {hosts[host].name: rail for host, rail in rails.items()}
+
+    def backup_rails_by_name(self, transport: Transport, seed: int) -> dict[str, int]:
+        """`backup_rails` by the names of the hosts."""
+        return self._by_name(self.backup_rails(transport, seed), seed)
+
+    def backup_rails(self, transport: Transport, seed: int) -> dict[int, int]:
+        """Of hosts whose queue pairs have a backup: its rail, the next one. UserError."""
+        plan, rails, own = self.plan(seed), self.rails(seed), self.own_transports(seed)
+        found = {}
+        for host in self.workload(seed).ranks:
+            used, node = own.get(host, transport), plan.plain_hosts[host]
+            if used.entry.rails < 2:
+                continue
+            if len(node.ports) < 2:
+                what = f"{node.name} has one rail: {used.label} needs another for its backup"
+                place: Place = ("topology",)
+                raise self.source.error(place, what, hint="such as topology: dual-rail")
+            found[host] = (rails.get(host, 0) + 1) % len(node.ports)
+        return found
 
     def stalls(self, seed: int) -> list[tuple[int, int, int]]:
         """(host, when, for how long) timers stand still; nanoseconds. UserError."""
@@ -243,6 +265,7 @@ def of(source: Source) -> Experiment:
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     experiment.rails(raw.seeds[0])
+    _check_backups(experiment)
     _check_clock(experiment)
     _check_round_trip(experiment)
     _check_lengths(experiment)
@@ -274,6 +297,12 @@ def _of_runs(
     first, *_ = own.values()
     labels = dict.fromkeys(each.label for each in own.values())
     return (dataclasses.replace(first, label=" & ".join(labels)),)
+
+
+def _check_backups(experiment: Experiment) -> None:
+    """UserError for hosts without the rail that a transport needs for its backup."""
+    for transport in experiment.transports:
+        experiment.backup_rails(transport, experiment.seeds[0])
 
 
 def _check_clock(experiment: Experiment) -> None:
@@ -349,6 +378,7 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
         found += own or [_chosen_transport(experiment, name)]
     transports = tuple(written.labelled(found).values())
     chosen = dataclasses.replace(experiment, transports=transports)
+    _check_backups(chosen)
     _check_lengths(chosen)
     _check_slots(chosen)
     return chosen

@@ -15,17 +15,19 @@ from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.broken_run import or_broken
-from softroce_lab.experiment.capturing import NOTHING, Wanted, capturing_virtually
+from softroce_lab.experiment.capturing import (
+    NOTHING,
+    Wanted,
+    capturing_virtually,
+    comment_transitions,
+)
 from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import Journal, acted
-from softroce_lab.experiment.hosts.messenger import (
-    Messenger,
-    RcSettings,
-    connect_all,
-    open_messenger,
-)
+from softroce_lab.experiment.hosts.messenger import Messenger, RcSettings, connect_all
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.recoveries import QueuePair
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
@@ -45,9 +47,12 @@ from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
+from softroce_lab.rnic import GID
+from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
 from softroce_lab.telemetry.drops import Drops
+from softroce_lab.telemetry.links import simulated
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.progress import Act, HostWork, Posts
@@ -57,6 +62,7 @@ from softroce_lab.workloads.work import Workload
 QKEY = 0x11111111
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _REPORTED_EVERY = 256  # completions
+_SHIFT = Settings(probe_interval_ns=1_000_000, most_probe_interval_ns=16_000_000)
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
 
@@ -104,6 +110,8 @@ def _run(
     run = VirtualRun(experiment, transport, seed, progress, with_acts=with_acts)
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
+    if capture is not None:
+        comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
     found = figures.added(run.workload, found, *alone_of_all(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
 
@@ -173,7 +181,9 @@ class VirtualRun:
         self.plan: Plan
         self.workload: Workload
         self.plan, self.workload = only or (whole, experiment.workload(seed))
-        self.carries = experiment.payload == "verify" and only is None
+        self.backups = {} if only else experiment.backup_rails(transport, seed)  # of hosts
+        self.verifies = experiment.payload == "verify" and only is None
+        self.carries = self.verifies or bool(self.backups)  # their words to each other are bytes
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(
@@ -197,6 +207,7 @@ class VirtualRun:
         self.schedule: Schedule = self.workload.schedule()
         self.log = MessageLog(self.schedule.messages)
         self.hosts: dict[int, _Host] = {}
+        self.shifting: list[_Host] = []  # those whose queue pairs have a backup
         self.journals: dict[int, Journal] = {}  # of those whose acts are written down
         self.unfinished = 0
         self.done = 0
@@ -262,10 +273,13 @@ class VirtualRun:
                 next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
+                other_rail=self._other_rail(index),
             )
             host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
             host.buffer = buffer
             self.hosts[index] = host
+            if isinstance(messenger, ShiftMessenger):
+                self.shifting.append(host)
         connect_all(
             {index: host.messenger for index, host in self.hosts.items()},
             {
@@ -273,6 +287,11 @@ class VirtualRun:
                 for each in self.schedule.messages
             },
         )
+
+    def _other_rail(self, host: int) -> OtherRail | None:
+        if host not in self.backups:
+            return None
+        return OtherRail(*self.fabric.endpoint(host, self.backups[host]), _SHIFT)
 
     def _buffer(self, host: int) -> HostMemory | None:
         if not self.carries:
@@ -310,13 +329,16 @@ class VirtualRun:
     def _go_on(self) -> None:
         deadline_ns = self.deadline_ns
         until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
+        if self.shifting:
+            until_ns = min(until_ns, *(host.messenger.next_time_ns for host in self.shifting))
         for index in self.fabric.run(until_ns):
             host = self.hosts.get(index)
             if host is None:
                 raise RunError(f"host {index} takes no part, and something came there")
-            host.messenger.step()
-            for done in host.messenger.completions():
-                self._complete(host, done)
+            self._serve(host)
+        for host in self.shifting:
+            if host.messenger.next_time_ns <= self.fabric.now_ns:
+                self._serve(host)
         self._disconnect()
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
@@ -329,6 +351,11 @@ class VirtualRun:
             self.problems.append(
                 f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
             )
+
+    def _serve(self, host: _Host) -> None:
+        host.messenger.step()
+        for done in host.messenger.completions():
+            self._complete(host, done)
 
     def _post(self, host: _Host, posts: Posts) -> None:
         for act, message in posts:
@@ -421,10 +448,11 @@ class VirtualRun:
             hosts=names,
             messages=messages,
             end_ns=self.fabric.now_ns,
-            links=list(map(_as_written, links)),
+            links=list(map(simulated, links)),
             counters=self._counters(),
             events=self._events(lost),
             policies=self._summaries(),
+            transitions=self._transitions(),
             verified=self._verified(messages),
             problems=self.problems,
             repairs=self.fabric.repairs(),
@@ -477,12 +505,30 @@ class VirtualRun:
             self._policy_failed(error)
         return found
 
+    def _transitions(self) -> list[dict[str, Any]]:
+        """Of the queue pairs with a backup, in the columns of shift.parquet."""
+        names = {
+            str(GID.of_address(self._address(host.index))): self.plan.plain_hosts[host.index].name
+            for host in self.shifting
+        }
+        found = []
+        for host in self.shifting:
+            name = self.plan.plain_hosts[host.index].name
+            assert isinstance(host.messenger, ShiftMessenger)  # noqa: S101 - they are those
+            found += [{"host": name, **row} for row in host.messenger.transitions(names)]
+        return found
+
     def _counters(self) -> dict[str, dict[str, int]]:
         """By host, without zeros: the engine's, and what its RNIC had to fetch."""
         found = {
             node.name: self.fabric.endpoints[index].counters(zeros=False)
             for index, node in enumerate(self.plan.plain_hosts)
         }
+        for index, rail in self.backups.items():
+            other, _ = self.fabric.endpoint(index, rail)
+            of_host = found[self.plan.plain_hosts[index].name]
+            for name, count in other.counters(zeros=False).items():
+                of_host[name] = of_host.get(name, 0) + count
         for port, totals in self.fabric.port_totals():
             if missed := totals[CONTEXTS_MISSED]:
                 of_host = found[port.node]
@@ -512,13 +558,15 @@ class VirtualRun:
         )
 
     def _verified(self, messages: Messages) -> bool | None:
-        if not self.carries:
-            return None
         buffers = [host.buffer for host in self.hosts.values() if host.buffer is not None]
-        wrong = [line for buffer in buffers for line in buffer.wrong() or ()]
-        wrong += unequal(self._digests())
+        wrong: list[str] = []
+        if self.verifies:
+            wrong = [line for buffer in buffers for line in buffer.wrong() or ()]
+            wrong += unequal(self._digests())
         for buffer in buffers:
             buffer.close()
+        if not self.verifies:
+            return None
         # Bytes of messages that failed are wrong by that: how they failed is the reason.
         all_arrived = bool((messages["status"] == _SUCCESS).all())
         self.problems += wrong if all_arrived and not self.problems else []
@@ -535,30 +583,3 @@ class VirtualRun:
         injected = injections.columns(lost, links, self.plan.faults)
         acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
         return workload_record.one_below_the_other([injected, *acts])
-
-
-def _as_written(link: Mapping[str, Any]) -> dict[str, Any]:
-    """Totals of a link as the real clock writes them; the machine loses nothing here."""
-    injected = link["dropped"] + link["dropped_down"] + link["dropped_limit"]
-    return {
-        "directed_link": link["directed_link"],
-        "name": link["name"],
-        "sent": link["entered"] + link["duplicated"] - injected,
-        "injected_drops": injected,
-        "received": link["delivered"],
-        "on_its_way": link["on_its_way"],
-        "bytes": link["delivered_bytes"],
-        "corrupted": link["corrupted"],
-        "emulator_drops": 0,
-        "records_lost": link["records_lost"],
-        "wire": {
-            "released": link["delivered"],
-            "dropped_by_queue": link["dropped_limit"],
-            "duplicated": link["duplicated"],
-            "marked": link["marked"],
-            "trimmed": link["trimmed"],
-            "reordered": link["reordered"],
-            "most_waiting_packets": link["most_waiting_packets"],
-            "most_waiting_bytes": link["most_waiting_bytes"],
-        },
-    }

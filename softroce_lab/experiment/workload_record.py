@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
+from softroce_lab.telemetry import transitions
 from softroce_lab.telemetry.drops import addresses
 from softroce_lab.telemetry.repairs import CAUSES
 from softroce_lab.telemetry.rundir import RunDirectory
@@ -51,6 +52,8 @@ def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
     with directory.growing_table("repairs") as add:
         for part in itertools.chain(*map(_repairs, runs)):
             add(part)
+    if any(run.transitions for run in runs):
+        directory.table("shift", _joined([_transitions(run) for run in runs]))
 
 
 def _counters(run: WorkloadRun) -> dict[str, Any]:
@@ -77,6 +80,10 @@ def _messages(run: WorkloadRun) -> Columns:
     if run.flows is not None:
         columns |= {"arrival_ns": run.flows.arrival_ns, "alone_ns": run.flows.alone_ns}
     return columns
+
+
+def _transitions(run: WorkloadRun) -> Columns:
+    return _of(run, len(run.transitions)) | transitions.columns(run.transitions)
 
 
 def recoveries(run: WorkloadRun) -> Iterator[Columns]:

@@ -17,6 +17,7 @@ from softroce_lab.recovery.api import Key
 from softroce_lab.statistics import samples_needed
 from softroce_lab.telemetry.repairs import Repairs
 from softroce_lab.telemetry.repairs import times_ns as repair_times_ns
+from softroce_lab.telemetry.transitions import figures as figures_of
 from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ class WorkloadRun:
     stats: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by host, for stats.json
     events: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)  # columns
     policies: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # summaries, by host
+    transitions: Sequence[Mapping[str, Any]] = ()  # telemetry.transitions; of `shift`
     verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
@@ -318,6 +320,7 @@ class WorkloadRun:
             "end_ns": self.end_ns,
             "fidelity": self.fidelity,
             **({"jobs": dict(self.jobs)} if self.jobs else {}),
+            **({"shift": figures_of(self.transitions)} if self.transitions else {}),
             **(dict.fromkeys(OF_MESSAGES) if "programs" in self.facts else {}),
         }
 

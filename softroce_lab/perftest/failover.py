@@ -9,12 +9,14 @@ import ipaddress
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from softroce_lab import topology
 from softroce_lab.errors import LabError, RunError, UserError
+from softroce_lab.experiment import real
+from softroce_lab.experiment.observation import Observation
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live, resolve
@@ -83,6 +85,11 @@ class Outcome:
     in_order: bool
     checksums: tuple[str, ...]
     reference: str
+    died_ns: int = 0  # since the job began
+    end_ns: int = 0  # likewise
+    links: tuple[Mapping[str, Any], ...] = ()  # figures of each directed link
+    events: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # columns of events.parquet
+    fidelity: Mapping[str, Any] | None = None  # of the real clock
 
     @property
     def right(self) -> bool:
@@ -99,7 +106,7 @@ class Outcome:
         made = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("moments", "errors", "checksums")
+            if field.name not in ("moments", "errors", "checksums", "links", "events")
         }
         events = [
             {"at_ns": each.at_ns, "host": each.host, "peer": each.peer}
@@ -175,6 +182,7 @@ class Run:
         self.reference = reference
         self.victim = f"{hosts[0].name}:{hosts[0].ports[0].name}"
         self.events: list[tuple[int, str, Event]] = []
+        self.began_ns = 0
         self.died_ns: int | None = None
 
     def wanted(self, word: str) -> Callable[[Plan], Plan]:
@@ -182,7 +190,7 @@ class Run:
         impairments = live.parse_impairments([word])
         return lambda plan: live.set_on(plan, resolve.links_of(plan, self.victim), impairments)
 
-    def outcome(self, members: list[Member], *, shift: bool) -> Outcome:
+    def outcome(self, members: list[Member], end_ns: int, *, shift: bool) -> Outcome:
         """RunError: the job was over, or had stopped, before the NIC died."""
         died_ns, (dies, _) = self.died_ns, self.options.death
         if died_ns is None:
@@ -218,6 +226,8 @@ class Run:
             in_order=all(each.in_order() for each in members),
             checksums=tuple(ring_job.checksum(each.model) for each in members),
             reference=self.reference,
+            died_ns=died_ns - self.began_ns,
+            end_ns=end_ns - self.began_ns,
         )
 
     def _first_good(self, members: list[Member], failed_ns: int) -> int | None:
@@ -251,6 +261,18 @@ class _Run(Run):
         self._over, self._stopping = threading.Event(), threading.Event()
 
     def run(self, *, shift: bool) -> Outcome:
+        observation = Observation(self.lab)
+        outcome = self._run(shift=shift)
+        observed = observation.end({}, striped=False, hosts=[host.name for host in self.hosts])
+        links = tuple(dataclasses.asdict(link) for link in observed.links)
+        return dataclasses.replace(
+            outcome,
+            links=links,
+            events=real.events(observed, {}, self.began_ns - observed.epoch_ns),
+            fidelity=observed.fidelity.document(),
+        )
+
+    def _run(self, *, shift: bool) -> Outcome:
         with ExitStack() as stack:
             members = self._members(stack, shift=shift)
             for rank, member in enumerate(members):
@@ -261,16 +283,18 @@ class _Run(Run):
             threads = [
                 threading.Thread(target=self._work, args=[each], daemon=True) for each in members
             ]
+            self.began_ns = time.monotonic_ns()
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
+            end_ns = time.monotonic_ns()
             self._over.set()
             self._dies.set()
             self._returns.set()
             switch.join(30)
             self._set("up")
-            return self.outcome(members, shift=shift)
+            return self.outcome(members, end_ns, shift=shift)
 
     # ---------------------------------------------------------------- making it
 

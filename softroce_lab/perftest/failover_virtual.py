@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from softroce_lab.errors import LabError
+from softroce_lab.experiment import injections
 from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.perftest import ring_job
 from softroce_lab.perftest.failover import Options, Outcome, Run, job_of, plan_of
@@ -15,6 +16,7 @@ from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.rnic import QP, Context
 from softroce_lab.shift import Backup, LocalStore, Settings, ShiftQP
 from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.telemetry.links import simulated
 
 _PATH_MTU = 1024
 _TIMEOUT, _RETRIES = 8, 3  # 1.05 ms, up to four times it; tried four times
@@ -49,6 +51,7 @@ class VirtualRun(Run):
         self._backups: list[Backup] = []
         self._due: list[tuple[int, str]] = []  # when the NIC goes down, or up
         self._is_over = False
+        self._faults = list(self.fabric.plan.faults)  # all that were set at some time
 
     def run(self, *, shift: bool) -> Outcome:
         """RunError: the job was over, or had stopped, before the NIC died."""
@@ -62,7 +65,13 @@ class VirtualRun(Run):
                 if not self._goes_on(members[rank], running[rank]):
                     del running[rank]
             self._advance()
-        return self.outcome(members, shift=shift)
+        outcome = self.outcome(members, self.fabric.now_ns, shift=shift)
+        names = list(self.fabric.link_names.values())
+        return dataclasses.replace(
+            outcome,
+            links=tuple(map(simulated, self.fabric.links())),
+            events=injections.columns(self.fabric.injections(), names, self._faults),
+        )
 
     def _members(self, *, shift: bool) -> list[Member]:
         store = LocalStore()
@@ -112,5 +121,6 @@ class VirtualRun(Run):
         while self._due and self._due[0][0] <= self.fabric.now_ns:
             _, word = self._due.pop(0)
             self.fabric.change(self.wanted(word)(self.fabric.plan))
+            self._faults += self.fabric.plan.faults
             if word == "down":
                 self.died_ns = self.fabric.now_ns

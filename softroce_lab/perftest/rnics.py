@@ -88,9 +88,10 @@ def opened(
     with owner:
         try:
             with lab.enter(name):
-                host = _native.Host(
-                    config(lab, node, path_mtu=mtu, ip_version=ip_version, cpu=cpu, rail=number)
+                settings = config(
+                    lab, node, path_mtu=mtu, ip_version=ip_version, cpu=cpu, rail=number
                 )
+                host = _native.Host(settings)
         except (OSError, RuntimeError) as error:
             raise RunError(f"the port {name}:{port.name}: {error}") from error
         host.start()
@@ -98,6 +99,7 @@ def opened(
             next_hop = mac_number(gateway(lab, node, number).mac)
             device = node.name if number == 0 else f"{node.name}:{port.name}"
             with Context(host, name=device, next_hop_mac=next_hop, event_log=event_log) as context:
+                context.statistics = settings.statistics
                 other = 6 if ip_version == 4 else 4
                 if mtu <= path_mtu_bytes(lab.plan.mtu, other):
                     context.add_gid(GID.of_address(_address(port, other)))

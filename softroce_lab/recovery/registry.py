@@ -43,6 +43,7 @@ class Entry:
     policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
     knobs: tuple[Knob, ...] = ()
     virtual_only: bool = False  # it needs what only the simulated fabric knows
+    rails: int = 1  # of each host, that it uses
 
     @classmethod
     def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
@@ -143,8 +144,9 @@ def _add(entry: Entry) -> None:
 
 
 def transports(kind: Kind | None = None) -> list[str]:
-    """The transports of both clocks, sorted: what `all` means, and what runs by default."""
-    return [name for name in known(kind) if not _entries[name].virtual_only]
+    """Those of both clocks and of any topology, sorted: `all`, and what runs by default."""
+    usual = [each for each in _entries.values() if not each.virtual_only and each.rails == 1]
+    return sorted(each.name for each in usual if kind in (None, each.kind))
 
 
 def known(kind: Kind | None = None) -> list[str]:
@@ -164,6 +166,7 @@ def find(name: str) -> Entry:
 _SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
 
 _add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
+_add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
 _add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))

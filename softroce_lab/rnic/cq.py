@@ -186,6 +186,7 @@ class CQ(Closable):
     """
 
     close_rank = 3
+    completion: type[WC] = WC  # what `poll` makes of what the engine reports
 
     def __init__(
         self,
@@ -229,7 +230,8 @@ class CQ(Closable):
                 self.check_open("Failed to poll CQ")
                 expect("num_entries", num_entries, int)
                 most = min(max(num_entries, 0), MAX_CQE)
-                completions = [WC.of(each) for each in self.native.poll_completions(most)]
+                of = self.completion.of
+                completions = [of(each) for each in self.native.poll_completions(most)]
                 return len(completions), completions
         finally:
             if polling is not None:

@@ -10,6 +10,7 @@ import itertools
 import os
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -130,6 +131,8 @@ class Context(Closable):
         super().__init__()
         self.endpoint = endpoint
         self.name = name
+        self.statistics = ""  # the file in which the RNIC publishes its counters, if it does
+        self.when_closed: list[Callable[[], object]] = []
         named = {} if name is None else {"host": name}
         self._log = EventLog(endpoint, event_log, **named) if event_log else None
         if name is not None:
@@ -144,6 +147,8 @@ class Context(Closable):
             del _named[self.name]
         if self._log is not None:
             self._log.close()
+        for each in self.when_closed:
+            each()
 
     @property
     def completion_fd(self) -> int:

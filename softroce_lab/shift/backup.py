@@ -7,7 +7,7 @@ import collections
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from softroce_lab.rnic import CQ, PD, CompChannel, Context, PyverbsUserError
@@ -17,8 +17,10 @@ from softroce_lab.shift.queues import ShadowedQueue
 from softroce_lab.shift.regions import ShadowDomain
 from softroce_lab.shift.states import Event, Path, Settings
 from softroce_lab.shift.store import Store, StoreUnreachableError
+from softroce_lab.telemetry.published_transitions import Publisher
 
 _CONTROL_CQE = 1 << 16
+_PATHS = tuple(Path)  # to go through an enumeration takes longer than to find a queue empty
 
 
 class Backup:
@@ -50,6 +52,10 @@ class Backup:
         self.gid = context.query_gid(1, 0).gid
         self.events: list[Event] = []
         self.on_event: Callable[[Event], None] = self.events.append
+        self._publisher: Publisher | None = None
+        if context.statistics:
+            self._publisher = Publisher(context.statistics)
+            context.when_closed.append(self._publisher.close)
         self.channel = CompChannel(context)
         self.failures = CQ(context, MAX_CQE, channel=self.channel)
         self.twin_failures = CQ(other, MAX_CQE)
@@ -73,6 +79,12 @@ class Backup:
     def now_ns(self) -> int:
         """The clock of the default NIC."""
         return int(self.context.endpoint.now_ns)
+
+    def note(self, event: Event) -> None:
+        """A transition: for the program, and for `lab inspect`."""
+        self.on_event(event)
+        if self._publisher is not None:
+            self._publisher.add(event.row())
 
     # ---------------------------------------------------------------- what the QPs share
 
@@ -202,7 +214,7 @@ class Backup:
     def _step(self) -> bool:
         """Whether anything happened."""
         happened = False
-        for path in Path:
+        for path in _PATHS:
             for qp, failure in self._failed(path):
                 qp.failed_on(path, failure)
                 happened = True
@@ -215,11 +227,15 @@ class Backup:
             happened |= qp.advance()
         return happened
 
-    def _failed(self, path: Path) -> list[tuple[Any, Any]]:
+    def _failed(self, path: Path) -> Sequence[tuple[Any, Any]]:
         """(QP, completion) of what failed on a path; what is put back comes first."""
         cq = self.twin_failures if path is Path.BACKUP else self.failures
-        waiting, self._put_back[path] = self._put_back[path], []
-        for native in cq.native.poll_completions(MAX_CQE):
+        waiting = self._put_back[path]
+        found = cq.native.poll_completions(MAX_CQE)
+        if not (waiting or found):
+            return _NONE
+        self._put_back[path] = []
+        for native in found:
             if (qp := self._by_number[path].get(native.qp_num)) is not None:
                 waiting.append((qp, native))
         return waiting
@@ -231,6 +247,7 @@ class Backup:
 
 
 _Qps = weakref.WeakValueDictionary[int, Any]
+_NONE: tuple[tuple[Any, Any], ...] = ()
 
 
 def first_psn(number: int) -> int:

@@ -29,6 +29,7 @@ from softroce_lab.rnic import (
 )
 from softroce_lab.rnic.base import ask, expect
 from softroce_lab.rnic.enums import (
+    IBV_ACCESS_REMOTE_WRITE,
     IBV_QP_STATE,
     IBV_QPS_ERR,
     IBV_QPS_RESET,
@@ -195,6 +196,9 @@ class ShiftQP(QP):
         if found is None or self._twin is None or self._control is None:
             self._lack = "the peer's QP has no backup in the key-value service"
             return False
+        # Probes and fences are WRITEs; regions keep the rights that they have.
+        rights = int(attr.qp_access_flags) | IBV_ACCESS_REMOTE_WRITE
+        attr = dataclasses.replace(attr, qp_access_flags=rights)
         route = AHAttr(is_global=1, gr=GlobalRoute(dgid=GID(found["gid"])))
         psn = first_psn(self._twin.qp_num)
         twin = dataclasses.replace(
@@ -394,7 +398,7 @@ class ShiftQP(QP):
         """Record a transition."""
         number = self._attrs[0].dest_qp_num if self._attrs else 0
         event = dataclasses.replace(event, peer_gid=self._peer_gid, peer_qp_num=number)
-        self._backup.on_event(event)
+        self._backup.note(event)
 
     # ---------------------------------------------------------------- what happens to it
 

@@ -106,7 +106,7 @@ class ShadowedQueue:
         if owner is not None and native.wr_id in (PROBE_ID, FENCE_ID):
             owner.finished(native.wr_id)
             return
-        wc = WC.of(native)
+        wc = self._cq.completion.of(native)
         if owner is not None:
             wc.qp_num = owner.qp_num
         self.add(wc)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 
 class Sender(enum.Enum):
@@ -52,6 +55,23 @@ class Event:
     receives: int = 0  # receives that were posted again
     peer_gid: str = ""  # of the peer's default NIC; "": not connected yet
     peer_qp_num: int = 0
+
+    def row(self, names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+        """In the columns of `telemetry.transitions`, but for the host; `names`: by GID."""
+        return {
+            "time_ns": self.at_ns,
+            "peer": names.get(self.peer_gid, self.peer_gid),
+            "qp": self.qp_num,
+            "peer_qp": self.peer_qp_num,
+            "epoch": self.epoch,
+            "side": self.side,
+            "before": self.before,
+            "after": self.after,
+            "why": self.why,
+            "consumed": self.consumed,
+            "resubmitted": self.resubmitted,
+            "receives": self.receives,
+        }
 
 
 @dataclasses.dataclass(frozen=True)

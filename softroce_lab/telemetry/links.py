@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,3 +61,30 @@ class StageFigures:
     cpu_share: float  # of one core
     lost: int  # by the machine: before the stage saw them, or because it was dead
     no_route: int = 0  # frames for which a switch had no way left: what links that are down cost
+
+
+def simulated(link: Mapping[str, Any]) -> dict[str, Any]:
+    """Totals of a link as the real clock writes them; the machine loses nothing here."""
+    injected = link["dropped"] + link["dropped_down"] + link["dropped_limit"]
+    return {
+        "directed_link": link["directed_link"],
+        "name": link["name"],
+        "sent": link["entered"] + link["duplicated"] - injected,
+        "injected_drops": injected,
+        "received": link["delivered"],
+        "on_its_way": link["on_its_way"],
+        "bytes": link["delivered_bytes"],
+        "corrupted": link["corrupted"],
+        "emulator_drops": 0,
+        "records_lost": link["records_lost"],
+        "wire": {
+            "released": link["delivered"],
+            "dropped_by_queue": link["dropped_limit"],
+            "duplicated": link["duplicated"],
+            "marked": link["marked"],
+            "trimmed": link["trimmed"],
+            "reordered": link["reordered"],
+            "most_waiting_packets": link["most_waiting_packets"],
+            "most_waiting_bytes": link["most_waiting_bytes"],
+        },
+    }

@@ -13,10 +13,10 @@ from softroce_lab import __version__, errors, paths
 from softroce_lab.cli import app as cli
 
 
-def lab(*arguments, module="softroce_lab.cli"):
+def lab(*arguments, module="softroce_lab.cli", cwd=paths.PROJECT_ROOT):
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        cwd=paths.PROJECT_ROOT,
+        cwd=cwd,
         env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

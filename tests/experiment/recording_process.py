@@ -9,7 +9,7 @@ import pickle
 from pathlib import Path
 
 from softroce_lab.experiment.hosts import process
-from softroce_lab.experiment.hosts.messenger import open_messenger
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.recovery.defaults import Timing
 from tests.recovery.replaying import Decisions, Recording
 

@@ -15,7 +15,7 @@ import pytest
 
 from softroce_lab.experiment import real, spec, virtual
 from softroce_lab.experiment.hosts import processes
-from softroce_lab.experiment.hosts.messenger import open_messenger
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.process import PolicyThread
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.paths import PROJECT_ROOT

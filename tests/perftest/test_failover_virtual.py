@@ -5,6 +5,7 @@ import dataclasses
 import json
 import random
 
+import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import RunError
@@ -76,8 +77,24 @@ def test_the_model_is_right_whenever_the_nic_dies(full):
     assert moved
 
 
-def test_the_command_line():
+def test_the_command_line_and_its_run_directory(tmp_path):
     line = ("demo", "failover", "--clock", "virtual", "--steps", "9", "--json", "--quiet")
-    result = lab(*line)
+    result = lab(*line, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["jobs"]["shift"]["right"] is True
+    document = json.loads(result.stdout)
+    assert document["jobs"]["shift"]["right"] is True
+    directory = tmp_path / document["run_dir"]
+    assert directory == tmp_path / "runs" / (tmp_path / "runs/latest").readlink()
+    rows = pq.read_table(directory / "shift.parquet").to_pylist()
+    assert len(rows) == len(document["jobs"]["shift"]["events"])
+    assert {row["transport"] for row in rows} == {"shift"}
+    assert rows[0]["time_ns"] >= document["jobs"]["shift"]["died_ns"] > 0
+    losses = pq.read_table(directory / "events.parquet").to_pylist()
+    assert {row["rule"] for row in losses} == {"live:down"}
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert [run["verdict"] for run in manifest["runs"]] == ["failed", "passed"]
+    assert manifest["verdict"] == "passed"
+    for verb in ("show", "list"):
+        shown = lab(verb, *(["latest"] if verb == "show" else []), cwd=tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        assert "shift" in shown.stdout

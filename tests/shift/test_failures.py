@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.fuzz.failover.rig import ACCESS, DETECTION_NS, SETTINGS, STEP_NS, Rig
-from softroce_lab.fuzz.failover.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, W
+from softroce_lab.fuzz.failover.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, S, W
 from softroce_lab.rnic import MR
 from softroce_lab.rnic.enums import (
     IBV_QPS_ERR,
@@ -232,3 +232,18 @@ def test_without_failures_a_shift_qp_does_what_a_qp_does():
         assert rig.pairs[1].totals(0)["sent"] == rig.pairs[1].totals(1)["sent"] == 0
         rig.close()
     assert frames[0] == frames[1]
+
+
+def test_a_program_that_only_sends_goes_back_too():
+    """Its queue pairs give peers no right to WRITE: probes and fences need one all the same."""
+    rig = Rig(qp_access_flags=0)
+    rig.cut()
+    case = Case(rig, [[Op(S, 100)] * 3, [Op(S, 8)]])
+    case.run()
+    rig.cut(down=False)
+    rig.run(400_000)
+    case.extend([Op(S, 100)] * 3, [Op(S, 8)])
+    case.run(3 * BOUND_NS)
+    assert rig.until(rig.is_default, 2_000_000)
+    for talk in case.talks:
+        talk.check_end()

@@ -8,7 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from softroce_lab import topology
-from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all, open_messenger
+from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import EngineTiming, Timing

@@ -207,7 +207,7 @@ def test_the_same_seed_goes_the_same_way():
     assert np.array_equal(one[0].fabric.repairs(), other[0].fabric.repairs())
 
 
-@pytest.mark.parametrize("transport", registry.known())
+@pytest.mark.parametrize("transport", [*registry.transports(), "oracle"])
 def test_every_transport_has_repair_times(transport):
     """Of the same losses, where they are keyed by identity; none is shorter than a delay."""
     rules = [fault("s1->h2", loss="random 2%")]

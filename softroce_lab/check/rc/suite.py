@@ -74,6 +74,9 @@ _PROVEN = frozenset(
      "rnr-wait", "error-is-final", "syndrome", "pkey", "unseen", *_PARTS)
 )  # fmt: skip
 
+# Rules that count over the life of a queue pair.
+_OF_ONE_LIFE = frozenset(("retry-limit", "msn-monotonic", "msn-right"))
+
 
 def check(evidence: Evidence) -> Iterable[Verdict]:
     """All rules of RC, and the capture's own losses as far as acknowledgements reveal them."""
@@ -84,9 +87,11 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
     for connection, each in tried:
         reason = _doubt(evidence, connection)
         missed = lossy or _behind(each)
+        anew = doubt.begins_anew(evidence, connection.requests)
         for name, part in each.items():
-            untimed = doubt.untimed(evidence) if name == "rnr-wait" else None
-            tally[part.rule.short].add(part, reason or (name not in _PROVEN and missed) or untimed)
+            own = anew if name in _OF_ONE_LIFE else None
+            own = doubt.untimed(evidence) if name == "rnr-wait" else own
+            tally[part.rule.short].add(part, reason or (name not in _PROVEN and missed) or own)
     _note_no_statistics(evidence, tally)
     lone = sum(each.requests is None or each.answers is None for each in found)
     if lone:

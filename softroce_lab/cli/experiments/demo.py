@@ -30,7 +30,7 @@ from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
 from softroce_lab.experiment.workload_run import FCT
-from softroce_lab.perftest import failover, failover_virtual
+from softroce_lab.perftest import failover, failover_record, failover_virtual
 from softroce_lab.statistics import footnotes, marked
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -222,10 +222,13 @@ def _failover(
         outcomes = failover_virtual.run(options, saying(quiet))
     else:
         outcomes = failover.run(options, saying(quiet))
+    run_dir = failover_record.write(
+        outcomes, options, "virtual" if clock is Clock.VIRTUAL else "real"
+    )
     if as_json:
-        print(json.dumps(failover.document(outcomes), indent=1))
+        print(json.dumps(failover.document(outcomes) | {"run_dir": str(run_dir)}, indent=1))
     else:
-        print("\n".join(demo_failover.lines(outcomes)))
+        print("\n".join([*demo_failover.lines(outcomes), "", str(run_dir)]))
     if not outcomes[-1].right:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -41,16 +41,19 @@ from softroce_lab.experiment.hosts import program_words
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.faults import lines, text
 from softroce_lab.inputs.validation import listed
 from softroce_lab.recovery import registry
 from softroce_lab.statistics import footnotes
+from softroce_lab.telemetry import transitions
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 from softroce_lab.workloads.programs import Programs
 
 app = typer.Typer(add_completion=False)
 
 _MOST_REASONS = 4
+_MOST_STEPS = 16  # transitions of queue pairs with a backup, a run
 _MOST_RULES = 12  # that --dry-run lists
 
 
@@ -227,6 +230,16 @@ def _describe_rails(rails: Mapping[str, int]) -> None:
         print(f"  rail {rail}: {listed(hosts)}")
 
 
+def _print_transitions(run: WorkloadRun) -> None:
+    """Of queue pairs with a backup, with their times since the run began."""
+    rows = sorted(run.transitions, key=lambda row: int(row["time_ns"]))
+    steps = [row for row in rows if transitions.is_step(row)]
+    for row in steps[:_MOST_STEPS]:
+        print(f"  {run.name} {units.format_duration(row['time_ns'])} {transitions.line(row)}")
+    if len(steps) > _MOST_STEPS:
+        print(f"  {run.name}: {len(steps) - _MOST_STEPS} transitions more are in shift.parquet")
+
+
 def _print(outcome: Outcome) -> None:
     rows = over_oracle.added([run.summary() for run in outcome.runs])
     names, lines = workload_table.lines(rows)
@@ -236,6 +249,7 @@ def _print(outcome: Outcome) -> None:
     for run in outcome.runs:
         for line in program_words.lines(run.name, run.facts.get("programs", {})):
             print(f"  {line}")
+        _print_transitions(run)
     for run, row in zip(outcome.runs, rows, strict=True):
         _print_some(f"{run.name}: ", row["reasons"])
         _print_some(f"{run.name} not faithful: ", (row["fidelity"] or {}).get("reasons", ()))

@@ -53,10 +53,23 @@ def _print_node(node: dict[str, Any]) -> None:
         addresses = filter(None, (port["address"], port["address6"]))
         print("  ".join([f"  {port['name']:15} {port['ifindex']:5}  {ends}", *addresses]))
         _print_counters(port["counters"])
+    for qp in node["shift"]:
+        _print_with_backup(qp)
     if node["routes"]:
         print("routes")
     for ports, hosts in _grouped(node["routes"]).items():
         print(f"  {ports or 'nowhere'}: {', '.join(hosts)}")
+
+
+def _print_with_backup(qp: dict[str, Any]) -> None:
+    """A queue pair with a backup (docs/shift.md): its states, then its newest transitions."""
+    ends = f"{qp['port']} qp {qp['qp']} to {qp['peer']} qp {qp['peer_qp']}"
+    ago = units.format_duration(qp["ago_ns"])
+    print(f"shift {ends}: {qp['sender']}, receiver {qp['receiver']}, epoch {qp['epoch']}")
+    print(f"    {ago} ago: {qp['why']}; {units.format_count(qp['transitions'], 'transition')}")
+    for row in qp["newest"]:
+        if row["before"] != row["after"]:
+            print(f"    {row['side']} {row['before']} -> {row['after']}: {row['why']}")
 
 
 def _grouped(routes: list[dict[str, Any]]) -> dict[str, list[str]]:

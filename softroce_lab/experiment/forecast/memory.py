@@ -42,7 +42,8 @@ def needed_bytes(experiment: Experiment) -> int:
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     window = base_rtt.of(plan, path_mtu).window_packets(path_mtu)
     peers = 2 * pairs * (_PEER_BYTES[striped] + striped * window * _SENT_BYTES)
-    carries = experiment.payload == "verify"
+    with_backup = any(transport.entry.rails > 1 for transport in experiment.used_transports)
+    carries = experiment.payload == "verify" or with_backup
     held = 3 * buffers if carries else 0  # before, now, and what must be
     flights = _in_flight(experiment, window) * (_FLIGHT_BYTES + carries * path_mtu)
     events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written

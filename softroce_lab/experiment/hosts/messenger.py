@@ -19,9 +19,7 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.recovery.api import Key, Policy
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.recovery.api import NEVER_NS, Key, Policy
 from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
 from softroce_lab.rnic.enums import (
@@ -66,13 +64,14 @@ class Done(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a messenger, for its peers: integers, which JSON can carry."""
+    """The address of a messenger, for its peers: what JSON can carry."""
 
     ip: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     qp: int
     recovery_qp: int = 0  # of striped messages
     qkey: int = 0
     psn: int = 0  # of RC, the first that is sent
+    backup: dict[str, Any] = dataclasses.field(default_factory=dict)  # of `shift`: keys and values
 
 
 class Messenger(Protocol):
@@ -100,8 +99,12 @@ class Messenger(Protocol):
         Programs tell each other, over a connection of their own beside the fabric, as with CM.
         """
 
+    @property
+    def next_time_ns(self) -> int:
+        """When `step` has something to do although nothing happened; NEVER_NS: not known of any."""
+
     def step(self) -> int:
-        """Let the recovery policy, if there is one, decide on what happened; how many events."""
+        """Let the recovery policy, or the backup, decide on what happened; how many events."""
 
     def completions(self) -> list[Done]:
         """All completed posts that were not reported yet."""
@@ -135,6 +138,8 @@ class _Region:
 
 class StripedMessenger:
     """Over striped messages: datagrams, and recovery by a Python policy or by the engine itself."""
+
+    next_time_ns = NEVER_NS
 
     def __init__(
         self,
@@ -283,6 +288,8 @@ class RcMessenger:
     verifies the match.
     """
 
+    next_time_ns = NEVER_NS
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -314,15 +321,12 @@ class RcMessenger:
     def address(self, peer: int) -> Address:
         """Where this peer reaches us: a queue pair of its own."""
         qp = self._qp(peer)
-        return Address(self._endpoint.address, qp, psn=self._first_psn(qp))
+        return Address(self._endpoint.address, qp, psn=first_psn(self._salt, qp))
 
     @property
     def queue_pairs(self) -> dict[int, tuple[int, int]]:
         """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
-        return {peer: (qp, self._first_psn(qp)) for peer, qp in self._qps.items()}
-
-    def _first_psn(self, qp: int) -> int:
-        return (self._salt * 40503 + qp * 2654435761) & 0xFFFFFF  # Knuth's multipliers
+        return {peer: (qp, first_psn(self._salt, qp)) for peer, qp in self._qps.items()}
 
     def _qp(self, peer: int) -> int:
         if peer not in self._qps:
@@ -339,7 +343,7 @@ class RcMessenger:
         """Connect the queue pair that this peer has here."""
         qp = self._qp(peer)
         attr = self._attributes(address)
-        attr.sq_psn = self._first_psn(qp)
+        attr.sq_psn = first_psn(self._salt, qp)
         error, _ = self._endpoint.bring_qp(qp, attr, _masks())
         _check(error, f"connect a queue pair with host {peer}")
 
@@ -359,7 +363,7 @@ class RcMessenger:
         """Send bytes of the memory."""
         request = _native.SendRequest()
         request.opcode, request.send_flags = int(IBV_WR_SEND_WITH_IMM), int(IBV_SEND_SIGNALED)
-        request.imm_data = _immediate(key)
+        request.imm_data = immediate(key)
         request.sources = self._place(offset, length)
         request.wr_id = self._note("send", peer, key)
         error, _ = self._endpoint.post_sends(self._qps[peer], [request])
@@ -405,7 +409,7 @@ class RcMessenger:
         posted = self._posted.pop(completion.wr_id)
         status, length = completion.status, completion.byte_len
         if status == _SUCCESS and posted.kind == "receive":
-            _check_name(posted, completion.immediate)
+            check_name(posted.peer, posted.key, completion.immediate)
         return Done(
             posted.kind,
             posted.peer,
@@ -433,14 +437,21 @@ class RcMessenger:
         self._region.close()
 
 
-def _immediate(key: Key) -> int:
+def first_psn(salt: int, qp: int) -> int:
+    """The PSN that a queue pair begins with; `salt`: one a run."""
+    return (salt * 40503 + qp * 2654435761) & 0xFFFFFF  # Knuth's multipliers
+
+
+def immediate(key: Key) -> int:
+    """By which a receiver verifies that sends and receives meet: halves of step and message."""
     return (key[1] & 0xFFFF) << 16 | key[2] & 0xFFFF
 
 
-def _check_name(posted: _Posted, immediate: int) -> None:
-    if immediate != _immediate(posted.key):
+def check_name(peer: int, key: Key, received: int) -> None:
+    """RunError if a message's immediate is not that of the receive that it met."""
+    if received != immediate(key):
         raise RunError(
-            f"host {posted.peer} sent another message than {posted.key}: sends and receives "
+            f"host {peer} sent another message than {key}: sends and receives "
             "were posted in different orders"
         )
 
@@ -470,39 +481,6 @@ def _clear(fd: int) -> None:
     """Take what made an eventfd readable."""
     with contextlib.suppress(BlockingIOError):
         os.read(fd, 8)
-
-
-def open_messenger(
-    transport: Transport,
-    endpoint: Endpoint,
-    *,
-    memory: Memory | None = None,
-    timing: Timing = DEFAULT_TIMING,
-    rc: RcSettings | None = None,
-    next_hop_mac: int = 0,
-    qkey: int = 0,
-    recorder: Recorder | None = None,
-    lateness: LatenessRecorder | None = None,
-) -> Messenger:
-    """The messenger of a transport.
-
-    `memory`: what offsets of posts count in, None if packets carry no bytes. `recorder` and
-    `lateness` get the decisions of a Python policy and their latency.
-    """
-    entry = transport.entry
-    if not entry.striped:
-        return RcMessenger(
-            endpoint, memory=memory, settings=rc, next_hop_mac=next_hop_mac, salt=qkey
-        )
-    return StripedMessenger(
-        endpoint,
-        memory=memory,
-        policy=entry.make(endpoint, timing, transport.options),
-        next_hop_mac=next_hop_mac,
-        qkey=qkey,
-        recorder=recorder,
-        lateness=lateness,
-    )
 
 
 def connect_all(messengers: Mapping[int, Messenger], pairs: Iterable[tuple[int, int]]) -> None:

@@ -37,14 +37,15 @@ from softroce_lab.experiment.hosts.messenger import (
     Memory,
     Messenger,
     RcSettings,
-    open_messenger,
 )
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
     WorkloadSettings,
     read_command,
 )
+from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.hosts.worker import Worker
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
@@ -151,8 +152,36 @@ class PolicyThread:
             self.failure = error
 
 
+class Rnic:
+    """An engine at a port of the host. RunError: somebody has it, or it cannot be opened."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self.name = settings.interface
+        self._owner = PortOwner(settings.interface)
+        try:
+            self.host = _native.Host(_configure(settings))
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
+
+    def figures(self) -> dict[str, Any]:
+        """Stop the engine; what it and its port counted."""
+        self.host.stop()
+        return {
+            "counters": self.host.counters(),
+            "stats": counters_file.parse(_native.statistics(self.host)).document(),
+            "frames_sent": self.host.frames_sent,
+            "frames_received": self.host.frames_received,
+            "port": self.host.port_statistics(),
+        }
+
+    def close(self) -> None:
+        """End the engine and close the port."""
+        self.host.stop()
+        self._owner.close()
+
+
 class HostProcess:
-    """An RNIC at its port."""
+    """An RNIC at its port, and that of the backup's rail, if there is one."""
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
@@ -160,14 +189,14 @@ class HostProcess:
             PolicyCall.running = Running(mmap.mmap(settings.running_fd, Running.BYTES))
             own_process.limit_memory()
         self.transport = Transport.of(settings.transport)
-        self.owner = PortOwner(settings.interface)
-        try:
-            self.host = _native.Host(_configure(settings))
-        except (OSError, RuntimeError) as error:
-            raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
+        self.rnic, self.backup = Rnic(settings), None
+        self.host = self.rnic.host
         self.log = self._logged()
         self.journal = Journal()
         self.host.start()
+        if settings.backup is not None:
+            self.backup = Rnic(dataclasses.replace(settings, **settings.backup))
+            self.backup.host.start()
 
     def _logged(self) -> EventLog | None:
         settings = self.settings
@@ -188,31 +217,36 @@ class HostProcess:
             qkey=self.settings.qkey,
             recorder=self.journal.record,
             lateness=self.journal.decided,
+            other_rail=self._other_rail(),
         )
 
+    def _other_rail(self) -> OtherRail | None:
+        if self.backup is None or self.settings.backup is None:
+            return None
+        gateway = self.settings.backup["gateway_mac"]
+        return OtherRail(self.backup.host, gateway, statistics=self.settings.statistics)
+
     def close(self) -> None:
-        """End the engine and close the port."""
-        self.host.stop()
+        """End the engines and close the ports."""
+        for rnic in filter(None, (self.backup, self.rnic)):
+            rnic.close()
         if self.log is not None:
             self.log.close()
-        self.owner.close()
 
     def check(self) -> None:
-        """RunError if the engine stopped by itself."""
-        if self.host.failure:
-            raise RunError(f"the engine of {self.settings.node} stopped: {self.host.failure}")
+        """RunError if an engine stopped by itself."""
+        for rnic in filter(None, (self.rnic, self.backup)):
+            if rnic.host.failure:
+                raise RunError(f"the engine of {self.settings.node} stopped: {rnic.host.failure}")
 
     def figures(self) -> dict[str, Any]:
-        """Stop the engine; what all layers counted, and how late things were."""
-        self.host.stop()
+        """Stop the engines; what all layers counted, and how late things were."""
+        found = self.rnic.figures()
         log = self.log and self.log.close(self.journal.acts(self.settings.epoch_ns))
         return {
-            "counters": self.host.counters(),
-            "stats": counters_file.parse(_native.statistics(self.host)).document(),
+            **found,
+            "other_rails": {} if self.backup is None else {self.backup.name: self.backup.figures()},
             "event_log": log and dataclasses.asdict(log),
-            "frames_sent": self.host.frames_sent,
-            "frames_received": self.host.frames_received,
-            "port": self.host.port_statistics(),
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
             "decision_lateness_ns": self.journal.lateness(),
@@ -229,36 +263,46 @@ class HostTask:
         self._thread = PolicyThread(process.host, self._messenger)
         self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
-    def addresses(self) -> dict[int, dict[str, int]]:
+    def addresses(self) -> dict[int, dict[str, Any]]:
         """The address for each peer."""
         return {
             peer: dataclasses.asdict(self._messenger.address(peer)) for peer in self._task.peers
         }
 
-    def connect(self, peers: dict[str, dict[str, int]]) -> None:
+    def connect(self, peers: dict[str, dict[str, Any]]) -> None:
         """Make the peers known, and post the receives."""
         for peer, address in peers.items():
             self._messenger.connect(int(peer), Address(**address))
         self._task.prepare(self._messenger)
 
     def close(self) -> None:
-        """End the policy's thread, close the task's files."""
+        """End the threads, close the task's files."""
         self._thread.stop()
+        if isinstance(self._messenger, ShiftMessenger):
+            self._messenger.pause()
         self._task.close()
 
     def finish(self, journal_fd: int) -> dict[str, Any]:
         """Stop, and report the result of the task; the journal goes to the file."""
         self._thread.stop()
+        if isinstance(self._messenger, ShiftMessenger):
+            self._messenger.pause()
         figures = self._process.figures()
         with open(journal_fd, "wb", closefd=False) as file:
             self._process.journal.save(file)
         return {
             **figures,
+            "transitions": self._transitions(),
             **self._task.result(),
             "realtime_policy": self._thread.realtime,
             "grown_bytes": self._grown_bytes,
             **self._summary(),
         }
+
+    def _transitions(self) -> list[dict[str, Any]]:
+        """Of queue pairs with a backup; peers by the GID of their rail."""
+        found = self._messenger
+        return found.transitions({}) if isinstance(found, ShiftMessenger) else []
 
     def _summary(self) -> dict[str, Any]:
         """The policy's figures, and why it failed if it did."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import base_rtt, lifetime
-from softroce_lab.experiment.hosts.settings import HostSettings, path_mtu_bytes
+from softroce_lab.experiment.hosts.settings import HostSettings, RailSettings, path_mtu_bytes
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
@@ -56,6 +56,18 @@ def _address(port: Port, ip_version: int) -> int:
     if address is None:
         raise RunError(f"{port.node} is a switch, not a host")
     return int(ipaddress.ip_address(address))
+
+
+def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> RailSettings:
+    port = node.ports[rail]
+    return RailSettings(
+        interface=port.name,
+        ifindex=port.ifindex,
+        address=_address(port, ip_version),
+        mac=mac_number(port.mac),
+        gateway_mac=mac_number(gateway(lab, node, rail).mac),
+        statistics=statistics.path_for(lab.directory, port),
+    )
 
 
 def _of_fabric(plan: Plan, path_mtu: int, rails: Mapping[str, int]) -> dict[str, int]:
@@ -97,25 +109,24 @@ class HostHandle:
         ip_version: int = 4,
         event_log: Path | None = None,
         rails: Mapping[str, int] = MappingProxyType({}),
+        backups: Mapping[str, int] = MappingProxyType({}),
         **engine: Any,
     ) -> None:
         """`engine`: further settings of the engine in `HostSettings`.
 
-        `rails`: by name, of hosts that use another one than their first, counted from 0.
+        `rails`: by name, of hosts that use another one than their first, counted from 0; `backups`:
+        of those whose queue pairs have a backup, its rail.
         """
         self._running_fd = -1 if transport.file is None else _shared_words()
         self._calls: Outside | None = None  # of a user's policy
-        rail = rails.get(node.name, 0)
-        port = node.ports[rail]
         path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
         self.node = node
+        backup_rail = backups.get(node.name)
+        backup = None if backup_rail is None else _rail(lab, node, backup_rail, ip_version)
         self.settings = HostSettings(
             node=node.name,
-            interface=port.name,
-            ifindex=port.ifindex,
-            address=_address(port, ip_version),
-            mac=mac_number(port.mac),
-            gateway_mac=mac_number(gateway(lab, node, rail).mac),
+            **dataclasses.asdict(_rail(lab, node, rails.get(node.name, 0), ip_version)),
+            backup=backup and dataclasses.asdict(backup),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
             transport=transport.document(),
@@ -124,7 +135,6 @@ class HostHandle:
             path_mtu=path_mtu,
             **_of_fabric(lab.plan, path_mtu, rails),
             cpu=cpu,
-            statistics=statistics.path_for(lab.directory, port),
             event_log=None if event_log is None else str(event_log),
             running_fd=self._running_fd,
             **engine,

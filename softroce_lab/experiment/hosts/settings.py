@@ -49,6 +49,19 @@ class HostSettings:
     statistics: str = ""  # path of the file to publish counters in
     event_log: str | None = None  # path of the file to write the event log to
     running_fd: int = -1  # memory that shows which call of a user's policy runs; -1: none
+    backup: dict[str, Any] | None = None  # `RailSettings` of the rail that takes over, if one does
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RailSettings:
+    """What differs of another RNIC of the same host: fields of `HostSettings`."""
+
+    interface: str
+    ifindex: int
+    address: int
+    mac: int
+    gateway_mac: int
+    statistics: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ until another process opens the port, or the lab goes down.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from softroce_lab.errors import LabError
 from softroce_lab.plan.plan import Port
-from softroce_lab.telemetry import counters_file
+from softroce_lab.telemetry import counters_file, published_transitions
 from softroce_lab.telemetry.counters_file import Published
 
 
@@ -29,11 +30,20 @@ def of_port(lab_directory: Path, port: Port) -> Published | None:
         return None
 
 
+def transitions_of_port(lab_directory: Path, port: Port) -> list[dict[str, Any]]:
+    """The newest of the owner's queue pairs with a backup; [] without an owner. RunError."""
+    published = of_port(lab_directory, port)
+    if published is None or not published.alive:
+        return []
+    statistics = lab_directory / counters_file.DIRECTORY / str(port)
+    return published_transitions.read(statistics, published.snapshot.pid)
+
+
 def remove(directory: Path) -> None:
     """Remove the directory. LabError if something else lies in it."""
     if not directory.is_dir():
         return
-    for path in directory.glob("*:*"):
+    for path in directory.glob("*:*"):  # with what lies beside them, `h1:eth1.shift`
         path.unlink(missing_ok=True)
     strangers = sorted(path.name for path in directory.iterdir())
     if strangers:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.net import routes
 from softroce_lab.fabric.net.routes import Routes
-from softroce_lab.fabric.observe import describe, traffic
+from softroce_lab.fabric.observe import counters_files, describe, traffic
 from softroce_lab.fabric.observe.traffic import Sample
 from softroce_lab.fabric.observe.view import View, moment_ns
 from softroce_lab.faults import lines, tc
@@ -19,6 +21,9 @@ from softroce_lab.faults.layout import Hits
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Half, Node, Plan, Port
+from softroce_lab.telemetry import published_transitions
+
+_NEWEST = 8  # transitions of a queue pair that are shown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ def document(seen: View, what: str) -> dict[str, Any]:
             node = locate.node(plan, what)
             hosts = describe.kernel_hosts(plan, seen.condition)
             machine = next((host for host in hosts if host["node"] == node.name), None)
-            return head | {"node": _node(plan, node, live) | {"kernel_host": machine}}
+            of_node = {"kernel_host": machine, "shift": _with_backup(seen, node)}
+            return head | {"node": _node(plan, node, live) | of_node}
         halves = locate.halves(plan, what)
         return head | {"links": [_half(seen, half, live) for half in halves]}
 
@@ -72,6 +78,36 @@ def _node(plan: Plan, node: Node, live: Live) -> dict[str, Any]:
         "ports": [_port(port, peers[port.ifindex][1], live) for port in node.ports],
         "routes": _routes(plan, node, live.look_up) if node.kind == "switch" else [],
     }
+
+
+def _with_backup(seen: View, node: Node) -> list[dict[str, Any]]:
+    """Its queue pairs with a backup that have moved: their states, and their newest transitions."""
+    if not (seen.is_up and node.is_host):
+        return []
+    names = {
+        ipaddress.ip_address(address): host.name
+        for host in seen.plan.hosts
+        for port in host.ports
+        for address in filter(None, (port.address, port.address6))
+    }
+    found, now_ns = [], time.monotonic_ns()
+    for port in node.ports:
+        rows = counters_files.transitions_of_port(seen.directory, port)
+        for row in rows:
+            row["peer"] = _host_of(row["peer"], names)
+        for state in published_transitions.states(rows):
+            own = [row for row in rows if row["qp"] == state["qp"]]
+            ago_ns = now_ns - state.pop("since_ns", now_ns)
+            found.append({"port": port.name, **state, "ago_ns": ago_ns, "newest": own[-_NEWEST:]})
+    return found
+
+
+def _host_of(gid: str, names: Mapping[Any, str]) -> str:
+    """The host with this GID, an IP address of one of its rails."""
+    if not gid:
+        return ""
+    address = ipaddress.IPv6Address(gid)
+    return names.get(address.ipv4_mapped or address, gid)
 
 
 def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:

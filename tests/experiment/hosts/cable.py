@@ -2,7 +2,8 @@
 """Two hosts on an imagined cable, a messenger of one transport at each end."""
 
 from softroce_lab import _native
-from softroce_lab.experiment.hosts.messenger import connect_all, open_messenger
+from softroce_lab.experiment.hosts.messenger import connect_all
+from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from tests.recovery.pair_rig import ADDRESSES, config

@@ -78,7 +78,7 @@ def test_what_measures_on_the_machine_refuses_it():
 
 
 def test_lists_of_all_transports_have_it_only_if_it_is_named(tmp_path):
-    assert set(registry.known()) - set(registry.transports()) == {"oracle"}
+    assert set(registry.known()) - set(registry.transports()) == {"oracle", "shift"}
     file = tmp_path / "all.yaml"
     file.write_text("name: all\nexperiment: incast\ntransports: all\n")
     (combination,) = sweep_spec.load(file).combinations

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One host's end of the transport `shift`: a ShiftQP to each peer, over two rails (docs/shift.md).
+
+Messages are what `RcMessenger` sends, over the verbs. What a peer's backup needs to be known by is
+part of the address that peers get: the key-value service of the hosts of a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from softroce_lab.errors import RunError
+from softroce_lab.experiment.hosts.messenger import (
+    NO_FD,
+    Address,
+    Done,
+    Memory,
+    RcSettings,
+    check_name,
+    first_psn,
+    immediate,
+)
+from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.rnic import (
+    CQ,
+    GID,
+    MR,
+    PD,
+    SGE,
+    WC,
+    AHAttr,
+    CompChannel,
+    Context,
+    GlobalRoute,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+    RecvWR,
+    SendWR,
+)
+from softroce_lab.rnic.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_QP_STATE,
+    IBV_QPS_ERR,
+    IBV_QPT_RC,
+    IBV_SEND_SIGNALED,
+    IBV_WC_SUCCESS,
+    IBV_WR_SEND_WITH_IMM,
+)
+from softroce_lab.shift import Backup, LocalStore, Pump, Settings, ShiftQP
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint, WorkCompletion
+
+_CQE = 1 << 16
+_MANY = 1 << 12
+_OWN = 64  # requests that a backup's queue pair has room for besides
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherRail:
+    """The RNIC that takes over."""
+
+    endpoint: Endpoint
+    next_hop_mac: int
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    statistics: str = ""  # where the first RNIC publishes its counters, if it does
+
+
+class _Completion(WC):
+    """With all that the engine knows of it; what no RNIC made has `posted_ns` 0."""
+
+    @classmethod
+    def of(cls, native: WorkCompletion) -> Self:
+        wc = super().of(native)
+        wc.retransmitted, wc.duplicates = native.retransmitted, native.duplicates
+        wc.posted_ns, wc.first_ns = native.posted_ns, native.first_ns
+        return wc
+
+
+class _Posted(NamedTuple):
+    kind: Any
+    peer: int
+    key: Key
+    posted_ns: int
+
+
+class ShiftMessenger:
+    """Over queue pairs with a backup, at the endpoint of one rail and that of another.
+
+    On the real clock a thread drives the backup; else `step` does, at `next_time_ns` at the latest.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        other: OtherRail,
+        *,
+        memory: Memory | None = None,
+        settings: RcSettings | None = None,
+        next_hop_mac: int = 0,
+        salt: int = 0,
+    ) -> None:
+        """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
+        self._settings, self._salt = settings or RcSettings(), salt
+        self._context = Context(endpoint, next_hop_mac=next_hop_mac)
+        self._context.statistics = other.statistics
+        self._other = Context(other.endpoint, next_hop_mac=other.next_hop_mac)
+        self._store = LocalStore()
+        self.backup = Backup(self._context, self._other, self._store, other.settings)
+        self._pd = PD(self._context)
+        self._region = (0, 0)  # address and key
+        if memory is not None:
+            region = MR(self._pd, memory, int(IBV_ACCESS_LOCAL_WRITE))
+            self._region = (region.buf, region.lkey)
+            self._mr = region  # the memory stays as long as it is there
+        self.fd, channel, self._pump = NO_FD, None, None
+        if hasattr(endpoint, "completion_fd"):  # it runs in its own thread, which wakes this one
+            channel = CompChannel(self._context)
+            self.fd = channel.fd
+            self._pump = Pump(self.backup)
+        self._channel = channel
+        self._cq = CQ(self._context, _CQE, channel=channel)
+        self._cq.completion = _Completion
+        if channel is not None:
+            self._cq.req_notify()
+        if self._pump is not None:
+            self._pump.__enter__()
+        self._qps: dict[int, ShiftQP] = {}
+        self._posted: dict[int, _Posted] = {}
+        self._next_id = 0
+
+    # ---------------------------------------------------------------- setting up
+
+    def address(self, peer: int) -> Address:
+        """Where this peer reaches us, and what it is to know of the backup."""
+        qp = self._qp(peer)
+        own = self._store.scan(f"qp/{self.backup.gid}/{qp.qp_num}")
+        regions = self._store.scan(f"region/{self.backup.gid}/")
+        psn = first_psn(self._salt, qp.qp_num)
+        return Address(
+            self._context.endpoint.address, qp.qp_num, psn=psn, backup={**own, **regions}
+        )
+
+    @property
+    def queue_pairs(self) -> dict[int, tuple[int, int]]:
+        """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
+        return {
+            peer: (qp.qp_num, first_psn(self._salt, qp.qp_num)) for peer, qp in self._qps.items()
+        }
+
+    def _qp(self, peer: int) -> ShiftQP:
+        if peer not in self._qps:
+            most = int(self._context.endpoint.limits()["max_qp_wr"]) - _OWN
+            cap = QPCap(most, most, 1, 1, 0)
+            init = QPInitAttr(IBV_QPT_RC, None, self._cq, self._cq, None, cap, 0)
+            self._qps[peer] = ShiftQP(self._pd, init, backup=self.backup)
+        return self._qps[peer]
+
+    def connect(self, peer: int, address: Address) -> None:
+        """Connect the queue pair that this peer has here, and its backup."""
+        for key, value in address.backup.items():
+            self._store.put(key, value)
+        qp, settings = self._qp(peer), self._settings
+        qp.to_rts(
+            QPAttr(
+                path_mtu=self._context.query_port(1).active_mtu,
+                ah_attr=AHAttr(is_global=1, gr=GlobalRoute(GID.of_address(address.ip))),
+                dest_qp_num=address.qp,
+                sq_psn=first_psn(self._salt, qp.qp_num),
+                rq_psn=address.psn,
+                timeout=settings.timeout,
+                retry_cnt=settings.retry_count,
+                rnr_retry=settings.rnr_retry,
+                min_rnr_timer=settings.min_rnr_timer,
+            )
+        )
+
+    # ---------------------------------------------------------------- posts
+
+    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Send bytes of the memory."""
+        wr_id = self._note("send", peer, key)
+        data = socket.htonl(immediate(key))
+        place = self._place(offset, length)
+        self._qps[peer].post_send(
+            SendWR(wr_id, IBV_WR_SEND_WITH_IMM, 1, data, place, IBV_SEND_SIGNALED)
+        )
+
+    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+        """Receive a message into the memory."""
+        wr_id = self._note("receive", peer, key)
+        self._qps[peer].post_recv(RecvWR(wr_id, 1, self._place(offset, length)))
+
+    def _place(self, offset: int, length: int) -> list[SGE]:
+        address, key = self._region
+        return [SGE(address + offset, length, key)]
+
+    def _note(self, kind: str, peer: int, key: Key) -> int:
+        self._next_id += 1
+        self._posted[self._next_id] = _Posted(kind, peer, key, self.backup.now_ns)
+        return self._next_id
+
+    def disconnect(self, peer: int) -> None:
+        """To the error state: no post with the peer stays open."""
+        error = QPAttr(qp_state=IBV_QPS_ERR)
+        self._qps[peer].modify(error, IBV_QP_STATE)
+
+    # ---------------------------------------------------------------- what happens
+
+    @property
+    def next_time_ns(self) -> int:
+        """When `step` has something to do although nothing happened; NEVER_NS: it never has."""
+        due_ns = None if self._pump is not None else self.backup.next_time_ns()
+        return NEVER_NS if due_ns is None else due_ns
+
+    def step(self) -> int:
+        """Let the backup do what is due. RunError if its thread has failed."""
+        if self._pump is None:
+            self.backup.advance()
+        return 0
+
+    def completions(self) -> list[Done]:
+        """All completed posts that were not reported yet."""
+        if self._pump is not None and self._pump.error is not None:
+            raise RunError(f"the thread that drives the backup ended: {self._pump.error!r}")
+        if self._channel is not None:
+            while self._channel.native.take() is not None:
+                pass
+            self._cq.req_notify()  # before polling: what comes from now on wakes us again
+        found, more = [], _MANY
+        while more == _MANY:
+            more, taken = self._cq.poll(_MANY)
+            found += taken
+        return [self._done(each) for each in found]
+
+    def _done(self, wc: WC) -> Done:
+        posted = self._posted.pop(wc.wr_id)
+        received = posted.kind == "receive"
+        if wc.status == IBV_WC_SUCCESS and received:
+            check_name(posted.peer, posted.key, socket.ntohl(wc.imm_data))
+        mtu = int(self._context.endpoint.path_mtu)
+        return Done(
+            posted.kind,
+            posted.peer,
+            posted.key,
+            int(wc.status),
+            wc.byte_len,
+            max(1, -(-wc.byte_len // mtu)),
+            wc.retransmitted,
+            wc.duplicates,
+            wc.posted_ns or posted.posted_ns,
+            wc.first_ns or posted.posted_ns,
+            wc.completed_ns or self.backup.now_ns,
+        )
+
+    def transitions(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        """All transitions as rows of `telemetry.transitions`, but for the host's own name.
+
+        `names`: of hosts by the GID of their rail.
+        """
+        return [each.row(names) for each in self.backup.events]
+
+    def summary(self) -> dict[str, Any]:
+        """Nothing: there is no policy."""
+        return {}
+
+    def pause(self) -> None:
+        """End the backup's thread, if there is one: nothing moves any more."""
+        if self._pump is not None:
+            self._pump.__exit__()
+            self._pump = None
+
+    def close(self) -> None:
+        """End the backup's thread, and close all queue pairs; the memory is its owner's."""
+        self.pause()
+        self._posted.clear()
+        self._context.close()
+        self._other.close()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The newest transitions of an RNIC's queue pairs with a backup, for `lab inspect`.
+
+They lie beside the RNIC's counters (`counters_file.py`), as `<node>:<interface>.shift`: one JSON
+document, replaced at each transition, which is rare. The process removes it when it ends.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SUFFIX = ".shift"
+_MOST = 256  # transitions that are kept
+
+
+class Publisher:
+    """Of one RNIC; `statistics` is the file of its counters."""
+
+    def __init__(self, statistics: str) -> None:
+        self._path = Path(statistics + SUFFIX)
+        self._rows: collections.deque[dict[str, Any]] = collections.deque(maxlen=_MOST)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A transition that has just happened. It is lost where the lab's directory is gone."""
+        self._rows.append({"monotonic_ns": time.monotonic_ns(), **row})
+        document = {"pid": os.getpid(), "transitions": [*self._rows]}
+        fresh = self._path.with_name(f".{self._path.name}.tmp")
+        with contextlib.suppress(OSError):
+            fresh.write_text(json.dumps(document))
+            fresh.replace(self._path)
+
+    def close(self) -> None:
+        """The RNIC is closed."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def read(statistics: Path, pid: int) -> list[dict[str, Any]]:
+    """What the process that owns the RNIC has published, in the order of time; [] if nothing."""
+    try:
+        document = json.loads(statistics.with_name(statistics.name + SUFFIX).read_text())
+    except (OSError, ValueError):
+        return []
+    rows: list[dict[str, Any]] = document["transitions"] if document["pid"] == pid else []
+    return rows
+
+
+def states(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """By queue pair, what state each of its sides is in, since when, and why."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        of_qp = found.setdefault(row["qp"], {"sender": "Default", "receiver": "Default"})
+        same = ("qp", "peer", "peer_qp", "epoch")
+        of_qp |= {name: row[name] for name in same} | {row["side"]: row["after"]}
+        if row["before"] != row["after"]:
+            of_qp |= {"since_ns": row["monotonic_ns"], "why": row["why"]}
+        of_qp["transitions"] = of_qp.get("transitions", 0) + (row["before"] != row["after"])
+    return [found[number] for number in sorted(found)]

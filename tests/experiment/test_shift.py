@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The transport `shift` in experiments: NICs die, jobs go on over another rail, on both clocks."""
+
+import json
+import random
+import secrets
+import subprocess
+import threading
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import real, spec, virtual
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.reporter import Silent
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.inputs import yaml_source
+from softroce_lab.telemetry import capture_file, transitions
+from tests.check.plant import check, failed
+from tests.cli.test_app import lab as command
+
+FILE = """\
+name: NAME
+topology: {generator: {kind: dual-rail, leaves: 1, spines: 1, hosts_per_leaf: 3,
+                       access: {rate: 10Gbit, delay: 1us}}}
+transports: [TRANSPORT]
+workload: {kind: ring-all-reduce, bytes: 192KiB, message: 16KiB, repeat: 20, hosts: 3 MORE}
+faults: FAULTS
+payload: PAYLOAD
+clock: CLOCK
+deadline: 5s
+"""
+FAST = "{name: shift, timeout: 100us, retry_count: 2, label: shift}"
+DIES = '["nic down h1:eth1 at 1ms for 2ms"]'
+
+
+def of(transport=FAST, faults=DIES, clock="virtual", payload="verify", more="", repeat=20):
+    text = FILE.replace("NAME", f"t{secrets.token_hex(3)}").replace("TRANSPORT", transport)
+    text = text.replace("FAULTS", faults).replace("CLOCK", clock).replace("PAYLOAD", payload)
+    text = text.replace(" MORE", more).replace("repeat: 20", f"repeat: {repeat}")
+    return spec.of(yaml_source.parse(text, "shift.yaml"))
+
+
+def run(experiment, seed=1):
+    return virtual.run(experiment, experiment.transports[0], seed, lambda _: None)
+
+
+def after(found):
+    """The states that senders entered."""
+    return [row["after"] for row in found.transitions if transitions.is_step(row)]
+
+
+def test_a_nic_dies_and_comes_back():
+    found = run(of(repeat=80))
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    figures = found.summary()["shift"]
+    assert figures["failovers"] == figures["failbacks"] == 4  # both ends of two connections
+    assert figures["failed"] == 0
+    assert figures["resubmitted"] > 0
+    ends = {(row["host"], row["peer"]) for row in found.transitions}
+    assert ends == {("h1", "h2"), ("h2", "h1"), ("h1", "h3"), ("h3", "h1")}
+    assert after(found).count("WaitDrained") == 4
+
+
+def test_rc_stops_where_shift_goes_on():
+    found = run(of("{name: rc, timeout: 100us, retry_count: 2}"))
+    assert found.verdict == "failed"
+    assert any("RETRY_EXC" in reason for reason in found.reasons)
+    assert not found.transitions
+
+
+def test_without_a_failure_nothing_moves_and_times_are_those_of_rc():
+    shift, rc = (run(of(name, faults="[]")) for name in (FAST, "rc"))
+    assert shift.verdict == rc.verdict == "passed"
+    assert not shift.transitions
+    assert "shift" not in shift.summary()
+    assert shift.makespan_ns == rc.makespan_ns
+
+
+def test_it_goes_the_same_way_each_time():
+    one, other = run(of()), run(of())
+    assert one.transitions == other.transitions
+    assert one.transitions
+    assert (one.messages == other.messages).all()
+
+
+@pytest.mark.parametrize("payload", ["none", "verify"])
+def test_the_rail_of_the_workload_is_the_default_one(payload):
+    """The second rail dies; the backup is the one behind it, here the first."""
+    found = run(of(faults='["nic down h1:eth2 at 1ms for 2ms"]', more=", rail: 2", payload=payload))
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is (True if payload == "verify" else None)
+    assert after(found).count("Fallback") >= 4
+    sent = {link["name"]: link["sent"] for link in found.links}
+    assert sent["h1->leaf1-1"] > 0
+    assert sent["h1->leaf2-1"] > 0
+
+
+@pytest.mark.parametrize(
+    "fault", ["port down leaf1-1:h1 at 1ms for 2ms", "port grey h1:eth1 at 1ms for 2ms",
+              "nic flap h1:eth1 at 500us for 1ms every 3ms", "nic down h2:eth1 at 1us for 1ms"],
+)  # fmt: skip
+def test_other_failures(fault):
+    found = run(of(faults=json.dumps([fault]), repeat=40))
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+
+
+def test_both_rails_dead_is_an_error_that_ends():
+    both = '["nic down h1:eth1 at 1ms", "nic down h1:eth2 at 1ms"]'
+    found = run(of(faults=both))
+    assert found.verdict == "failed"
+    assert any("RETRY_EXC" in reason for reason in found.reasons)
+    assert "Failed" in after(found)
+
+
+def test_at_random_moments():
+    moved = 0
+    for seed in range(20):
+        draw = random.Random(seed)
+        host, at = draw.choice(["h1", "h2", "h3"]), draw.randrange(2_000_000)
+        fault = f"nic down {host}:eth1 at {at}ns for {draw.randrange(100, 4000)}us"
+        found = run(of(faults=json.dumps([fault])), seed)
+        assert found.verdict == "passed", (seed, fault, found.reasons)
+        moved += bool(found.transitions)
+    assert moved >= 10
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_a_host_with_one_rail_is_refused_with_its_place():
+    text = "name: x\ntopology: two-hosts\ntransports: [shift]\nworkload: {kind: incast, bytes: 1kB}"
+    with pytest.raises(UserError, match="h1 has one rail: shift needs another") as caught:
+        spec.of(yaml_source.parse(text, "x.yaml"))
+    assert caught.value.line == 2
+    plain = spec.of(yaml_source.parse(text.replace("[shift]", "[rc]"), "x.yaml"))
+    with pytest.raises(UserError, match="one rail"):
+        spec.with_transports(plain, ["shift"])
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
+    experiment = of(repeat=80)
+    outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
+    rows = pq.read_table(outcome.directory / "shift.parquet").to_pylist()
+    (found,) = outcome.runs
+    assert len(rows) == len(found.transitions)
+    assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
+    assert set(rows[0]) == {"transport", "seed", *transitions.COLUMNS}
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert manifest["runs"][0]["shift"] == found.summary()["shift"]
+    trace = outcome.directory / "trace.pcapng"
+    comments = "\n".join(capture_file.read(trace).comments)
+    for row in rows:
+        assert transitions.line(row) in comments
+    verdicts = check(trace)
+    assert not failed(verdicts)
+    assert verdicts["shift.once"].checked > 0
+    assert verdicts["shift.count"].checked == 8  # two moves of four ends
+
+
+# ---------------------------------------------------------------- the real clock
+
+
+def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
+    slow = "{name: shift, timeout: 16ms, retry_count: 4, label: shift}"
+    experiment = of(slow, '["nic down h1:eth1 at 300ms"]', "real", more=", every: 40ms", repeat=60)
+    shown = []
+    with fabric.owned(experiment.plan(1), mode="auto", say=lambda _: None) as lab:
+        looking = threading.Thread(target=look, args=[lab.plan.name, shown])
+        looking.start()
+        found = real.run(experiment, experiment.transports[0], 1, lambda _: None, lab)
+        looking.join()
+        assert not list((lab.directory / "stats").glob("*.shift"))
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    assert after(found).count("Fallback") == 4
+    assert not [link for link in found.links if link["emulator_drops"]]
+    assert {each["node"] for each in found.facts["ports"]} >= {"h1", "h1:eth2"}
+    states = {(each["peer"], each["sender"], each["receiver"]) for each in shown}
+    assert states == {("h2", "Fallback", "Fallback"), ("h3", "Fallback", "Fallback")}
+
+
+def look(name, shown):
+    """What `lab inspect` shows of h1, once both of its queue pairs have moved."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until and len(shown) < 2:
+        try:
+            result = command("inspect", "h1", "--lab", name, "--json")
+            shown[:] = json.loads(result.stdout)["node"]["shift"]
+        except (json.JSONDecodeError, subprocess.SubprocessError):
+            pass
+        time.sleep(0.1)
