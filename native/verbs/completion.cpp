@@ -22,6 +22,14 @@ constexpr unsigned kYieldEvery = 32;  // polls that found nothing
 // moment, when a loss delays the first completion.
 int granted(int cqe) { return static_cast<int>(std::bit_ceil(std::max(cqe, kLeastCqe) + 1U)) - 1; }
 
+// RoCEv2 has no service level. The kind of a datagram's IP header, which a completion must tell
+// (IBA A17.4.5.1) and ibv_wc has no place for, is here, as NVIDIA's adapters report it: 1, IPv6, or
+// 2, IPv4; and 8, behind it is UDP. UCX reads it, and drops each datagram over IPv4 without it.
+std::uint8_t service_level(const WorkCompletion& from) {
+  if (!(from.flags & kWithGrh)) return 0;
+  return from.over_ipv4 ? 8 | 2 : 8 | 1;
+}
+
 void put(const WorkCompletion& from, ibv_wc& to) {
   to.wr_id = from.wr_id;
   to.status = static_cast<ibv_wc_status>(from.status);
@@ -37,7 +45,7 @@ void put(const WorkCompletion& from, ibv_wc& to) {
   to.wc_flags = from.flags;
   to.pkey_index = 0;
   to.slid = 0;
-  to.sl = 0;
+  to.sl = service_level(from);
   to.dlid_path_bits = 0;
 }
 

@@ -48,7 +48,7 @@ class Pair:
         with ended(self.start(host, *command, **options)) as process:
             return finished(process)
 
-    def converse(self, *command, timeout_s=TIMEOUT_S, tries=1):
+    def converse(self, *command, timeout_s=TIMEOUT_S, port=TCP_PORT, tries=1):
         """A program as server and as client; returns both results.
 
         They listen and connect by IPv4, whatever the GID: a server of these programs binds the
@@ -58,7 +58,7 @@ class Pair:
         """
         while True:
             tries -= 1
-            results = self._converse(command, timeout_s)
+            results = self._converse(command, timeout_s, port)
             if not tries or all(result.returncode == 0 for result in results):
                 break
             assert any(RETRIES_EXCEEDED in result.stderr for result in results), results
@@ -66,9 +66,9 @@ class Pair:
             assert result.returncode == 0, result.stdout + result.stderr
         return results
 
-    def _converse(self, command, timeout_s):
+    def _converse(self, command, timeout_s, port):
         with ended(self.start("h2", *command)) as server:
-            self.await_listener(server)
+            self.await_listener(server, port)
             with ended(self.start("h1", *command, self.address("h2"))) as client:
                 return finished(server, timeout_s), finished(client, timeout_s)
 

@@ -64,6 +64,7 @@ struct WorkCompletion {
   std::uint32_t immediate = 0;  // or the key that was invalidated
   std::uint32_t qp_num = 0;
   std::uint32_t src_qp = 0;  // UD receive
+  bool over_ipv4 = false;    // UD receive: an IPv4 header is in its first 40 octets, IBA A17.4.5.1
   bool solicited = false;    // wakes waiters for solicited completions, too
   // Beyond what verbs have; peer, key and duplicates are of striped messages only:
   std::uint32_t peer = 0;

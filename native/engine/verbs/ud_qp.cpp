@@ -83,6 +83,7 @@ void UdQp::handle_packet(const Packet& packet, Time now) {
                     .byte_len = bytes,
                     .immediate = packet.immediate,
                     .src_qp = packet.source_qp,
+                    .over_ipv4 = packet.source.is_ipv4(),
                     .solicited = packet.solicited},
                    now);
 }

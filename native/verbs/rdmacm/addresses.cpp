@@ -128,10 +128,16 @@ void set_port(sockaddr* address, std::uint16_t port) {
     reinterpret_cast<sockaddr_in6*>(address)->sin6_port = htons(port);
 }
 
+// As Linux's cma_any_addr: who binds to a loopback address binds to every address. libfabric asks
+// by 127.0.0.1 which devices there are.
 bool is_any(const sockaddr* address) {
   if (bytes_of(address) == 0) return true;
-  if (address->sa_family == AF_INET) return ipv4(address).sin_addr.s_addr == INADDR_ANY;
-  return IN6_IS_ADDR_UNSPECIFIED(&ipv6(address).sin6_addr);
+  if (address->sa_family == AF_INET) {
+    const std::uint32_t host = ntohl(ipv4(address).sin_addr.s_addr);
+    return host == INADDR_ANY || host >> 24 == IN_LOOPBACKNET;
+  }
+  const in6_addr& host = ipv6(address).sin6_addr;
+  return IN6_IS_ADDR_UNSPECIFIED(&host) || IN6_IS_ADDR_LOOPBACK(&host);
 }
 
 }  // namespace softroce::cm

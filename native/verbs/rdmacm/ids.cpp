@@ -74,6 +74,10 @@ int resolve(Id& id, const sockaddr* source, const sockaddr* destination) {
   put_gid(destination, call.destination);
   if (const int error = choose_source(id, call.destination)) return error;
   std::memcpy(&id.route.addr.dst_storage, destination, bytes);
+  if (is_any(destination)) {  // the RNIC itself, as Linux's cma_resolve_loopback has it
+    put_gid(&id.route.addr.src_addr, call.destination);
+    put_address(call.destination, port_of(destination), id.route.addr.dst_storage);
+  }
   choose_port(id);
   put_gid(&id.route.addr.src_addr, call.source);
   call.source_port = port_of(&id.route.addr.src_addr);
