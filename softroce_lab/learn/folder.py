@@ -25,6 +25,8 @@ from softroce_lab.learn.labs import find
 from softroce_lab.learn.seeds import Dice, variant
 
 TEXT, EXPERIMENT, POLICY, ANSWERS = "README.md", "experiment.yaml", "policy.py", "answers.txt"
+REAL_TEXT = "real-clock.md"
+"""The optional half, with real packets; beside it lie the experiments (`*.yaml`) that it names."""
 CONTENT = Path(__file__).resolve().parent / "content"
 MOST_BYTES = 1 << 18
 EXAMPLE = "example"
@@ -69,6 +71,8 @@ def laid_out(lab: Lab, student: str) -> dict[str, str]:
         EXPERIMENT: _yaml(lab, dice),
         POLICY: handed_out(lab),
         ANSWERS: _answers(lab, student, dice),
+        REAL_TEXT: (content / REAL_TEXT).read_text(encoding="utf-8"),
+        **{path.name: path.read_text(encoding="utf-8") for path in sorted(content.glob("*.yaml"))},
     }
 
 

@@ -49,6 +49,15 @@ def test_start_says_what_to_do_and_overwrites_nothing(lab):
     assert "nothing is overwritten" in again.output
 
 
+def test_start_without_a_folder_says_what_to_type(lab, tmp_path):
+    found = lab("start", 7)
+    assert found.exit_code == 2
+    assert "lab learn start 7 lab7" in found.output
+    assert "A NIC dies" in found.output
+    assert "no lab 9" in lab("start", 9).output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_texts_name_the_command_as_it_was_typed(lab, tmp_path, monkeypatch):
     """README's command is ./lab, and a folder's commands are run in that folder."""
     monkeypatch.setenv(typed.VARIABLE, "./lab")

@@ -24,7 +24,7 @@ from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.inputs import yaml_source
-from softroce_lab.learn import crew, evidence, folder, grading, judge
+from softroce_lab.learn import crew, evidence, folder, grading, judge, labs
 from softroce_lab.learn import league as league_table
 from softroce_lab.learn.failover import outcome, run, ways
 from softroce_lab.learn.failover import scene as failovers
@@ -61,13 +61,19 @@ def learn(context: typer.Context) -> None:
 @app.command()
 def start(
     number: Annotated[int, typer.Argument(metavar="N", help="Number of the lab.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to lay out.")],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The folder to lay out.")
+    ] = None,
     student: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Whose variant. [default: name of the user]"),
     ] = None,
 ) -> None:
     """Lay out a lab: text, experiment, policy with a hole, answers. Overwrite nothing."""
+    if directory is None:
+        known = labs.find(number)
+        hint = f"lab learn start {number} lab{number}"
+        raise UserError(f"lab {number} ({known.title}) needs a folder to lie in", hint=hint)
     command = typed.inside(directory)
     lab = folder.start(number, directory, student or _user(), lambda text: _typed(text, command))
     print(f"Lab {lab.number}: {lab.title}. About {lab.minutes} minutes, {lab.points} points.")
