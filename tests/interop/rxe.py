@@ -20,7 +20,6 @@ from tests.interop.rxe_errors import QpErrors
 
 SOFT, KERNEL, LINK = "h1", "k1", "k1<->s1"
 PROGRAM = Path(verbs_peer.__file__)
-THERE = "/run/verbs_peer.py"  # in the guest
 ANSWER_S = 60
 MESSAGES = 64  # of a cell that counts how many arrive
 SUCCESS = 0
@@ -82,11 +81,12 @@ def matrix(mtus=(256, 1024, 2048), losses=(0, 1, 5)):
 
 
 class Remote:
-    """verbs_peer.py in the guest."""
+    """A program in the guest that does as lines of JSON say: verbs_peer.py, or another."""
 
-    def __init__(self, guest):
-        guest.put(THERE, PROGRAM.read_bytes())
-        self._command = guest.start(["python3", THERE, "rxe0"])
+    def __init__(self, guest, program=PROGRAM, *arguments):
+        there = f"/run/{program.name}"
+        guest.put(there, program.read_bytes())
+        self._command = guest.start(["python3", there, *(arguments or ("rxe0",))])
         self._read = 0
 
     def __getattr__(self, name):

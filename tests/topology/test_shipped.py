@@ -21,6 +21,7 @@ PROMISED = {
     "fat-tree-k4": (36, 48, {1: 16, 2: 32, 4: 192}),
     "kernel-peer": (3, 2, {1: 2}),
     "kernel-two": (4, 3, {1: 6}),
+    "kernel-rails": (4, 4, {1: 2}),
     "leaf-spine": (8, 8, {1: 4, 2: 8}),
     "leaf-spine-adaptive": (10, 12, {1: 4, 4: 8}),
     "parallel-paths": (8, 10, {4: 2}),
@@ -59,7 +60,7 @@ def test_every_pair_of_hosts_has_the_promised_paths_on_every_rail(name: str) -> 
     by_rail: dict[int, collections.Counter[int]] = collections.defaultdict(collections.Counter)
     for (_, _, rail), count in paths_between(plan).items():
         by_rail[rail][count] += 1
-    assert list(by_rail) == list(range(2 if name == "dual-rail" else 1))
+    assert list(by_rail) == list(range(2 if name in ("dual-rail", "kernel-rails") else 1))
     assert all(counts == promised for counts in by_rail.values())
 
 
