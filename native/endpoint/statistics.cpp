@@ -13,6 +13,14 @@
 #include <system_error>
 
 namespace softroce {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+}  // namespace
+
 namespace statistics {
 namespace {
 
@@ -37,6 +45,14 @@ std::size_t words_before_names(std::size_t qps) {
   return kHeaderWords + kPortWords + qps * (kQpWords + kQpCounters);
 }
 
+}  // namespace
+
+const std::string& names() {
+  // Never destroyed: a process publishes for the last time after its static objects have gone.
+  static const std::string& text = *new std::string(joined());
+  return text;
+}
+
 void add_qp(const QueuePair& qp, std::vector<std::uint64_t>& words) {
   const QpAttr& attr = qp.attributes();
   words.push_back(qp.number());
@@ -49,20 +65,13 @@ void add_qp(const QueuePair& qp, std::vector<std::uint64_t>& words) {
   words.insert(words.end(), values.begin(), values.end());
 }
 
-}  // namespace
-
-const std::string& names() {
-  static const std::string text = joined();
-  return text;
-}
-
 std::size_t bytes() {
   const std::size_t all = words_before_names(kMostQps) * sizeof(std::uint64_t) + names().size();
   return (all + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t) * sizeof(std::uint64_t);
 }
 
 void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
-          std::vector<std::uint64_t>& words) {
+          std::vector<std::uint64_t>& words, const std::vector<std::uint64_t>& gone) {
   words.assign(kHeaderWords, 0);
   words[kMagicAt] = kMagic;
   words[kTakenNs] = static_cast<std::uint64_t>(now_ns);
@@ -76,8 +85,9 @@ void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
   rnic.for_each_qp([&](const QueuePair& qp) {
     if (here < kMostQps) add_qp(qp, words), ++here;
   });
+  words.insert(words.end(), gone.begin(), gone.end());
   words[kQpsAlive] = rnic.qps();
-  words[kQpsHere] = here;
+  words[kQpsHere] = here + gone.size() / (kQpWords + kQpCounters);
   words[kNamesAt] = words.size() * sizeof(std::uint64_t);
   words[kNamesBytes] = names().size();
   words.resize(words.size() + (names().size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
@@ -85,15 +95,21 @@ void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
               names().size());
 }
 
-}  // namespace statistics
-
-namespace {
-
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
+void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
+          const std::vector<std::uint64_t>& gone) {
+  std::vector<std::uint64_t> words;
+  take(rnic, port, now_ns, words, gone);
+  words[kPid] = static_cast<std::uint64_t>(getpid());
+  const std::size_t size = words.size() * sizeof words[0];
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool whole = fd >= 0 && write(fd, words.data(), size) == static_cast<ssize_t>(size);
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  errno = error;
+  if (!whole) fail("write " + path);
 }
 
-}  // namespace
+}  // namespace statistics
 
 StatisticsFile::StatisticsFile(const std::string& path) : path_(path) {
   const std::string fresh = path + ".new";

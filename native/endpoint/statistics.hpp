@@ -58,9 +58,16 @@ enum Qp : std::size_t {
 const std::string& names();
 std::size_t bytes();  // of the largest
 
-// All but kSequence and kPid. The engine's turn.
+// The words of a queue pair.
+void add_qp(const QueuePair& qp, std::vector<std::uint64_t>& words);
+
+// All but kSequence and kPid. The engine's turn. `gone`: words of queue pairs that are no more.
 void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
-          std::vector<std::uint64_t>& words);
+          std::vector<std::uint64_t>& words, const std::vector<std::uint64_t>& gone = {});
+
+// A file with all of it, which stays. Throws std::system_error.
+void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
+          const std::vector<std::uint64_t>& gone);
 
 }  // namespace statistics
 

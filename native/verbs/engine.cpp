@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -112,6 +113,7 @@ void Engine::close_port() {
   for (int turns = 0; turns < kLastTurns && turn(); ++turns) continue;
   stop_helper();
   if (statistics_) publish(now());
+  keep_counters();
   abandon_port();
 }
 
@@ -257,16 +259,41 @@ void Engine::posted() {
   }
 }
 
-void Engine::publish(Time at) {
-  publish_at_ = at + kPublishInterval;
-  if (!statistics_) return;
+void Engine::count_port() {
   const XskStatistics socket = port_->statistics();
   counts_.rx_dropped = socket.rx_dropped;
   counts_.rx_ring_full = socket.rx_ring_full;
   counts_.rx_fill_ring_empty = socket.rx_fill_ring_empty;
   counts_.tx_invalid = socket.tx_invalid;
   counts_.tx_ring_empty = socket.tx_ring_empty;
+}
+
+void Engine::publish(Time at) {
+  publish_at_ = at + kPublishInterval;
+  if (!statistics_) return;
+  count_port();
   statistics_->publish(rnic_, counts_, epoch_ns_ + at / kNanosecond);
+}
+
+void Engine::forget_qp(std::uint32_t number) {
+  const QueuePair* qp = rnic_.find_qp(number);
+  if (qp != nullptr && !settings_.kept.empty() && ++qps_gone_ <= statistics::kMostQps)
+    statistics::add_qp(*qp, gone_);
+}
+
+// By process and name, in the folder that asks for it.
+void Engine::keep_counters() {
+  if (!port_ || settings_.kept.empty()) return;
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  std::ranges::replace(name, '/', '_');
+  try {
+    count_port();
+    statistics::keep(settings_.kept + "/" + std::to_string(getpid()) + "." + name, rnic_, counts_,
+                     monotonic_ns(), gone_);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: counters are not kept: %s\n", error.what());
+  }
 }
 
 }  // namespace softroce::verbs

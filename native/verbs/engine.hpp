@@ -56,6 +56,9 @@ class Engine {
   // There is something to send: it leaves with the program's next poll, or now if it does not poll.
   void posted();
 
+  // This queue pair is about to go: its counters are kept.
+  void forget_qp(std::uint32_t number);
+
   // Whom asynchronous events concern, by number.
   std::unordered_map<std::uint32_t, Qp*> qps{};
   std::unordered_map<std::uint32_t, Srq*> srqs{};
@@ -88,7 +91,9 @@ class Engine {
   void keep(const Packet& packet);
   void take(const std::uint8_t* frame, std::uint32_t bytes, Time at);
   void abandon_port();
+  void count_port();
   void publish(Time at);
+  void keep_counters();
   void break_down(const char* why);
 
   const Settings settings_;
@@ -102,6 +107,8 @@ class Engine {
   std::deque<std::vector<std::uint8_t>> own_frames_;  // to this very RNIC
   std::unique_ptr<StatisticsFile> statistics_;
   PortCounts counts_;
+  std::vector<std::uint64_t> gone_;  // words of queue pairs that were destroyed
+  std::size_t qps_gone_ = 0;
   Time publish_at_ = 0;
 
   pthread_t helper_{};

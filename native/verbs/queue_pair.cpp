@@ -175,6 +175,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     {
       const auto held = engine.hold();
       engine.turn();  // an acknowledgement that is due leaves
+      engine.forget_qp(qp->qp_num);
       if (const int error = engine.rnic().destroy_qp(qp->qp_num)) return error;
       engine.qps.erase(qp->qp_num);
     }

@@ -56,6 +56,7 @@ std::optional<Settings> read_settings() {
                  count, line.c_str());
     return std::nullopt;
   }
+  if (const char* folder = secure_getenv("SOFTROCE_COUNTERS")) settings.kept = folder;
   if (settings.device.empty() || settings.gids.empty()) return std::nullopt;
   return settings;
 }

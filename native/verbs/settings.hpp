@@ -25,6 +25,7 @@ struct Settings {
   std::uint32_t path_mtu = 1024;
   bool generic = false;
   std::string xsks_map{}, statistics{};
+  std::string kept{};  // folder for the counters of processes that have ended; empty: nowhere
 };
 
 // Nothing: no file, so no device. A line that it does not know is a file of another version: that
