@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Offsets of rdma-core's structures, as the compiler lays them out: from headers to lines of text.
-
-`python -m tests.verbs_programs.layout [INCLUDE]` prints them; layout.txt is that of Debian 12.
-"""
+"""Offsets of rdma-core's structures, as the compiler lays them out: headers to lines of text."""
 
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -60,7 +56,3 @@ def _lines(entries):
             offset = attributes.get("DW_AT_data_member_location")
             if offset is not None and "DW_AT_name" in attributes:
                 yield f"{name}.{attributes['DW_AT_name']} {offset}"
-
-
-if __name__ == "__main__":
-    print("\n".join(of_headers(*sys.argv[1:2])))

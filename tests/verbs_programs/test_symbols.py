@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The libraries' symbols are those of the distribution's own, by name and version."""
+"""The libraries' symbols are those of Debian 12's and 13's own, by name and version."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
+from tests.verbs_programs import debian
+from tests.verbs_programs.debian import exported
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("/usr/lib", "/lib")
-
-
-def exported(library):
-    """(name, node, whether new programs get it) of each symbol."""
-    shown = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True,
-                           capture_output=True, text=True).stdout  # fmt: skip
-    lines = [line.split() for line in shown.splitlines()]
-    names = [words[7] for words in lines if len(words) > 7 and words[6] != "UND"]
-    found = [re.fullmatch(r"(\w+)(@@?)([\w.]+)", name) for name in names]
-    return {(m[1], m[3], m[2] == "@@") for m in found if m}
 
 
 LISTS = {"libibverbs": "symbols.txt", "librdmacm": "rdmacm/symbols.txt"}
@@ -31,16 +21,23 @@ def ours(name):
     return paths.verbs_library().with_name(f"{name}.so.1")
 
 
-def the_distributions_own(name):
-    found = [path for folder in FOLDERS for path in Path(folder).glob(f"*/{name}.so.1")]
-    return next(path.resolve() for path in found)
-
-
+@pytest.mark.parametrize("release", debian.PACKAGES)
 @pytest.mark.parametrize(("name", "least"), [("libibverbs", 150), ("librdmacm", 60)])
-def test_every_symbol_of_the_distributions_is_there(pair, name, least):
-    theirs = exported(the_distributions_own(name))
+def test_every_symbol_of_debians_is_there(pair, release, name, least):
+    theirs = debian.symbols(debian.committed(release), name)
     assert len(theirs) > least
     assert theirs - exported(ours(name)) == set()
+
+
+@pytest.mark.parametrize("release", debian.PACKAGES)
+def test_the_lists_are_those_of_debians_packages(release):
+    """Downloads them; a point release changes versions, and nothing else."""
+    try:
+        found = debian.facts(release)
+    except subprocess.SubprocessError:
+        pytest.skip("Debian's archive cannot be reached")
+    of_code = [line for line in found if not line.startswith("package ")]
+    assert of_code == [each for each in debian.committed(release) if "package " not in each]
 
 
 @pytest.mark.parametrize("name", LISTS)
