@@ -3,6 +3,11 @@
 //
 // RC WRITEs of BYTES from the interface NEAR to FAR, the two ends of a veth pair, for SECONDS. MAP
 // is where an XSKMAP may be pinned, on a bpffs. Prints bytes a second.
+//
+// softroce-veth NEAR FAR MAP
+//
+// Pins the XSKMAP there, keyed by interface, and lets both ends send what they receive to its
+// sockets, until the programs are detached and MAP is removed.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
@@ -165,8 +170,7 @@ class End {
   std::shared_ptr<CompletionQueue> queue_;
 };
 
-void measure(const std::string& near, const std::string& far, std::uint32_t bytes, double seconds,
-             const std::string& pinned) {
+void lead_to_sockets(const std::string& near, const std::string& far, const std::string& pinned) {
   const int map = checked(
       bpf_map_create(BPF_MAP_TYPE_XSKMAP, "xsks", sizeof(int), sizeof(int), kMapEntries, nullptr),
       "create an XSKMAP");
@@ -177,6 +181,11 @@ void measure(const std::string& near, const std::string& far, std::uint32_t byte
     checked(bpf_xdp_attach(static_cast<int>(if_nametoindex(interface.c_str())), program,
                            XDP_FLAGS_SKB_MODE, nullptr),
             "attach the XDP program");
+}
+
+void measure(const std::string& near, const std::string& far, std::uint32_t bytes, double seconds,
+             const std::string& pinned) {
+  lead_to_sockets(near, far, pinned);
   const std::int64_t epoch_ns = monotonic_ns();
   const std::uint64_t memory = std::uint64_t{bytes} * kSlots;
   End source(near, 0x0A090001, pinned, epoch_ns, 0, memory);
@@ -197,7 +206,8 @@ void measure(const std::string& near, const std::string& far, std::uint32_t byte
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 6) throw std::runtime_error("softroce-veth NEAR FAR BYTES SECONDS MAP");
+    if (argc == 4) return lead_to_sockets(argv[1], argv[2], argv[3]), 0;
+    if (argc != 6) throw std::runtime_error("softroce-veth NEAR FAR [BYTES SECONDS] MAP");
     measure(argv[1], argv[2], static_cast<std::uint32_t>(std::stoul(argv[3])), std::stod(argv[4]),
             argv[5]);
   } catch (const std::exception& error) {

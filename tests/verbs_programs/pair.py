@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import traffic, view
 from softroce_lab.paths import PROJECT_ROOT
 
@@ -19,7 +20,6 @@ LISTENS_S = 20
 RETRIES_EXCEEDED = "transport retry counter exceeded"  # as ibv_wc_status_str has it
 MTU_BYTES = 2048
 TCP_PORT = 18515  # of perftest and the pingpongs
-_LISTENING = "0A"  # state in /proc/net/tcp
 
 
 class Pair:
@@ -101,14 +101,7 @@ class Pair:
 
     def _listens(self, host, port):
         with self.lab.enter(host):
-            lines = []
-            for family in ("tcp", "tcp6"):
-                with open(f"/proc/thread-self/net/{family}", encoding="ascii") as file:
-                    lines += [line.split() for line in file][1:]
-        return any(
-            words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port
-            for words in lines
-        )
+            return listens(port)
 
     def roce_packets(self, host):
         """What the host has sent since the lab came up."""

@@ -14,8 +14,8 @@ from softroce_lab.bench import engine as bench_engine
 from softroce_lab.bench import faults as bench_faults
 from softroce_lab.bench import path as bench_path
 from softroce_lab.bench import samples
-from softroce_lab.bench import verbs as bench_verbs
 from softroce_lab.bench import wire as bench_wire
+from softroce_lab.bench.rdma import verbs as bench_verbs
 from softroce_lab.cli.development import (
     bench_capture,
     bench_check,
@@ -23,6 +23,7 @@ from softroce_lab.cli.development import (
     bench_ec,
     bench_event_log,
     bench_policy,
+    bench_programs,
     bench_recovery,
     bench_shift,
     bench_sim,
@@ -209,6 +210,7 @@ def _print_verbs(outcome: bench_verbs.Outcome) -> None:
         print(f"{name:22}{ratio}")
 
 
+app.command()(bench_programs.programs)
 app.command()(bench_policy.policy)
 app.command()(bench_up.up)
 app.command()(bench_capture.capture)

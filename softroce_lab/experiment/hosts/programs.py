@@ -29,6 +29,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
 from softroce_lab.fabric.lab import Lab
+from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import damage
 from softroce_lab.inputs.validation import listed
 from softroce_lab.paths import PROJECT_ROOT, verbs_library
@@ -38,7 +39,6 @@ _TURN_S = 0.02
 _AGAIN_S = 0.2  # before a failed command is run again
 _PARTING_S = 5.0  # that the others get when one has failed for good
 _LAST_CHARACTERS = 500  # of a line in a verdict
-_LISTENING = "0A"  # state in /proc/net/tcp
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LIBC = ctypes.CDLL(None)  # before any fork
 
@@ -111,7 +111,7 @@ class _Process:
     @property
     def is_ready(self) -> bool:
         """Whether those that come after it may begin."""
-        return self.is_over or (self.command.listens is not None and self._listens())
+        return self.is_over or self._listens()
 
     def move(self, *, may_begin: bool) -> None:
         """Begin, or find out that it has ended."""
@@ -168,15 +168,9 @@ class _Process:
         return status
 
     def _listens(self) -> bool:
+        port = self.command.listens
         with self._lab.enter(self.host):
-            lines: list[list[str]] = []
-            for family in ("tcp", "tcp6"):
-                with open(f"/proc/thread-self/net/{family}", encoding="ascii") as file:  # noqa: PTH123
-                    lines += [line.split() for line in file][1:]
-        return any(
-            words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == self.command.listens
-            for words in lines
-        )
+            return port is not None and listens(port)
 
     @property
     def output(self) -> str:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import _native, topology
-from softroce_lab.bench import in_guest as bench_in_guest
 from softroce_lab.bench import plain_redirect, samples
 from softroce_lab.bench.bare_traffic import RECEIVER_CPU, SENDER_CPU, data_frame, open_port
+from softroce_lab.bench.rdma import in_guest as bench_in_guest
 from softroce_lab.bench.samples import Sample, take_round
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
@@ -145,18 +145,19 @@ class VerbsBench:
     def round(self) -> None:
         """One sample of each, forth and back: those that are compared are neighbours in time."""
         measures = {
-            "raw": self._raw,
-            "write": self._write,
-            "send": self._send,
-            "trip": self._trip,
-            "echo": self._echo,
+            "raw": self.raw,
+            "write": self.write,
+            "send": self.send,
+            "trip": self.trip,
+            "echo": self.echo,
         }
         take_round(measures, self.samples, forth=self._forth)
         self._forth = not self._forth
 
     # ---------------------------------------------------------------- bare sockets
 
-    def _raw(self) -> Sample:
+    def raw(self) -> Sample:
+        """Frames of a path MTU, one way."""
         sender, receiver = (open_port(self._lab, host) for host in self._hosts)
         with self._plain(receiver):
             _, received, ns = _native.raw_traffic(
@@ -171,7 +172,8 @@ class VerbsBench:
             )
         return Sample.of(received, ns, PATH_MTU)
 
-    def _echo(self) -> Sample:
+    def echo(self) -> Sample:
+        """Frames of 64 bytes, there and back."""
         near, far = (open_port(self._lab, host) for host in self._hosts)
         with self._plain(near, far):
             trips = _native.echo(
@@ -198,21 +200,24 @@ class VerbsBench:
 
     # ---------------------------------------------------------------- RC
 
-    def _write(self) -> Sample:
+    def write(self) -> Sample:
+        """WRITEs of 1 MiB, as `lab perf` measures them."""
         found = self._measure(
             TestOptions("write_bw", bytes=MESSAGE_BYTES, duration_s=self._options.seconds)
         )
         assert isinstance(found, Bandwidth)  # noqa: S101 - what a stream gives
         return Sample(found.average / PATH_MTU, found.average * 8)
 
-    def _send(self) -> Sample:
+    def send(self) -> Sample:
+        """SENDs of 64 bytes."""
         found = self._measure(
             TestOptions("send_bw", bytes=SEND_BYTES, duration_s=self._options.seconds)
         )
         assert isinstance(found, Bandwidth)  # noqa: S101 - what a stream gives
         return Sample(found.messages_per_second, found.average * 8)
 
-    def _trip(self) -> Sample:
+    def trip(self) -> Sample:
+        """Round trips of a SEND of 64 bytes."""
         found = self._measure(
             TestOptions("send_lat", bytes=SEND_BYTES, iterations=self._options.trips)
         )
