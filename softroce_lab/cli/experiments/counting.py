@@ -33,11 +33,12 @@ class Counting(Screen):
         self._task = self._progress.add_task(verb, total=None)
         self._total: int | None = None
         self._done = 0
-        self._printed_at_s = time.monotonic()
+        self._began_s = self._printed_at_s = time.monotonic()
 
     def begin(self, total: int | None) -> None:
         """So many are to be done; None: as many as there is time for."""
         self._total = total
+        self._began_s = time.monotonic()
         if total is not None:
             self._progress.update(self._task, total=max(total, 1), completed=0 if total else 1)
 
@@ -59,5 +60,9 @@ class Counting(Screen):
         return self._done == self._total or (twentieth and since_s >= _LEAST_S)
 
     def _left(self) -> str:
-        remaining = self._progress.tasks[0].time_remaining
-        return f", about {units.format_duration(remaining * 1e9)} left" if remaining else ""
+        """At the mean speed since the begin: rich forgets what took longer than half a minute."""
+        left = (self._total or 0) - self._done
+        if left <= 0:
+            return ""
+        remaining_s = (time.monotonic() - self._began_s) / self._done * left
+        return f", about {units.format_duration(remaining_s * 1e9)} left"

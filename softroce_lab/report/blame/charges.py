@@ -198,7 +198,7 @@ def blame(
     runs.start(everything)
     search.extend()
     while runs.left > 0:
-        before = runs.left
+        before = runs.left, search.exhausted
         if not search.exhausted and runs.left > most_runs // 2:
             runs.start(search.order)  # while that runs, what is known is cut
         search.cut()
@@ -206,7 +206,7 @@ def blame(
         if not search.exhausted and runs.left > most_runs // 2:
             search.extend()
         progress(runs.made)
-        if runs.left == before:
+        if (runs.left, search.exhausted) == before:
             break
     with_none = runs.result(everything)
     return _charged(search, with_none, len(losses), runs)
