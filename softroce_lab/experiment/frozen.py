@@ -31,6 +31,12 @@ Keep = Callable[[Path], str]
 
 def write(directory: RunDirectory, experiment: Experiment) -> None:
     """Write the experiment and copies of its inputs into a run directory. UserError, RunError."""
+    data = document(experiment, keeper(directory))
+    directory.file(FILE, text(data).encode())
+
+
+def keeper(directory: RunDirectory) -> Keep:
+    """What copies files into a directory; equal ones once. UserError, RunError."""
 
     def keep(path: Path) -> str:
         try:
@@ -47,7 +53,7 @@ def write(directory: RunDirectory, experiment: Experiment) -> None:
         directory.file(name, content)
         return name
 
-    directory.file(FILE, _text(document(experiment, keep)).encode())
+    return keep
 
 
 def document(experiment: Experiment, keep: Keep) -> dict[str, Any]:
@@ -110,10 +116,10 @@ def _workload(data: dict[str, Any], experiment: Experiment, keep: Keep) -> None:
 _MARKED = re.compile(r'"\\u0000([-+.0-9eE]+)"')
 
 
-def _text(data: dict[str, Any]) -> str:
+def text(data: dict[str, Any]) -> str:
     """JSON; numbers with a point as they were written: 6.10 is a kernel's version."""
-    text = json.dumps(_decimals_marked(data), indent=1)
-    return _MARKED.sub(r"\1", text) + "\n"
+    marked = json.dumps(_decimals_marked(data), indent=1)
+    return _MARKED.sub(r"\1", marked) + "\n"
 
 
 def _decimals_marked(value: Any) -> Any:

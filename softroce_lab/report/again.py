@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from softroce_lab.statistics import median_interval
 _MAY_DIFFER = ("environment", "experiment", "topology", "notes")
 """Of the manifest. The experiment itself is compared by `experiment.json`."""
 
-_FIGURES = ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
+FIGURES = ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
 FEWEST_SEEDS = 6
 """With fewer the extremes of the seeds reach no 95 % (`statistics.median_interval`)."""
 
@@ -98,10 +98,11 @@ def compare(first: Recorded, second: Recorded) -> Comparison:
     """Two run directories of one experiment."""
     virtual = first.manifest.get("clock") == "virtual"
     found = _bytes(first, second) if virtual else _fates_and_figures(first, second)
-    return Comparison(first.path, second.path, (_code(first), _code(second)), list(found))
+    return Comparison(first.path, second.path, (code_of(first), code_of(second)), list(found))
 
 
-def _code(recorded: Recorded) -> str:
+def code_of(recorded: Recorded) -> str:
+    """Which code made it."""
     about = recorded.manifest.get("environment") or {}
     return str(about.get("commit") or about.get("softroce_lab", "unknown"))
 
@@ -142,7 +143,7 @@ def _fates_and_figures(first: Recorded, second: Recorded) -> Iterator[Difference
         yield Difference(f"{name}: verdict", before[name]["verdict"] == run["verdict"])
         yield _fates(first, second, before[name])
     for transport in dict.fromkeys(run["transport"] for run in first.runs):
-        for figure in _FIGURES:
+        for figure in FIGURES:
             yield _figure(first, second, transport, figure)
 
 
@@ -172,7 +173,11 @@ def _figure(first: Recorded, second: Recorded, transport: str, figure: str) -> D
         [run[figure] for run in each.runs if run["transport"] == transport and run[figure]]
         for each in (first, second)
     )
-    what = f"{transport}: {figure}"
+    return of_figure(f"{transport}: {figure}", one, other)
+
+
+def of_figure(what: str, one: Sequence[float], other: Sequence[float]) -> Difference:
+    """Whether the median of the second ones lies in the interval of the first ones."""
     if not one or not other:
         return Difference(what, same=None, detail="no run has it")
     interval = median_interval(one)

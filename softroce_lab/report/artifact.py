@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab artifact`: a run directory as a zip that a reviewer can repeat with one command.
+"""`lab artifact`: a run, or a sweep, as a zip that a reviewer can repeat with one command.
 
-It has the run directory with what is expected, the code of its commit, and a script that repeats
+It has the directory with what is expected, the code of its commit, and a script that repeats
 the run and states whether it came out the same. Equal directories give equal zips.
 """
 
@@ -16,8 +16,9 @@ from pathlib import Path
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version, frozen
-from softroce_lab.report import again, aside, fabric, listing
+from softroce_lab.report import again, again_sweep, aside, fabric, listing, sweeps
 from softroce_lab.report.recorded import MANIFEST, Recorded
+from softroce_lab.sweep import frozen as frozen_sweep
 
 RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
 _ARCHIVE_S = 60.0  # that git may take
@@ -56,7 +57,10 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     """Write the zip aside, then rename. UserError for a run that cannot be repeated, RunError."""
     if recorded.state != "done":
         raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
-    fabric.kept(recorded.path, "lab run it anew, then lab artifact")
+    if recorded.is_sweep:
+        again_sweep.kept(recorded.path)
+    else:
+        fabric.kept(recorded.path, "lab run it anew, then lab artifact")
     commit, note = _commit(recorded)
     with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
@@ -95,6 +99,10 @@ def _commit(recorded: Recorded) -> tuple[str | None, str]:
     """The commit whose code goes in; or None, and why none does."""
     about = recorded.manifest.get("environment") or {}
     commit = str(about.get("commit") or "")
+    if recorded.is_sweep:
+        commits = {str(row.get("commit") or "") for row in sweeps.rows(recorded)} | {commit}
+        if len(commits) > 1:
+            return None, f"its rows were made by {len(commits)} commits: lab sweep --fresh"
     if not commit:
         version = about.get("softroce_lab", "unknown")
         return None, f"the run was made by an installed softroce_lab {version}, not by a checkout"
@@ -118,15 +126,21 @@ def _add_code(archive: zipfile.ZipFile, commit: str) -> None:
 
 
 def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
-    clock = recorded.manifest.get("clock")
+    clock = _clock(recorded)
     facts = "\n".join(f"- {title}: {text}" for title, text in listing.facts(recorded))
+    files = (
+        f"`run/{sweeps.TABLE}` the figures, `run/{frozen_sweep.FILE}` the sweep"
+        if recorded.is_sweep
+        else f"`run/{frozen.FILE}` the experiment"
+    )
     code = f"`code/` is the tree of commit {commit}." if commit else f"There is no code: {note}."
     expected = {
-        "virtual": "every table and figure is the same, byte for byte, on any machine",
+        "virtual": "every figure is the same, on any machine"
+        + ("" if recorded.is_sweep else ", and every table byte for byte"),
         "real": "the same packets are lost, verdicts are equal, and times lie in the intervals of "
         f"the seeds; it needs root. Times of fewer than {again.FEWEST_SEEDS} seeds are not "
         "decided, nor are losses of `rc` and of faults with `key: index`",
-    }.get(str(clock), "the results are the same")
+    }.get(clock, "the results are the same")
     return f"""# {recorded.manifest.get("name")}
 
     sh reproduce.sh
@@ -143,5 +157,13 @@ Ubuntu, and installs what it needs on first use.
 
 {facts}
 
-`run/{MANIFEST}` has the figures and the machine, `run/{frozen.FILE}` the experiment.
+`run/{MANIFEST}` has the {"counts" if recorded.is_sweep else "figures"} and the machine, {files}.
 """
+
+
+def _clock(recorded: Recorded) -> str:
+    """That of its runs; "": of several."""
+    if not recorded.is_sweep:
+        return str(recorded.manifest.get("clock"))
+    clocks = {str(row["clock"]) for row in sweeps.rows(recorded)}
+    return clocks.pop() if len(clocks) == 1 else ""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ def _entry(path: Path) -> Entry:
 
 def facts(recorded: Recorded) -> list[tuple[str, str]]:
     """What was run, as pairs of a title and a text; without a value none."""
+    if recorded.is_sweep:
+        return _of_sweep(recorded)
     manifest = recorded.manifest
     about = manifest.get("environment") or {}
     experiment = manifest.get("experiment") or {}
@@ -97,6 +100,18 @@ def facts(recorded: Recorded) -> list[tuple[str, str]]:
         ("seeds", _seeds(manifest.get("seeds") or [])),
         ("softroce_lab", _code(about)),
     ]
+    return [(title, str(value)) for title, value in found if value not in (None, "")]
+
+
+def _of_sweep(recorded: Recorded) -> list[tuple[str, str]]:
+    manifest = recorded.manifest
+    about = manifest.get("environment") or {}
+    found = [
+        ("sweep", manifest.get("name")), ("file", about.get("file")), ("began", about.get("time")),
+        ("state", recorded.state), ("axes", json.dumps(manifest.get("axes") or {})),
+        ("runs", f"{manifest.get('done')} of {manifest.get('runs')}"),
+        ("softroce_lab", about.get("commit") or about.get("softroce_lab")),
+    ]  # fmt: skip
     return [(title, str(value)) for title, value in found if value not in (None, "")]
 
 

@@ -10,6 +10,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.sweep.schema import FIGURES
 
+TABLE = "runs.parquet"
+
 Cells: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 """By the values of the axes and by transport: of each figure its values, one a seed."""
 
@@ -21,7 +23,7 @@ def rows(recorded: Recorded) -> list[dict[str, Any]]:
     import pyarrow as pa  # late: it takes a third of a second
     import pyarrow.parquet as pq
 
-    path = recorded.path / "runs.parquet"
+    path = recorded.path / TABLE
     try:
         found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from softroce_lab import __version__, units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version, expect
 from softroce_lab.experiment.forecast import memory
-from softroce_lab.sweep import over_oracle, spec
+from softroce_lab.sweep import frozen, over_oracle, spec
 from softroce_lab.sweep import pool as sweep_pool
 from softroce_lab.sweep import rows as sweep_rows
 from softroce_lab.sweep.pool import Pool
@@ -276,6 +276,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = W
         left = [task for task in chosen if not _is_done(rows, task, options)]
         outcome = Outcome(sweep, directory, chosen, [], len(chosen) - len(left), crew)
         _say(outcome, rows, tasks, left, reporter)
+        frozen.write(RunDirectory(directory), sweep)
         state: State = "failed"
         try:
             reporter.begin(len(left))

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Process 1 of a guest: runs the demo and the fabric's tests on its kernel, then powers it off.
+# Process 1 of a guest: runs the demo, what artifacts repeat, and the fabric's tests on its kernel,
+# then powers it off.
 # Says everything on the first serial port, and on the second one line for each job:
 # NAME EXIT_CODE SECONDS.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -33,6 +34,9 @@ job() {
 cd -- "$(dirname -- "$0")/../.." || exit
 job doctor 300 ./lab doctor
 job demo 900 ./lab demo --seed 1
+for each in /artifacts/*/; do # which the host made: the same fates on this kernel
+  [ -d "$each" ] && job "artifact-$(basename "$each")" 1800 env LAB_PROGRAM="$PWD/lab" sh "$each/reproduce.sh"
+done
 # An emulated processor is twenty to fifty times slower: what needs a kernel of its own goes first,
 # and the killing and cycling of whole labs is left to machines with KVM.
 if grep -q 'QEMU TCG' /proc/cpuinfo; then

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab artifact`: a run as a zip that others can repeat with one command."""
+"""`lab artifact`: a run or a sweep as a zip that others can repeat with one command."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.cli.results.result_options import RunOrSweep
 from softroce_lab.report import artifact as artifacts
+from softroce_lab.report import recorded
+from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
@@ -20,7 +22,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def artifact(
-    run: RunArgument = "latest",
+    run: RunOrSweep = "latest",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -29,8 +31,8 @@ def artifact(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Pack a run for reviewers: results, code, and a script that repeats it and compares."""
-    found = opened(run)
+    """Pack a run or a sweep for reviewers: results, code, a script that repeats and compares."""
+    found = Recorded(recorded.find(run))
     made = artifacts.write(found, output or Path(f"{found.name}.zip"))
     if as_json:
         document = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun`: an experiment again, from its run directory alone; whether it is the same."""
+"""`lab rerun`: an experiment or a sweep again, from its directory alone; whether it is the same."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ import typer
 
 from softroce_lab.cli.experiments.experiment_options import RunsUnder
 from softroce_lab.cli.experiments.run import RunScreen
+from softroce_lab.cli.experiments.sweep import Screen as SweepScreen
 from softroce_lab.cli.options import Json, Quiet
-from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.cli.results.result_options import RunOrSweep
 from softroce_lab.errors import ExitCode
-from softroce_lab.report import again
+from softroce_lab.report import again, again_sweep, recorded
+from softroce_lab.report.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def rerun(
-    run: RunArgument = "latest",
+    run: RunOrSweep = "latest",
     output: RunsUnder = Path("runs"),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment again from its run directory, and compare: exit code 1 if it differs.
+    """Run an experiment or a sweep again from its directory: exit code 1 if it differs.
 
     Virtual clock: byte for byte. Real clock: fates of packets, and figures within their intervals.
     """
-    found = opened(run)
-    with RunScreen(quiet=quiet) as screen:
-        comparison = again.again(found, screen, under=output)
+    found = Recorded(recorded.find(run))
+    if found.is_sweep:
+        with SweepScreen(quiet=quiet) as screen:
+            comparison = again_sweep.again(found, screen, under=output)
+    else:
+        with RunScreen(quiet=quiet) as screen:
+            comparison = again.again(found, screen, under=output)
     if as_json:
         print(json.dumps(comparison.document(), indent=1))
     else:

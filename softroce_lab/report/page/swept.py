@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.report import sweeps
+from softroce_lab.report import listing, sweeps
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded
@@ -29,15 +28,7 @@ def parts(recorded: Recorded) -> Iterator[tuple[str, list[Chart]]]:
     """Sections, with their charts. UserError without a table."""
     rows = sweeps.rows(recorded)
     axes = sweeps.axes(recorded)
-    manifest = recorded.manifest
-    about = manifest.get("environment") or {}
-    facts = [
-        ("sweep", manifest.get("name")), ("file", about.get("file")), ("began", about.get("time")),
-        ("state", recorded.state), ("axes", json.dumps(manifest.get("axes") or {})),
-        ("runs", f"{manifest.get('done')} of {manifest.get('runs')}"),
-        ("softroce_lab", about.get("commit") or about.get("softroce_lab")),
-    ]  # fmt: skip
-    known = [(title, value) for title, value in facts if value not in (None, "")]
+    known = listing.facts(recorded)
     yield html.section("run", "What was run", html.table("The sweep", ("what", "value"), known)), []
     yield _verdicts(rows), []
     cells = sweeps.cells(rows, axes)
