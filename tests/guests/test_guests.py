@@ -26,7 +26,7 @@ CLOCKS = {"real": ("csa_ud", "irn"), "virtual": ("csa_ud", "irn", "rc")}
 
 
 def pack(folder, scratch):
-    """Unzipped artifacts of runs of this machine, one of each clock, whose fates must be the same."""
+    """Unzipped artifacts of this machine, one of each clock, whose fates must be the same."""
     shutil.rmtree(folder, ignore_errors=True)
     star = "topology={generator: {kind: star, hosts: 3}}"
     lossy = "faults=[{name: lossy, links: '*->h2', loss: 3%}]"
@@ -53,7 +53,7 @@ def test_artifacts_for_guests_are_reproduced_here(tmp_path):
         if clock == "real":
             fates = [line for line in done.stdout.splitlines() if "fates of first" in line]
             assert [line.split()[0] for line in fates] == len(transports) * ["same"]
-            assert all(int(line.split(": ")[2].split()[0]) > 3 for line in fates)
+            assert all(int(line.split(": ")[2].split()[0]) > 0 for line in fates)
 
 
 def missing():
