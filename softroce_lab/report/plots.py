@@ -72,6 +72,7 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
         figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
         try:
             draw(axes, asked)
+            _few_decades(mpl, axes)
             metadata = _metadata(asked.recorded, suffix, command)
             figure.savefig(drawn, format=suffix, metadata=metadata)
         finally:
@@ -92,6 +93,22 @@ def _matplotlib() -> tuple[Any, Any]:
     import matplotlib.pyplot as plt
 
     return mpl, plt
+
+
+def _few_decades(mpl: Any, axes: Any) -> None:
+    """Plain numbers at 1, 2 and 5 where a logarithmic axis has less than two decades.
+
+    matplotlib labels each minor tick there, over its neighbours.
+    """
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() != "log":
+            continue
+        axis.set_minor_formatter(mpl.ticker.NullFormatter())
+        least, most = axis.get_view_interval()
+        if most < 100 * least:
+            digits = (1, 2, 5) if most > 10 * least else (1, 2, 3, 4, 5, 7)
+            axis.set_major_locator(mpl.ticker.LogLocator(subs=digits))
+            axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def digest(recorded: Recorded) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import glob
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -194,10 +195,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
+def _newest(name: str) -> Path | None:
+    """The newest run or sweep whose directory is DATE-TIME-NAME."""
+    pattern = f"{'[0-9]' * 8}-{'[0-9]' * 6}-{glob.escape(name)}"
+    found = [each for folder in (RUNS, SWEEPS) for each in folder.glob(pattern)]
+    whole = [each for each in found if (each / MANIFEST).is_file()]
+    return max(whole, key=lambda each: each.name, default=None)
+
+
 def find(where: str) -> Path:
     """A directory by path, or by its name below ./runs or ./sweeps. UserError.
 
-    `latest` is ./runs/latest.
+    `latest` is ./runs/latest. Without its date and time a name means the newest of that name.
     """
     path = Path(where)
     for candidate in (path, RUNS / where, SWEEPS / where):
@@ -205,6 +214,8 @@ def find(where: str) -> Path:
             return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
     if path.is_dir():
         read_manifest(path)  # raises why it is none
+    if (named := _newest(where)) is not None:
+        return named
     known = sorted({each.parent.name for folder in (RUNS, SWEEPS) for each in _manifests(folder)})
     if path in (Path(LATEST), RUNS / LATEST) and not any(_manifests(RUNS)):
         what = f"no run is in ./{RUNS} of this folder"

@@ -48,8 +48,8 @@ def test_what_is_named_is_set_and_nothing_else(up):
     result = up("set", "s1->h2", "loss", "gemodel", "1%", "25%")
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
+        "replaced loss random 1%  (live:loss) on s1->h2",
         "set      loss gemodel 1% 25%  (live:loss) on s1->h2",
-        "cleared  loss random 1%  (live:loss) on s1->h2",
     ]
     assert "nothing changed" in up("clear", "h1->s1").stdout
     assert words(up) == [("s1->h2", "loss gemodel 1% 25%"), ("s1->h2", "delay 1ms")]

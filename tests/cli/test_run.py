@@ -56,6 +56,19 @@ def test_a_name_of_ones_own(line, tmp_path):
     assert json.loads((directory / "manifest.json").read_text())["name"] == "other"
 
 
+def test_faults_replace_those_of_the_file(line):
+    def named(*arguments):
+        result = line("ring-all-reduce", "--dry-run", "--json", *arguments)
+        return json.loads(result.stdout)["faults"]
+
+    assert named() == ["spine-loss-1pct"]
+    assert named("--faults", "none") == []
+    assert named("--faults", "grey-link", "--faults", "lost-tail") == ["grey-link", "lost-tail"]
+    refused = line("mine", "--faults", "nosuch")
+    assert refused.exit_code == 2
+    assert "no fault profile called 'nosuch'" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("changed", "option"),
     [

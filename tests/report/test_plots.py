@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Figures for papers: every kind, their metadata, and what cannot be drawn."""
 
+import itertools
+
 import pytest
 
 from softroce_lab.errors import RunError, UserError
@@ -31,6 +33,22 @@ def test_every_kind_of_a_run(ring_run, tmp_path, kind):
              "queue": "longest queue (KiB), irn/2", "heatmap": "mean completion (us)",
              "recovery": "repair time (us)"}  # fmt: skip
     assert shown[kind] in found
+
+
+@pytest.mark.parametrize(("least", "most"), [(15, 56), (20, 190), (3, 1e6), (40, 44)])
+def test_ticks_of_a_logarithmic_axis_do_not_overlap(least, most):
+    mpl, plt = plots._matplotlib()
+    figure, axes = plt.subplots(figsize=(3.4, 2.6))
+    axes.plot([least, most], [0, 1])
+    axes.set(xscale="log")
+    plots._few_decades(mpl, axes)
+    figure.canvas.draw()
+    ticks = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+    shown = [each.get_window_extent() for each in ticks if each.get_text()]
+    plt.close(figure)
+    seen = sorted((box.x0, box.x1) for box in shown if axes.bbox.x0 <= box.x1 <= axes.bbox.x1 + 20)
+    assert seen
+    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(seen))
 
 
 def test_slowdowns_of_open_loop_traffic_alone(flows, ring_run, tmp_path):

@@ -60,6 +60,15 @@ def test_a_name_that_is_misspelt(ring_run, tmp_path, monkeypatch):
     assert refused.value.hint == "lab list shows the runs that are here"
 
 
+def test_a_name_without_its_time_is_the_newest_of_that_name(copy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for when in ("20260102-030405", "20260102-030406"):
+        shutil.copytree(copy, tmp_path / f"runs/{when}-mine")
+    shutil.copytree(copy, tmp_path / "runs/20270101-000000-not-mine")
+    (tmp_path / "runs/20280101-000000-mine").mkdir()  # without a manifest
+    assert recorded.find("mine").name == "20260102-030406-mine"
+
+
 @pytest.mark.parametrize("where", ["latest", "runs/latest"])
 def test_a_folder_without_runs(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)

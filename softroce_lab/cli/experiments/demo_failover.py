@@ -18,8 +18,8 @@ def lines(outcomes: list[Outcome]) -> list[str]:
     made = [" " * width + "".join(f"{head:>18}" for head in heads)]
     for label, show in _ROWS:
         made.append(f"{label:{width}}" + "".join(f"{show(each):>18}" for each in outcomes))
-    for each in outcomes:
-        made += [f"  {error}" for error in each.errors]
+    for head, each in zip(heads, outcomes, strict=True):
+        made += [f"  {head}, {error}" for error in each.errors]
         if each.moments:
             made += ["", "time since the NIC died, host and peer, transition"]
         for moment in first_events(each):

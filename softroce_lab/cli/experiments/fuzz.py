@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
+from softroce_lab.cli import typed
 from softroce_lab.cli.experiments import fuzz_failover, fuzz_findings
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import KnownTransports
@@ -186,7 +187,7 @@ def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -
         f"seed-{violation.seed}" if violation.file is None else f"{Path(violation.file).stem}-small"
     )
     file = folder / f"{name}-{violation.transport.label}.yaml"
-    again = shlex.join(["lab", "fuzz", "--transport", small.transport.reference])
+    again = shlex.join([typed.name(), "fuzz", "--transport", small.transport.reference])
     file.write_text(f"# {small.what}\n# {again} --case {file}\n{small.case}")
     return file
 
@@ -197,4 +198,4 @@ def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None
     print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
     fuzz_findings.show(found, _title)
     for file in files:
-        print(f"small case: {file}")
+        print(f"small case: {file}; its first lines have what failed, and the command")

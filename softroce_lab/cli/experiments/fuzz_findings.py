@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from softroce_lab.cli import typed
 from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.errors import ExitCode
 
@@ -41,7 +42,7 @@ def show(found: Any, title: Callable[[Any], str]) -> None:
         print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
     for violation in found.violations:
         print(f"{title(violation)}: {violation.what}")
-        print(f"  again: {violation.replay}")
+        print(f"  again: {typed.name()}{violation.replay.removeprefix('lab')}")
 
 
 def end(found: Any) -> None:

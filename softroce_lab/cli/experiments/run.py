@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from softroce_lab import units
-from softroce_lab.cli import run_table
+from softroce_lab.cli import completion, run_table
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments import gates
 from softroce_lab.cli.experiments.experiment_options import (
@@ -89,8 +89,8 @@ class _Command(WithCapture):
     modes = (
         *WithCapture.modes,
         Mode("--list", flag("show"), (
-            "experiment", "clock", "seed", "transport", "payload", "deadline", "name", "changes",
-            "capture", "output", "check", "require_faithful", "xdp", "junit", "quiet",
+            "experiment", "clock", "seed", "transport", "payload", "deadline", "name", "faults",
+            "changes", "capture", "output", "check", "require_faithful", "xdp", "junit", "quiet",
         )),
         Mode("--dry-run", flag("check"), ("output", "xdp", "junit", "quiet")),
     )  # fmt: skip
@@ -112,6 +112,15 @@ def run(
         str | None, typer.Option(metavar="TIME", help="Maximum duration of a run, on its clock.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the lab and of the run.")] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="Replace the file's faults by a profile, a file or a built-in one; none: no "
+            "faults; may be repeated.",
+            autocompletion=completion.profiles,
+        ),
+    ] = None,
     changes: Changes = None,
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,
@@ -134,7 +143,8 @@ def run(
     if experiment is None:
         raise UserError("which experiment?", hint="a file, or a name: lab run --list")
     options = {
-        "name": name, "clock": clock, "seeds": seed, "payload": payload, "deadline": deadline
+        "name": name, "clock": clock, "seeds": seed, "payload": payload, "deadline": deadline,
+        "faults": None if faults is None else [each for each in faults if each != "none"],
     }  # fmt: skip
     given = {key: value for key, value in options.items() if value is not None}
     by = {"seeds": "--seed", "transports": "--transport"}

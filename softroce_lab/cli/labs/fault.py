@@ -224,10 +224,10 @@ def _print_change(before: Plan, after: Plan, *, as_json: bool) -> None:
         head = {"schema_version": describe.SCHEMA_VERSION, "lab": after.name}
         print(json.dumps(head | document | {"faults": text.documents(after)}, indent=1))
         return
+    for rule in gone:
+        print(f"{'replaced' if made else 'cleared':8} {rule.on(before)}")
     for rule in made:
         print(f"set      {rule.on(after)}")
-    for rule in gone:
-        print(f"cleared  {rule.on(before)}")
     if not after.faults:
         print(f"{after.name}: no faults")
     elif not made and not gone:

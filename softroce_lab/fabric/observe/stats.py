@@ -246,7 +246,7 @@ def _notes(published: Sequence[Published]) -> list[str]:
         snapshot = each.snapshot
         if not each.alive:
             notes.append(
-                f"{each.port}: process {snapshot.pid} was killed, these are its last counts"
+                f"{each.port}: process {snapshot.pid} was killed; --json has its last counts"
             )
         hidden = snapshot.qps_alive - len(snapshot.qps)
         if hidden:
