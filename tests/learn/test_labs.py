@@ -114,6 +114,71 @@ def test_the_text_has_its_parts(number):
     assert all(each.startswith("*In words:*") for each in drawings)
 
 
+# Labs that a lab's reader has done: their words are known.
+BEFORE = {1: (), 2: (), 3: (1,), 4: (3, 1), 5: (3, 1), 6: (3, 1), 7: (1,)}
+ASSUMED = {"UDP", "ACK"}  # of a first course in networks
+ANYWHERE = {"data packets sent", "messages delivered", "verified, every byte", "verified (SHA-256)",
+            "pass", "transport", "goodput", "goodput, all hosts"}  # fmt: skip
+
+
+def lab_text(number, name="README.md"):
+    return (folder.CONTENT / str(number) / name).read_text()
+
+
+def words_of(number):
+    return re.search(r"^## Words\n(.*?)^## ", lab_text(number), re.M | re.S)[1]
+
+
+@pytest.mark.parametrize("name", ["README.md", folder.REAL_TEXT])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_abbreviation_is_explained(number, name):
+    """In the table of words, of this lab or of one that comes before it, or where it stands."""
+    text = lab_text(number, name)
+    known = " ".join(words_of(each) for each in (number, *BEFORE[number]))
+    prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
+    unknown = [
+        each
+        for each in sorted(set(re.findall(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)*\b", prose)))
+        if each not in ASSUMED
+        and not re.search(rf"\b{each}\b", known)
+        and not re.search(rf"\*{each}\*|\({each}\b|\b{each}\*?\*? (?:\(|is )", prose)
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_row_of_an_output_is_explained(number):
+    """By its label: in a table of words, or in the text in italics."""
+    texts = " ".join(lab_text(each) for each in (number, *BEFORE[number]))
+    known = " ".join(words_of(each) for each in (number, *BEFORE[number]))
+    labels = {
+        re.split(r"\s{2,}", line.strip())[0]
+        for _, lines in tables(lab_text(number))
+        for line in lines
+        if re.search(r"\S  +\S", line)
+    }
+    unknown = [
+        each
+        for each in sorted(labels - ANYWHERE)
+        if each.removeprefix("of these, ") not in known
+        and not re.search(rf"[*`]{re.escape(each.removeprefix('of these, '))}[*`]", texts)
+        and not re.fullmatch(r"[\d.]+ \w+", each)
+    ]
+    assert unknown == []
+
+
+def tables(text):
+    """Commands and the lines of their output, as they stand."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+    return found
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_teacher_s_page_has_its_parts(number):
     heads = re.findall(r"^## (.*)$", submissions.page(number), re.M)

@@ -6,7 +6,6 @@ In full, a hundred submissions of lab 3 are graded, and the time that takes is p
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from softroce_lab.paths import PROJECT_ROOT
 from tests.learn import submissions
 from tests.learn.test_wrong_solutions import LAB_3
 
-MOST_S = 600  # for a hundred, on two cores
+MOST_S = 600  # for a hundred, on two cores without other work
 OTHERS = "SOFTROCE_LAB_PYTHONS"
 """Further interpreters that have the package, as a path list: another machine's, another version's.
 """
@@ -72,16 +71,16 @@ def test_a_hundred_submissions_of_lab_3(full, tmp_path):
     """Lab 3: a hundred submissions, with the time that grading takes; in short, one."""
     count = 100 if full else 1
     folders = [unlike(3, tmp_path, place) for place in range(count)]
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    begun = time.monotonic()
     found = graded(folders)
-    taken, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{count} submissions: {taken:.0f} s, {cpu:.0f} s of processor time, 2 processes")
+    taken_s = time.monotonic() - begun
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(f"{count} submissions: {taken_s:.0f} s, 2 processes; load of the machine: {load}")
     for each, place in zip(found, range(count), strict=True):
         tasks = [item for item in each["items"] if item["task"]]
         right = place % 19 == 0 or 10 <= place % 19 < 18
         assert all(item["state"] == "holds" for item in tasks) == right, each["folder"]
-    assert cpu / 2 <= MOST_S * count / 100 + 10
     if full:
+        assert taken_s <= MOST_S, "is the machine without other work?"
         for python in filter(None, os.environ.get(OTHERS, "").split(":")):
             assert graded(folders, python) == found, python

@@ -291,6 +291,54 @@ def test_a_policy_that_knows_the_public_seeds_fails_with_hidden_ones(number, tmp
     assert "the public seeds pass" in item.text
 
 
+# By lab: a task, the hole, what of its arguments is recorded, and what it returns for others.
+RECORDED = {
+    2: ("tail", "check_at", "args", "args[1] + 10**12"),
+    4: ("grey", "weights", "args", "[2] * len(args[0])"),
+    5: ("deep", "rto_ns", "args", "4 * args[0]"),
+    6: ("few", "copies", "args", "1"),
+    7: (
+        "counted",
+        "on_move",
+        "[(each.number, each.kind, each.bytes) for each in args[0]], args[1]",
+        "([], args[0])",
+    ),
+}
+
+
+@pytest.mark.parametrize("number", RECORDED)
+def test_answers_recorded_with_the_public_seeds_fail_with_hidden_ones(number, tmp_path, capfd):
+    """Hard-coded: right for what the public seeds ask, a hand-out's answer for all else."""
+    task, hole, asked, otherwise = RECORDED[number]
+    solution = submissions.changed(
+        submissions.solution(number), (f"    def {hole}(self, ", f"    def _right_{hole}(self, ")
+    )
+    begin = f"    def _right_{hole}(self, "
+    where = submissions.laid_out(number, tmp_path / "lab")
+
+    def judged(body, **how):
+        method = f"    def {hole}(self, *args):\n        {body}\n\n"
+        (where / "policy.py").write_text(submissions.changed(solution, (begin, method + begin)))
+        (item,) = submissions.judged(where, task=task, **how).items
+        return item
+
+    found = judged(
+        f"print('ASKED', repr(({asked})), flush=True); return self._right_{hole}(*args)",
+        prints=True,
+    )
+    assert found.state == "holds"
+    lines = {line[6:] for line in capfd.readouterr().err.splitlines() if line[:6] == "ASKED "}
+    assert lines
+    hard_coded = (
+        f"return self._right_{hole}(*args) if repr(({asked})) in {lines!r} else {otherwise}"
+    )
+    assert judged(hard_coded).state == "holds"
+    item = judged(hard_coded, secret=submissions.SECRET)
+    assert (item.state, item.points) == ("fails", 0)
+    assert item.text.startswith(f"hidden seed {item.seed}: ")
+    assert "the public seeds pass" in item.text
+
+
 def _first_missing(where, task, seed):
     from softroce_lab.learn import folder, seeds, trial
     from softroce_lab.learn.crew import Crew, Policy
