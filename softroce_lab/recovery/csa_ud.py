@@ -230,22 +230,30 @@ class CsaUd(Session):
             return ()
         lost = np.frombuffer(event.body, LOST_PACKET)
         self.lost += np.bincount(lost["reason"], minlength=len(self.lost))
-        action = Retransmit(send.handle, lost["index"], copies=self._copies_of(lost))
+        again = self._hedged(lost)
+        first, *others = [
+            Retransmit(send.handle, lost["index"][which], copies=copies)
+            for which, copies in ((again, 2), (~again, 1))
+            if which.any()
+        ]
         state = self.view.send_state(send.handle)
         resume = self._resume(work, send, now_ns) if state is not None and state.paused else []
+        done = list(self.retransmit(work, send, first, int(lost["attempts"].max()), now_ns))
         return [
             *self._attribute_losses(work, lost["path"]),
             *resume,
-            *self.retransmit(work, send, action, int(lost["attempts"].max()), now_ns),
+            *done,
+            *(others if any(each is first for each in done) else ()),
         ]
 
-    def _copies_of(self, lost: npt.NDArray[Any]) -> int:
-        """Two of packets that were lost again, while they are few."""
-        again = self.values["hedging"] and int(lost["attempts"].max()) >= _HEDGED_AFTER
-        if not again or self._hedged_packets + len(lost) > _HEDGE_SHARE * self._sent_packets:
-            return 1
-        self._hedged_packets += len(lost)
-        return 2
+    def _hedged(self, lost: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Those of which two copies are sent: they were lost again, and are few."""
+        again: npt.NDArray[np.bool_] = lost["attempts"] >= _HEDGED_AFTER
+        most = _HEDGE_SHARE * self._sent_packets
+        if not self.values["hedging"] or self._hedged_packets + int(again.sum()) > most:
+            return np.zeros_like(again)
+        self._hedged_packets += int(again.sum())
+        return again
 
     def _resume(self, work: PeerWork, send: Sending, now_ns: int) -> list[Action]:
         """A paused send whose receive is posted by now goes on."""

@@ -125,9 +125,9 @@ class StripedTape(Tape):
         return super().check(folder, of=suites.Format.LAB, **options)
 
 
-def record(transport, losses=(), *, messages=6, packets=20, back=()):
+def record(transport, losses=(), *, messages=6, packets=20, back=(), **options):
     """A fresh tape of a transfer from h1 to h2; `losses` and `back` (h2's) take packets."""
-    tape = _record(transport, _frozen(losses), messages, packets, _frozen(back))
+    tape = _record(transport, _frozen(losses), messages, packets, _frozen(back), *options.items())
     return StripedTape([dataclasses.replace(frame) for frame in tape.frames])
 
 
@@ -136,8 +136,8 @@ def _frozen(losses):
 
 
 @functools.cache
-def _record(transport, losses, messages, packets, back):
-    rig = PairRig(transport, path_mtu=PATH_MTU)
+def _record(transport, losses, messages, packets, back, *options):
+    rig = PairRig(transport, path_mtu=PATH_MTU, options=dict(options))
     rig.pair.keep_sent()
     drops = [[dict(each) for each in losses], [dict(each) for each in back]]
     for cable, taken in zip(rig.cables, drops, strict=True):

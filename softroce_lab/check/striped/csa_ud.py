@@ -27,7 +27,8 @@ RULES = (
     ),
     Rule(
         "csa.asked",
-        "nothing is sent again unless a NACK behind the last transmission lacks it",
+        "nothing is sent again unless a NACK behind the last transmission lacks it, but for second "
+        "copies of hedged packets",
         _NACKS,
     ),
     Rule(
@@ -43,6 +44,8 @@ RULES = (
 )
 
 _TIMER = 2  # of the flags of a NACK
+_SECOND_COPY = 3  # attempt: what was lost twice is sent again in two copies (hedging)
+HEDGED_SHARE = 0.01  # of the packets; more second copies than that are none
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
@@ -180,11 +183,13 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
     doubt = controls.doubts_feedback(stream)
+    copies = int(HEDGED_SHARE * np.count_nonzero(sent["attempt"] == 0))
     for number in again.tolist():
-        one, before = sent[number], sent[number - 1]
-        if before["message"] != one["message"] or before["index"] != one["index"]:
-            before = None  # it was lost before the capture
+        one, before = sent[number], _attempt_before(sent, number)
         if _asked_between(controls, before, one):
+            tally.passed()
+        elif copies and _is_second_copy(controls, sent, number):
+            copies -= 1
             tally.passed()
         elif doubt:
             tally.doubts(doubt)
@@ -197,6 +202,21 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
                 f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and no "
                 f"NACK since the attempt before lacked it",
             )
+
+
+def _attempt_before(sent: np.ndarray, number: int) -> np.void | None:
+    """None: it was not captured."""
+    one, before = sent[number], sent[number - 1]
+    same = before["message"] == one["message"] and before["index"] == one["index"]
+    return before if number and same else None
+
+
+def _is_second_copy(controls: Controls, sent: np.ndarray, number: int) -> bool:
+    """Whether the attempt before was asked for, of a packet that had been lost twice."""
+    before = _attempt_before(sent, number)
+    if before is None or sent[number]["attempt"] < _SECOND_COPY:
+        return False
+    return _asked_between(controls, _attempt_before(sent, number - 1), before)
 
 
 def _asked_between(controls: Controls, before: np.void | None, one: np.void) -> bool:
