@@ -145,7 +145,7 @@ CONTROLS: dict[int, Record] = {
         Field("reserved_flags", 6, "Reserved"),
         Field("timer", 1, "By a loss check"),
         Field("probe", 1, "Shown by a path probe"),
-        Field("reserved", 16, "Reserved"),
+        Field("newest_probe", 16, "Newest path probe that has come"),
         Field("end", 32, "Ids from here on have not begun"),
         *(Field(f"settled_{n}", 32, f"Settled number of path {n}") for n in range(16)),
         Repeated(

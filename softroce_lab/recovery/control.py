@@ -3,7 +3,7 @@
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 
-    NACK           flags, end, settled numbers, words            what is missing: engine to engine
+    NACK           flags, probe, end, settled numbers, words     what is missing: engine to engine
     ACK            ids                               over and known; none: answers a keepalive
     KEEPALIVE      (id, key) pairs                   sender asks their status; none: a keepalive
     RNR            id, key                           no receive is posted
@@ -75,19 +75,20 @@ class Nack:
     settled: tuple[int, ...]  # by path: all numbers before have arrived or are lost
     words: tuple[tuple[int, int, int], ...]
     """(id, packet of bit 0, bits set where packets are missing); without bits, all from there."""
+    newest_probe: int = 0  # that has come; the lower 16 bits of its sequence number
 
     def encode(self, most_bytes: int) -> bytes:
         """The body, of as many words as fit."""
         words = self.words[: (most_bytes - _NACK.size) // _NACK_WORD.size]
-        head = _NACK.pack(NACK, self.flags, 0, self.end, *self.settled)
+        head = _NACK.pack(NACK, self.flags, self.newest_probe, self.end, *self.settled)
         return head + b"".join(_NACK_WORD.pack(*word) for word in words)
 
     @classmethod
     def decode(cls, body: bytes) -> Nack:
         """The message in a body of this type."""
-        _, flags, _, end, *settled = _NACK.unpack_from(body)
+        _, flags, newest_probe, end, *settled = _NACK.unpack_from(body)
         words = tuple(_NACK_WORD.iter_unpack(body[_NACK.size :]))
-        return cls(flags, end, tuple(settled), words)
+        return cls(flags, end, tuple(settled), words, newest_probe)
 
 
 @dataclasses.dataclass(slots=True)

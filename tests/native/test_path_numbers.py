@@ -175,6 +175,42 @@ def _qkey(frame):
     return int.from_bytes(frame[begin : begin + 4], "big")
 
 
+FAR = 1_000_000  # more than four windows ahead
+
+
+def settled(nack):
+    return control.decode(nack.body[: nack.reported["length"]]).settled[0]
+
+
+def test_two_forged_packets_mislead_until_two_of_the_sender_have_come(path):
+    """From then on a number that is skipped is a loss again."""
+    path.arrive(0, 1)
+    [misled] = path.arrive(FAR, FAR + 4)
+    assert settled(misled) == FAR + 5
+    assert path.arrive(2) == []
+    [nack] = path.arrive(3)
+    assert settled(nack) == 4
+    assert path.arrive(4) == []
+    [nack] = path.arrive(6)
+    assert settled(nack) == 7
+
+
+def test_a_forged_packet_needs_another_before_the_sender_is_heard(path):
+    """One that is expected between the two shows that the path has not jumped."""
+    for number in range(8):
+        assert path.arrive(number, FAR + number) == []
+    assert path.receiver.counters()["rx_number_jump"] == 8
+
+
+def test_what_comes_late_within_four_windows_moves_nothing_back(path):
+    path.arrive(0)
+    [nack] = path.arrive(4 * 1024)
+    assert settled(nack) == 4 * 1024 + 1
+    assert path.arrive(1, 2, 3, 4) == []
+    assert path.receiver.counters()["rx_late_number"] >= 1
+    assert path.receiver.counters().get("rx_number_jump", 0) == 0
+
+
 # ---------------------------------------------------------------- the sender
 
 

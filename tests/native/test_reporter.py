@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Receiver reports: what the engine grants to each of several senders."""
 
+import dataclasses
 import struct
 
 import numpy as np
@@ -13,16 +14,28 @@ RECEIVER = 0x0A000001
 RING_PACKETS = 1200
 REPORT = 2
 PACKETS = 64  # after which a receiver reports at once
+BEGIN_NS, REPORTED_NS = 1_000, 1_001_000  # then reports are due, and all still count as sending
 
 
-def credits_of(senders, at_ns=1_000):
-    """The credit in the first report to each of so many senders, which all send at this time."""
+@dataclasses.dataclass
+class Begun:
+    """Engines, which all use the memory."""
+
+    receiver: _native.FrameEndpoint
+    frames: list[list[bytes]]  # by sender
+    memory: np.ndarray
+    ends: list[_native.FrameEndpoint]
+
+
+def begun(senders, at_ns, **settings):
+    """A receiver and so many senders, with all frames that these send it at this time."""
     ends = [
-        _native.FrameEndpoint(config(RECEIVER + n, receive_ring_packets=RING_PACKETS), n + 1)
+        _native.FrameEndpoint(
+            config(RECEIVER + n, receive_ring_packets=RING_PACKETS, **settings), n + 1
+        )
         for n in range(senders + 1)
     ]
-    receiver, found = ends[0], {}
-    memory = np.zeros(PACKETS * 4096, np.uint8)
+    receiver, memory = ends[0], np.zeros(4 * PACKETS * 2008, np.uint8)
     for number, end in enumerate(ends):
         end.set_qkey(QKEY)
         for other in range(1, len(ends)) if number == 0 else (0,):
@@ -36,22 +49,45 @@ def credits_of(senders, at_ns=1_000):
         ]
         receiver.post_receive(number, (1, 1, 1), keys[0], 0, len(memory), 0)
         sender.post_send(0, (1, 1, 1), keys[1], 0, len(memory), 0)
-        frames.append(list(iter(lambda end=sender: end.poll_frame(at_ns), None))[: PACKETS - 1])
-    for each in frames:
-        for frame in each:
-            receiver.handle_frame(frame, at_ns)
-    at_ns += 1_000_000  # the report is due; they still count as sending
-    receiver.handle_timeout(at_ns)
-    while (frame := receiver.poll_frame(at_ns)) is not None:
-        reported = _native.decode_frame(frame, True)
-        if reported["kind"] == REPORT:
-            (found[reported["ip.dst"]],) = struct.unpack(">I", bytes(reported["payload"])[8:12])
-    return found
+        frames.append(list(iter(lambda end=sender: end.poll_frame(at_ns), None)))
+    return Begun(receiver, frames, memory, ends)
+
+
+def reports_of(receiver, at_ns):
+    """The reports that it sends at this time."""
+    sent = iter(lambda: receiver.poll_frame(at_ns), None)
+    found = [_native.decode_frame(frame, True) for frame in sent]
+    return [each for each in found if each["kind"] == REPORT]
+
+
+def reported(senders, **settings):
+    """Engines of which the receiver has reported to each sender, and these reports."""
+    made = begun(senders, BEGIN_NS, **settings)
+    for each in made.frames:
+        for frame in each[: PACKETS - 1]:
+            made.receiver.handle_frame(frame, BEGIN_NS)
+    made.receiver.handle_timeout(REPORTED_NS)
+    return made, reports_of(made.receiver, REPORTED_NS)
 
 
 @pytest.mark.parametrize("senders", [1, 2, 3, 8])
 def test_the_free_frames_are_shared_among_those_who_send(senders):
     """Each is granted its part: all of them at once cannot overrun the ring."""
-    granted = credits_of(senders)
-    assert len(granted) == senders
+    _, reports = reported(senders)
+    granted = {
+        each["ip.dst"]: struct.unpack(">I", bytes(each["payload"])[8:12])[0] for each in reports
+    }
+    assert len(granted) == len(reports) == senders
     assert set(granted.values()) == {RING_PACKETS // senders}
+
+
+@pytest.mark.parametrize(("senders", "due"), [(1, 64), (8, RING_PACKETS // 8 // 4)])
+def test_a_report_is_due_by_a_quarter_of_the_credit_that_was_granted(senders, due):
+    """A sender that has as many in flight waits for it."""
+    joined = {"path_probes": True, "initial_rtt_ns": 400_000}
+    made, _ = reported(senders, **joined)
+    due_after = []
+    for number, frame in enumerate(made.frames[0][PACKETS - 1 :], start=1):
+        made.receiver.handle_frame(frame, REPORTED_NS)
+        due_after += [number] * len(reports_of(made.receiver, REPORTED_NS))
+    assert due_after[0] == due

@@ -2,25 +2,36 @@
 // What a receiver that detects losses by path numbers keeps of a peer.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "path_sequence.hpp"
+#include "paths.hpp"
 
 namespace softroce {
 
+// How long the newest packet on a path took, by its stamp: to compare paths with.
+struct PathDelay {
+  std::uint32_t stamp_ns = 0;
+  std::uint32_t delay_ns = 0;
+  bool known = false;
+};
+
 struct Arrivals {
   std::vector<PathSequence> paths;
+  std::array<PathDelay, kMaxPaths> delays{};
   Time least_rtt = 0;    // of those that the peer measured; 0 unknown
   Time gap_at = kNever;  // the timer that is armed for the oldest gap
 
   std::vector<std::uint32_t> unfinished;  // ids below `end` that are not over, ascending
   std::uint32_t end = 0;                  // the newest id that began, and one
-  bool losses_open = false;               // something was lost, and not all is over since
+  std::uint32_t losses_end = 0;           // `end` when something was lost last
 
   ReorderingWindow between_paths;  // how much later than a probe what it names may come elsewhere
 
-  std::uint32_t nack_from = 0;  // the unfinished message that NACKs begin with
+  std::uint32_t nack_from = 0;     // the unfinished message that NACKs begin with
+  std::uint16_t newest_probe = 0;  // its sequence number, the lower 16 bits
   std::uint8_t nack_flags = 0;
   std::uint8_t nack_copies = 0;
   bool nack_queued = false;

@@ -62,7 +62,10 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   peer.newest.note(packet.lab.stamp_ns, now);
   if (echo.overtaken) return false;
   peer.echoed_ns = echo.newest_ns;
-  if (peer.flight.echo(echo.newest_ns)) peer.rtt.sample(echo.rtt);
+  if (peer.flight.echo(echo.newest_ns)) {
+    peer.rtt.sample(echo.rtt);
+    rtt_of_all_.sample(echo.rtt);
+  }
   peer.credit_packets = report.credit_packets;
   const auto since = [](std::uint32_t newer, std::uint32_t older) {
     return static_cast<std::int32_t>(newer - older) < 0 ? 0 : newer - older;

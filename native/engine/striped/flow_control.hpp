@@ -46,6 +46,8 @@ class FlowControl {
   // A transport's acknowledgement of the packet with that stamp; false: no packet had it.
   bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
 
+  const RttEstimate& rtt_of_all() const { return rtt_of_all_; }
+
  private:
   struct Echo {  // send times of arrived packets, from a report
     std::int64_t newest_ns = -1;
@@ -60,7 +62,8 @@ class FlowControl {
   Stop why_stopped(const Peer& peer) const;
 
   EngineState& state_;
-  bool notifies_;  // receivers, of congestion marks
+  RttEstimate rtt_of_all_;  // by the reports of all peers
+  bool notifies_;           // receivers, of congestion marks
 };
 
 }  // namespace softroce

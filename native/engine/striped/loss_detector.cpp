@@ -13,7 +13,11 @@ namespace {
 bool older(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
 constexpr std::uint32_t kMostRepeated = 16;  // acknowledgements, for one probe
-constexpr Time kLeastWaitOfRtt = 2;  // what a probe names on other paths may be so much later
+// How much later than a probe what it names on another path may come: where the newest packets of
+// both show by how much the paths differ, and where they do not.
+constexpr Time kSlackOfRtt = 4;
+constexpr Time kLeastWaitOfRtt = 2;
+constexpr Time kNewestOfRtt = 2;  // sent no longer before the probe
 
 }  // namespace
 
@@ -22,7 +26,7 @@ Arrivals& LossDetector::arrivals_of(Peer& peer) {
     peer.arrivals = std::make_unique<Arrivals>();
     peer.arrivals->paths.assign(kMaxPaths, PathSequence(newest_window_));
     peer.arrivals->between_paths = newest_between_;
-    peer.arrivals->end = state_.config.first_message_id;
+    peer.arrivals->end = peer.arrivals->losses_end = state_.config.first_message_id;
   }
   return *peer.arrivals;
 }
@@ -36,13 +40,13 @@ std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
 }
 
-void LossDetector::arrived(Peer& peer, std::uint8_t path, std::uint32_t number, bool payload_lost,
-                           Time now) {
+void LossDetector::arrived(Peer& peer, const LabHeader& lab, bool payload_lost, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = srtt_of(peer);
   if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
-  PathSequence& sequence = arrivals.paths[path];
-  const auto arrival = sequence.arrived(number, most_ahead(), now, arrivals.least_rtt, srtt);
+  arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true};
+  PathSequence& sequence = arrivals.paths[lab.path];
+  const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
   if (take(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
 }
 
@@ -75,15 +79,27 @@ bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
   return false;
 }
 
-// Paths differ: what was sent before the probe may come behind it by what packets of this peer
-// usually overtake each other, and by more where that was not enough.
-void LossDetector::named(Peer& peer, std::uint8_t path, std::uint32_t number, Time now) {
+// Paths differ: what was sent before the probe on `path` may come behind it, and by more where what
+// the paths show was not enough.
+void LossDetector::named(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = srtt_of(peer);
-  const Time usual = std::max(peer.reordering_extent.usual(), arrivals.least_rtt / kLeastWaitOfRtt);
-  const Time wait = std::min(usual, srtt) + arrivals.between_paths.length(arrivals.least_rtt, srtt);
-  PathSequence& sequence = arrivals.paths[path];
-  take(peer, arrivals, sequence, sequence.named(number, most_ahead(), now, wait), now);
+  const Time wait = std::min(wait_for(peer, other.path, path), srtt) +
+                    arrivals.between_paths.length(arrivals.least_rtt, srtt);
+  PathSequence& sequence = arrivals.paths[other.path];
+  take(peer, arrivals, sequence, sequence.named(other.number, most_ahead(), now, wait), now);
+}
+
+// A path is FIFO: what is missing takes about as long as the newest packet that came on the path.
+Time LossDetector::wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const {
+  const Arrivals& arrivals = *peer.arrivals;
+  const PathDelay &there = arrivals.delays[other], &here = arrivals.delays[path];
+  const Time usual = peer.reordering_extent.usual();
+  const Time before = Time{stamp_distance(here.stamp_ns, there.stamp_ns)} * kNanosecond;
+  if (!there.known || before > srtt_of(peer) / kNewestOfRtt)
+    return std::max(usual, arrivals.least_rtt / kLeastWaitOfRtt);
+  const Time later = Time{stamp_distance(there.delay_ns, here.delay_ns)} * kNanosecond;
+  return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / kSlackOfRtt;
 }
 
 void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
@@ -93,34 +109,49 @@ void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
   state_.counters.add(Counter::rx_probe);
   relaxed_store(peer.last_received_at, now);
   Arrivals& arrivals = arrivals_of(peer);
+  const auto probe = static_cast<std::uint16_t>(lab.message);
+  if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
   const bool was_queued = arrivals.nack_queued;
-  arrived(peer, lab.path, lab.number, false, now);
+  arrived(peer, lab, false, now);
   // What was lost before is known by now, but its NACK may be lost, too.
   const bool found = arrivals.nack_queued && !was_queued;
-  for (const ProbedPath& each : probe_) named(peer, each.path, each.number, now);
-  if (lab.attempt != 0) repeat_outcomes(peer, lab.message_id, now);
+  for (const ProbedPath& each : probe_) named(peer, each, lab.path, now);
+  const bool again = lab.attempt != 0;
+  const bool acknowledged = again && repeat_outcomes(peer, lab.message_id, now);
   if (found)
     note_loss(peer, kNackProbe, 2);
-  else if (lab.attempt != 0 || (arrivals.losses_open && !arrivals.unfinished.empty()))
+  else if (has_open_losses(arrivals) || (again && !(acknowledged && arrivals.unfinished.empty())))
     note_loss(peer, kNackProbe, 1);
 }
 
+// Whether what was lost may be missing yet: a message is open that had begun, or been left out, by
+// then. One that was lost whole shows when the next begins.
+bool LossDetector::has_open_losses(const Arrivals& arrivals) {
+  return !arrivals.unfinished.empty() && older(arrivals.unfinished.front(), arrivals.losses_end);
+}
+
 // The sender waits for an answer, and has no acknowledgement of messages from this one on: the
-// policy sends those again that it may have sent.
-void LossDetector::repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now) {
+// policy sends those again that it may have sent. Whether there are any.
+bool LossDetector::repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now) {
   const Arrivals& arrivals = *peer.arrivals;
+  bool any = false;
   std::uint32_t id = oldest;
   for (std::uint32_t n = 0; n < kMostRepeated && older(id, arrivals.end); ++n, ++id) {
     const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
     if (slot.state != ReceiveSlot::State::complete || slot.id != id) continue;
-    if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
+    if (state_.events.full()) {
+      state_.counters.add(Counter::rx_event_overflow);
+      break;
+    }
     state_.events.emit({.kind = EventKind::late_packet, .peer = peer.index, .at = now, .id = id});
+    any = true;
   }
+  return any;
 }
 
 void LossDetector::note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies) {
   Arrivals& arrivals = arrivals_of(peer);
-  arrivals.losses_open = true;
+  arrivals.losses_end = arrivals.end;
   arrivals.nack_flags |= flags;
   arrivals.nack_copies = std::max(arrivals.nack_copies, copies);
   if (arrivals.nack_queued) return;
@@ -144,6 +175,7 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
   bool lost = false, named = false;
   for (PathSequence& each : arrivals.paths)
     lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer), named);
+  if (named) arrivals.between_paths.note_recovery();
   if (lost) note_loss(peer, named ? kNackProbe : 0, named ? 2 : 1);
   arm(peer, arrivals, now);
 }
@@ -179,7 +211,6 @@ void LossDetector::over(Peer& peer, std::uint32_t id) {
   begun(peer, id);
   Arrivals& arrivals = arrivals_of(peer);
   forget(arrivals, id);
-  if (arrivals.unfinished.empty()) arrivals.losses_open = false;
 }
 
 void LossDetector::forget(Arrivals& arrivals, std::uint32_t id) {
@@ -221,6 +252,7 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
 // from the one on that had no room in the NACK before.
 void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals) {
   nack_.flags = arrivals.nack_flags;
+  nack_.probe = arrivals.newest_probe;
   nack_.end = arrivals.end;
   for (std::uint32_t p = 0; p < kMaxPaths; ++p) nack_.settled[p] = arrivals.paths[p].settled();
   nack_.words.clear();

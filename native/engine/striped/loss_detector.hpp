@@ -25,7 +25,7 @@ class LossDetector {
   bool works() const { return state_.config.path_probes; }
 
   // A numbered packet, whatever becomes of it. `payload_lost`: it was trimmed, or refused.
-  void arrived(Peer& peer, std::uint8_t path, std::uint32_t number, bool payload_lost, Time now);
+  void arrived(Peer& peer, const LabHeader& lab, bool payload_lost, Time now);
   void handle_probe(Peer& peer, const Packet& packet, Time now);
   void note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies);  // to be NACKed
   void gap_fired(Peer& peer, Time armed_for, Time now);
@@ -38,11 +38,13 @@ class LossDetector {
 
  private:
   Arrivals& arrivals_of(Peer& peer);
-  void repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now);
+  bool repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now);
   bool take(Peer& peer, Arrivals& arrivals, PathSequence& sequence, PathSequence::Arrival arrival,
             Time now);
-  void named(Peer& peer, std::uint8_t path, std::uint32_t number, Time now);
+  void named(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now);
+  Time wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const;
   std::uint32_t most_ahead() const;
+  static bool has_open_losses(const Arrivals& arrivals);
   static void forget(Arrivals& arrivals, std::uint32_t id);
   void arm(Peer& peer, Arrivals& arrivals, Time now);
   void fill_nack(Peer& peer, Arrivals& arrivals);

@@ -2,12 +2,13 @@
 // The NACK: what a receiver has of the messages and paths of a peer. It is cumulative, so that a
 // lost or repeated one does no harm.
 //
-//   0 type  1 flags  2 reserved u16  4 ids from here on have not begun u32
+//   0 type  1 flags  2 probe u16  4 ids from here on have not begun u32
 //   8 settled numbers of 16 paths u32, then words { id u32, packet of bit 0 u32, bits u64 }
 //
-// All is big-endian. A bit is set where its packet is missing. A word without bits: no packet from
-// there on has arrived; of a message that has not begun it is the only one. A message below the end
-// of which no word speaks is over.
+// All is big-endian. `probe`: of the newest path probe that has come, the lower 16 bits of its
+// sequence number; with the flag `probe` this answers it. A bit is set where its packet is missing.
+// A word without bits: no packet from there on has arrived; of a message that has not begun it is
+// the only one. A message below the end of which no word speaks is over.
 #pragma once
 
 #include <array>
@@ -36,6 +37,7 @@ struct Nack {
   static constexpr std::uint32_t kFixedBytes = 8 + 4 * kMaxPaths, kWordBytes = 16;
 
   std::uint8_t flags = 0;
+  std::uint16_t probe = 0;
   std::uint32_t end = 0;
   std::array<std::uint32_t, kMaxPaths> settled{};
   std::vector<NackWord> words;  // those of a message one after the other
@@ -48,7 +50,8 @@ inline void write_nack(const Nack& nack, std::vector<std::uint8_t>& out) {
   out.resize(Nack::kFixedBytes + Nack::kWordBytes * nack.words.size());
   out[0] = Nack::kType;
   out[1] = nack.flags;
-  out[2] = out[3] = 0;
+  out[2] = static_cast<std::uint8_t>(nack.probe >> 8);
+  out[3] = static_cast<std::uint8_t>(nack.probe);
   put32(&out[4], nack.end);
   for (std::uint32_t p = 0; p < kMaxPaths; ++p) put32(&out[8 + 4 * p], nack.settled[p]);
   std::uint32_t at = Nack::kFixedBytes;
@@ -66,6 +69,7 @@ inline bool read_nack(const std::uint8_t* body, std::uint32_t bytes, Nack& nack)
   if (bytes < Nack::kFixedBytes || body[0] != Nack::kType) return false;
   if ((bytes - Nack::kFixedBytes) % Nack::kWordBytes != 0) return false;
   nack.flags = body[1];
+  nack.probe = static_cast<std::uint16_t>(body[2] << 8 | body[3]);
   nack.end = get32(body + 4);
   for (std::uint32_t p = 0; p < kMaxPaths; ++p)
     nack.settled[p] = get32(body + 8 + 4 * p) & LAB_NUMBER_MASK;

@@ -52,14 +52,18 @@ class PathSequence {
     reordered,   // it was missing
     spurious,    // it was given up: the window grows
     late_named,  // it was given up by a probe on another path
-    refused,     // further ahead than can be in flight
+    refused,     // further ahead or behind than can be in flight
   };
 
   Arrival arrived(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
                   Time srtt) {
     const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
-    if (ahead >= kHalf) return came_late(number, now, srtt);
+    if (ahead >= kHalf) {
+      if (kNumbers - ahead <= most_ahead) return came_late(number, now, srtt);
+      return agrees_with_refused(number, most_ahead) ? go_back(number) : Arrival::refused;
+    }
     if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    has_refused_ = false;
     const std::uint32_t begin = next_;
     next_ = (number + 1) & LAB_NUMBER_MASK;
     if (window_.length(least_rtt, srtt) == 0) {
@@ -108,7 +112,7 @@ class PathSequence {
   const ReorderingWindow& window() const { return window_; }
 
  private:
-  static constexpr std::uint32_t kHalf = 1U << (LAB_NUMBER_BITS - 1);
+  static constexpr std::uint32_t kNumbers = 1U << LAB_NUMBER_BITS, kHalf = kNumbers / 2;
   static constexpr std::size_t kMostOpen = 64;
 
   struct Gap {  // numbers [begin, end), missing since then
@@ -121,13 +125,23 @@ class PathSequence {
     bool holds(std::uint32_t number) const { return ((number - begin) & LAB_NUMBER_MASK) < size(); }
   };
 
-  // Of an outage all numbers may be so far ahead: two that agree are taken.
+  // Of an outage all numbers may be so far ahead: two that agree are taken, if none that was
+  // expected comes between them.
   bool agrees_with_refused(std::uint32_t number, std::uint32_t most_ahead) {
     const std::uint32_t since = (number - refused_) & LAB_NUMBER_MASK;
     const bool agrees = has_refused_ && since != 0 && since <= most_ahead;
     has_refused_ = !agrees;
     refused_ = number;
     return agrees;
+  }
+
+  // Two packets in a row that agree are further behind than can be in flight: what led so far ahead
+  // was no packet of the sender's. What was lost meanwhile, the bitmaps of messages tell.
+  Arrival go_back(std::uint32_t number) {
+    open_.clear();
+    lost_ = {};
+    next_ = (number + 1) & LAB_NUMBER_MASK;
+    return Arrival::loss;
   }
 
   Arrival open_gap(const Gap& gap) {

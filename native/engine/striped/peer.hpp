@@ -236,6 +236,7 @@ struct Peer {
   std::uint32_t arrived_packets = 0;
   std::uint32_t ce_packets = 0;
   std::uint32_t unreported = 0;
+  std::uint32_t report_due = 0;  // packets after which a report is due; 0: none was sent
   bool report_queued = false;
   bool cnp_queued = false;
   NotificationPoint notification;
@@ -266,6 +267,7 @@ struct Peer {
   Time held_at = kNever;               // when the first of these may be sent
   std::uint32_t unanswered = 0;        // those of probes that nothing has answered
   std::uint16_t probe_repeats = 0;     // since the newest data
+  std::uint32_t first_probe = 0;       // the first probe since the newest data
   Time repeat_at = kNever;             // when the probe is repeated
   Time trial_at = kNever;              // when a path that fell silent tries its first port
   std::uint32_t fell_silent = 0;       // paths that left it for that, by bits

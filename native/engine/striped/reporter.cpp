@@ -39,19 +39,21 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   }
 
   ++peer.unreported;
-  const std::uint32_t due = packets_of_a_report_;
+  const std::uint32_t due = peer.report_due != 0 ? peer.report_due : packets_of_a_report_;
   const bool waits = joins_ && peer.unreported < 2 * due && ends_within(lab, due);
   if (peer.unreported >= due && !waits) return queue_report(peer);
   if (peer.unreported == 1 && !peer.report_queued) {
-    peer.report_at = now + std::max(report_delay(peer), state_.config.report_least_interval);
+    peer.report_at = report_due_at(peer, now);
     state_.timers.arm(peer.report_at, TimerKind::report, peer.index);
   }
 }
 
-// Where reports go with other messages, those of their own are few: a quarter of the window opens
-// with each.
-std::uint32_t Reporter::most_unreported(const MessageConfig& config) {
-  const std::uint32_t most = config.report_every_packets, window = config.window_packets;
+// Where reports go with other messages, those of their own are few: a quarter of what the peer may
+// have in flight opens with each. That is the window, or the credit that it knows of.
+std::uint32_t Reporter::most_unreported(std::uint32_t credit) const {
+  const std::uint32_t most = state_.config.report_every_packets;
+  if (!joins_) return most;
+  const std::uint32_t window = std::min(state_.config.window_packets, credit);
   const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});
   return std::clamp(window / 4, least, most);
 }
@@ -81,7 +83,15 @@ void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
 }
 
 void Reporter::report_fired(Peer& peer, Time armed_for) {
-  if (peer.report_at == armed_for && peer.unreported != 0) queue_report(peer);
+  if (peer.report_at != armed_for || peer.unreported == 0) return;
+  const Time due = report_due_at(peer, peer.newest_data.at);
+  if (!delays_ || due <= armed_for) return queue_report(peer);
+  peer.report_at = due;  // while packets come, they count
+  state_.timers.arm(due, TimerKind::report, peer.index);
+}
+
+Time Reporter::report_due_at(const Peer& peer, Time since) const {
+  return since + std::max(report_delay(peer), state_.config.report_least_interval);
 }
 
 void Reporter::queue_report(Peer& peer) {
@@ -123,6 +133,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
       .ce_packets = peer.ce_packets,
       .paths = state_.config.paths,
       .arrived = peer.arrived};
+  peer.report_due = most_unreported(report.credit_packets);
   if (peer.channels) report.newest = peer.channels->newest;
   write_report(report, peer.channels != nullptr, body_);
   peer.unreported = 0;

@@ -18,8 +18,7 @@ class Reporter {
       : state_(state),
         notifies_(sends_cnps(state.config.congestion_control)),
         joins_(state.joins_reports()),
-        packets_of_a_report_(joins_ ? most_unreported(state.config)
-                                    : state.config.report_every_packets),
+        packets_of_a_report_(most_unreported(state.config.receive_ring_packets)),
         // A window of swift may be a packet or two, which the receiver does not know.
         delays_(joins_ && state.config.congestion_control != "swift"),
         credit_(state.config.receive_ring_packets) {}
@@ -40,16 +39,17 @@ class Reporter {
   void queue_report(Peer& peer);
   void put_report(Peer& peer, Packet& packet, Time now);
   void fill_report(Peer& peer, Time now);
-  static std::uint32_t most_unreported(const MessageConfig& config);
+  std::uint32_t most_unreported(std::uint32_t credit) const;
   Time report_delay(const Peer& peer) const;
+  Time report_due_at(const Peer& peer, Time since) const;
   void measure_rate(Peer& peer);
   std::uint32_t credit_for(Time now);
   void notify_congestion(Peer& peer, Time now);
 
   EngineState& state_;
-  const bool notifies_;  // senders, of congestion marks
-  const bool joins_;     // reports with other messages
-  const std::uint32_t packets_of_a_report_;
+  const bool notifies_;                      // senders, of congestion marks
+  const bool joins_;                         // reports with other messages
+  const std::uint32_t packets_of_a_report_;  // before the first one
   const bool delays_;  // what is to be reported, for other messages to take it
   std::uint32_t credit_;
   ActivePeers active_;

@@ -92,6 +92,7 @@ class Sender {
   void arm_repeat(Peer& peer, Time now);
   std::uint32_t oldest_unacknowledged(Peer& peer);
   bool waits_for_answer(Peer& peer);
+  static bool answers_probe(const Peer& peer, const Nack& nack);
   SendMessage* find_by_id(Peer& peer, std::uint32_t id);
   void find_lost(Peer& peer, std::span<const NackWord> words, Time now);
   void find_lost_whole(Peer& peer, Time now);

@@ -29,6 +29,11 @@ bool is_before(std::uint32_t number, std::uint32_t settled) {
   return ((settled - number - 1) & LAB_NUMBER_MASK) >> (LAB_NUMBER_BITS - 1) == 0;
 }
 
+// RFC 1982: which of two ids is older.
+bool is_older(std::uint32_t id, std::uint32_t than) {
+  return static_cast<std::int32_t>(id - than) < 0;
+}
+
 }  // namespace
 
 // A message of n packets takes n / 8 paths, rounded up, other ones than that before it.
@@ -100,6 +105,7 @@ bool Sender::poll_probe(Packet& packet, Time now) {
     if (other != path && (peer.probed >> other & 1) != 0)
       probed_.push_back({other, peer.sent_on[other] & LAB_NUMBER_MASK});
   write_probe(probed_, probe_body_);
+  if (peer.probe_repeats == 0) peer.first_probe = peer.probe_sequence;
   packet.lab = {.kind = LAB_KIND_PROBE,
                 .path = path,
                 .attempt = peer.probe_repeats,
@@ -122,21 +128,25 @@ bool Sender::poll_probe(Packet& packet, Time now) {
 
 void Sender::arm_repeat(Peer& peer, Time now) {
   if (peer.probe_repeats >= kMostRepeats || !state_.has(kProbeRepeats)) return;
-  const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+  // Of a peer that is new, what all peers together show.
+  const RttEstimate& rtt = peer.rtt.srtt != 0 ? peer.rtt : flow_.rtt_of_all();
   // RTTVAR begins at half an RTT: one that is repeated too early costs little.
-  const Time wait = std::max(std::min(peer.rtt.rto(), srtt * 3 / 2), state_.config.initial_rtt);
+  const Time measured = std::min(rtt.rto(), rtt.srtt * 3 / 2);
+  const Time least = (peer.rtt.srtt != 0 ? 2 : 3) * state_.config.initial_rtt / 2;
+  const Time wait = std::max(measured, least);
   peer.repeat_at = now + (wait << peer.probe_repeats);
   state_.timers.arm(peer.repeat_at, TimerKind::probe_repeat, peer.index);
 }
 
-// The id of the oldest send that is not over; the next id if there is none.
+// The id of the oldest send that is not over; the next id if there is none. A slot that stays in
+// use is left out of the ids that follow, so that its id may be older than those of one turn.
 std::uint32_t Sender::oldest_unacknowledged(Peer& peer) {
   std::uint32_t oldest = peer.next_id;
   std::uint32_t left = peer.sends_outstanding;
   for (std::uint32_t n = 1; left != 0 && n <= state_.config.message_slots; ++n) {
     const SendMessage* message = find_by_id(peer, peer.next_id - n);
-    if (message == nullptr || message->id != peer.next_id - n) continue;
-    oldest = message->id;
+    if (message == nullptr) continue;
+    if (is_older(message->id, oldest)) oldest = message->id;
     --left;
   }
   return oldest;
@@ -151,7 +161,12 @@ bool Sender::waits_for_answer(Peer& peer) {
 void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
   if (peer.repeat_at != armed_for) return;
   peer.repeat_at = kNever;
-  if (!waits_for_answer(peer) || now < peer.data_at + peer.rtt.srtt) return;
+  if (!waits_for_answer(peer)) return;
+  const Time due = peer.data_at + peer.rtt.srtt;  // which may have grown meanwhile
+  if (now < due) {
+    peer.repeat_at = due;
+    return state_.timers.arm(due, TimerKind::probe_repeat, peer.index);
+  }
   ++peer.probe_repeats;
   queue_probe(peer, peer.unanswered);
 }
@@ -201,12 +216,18 @@ void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_control);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_nack);
-  if (nack_.has(kNackProbe)) peer.unanswered = 0;
+  if (answers_probe(peer, nack_)) peer.unanswered = 0;
   for (std::size_t first = 0, end = 0; first < nack_.words.size(); first = end) {
     while (end < nack_.words.size() && nack_.words[end].id == nack_.words[first].id) ++end;
     find_lost(peer, {nack_.words.data() + first, end - first}, now);
   }
   find_lost_whole(peer, now);
+}
+
+// All probes since the newest data ask the same; one before that did not ask after all of the data.
+bool Sender::answers_probe(const Peer& peer, const Nack& nack) {
+  const auto behind = static_cast<std::int16_t>(nack.probe - peer.first_probe);
+  return nack.has(kNackProbe) && behind >= 0;
 }
 
 // Of the send that uses this id's slot; null: none does.

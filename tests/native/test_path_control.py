@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an engine that numbers paths says beside data, by frames that are chosen: reports that go
+with other messages, probes, and NACKs as answers to them.
+"""
+
+import struct
+
+import pytest
+
+from softroce_lab import _native
+from softroce_lab.recovery import control
+from tests.native import frames
+from tests.native.by_hand import BASE_RTT_NS, KEY, MTU, ByHand, Sent
+from tests.recovery.pair_rig import CONTROL, DATA, REPORT
+
+PATH_PROBE = 3
+CONTROL_BYTES = MTU - frames.LAB
+FIXED_OF_REPORT, OF_A_PATH = 24, 12
+PROBE_AT = 2  # in the body of a NACK: which probe it answers
+STATUS_SUCCESS = 0
+
+
+class Peers(ByHand):
+    """A sender and a receiver that number paths, of which every frame is the test's."""
+
+    def __init__(self, packets, paths=1, **settings):
+        super().__init__("policy", packets, path_probes=True, paths=paths, **settings)
+
+    def all_out(self, end):
+        """All that this end sends now, reports too."""
+        frames_ = list(iter(lambda: end.poll_frame(self.now_ns), None))
+        return [Sent(frame, _native.decode_frame(frame, True)) for frame in frames_]
+
+    def hand(self, end, *sent):
+        """What that end sends once it has these frames, one by one."""
+        found = []
+        for each in sent:
+            self.now_ns += 1_000
+            end.handle_frame(each.frame, self.now_ns)
+            found += self.all_out(end)
+        return found
+
+    def later(self, end, by_ns):
+        """What its timers make it send within that time."""
+        found, until_ns = [], self.now_ns + by_ns
+        while self.now_ns < until_ns:
+            self.now_ns = min(self.now_ns + 1_000, until_ns)
+            end.handle_timeout(self.now_ns)
+            found += self.all_out(end)
+        return found
+
+    def begin(self, number):
+        """One more message of the same bytes, posted at both ends; what its sender sends."""
+        key = (*KEY[:2], number)
+        self.receiver.post_receive(0, key, self._keys[1], 0, len(self.place), number)
+        self.sender.post_send(0, key, self._keys[0], 0, len(self.data), number)
+        return self.all_out(self.sender)
+
+
+def kinds(sent):
+    return [each.reported["kind"] for each in sent]
+
+
+def of_kind(sent, kind):
+    return [each for each in sent if each.reported["kind"] == kind]
+
+
+def nacks(sent):
+    return [each for each in of_kind(sent, CONTROL) if each.body and each.body[0] == control.NACK]
+
+
+def has_report(nack, paths=1):
+    joined = len(nack.body) - nack.reported["length"]
+    return joined == FIXED_OF_REPORT + OF_A_PATH * paths
+
+
+def changed(sent, at, form, value):
+    """The frame with another value so far behind the lab header."""
+    frame = bytearray(sent.frame)
+    struct.pack_into(form, frame, frames.layout(sent.frame).lab_at + frames.LAB + at, value)
+    sealed = frames.seal(bytes(frame))
+    return Sent(sealed, _native.decode_frame(sealed, True))
+
+
+# ---------------------------------------------------------------- reports
+
+
+def credit_of(report):
+    return struct.unpack(">I", report.body[8:12])[0]
+
+
+@pytest.mark.parametrize(("ring", "window", "due"), [
+    (4096, 4096, 64), (4096, 128, 32), (128, 4096, 32), (64, 4096, 16), (12, 4096, 6),
+    (4096, 12, 6), (1, 4096, 1),
+])  # fmt: skip
+def test_a_report_is_due_after_a_quarter_of_window_or_credit(ring, window, due):
+    """The fewer of both, so that the sender need not wait for it. Eight packets are no less."""
+    peers = Peers(300, receive_ring_packets=ring, window_packets=window)
+    data = of_kind(peers.begin(1), DATA)
+    while len(data) < min(ring, window, 150):  # a ring has that many frames
+        data += of_kind(peers.all_out(peers.sender), DATA)
+    arrived, reports = 0, []
+    while arrived < 150:
+        for each in peers.hand(peers.receiver, data[arrived]):
+            if each.reported["kind"] == REPORT:
+                reports.append(arrived + 1)
+                data += of_kind(peers.hand(peers.sender, each), DATA)
+        arrived += 1
+    assert reports == list(range(due, 151, due))
+
+
+def test_a_report_that_goes_with_a_nack_is_not_sent_again():
+    """The packet that makes it due shows a loss, too."""
+    peers = Peers(20, window_packets=32)
+    data = of_kind(peers.begin(1), DATA)
+    assert not peers.hand(peers.receiver, *data[:7])
+    [nack] = peers.hand(peers.receiver, data[8])
+    assert nacks([nack]) == [nack]
+    assert has_report(nack)
+
+
+def test_each_nack_takes_what_is_to_be_reported():
+    peers = Peers(20)
+    data = of_kind(peers.begin(1), DATA)
+    for arrives in (1, 3, 5):
+        [nack] = peers.hand(peers.receiver, data[arrives])
+        assert has_report(nack)
+        before = peers.sender.counters().get("rx_report", 0)
+        peers.hand(peers.sender, nack)
+        assert peers.sender.counters()["rx_report"] == before + 1
+
+
+def test_a_report_goes_alone_where_a_message_has_no_room_for_it():
+    """Of eight paths, behind two words of a NACK, it would be longer than the path MTU."""
+    peers = Peers(64, paths=8)
+    data = of_kind(peers.begin(1), DATA)
+    assert not peers.hand(peers.receiver, data[0])
+    [nack] = peers.hand(peers.receiver, data[16])  # the same path, two turns later
+    assert len(nack.body) == nack.reported["length"]
+    assert len(nack.body) + FIXED_OF_REPORT + OF_A_PATH * 8 > CONTROL_BYTES
+    [report] = of_kind(peers.later(peers.receiver, 200_000), REPORT)
+    assert struct.unpack(">I", report.body[12:16]) == (2,)
+
+
+def test_no_control_message_is_longer_than_the_path_mtu():
+    peers = Peers(64, paths=4)
+    data = of_kind(peers.begin(1), DATA)
+    for sent in peers.hand(peers.receiver, *data[::5]):
+        assert len(sent.body) <= CONTROL_BYTES
+
+
+# ---------------------------------------------------------------- what a probe names
+
+
+def waits_ns(peers, number):
+    """From a probe to the NACK of what it names on another path, which then comes."""
+    sent = peers.begin(number)
+    [probe] = of_kind(sent, PATH_PROBE)
+    other = [each for each in of_kind(sent, DATA) if path(each) != path(probe)]
+    here = [each for each in of_kind(sent, DATA) if path(each) == path(probe)]
+    assert not nacks(peers.hand(peers.receiver, *here, probe))
+    since_ns = peers.now_ns
+    while not nacks(peers.later(peers.receiver, 1_000)):
+        assert peers.now_ns - since_ns < 10 * BASE_RTT_NS
+    wait_ns = peers.now_ns - since_ns
+    peers.hand(peers.receiver, *other)
+    return wait_ns
+
+
+def path(sent):
+    return sent.reported["path"]
+
+
+def test_the_wait_of_other_paths_grows_as_long_as_it_was_too_short():
+    """By a quarter of the least round trip, from half of it up to a whole one and a half."""
+    peers = Peers(16, paths=2)
+    found = [waits_ns(peers, number) for number in range(6)]
+    quarter = BASE_RTT_NS // 4
+    assert found == [min(2 + n, 6) * quarter for n in range(6)]
+
+
+@pytest.mark.parametrize("sent_before_ns", [0, 3_000, 6_000, 12_000, 13_000])
+def test_a_path_is_waited_for_as_long_as_its_newest_packet_took(sent_before_ns):
+    """And a quarter of the least round trip, if that left within half a round trip before."""
+    peers = Peers(16, paths=2)
+    peers.post()
+    sent = [peers.sender.poll_frame(peers.now_ns) for _ in range(14)]
+    peers.now_ns += sent_before_ns
+    sent += iter(lambda: peers.sender.poll_frame(peers.now_ns), None)
+    sent = [Sent(frame, _native.decode_frame(frame, True)) for frame in sent]
+    [probe] = of_kind(sent, PATH_PROBE)
+    other = [each for each in of_kind(sent, DATA)[:14] if path(each) != path(probe)]
+    here = [each for each in of_kind(sent, DATA) if path(each) == path(probe)]
+    peers.hand(peers.receiver, *other)
+    came_ns = peers.now_ns
+    assert not nacks(peers.hand(peers.receiver, *here, probe))
+    since_ns = peers.now_ns
+    later_ns = came_ns - (since_ns - sent_before_ns)
+    wait_ns = max(later_ns, 0) + BASE_RTT_NS // 4
+    if sent_before_ns > BASE_RTT_NS // 2:
+        wait_ns = BASE_RTT_NS // 2
+    assert not nacks(peers.later(peers.receiver, wait_ns - 1_000))
+    assert nacks(peers.later(peers.receiver, 1_000))
+
+
+# ---------------------------------------------------------------- what answers a probe
+
+
+def probed_twice():
+    """Of two messages the tail of the first is lost, and both probes; the NACK of the first."""
+    peers = Peers(8)
+    *first, _, probe = peers.begin(1)
+    [nack] = nacks(peers.hand(peers.receiver, *first, probe))[:1]
+    assert len(of_kind(peers.begin(2), PATH_PROBE)) == 1
+    return peers, nack
+
+
+def repeated(peers):
+    return [
+        each.reported["attempt"]
+        for each in of_kind(peers.later(peers.sender, 4 * BASE_RTT_NS), PATH_PROBE)
+    ]
+
+
+def test_a_nack_names_the_probe_that_it_answers():
+    _, nack = probed_twice()
+    assert control.decode(nack.body[: nack.reported["length"]]).newest_probe == 0
+
+
+def test_an_answer_to_an_earlier_probe_does_not_end_the_repeats():
+    peers, nack = probed_twice()
+    peers.hand(peers.sender, nack)
+    assert repeated(peers)[:1] == [1]
+
+
+@pytest.mark.parametrize("probe", [1, 2])
+def test_an_answer_to_this_probe_or_a_later_one_ends_them(probe):
+    peers, nack = probed_twice()
+    peers.hand(peers.sender, changed(nack, PROBE_AT, ">H", probe))
+    assert repeated(peers) == []
+
+
+# ---------------------------------------------------------------- what a repeated probe asks
+
+
+def test_a_probe_names_the_oldest_message_whatever_ids_were_left_out():
+    """Ids of a slot that stays in use are passed over: the oldest lies further back than slots."""
+    peers = Peers(1, message_slots=4)
+    for number in range(12):
+        sent = peers.begin(number)
+        posted = [each for each in peers.sender.take_events() if each.kind.name == "SEND_POSTED"]
+        [probe] = of_kind(sent, PATH_PROBE)
+        assert probe.reported["message_id"] == 0
+        if number:
+            peers.sender.complete_send(posted[0].handle, STATUS_SUCCESS)
+    [data] = of_kind(sent, DATA)
+    assert data.reported["message_id"] > 12
+
+
+def test_a_repeated_probe_is_not_answered_by_a_nack_where_all_is_acknowledged_again():
+    """An acknowledgement goes instead: that is the policy's, which hears of a late packet."""
+    peers = Peers(1)
+    assert not peers.hand(peers.receiver, *peers.begin(1))  # of one packet, and its probe
+    peers.receiver.take_events()
+    [again] = of_kind(peers.later(peers.sender, 2 * BASE_RTT_NS), PATH_PROBE)[:1]
+    assert again.reported["attempt"] == 1
+    assert not nacks(peers.hand(peers.receiver, again))
+    assert [each.kind.name for each in peers.receiver.take_events()] == ["LATE_PACKET"]
+
+
+def test_a_repeated_probe_is_answered_where_nothing_was_complete():
+    peers = Peers(1)
+    peers.begin(1)  # the message is lost, and its probe
+    [again] = of_kind(peers.later(peers.sender, 2 * BASE_RTT_NS), PATH_PROBE)[:1]
+    [nack, *_] = nacks(peers.hand(peers.receiver, again) + peers.later(peers.receiver, BASE_RTT_NS))
+    peers.sender.take_events()
+    peers.hand(peers.sender, nack)
+    assert "LOSS" in [each.kind.name for each in peers.sender.take_events()]
+
+
+def test_to_an_unmeasured_peer_a_probe_is_repeated_after_one_and_a_half_initial_round_trips():
+    peers = Peers(1)
+    peers.begin(1)
+    assert not of_kind(peers.later(peers.sender, 3 * BASE_RTT_NS // 2 - 1_000), PATH_PROBE)
+    assert of_kind(peers.later(peers.sender, 1_000), PATH_PROBE)
+
+
+def test_what_is_reported_alone_waits_while_packets_come():
+    """They count instead; two round trips of silence end the wait."""
+    peers = Peers(64, report_least_interval_ns=1_000)
+    data = of_kind(peers.begin(1), DATA)
+    for each in data[:8]:
+        assert not peers.hand(peers.receiver, each)
+        assert not peers.later(peers.receiver, BASE_RTT_NS)
+    assert not peers.later(peers.receiver, BASE_RTT_NS - 1_000)
+    assert kinds(peers.later(peers.receiver, 1_000)) == [REPORT]
