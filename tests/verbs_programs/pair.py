@@ -23,10 +23,10 @@ TCP_PORT = 18515  # of perftest and the pingpongs
 
 
 class Pair:
-    """`server` runs at h2, `client` at h1."""
+    """Two hosts. Programs at a kernel host are the guest's, on its own RNIC."""
 
-    def __init__(self, lab):
-        self.lab = lab
+    def __init__(self, lab, server="h2", client="h1"):
+        self.lab, self.server, self.client = lab, server, client
 
     @property
     def name(self):
@@ -37,7 +37,8 @@ class Pair:
         return port.address6 if gid else port.address
 
     def start(self, host, *command, verbs=True, **options):
-        flag = ["--verbs"] if verbs else []
+        soft = host in [each.name for each in self.lab.plan.plain_hosts]
+        flag = ["--verbs"] if verbs and soft else []
         argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self.name, *flag]
         return subprocess.Popen(
             [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,
@@ -67,21 +68,21 @@ class Pair:
         return results
 
     def _converse(self, command, timeout_s, port):
-        with ended(self.start("h2", *command)) as server:
+        with ended(self.start(self.server, *command)) as server:
             self.await_listener(server, port)
-            with ended(self.start("h1", *command, self.address("h2"))) as client:
+            with ended(self.start(self.client, *command, self.address(self.server))) as client:
                 return finished(server, timeout_s), finished(client, timeout_s)
 
     def connect(self, server, client, *, timeout_s=TIMEOUT_S):
-        """Two programs of RDMA CM, the first at h2; returns both results.
+        """Two programs, the first is the server; returns both results.
 
         A server listens some time after it began: until then its host refuses, or nobody is there.
         """
-        with ended(self.start("h2", *server)) as listener:
+        with ended(self.start(self.server, *server)) as listener:
             deadline = time.monotonic() + LISTENS_S
             while True:
                 assert listener.poll() is None, listener.communicate()
-                with ended(self.start("h1", *client)) as process:
+                with ended(self.start(self.client, *client)) as process:
                     result = finished(process, timeout_s)
                 if result.returncode == 0 or time.monotonic() > deadline:
                     break

@@ -36,6 +36,8 @@ def allowed(program, service, gid, condition, flags):
         return False
     if "--use-srq" in flags and service == "UC":
         return False
+    if {"--use-srq", "-q"} <= flags and service == "UD":  # its SRQ is as deep as one queue pair's
+        return False
     # A message that is lost stays lost, and somebody waits for it. Only who writes does not.
     return condition != "loss" or service == "RC" or program == "ib_write_bw"
 
