@@ -44,9 +44,9 @@ void register_around_fork() {
                  [] { engine_in_use->after_fork_in_child(); });
 }
 
+// Without the lock, what is due does not leave: the port goes with the process.
 void at_exit() {
-  const auto held = engine_in_use->hold();
-  engine_in_use->close_port();
+  if (const auto held = engine_in_use->hold_at_exit()) engine_in_use->close_port();
 }
 
 void need_engine(Device& device) {

@@ -19,6 +19,7 @@
 #include "../endpoint/statistics.hpp"
 #include "../engine/rnic/rnic.hpp"
 #include "../live/xsk_port.hpp"
+#include "exit_lock.hpp"
 #include "port_owner.hpp"
 #include "settings.hpp"
 
@@ -36,6 +37,7 @@ class Engine {
 
   // Everything below is called by who has this.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(lock_); }
+  std::unique_lock<std::mutex> hold_at_exit() { return lock_at_exit(lock_); }
 
   Rnic& rnic() { return rnic_; }
   const Settings& settings() const { return settings_; }

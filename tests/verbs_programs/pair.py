@@ -37,8 +37,8 @@ class Pair:
         return port.address6 if gid else port.address
 
     def start(self, host, *command, verbs=True, **options):
-        soft = host in [each.name for each in self.lab.plan.plain_hosts]
-        flag = ["--verbs"] if verbs and soft else []
+        own = host in [each.name for each in self.lab.plan.kernel_hosts]  # Linux's
+        flag = ["--verbs"] if verbs and not own else []
         argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self.name, *flag]
         return subprocess.Popen(
             [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,

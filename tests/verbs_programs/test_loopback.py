@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A program that talks with itself, by its RNIC, and forks meanwhile."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -50,3 +51,38 @@ def test_settings_of_another_version_are_no_device(alone):
     done = alone(ALONE + "colour blue\n")
     assert done.returncode == 3
     assert "settings:5: 'colour blue' is not a setting of this version" in done.stderr
+
+
+EXITS = """
+#include <infiniband/verbs.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/time.h>
+static void on_alarm(int number) { exit(number); }
+int main(void) {
+  struct ibv_context *context = ibv_open_device(ibv_get_device_list(NULL)[0]);
+  struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+  struct ibv_wc wc;
+  struct itimerval soon = {.it_value.tv_usec = 20000};
+  signal(SIGALRM, on_alarm);
+  setitimer(ITIMER_REAL, &soon, NULL);
+  for (;;) ibv_poll_cq(cq, 1, &wc);
+}
+"""
+EXITS_TRIES = 10  # in most of them, a poll is interrupted that has the engine's lock
+
+
+def test_a_handler_of_a_signal_that_calls_exit_ends_the_process(pair, tmp_path):
+    """As libinfinipath's of SIGTERM does, which libfabric loads."""
+    source, made, settings = (tmp_path / name for name in ("exits.c", "exits", "settings"))
+    source.write_text(EXITS)
+    settings.write_text(ALONE)
+    subprocess.run(["cc", "-Wall", "-Werror", source, "-o", made, paths.verbs_library()],
+                   check=True, timeout=TIMEOUT_S)  # fmt: skip
+    libraries = str(paths.verbs_library().parent)
+    for _ in range(EXITS_TRIES):
+        done = subprocess.run(
+            [made], env={"SOFTROCE_VERBS": str(settings), "LD_LIBRARY_PATH": libraries},
+            timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == signal.SIGALRM

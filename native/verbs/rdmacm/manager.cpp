@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../exit_lock.hpp"
 #include "gids.hpp"
 
 namespace softroce::cm {
@@ -154,16 +156,21 @@ void* Manager::work(void* manager) {
 }
 
 // At exit: what tells the peers that connections are over has arrived. Then the engine may go.
+// Without a lock, the peers get no message.
 void Manager::finish() {
   Manager* manager = the_manager;
   if (manager == nullptr || manager->process_ != getpid()) return;
-  {
-    const std::lock_guard lock(manager->lock_);
+  if (!verbs::lock_at_exit(manager->calls_)) return;
+  if (const auto lock = verbs::lock_at_exit(manager->lock_))
     manager->finishing_ = true;
-  }
+  else
+    return;
   manager->call({.verb = Verb::flush});
   ::shutdown(manager->socket_, SHUT_RDWR);
-  pthread_join(manager->thread_, nullptr);
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  ++until.tv_sec;
+  pthread_timedjoin_np(manager->thread_, nullptr, &until);  // it may need the engine's lock
 }
 
 bool Manager::has(const std::uint8_t* gid) const {
