@@ -91,7 +91,7 @@ def test_a_command_that_does_not_exist_is_found(command):
 # ---------------------------------------------------------------- Wireshark
 
 FILTER = re.compile(r"-Y '([^']+)'|`((?:softroce|infiniband|frame)\.[^`]*)`")
-COLUMN = re.compile(r"-e ([a-z_.]+)")
+COLUMN = re.compile(r"-e ([a-z_]+\.[a-z_.]+)")
 NAME = re.compile(r"softroce(?:\.[a-z_]+)+")
 
 
