@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.faults import resolve
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan
@@ -153,10 +153,11 @@ def capturing_virtually(
 
 def comment_transitions(
     path: Path, transitions: Iterable[Mapping[str, Any]], plan: Plan, begun_ns: int
-) -> None:
+) -> dict[str, str]:
     """Write transitions of queue pairs with a backup as comments on the packets that followed them.
 
-    `begun_ns`: the capture's time when the run began. RunError.
+    `begun_ns`: the capture's time when the run began. Returns facts for the manifest:
+    none, or why they were not written, for the run and its capture are whole without them.
     """
     gids = {
         host.name: frozenset(
@@ -167,13 +168,15 @@ def comment_transitions(
         )
         for host in plan.plain_hosts
     }
-    annotate(
-        path,
-        [
-            Note(begun_ns + row["time_ns"], gids[row["host"]], f"shift: {transition.line(row)}")
-            for row in transitions
-        ],
-    )
+    notes = [
+        Note(begun_ns + row["time_ns"], gids[row["host"]], f"shift: {transition.line(row)}")
+        for row in transitions
+    ]
+    try:
+        annotate(path, notes)
+    except LabError as error:
+        return {"comments_not_written": error.what}
+    return {}
 
 
 def wall_clock_ns(monotonic_ns: int) -> int:

@@ -347,7 +347,9 @@ def _runner(
             return found
         if found.transitions:
             begun_ns = found.facts["begun_monotonic_ns"] + found.facts["workload_begun_ns"]
-            comment_transitions(wanted.path, found.transitions, lab.plan, wall_clock_ns(begun_ns))
+            clock_ns = wall_clock_ns(begun_ns)
+            failed = comment_transitions(wanted.path, found.transitions, lab.plan, clock_ns)
+            found = dataclasses.replace(found, facts={**found.facts, **failed})
         return found.with_capture(capture)
 
     with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:

@@ -111,7 +111,8 @@ def _run(
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
     if capture is not None:
-        comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
+        failed = comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
+        found = dataclasses.replace(found, facts={**found.facts, **failed})
     found = figures.added(run.workload, found, *alone_of_all(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
 
@@ -455,7 +456,8 @@ class VirtualRun:
             transitions=self._transitions(),
             verified=self._verified(messages),
             problems=self.problems,
-            repairs=self.fabric.repairs(),
+            # A packet that goes on over another rail is another packet there.
+            repairs=None if self.backups else self.fabric.repairs(),
             recoveries=recorded if self.journals else (),
             held_back=held_back.named(stopped),
             facts={

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab.errors import LabError, ibv_wc_status
+from softroce_lab.errors import LabError, UserError, ibv_wc_status
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.kinds.collectives import OPERATIONS
 from softroce_lab.experiment.spec import Experiment
@@ -374,8 +374,15 @@ class Campaign:
 
 
 def transports_of(chosen: Iterable[str] | None) -> tuple[Transport, ...]:
-    """Those chosen, NAME or FILE:CLASS, or all built-in ones. UserError for an unknown one."""
+    """Those chosen, NAME or FILE:CLASS, or all built-in ones. UserError for an unknown one.
+
+    Nor for one that needs several rails: drawn fabrics have one.
+    """
     found = [written.of_argument(text) for text in chosen or registry.transports()]
+    for each in found:
+        if each.entry.rails > 1:
+            what = f"{each.label} needs hosts with {each.entry.rails} rails, drawn ones have one"
+            raise UserError(what, hint="lab fuzz --failover draws failures of NICs")
     return tuple(written.labelled(found).values())
 
 

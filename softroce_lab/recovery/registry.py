@@ -154,6 +154,12 @@ def known(kind: Kind | None = None) -> list[str]:
     return sorted(name for name, each in _entries.items() if kind in (None, each.kind))
 
 
+def uses_queue_pairs(name: str | None) -> bool:
+    """Whether a transport's packets are those of reliable connections, which name no message."""
+    entry = _entries.get(name or "")
+    return entry is not None and entry.kind is Kind.QUEUE_PAIR
+
+
 def find(name: str) -> Entry:
     """The transport called `name`; UserError that lists the known ones if there is none."""
     try:

@@ -22,6 +22,7 @@ from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.reporter import Reporter
+from softroce_lab.recovery import registry
 from softroce_lab.report import fabric
 from softroce_lab.report.recorded import MANIFEST, Recorded, Run, name_of
 from softroce_lab.statistics import median_interval
@@ -149,8 +150,10 @@ def _fates_and_figures(first: Recorded, second: Recorded) -> Iterator[Difference
 
 def _fates(first: Recorded, second: Recorded, run: Run) -> Difference:
     what = f"{name_of(run)}: fates of first transmissions"
-    if run.get("protocol") == "rc":
-        return Difference(what, same=None, detail="packets of rc do not name their message")
+    if registry.uses_queue_pairs(protocol := run.get("protocol")):
+        return Difference(
+            what, same=None, detail=f"packets of {protocol} do not name their message"
+        )
     one, other = (_first_losses(each, run) for each in (first, second))
     count = len(one ^ other)
     detail = f"{len(one):,} losses" + (f", {count:,} differ" if count else "")

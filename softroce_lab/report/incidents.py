@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softroce_lab.recovery import registry
 from softroce_lab.report import fabric
 from softroce_lab.report.recorded import Columns, Recorded, Run
 
@@ -117,6 +118,16 @@ class Messages:
         whole = [(each, 0, self.packets(each) - 1) for each in between]
         return [(row, first, self.packets(row) - 1), *whole, (end_row, 0, end)]
 
+    @property
+    def names_packets(self) -> bool:
+        """Whether it is known which message each lost packet was of.
+
+        Packets of queue pairs name none. Those of the virtual clock are found by their PSNs, unless
+        a queue pair had several lives, with PSNs of their own.
+        """
+        connected = registry.uses_queue_pairs(self.run.get("protocol"))
+        return not connected or bool(self._pairs) or not self.run.get("injected_drops")
+
     def host(self, address: str) -> str:
         """The name of a host, or the address where it is not known."""
         return self.hosts.get(address, address)
@@ -199,7 +210,8 @@ _BY_RECEIVER = ("nack", "sack", "chunks", "rnr", "refused", "clear")
 def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident]:
     """All of a run, in the order of time. UserError if events.parquet is missing or cut."""
     decided = recorded.has("recovery")
-    hides = run.get("framing") == "uc_immediate" and run.get("protocol") != "rc"
+    connected = registry.uses_queue_pairs(run.get("protocol"))
+    hides = run.get("framing") == "uc_immediate" and not connected
     events = recorded.table("events", run)
     found = list(_events(events, messages, decided=decided))
     if decided:

@@ -56,6 +56,7 @@ class Story:
     sent_again: int  # transmissions of packets that had left before
     last_packet: int | None  # the lost one that came last; None: none was lost, or none came
     parts: list[Part]  # of the time from post to completion, if it was delivered
+    names_packets: bool = True  # False: which of the run's lost packets were its own is not known
 
     @property
     def taken_ns(self) -> int | None:
@@ -81,6 +82,7 @@ class Story:
             "dropped": self.count(What.DROP),
             "sent_again": self.sent_again,
             "last_packet": self.last_packet,
+            "names_packets": self.names_packets,
             "parts": [
                 {"part": each.title, "begin_ns": each.begin_ns, "length_ns": each.length_ns}
                 for each in self.parts
@@ -121,6 +123,7 @@ def story(
         sent_again=int(of["retransmitted"][row]) if counted else _sent_again(found),
         last_packet=last,
         parts=list(_parts(times, last, found)) if delivered else [],
+        names_packets=messages.names_packets,
     )
 
 
@@ -258,6 +261,8 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
     if dropped or again:
         lost = units.format_count(dropped, "transmission")
         lines.append(f"{lost} lost, {again:,} sent again.")
+    elif not tale.names_packets:
+        lines.append("Which lost packets were its own is not known: they name no message.")
     else:
         lines.append("None of its packets was lost.")
     if tale.last_packet is not None:

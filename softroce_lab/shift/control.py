@@ -49,7 +49,8 @@ class Control:
 
     def __init__(self, pd: PD, cq: CQ, psn: int, whose: Whose) -> None:
         self._whose = whose
-        self._mailbox = MR(pd, SLOTS * BYTES, _ACCESS)
+        # Its address is in packets: one of the process would differ from run to run.
+        self._mailbox = MR(pd, SLOTS * BYTES, _ACCESS, iova=0)
         self._out = MR(pd, BYTES, IBV_ACCESS_LOCAL_WRITE)
         cap = QPCap(4 * SLOTS, 2 * SLOTS, 1, 1, BYTES)
         self.qp = QP(pd, QPInitAttr(IBV_QPT_RC, None, cq, cq, None, cap, 1))
@@ -63,7 +64,7 @@ class Control:
         return {
             "qp": self.qp.qp_num,
             "psn": self._psn,
-            "mailbox": self._mailbox.buf,
+            "mailbox": self._mailbox.iova,
             "rkey": self._mailbox.rkey,
         }
 

@@ -2,7 +2,7 @@
 """The newest transitions of an RNIC's queue pairs with a backup, for `lab inspect`.
 
 They lie beside the RNIC's counters (`counters_file.py`), as `<node>:<interface>.shift`: one JSON
-document, replaced at each transition, which is rare. The process removes it when it ends.
+document, replaced at each transition. The process removes it when it ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ class Publisher:
 
     def __init__(self, statistics: str) -> None:
         self._path = Path(statistics + SUFFIX)
-        self._rows: collections.deque[dict[str, Any]] = collections.deque(maxlen=_MOST)
+        self._rows: collections.deque[str] = collections.deque(maxlen=_MOST)
+        self._newest: dict[tuple[int, str], str] = {}  # by queue pair and side
 
     def add(self, row: Mapping[str, Any]) -> None:
         """A transition that has just happened. It is lost where the lab's directory is gone."""
-        self._rows.append({"monotonic_ns": time.monotonic_ns(), **row})
-        document = {"pid": os.getpid(), "transitions": [*self._rows]}
+        line = json.dumps({"monotonic_ns": time.monotonic_ns(), **row})  # once for each row
+        self._rows.append(line)
+        self._newest[row["qp"], row["side"]] = line
+        newest, rows = (", ".join(each) for each in (self._newest.values(), self._rows))
+        document = f'{{"pid": {os.getpid()}, "newest": [{newest}], "transitions": [{rows}]}}'
         fresh = self._path.with_name(f".{self._path.name}.tmp")
         with contextlib.suppress(OSError):
-            fresh.write_text(json.dumps(document))
+            fresh.write_text(document)
             fresh.replace(self._path)
 
     def close(self) -> None:
@@ -43,13 +47,20 @@ class Publisher:
 
 
 def read(statistics: Path, pid: int) -> list[dict[str, Any]]:
-    """What the process that owns the RNIC has published, in the order of time; [] if nothing."""
+    """What the process that owns the RNIC has published, in the order of time; [] if nothing.
+
+    The newest transition of each queue pair and side, and the newest of all.
+    """
     try:
         document = json.loads(statistics.with_name(statistics.name + SUFFIX).read_text())
     except (OSError, ValueError):
         return []
-    rows: list[dict[str, Any]] = document["transitions"] if document["pid"] == pid else []
-    return rows
+    if document["pid"] != pid:
+        return []
+    rows: list[dict[str, Any]] = document["transitions"]
+    since_ns = rows[0]["monotonic_ns"] if rows else 0
+    older = (each for each in document["newest"] if each["monotonic_ns"] < since_ns)
+    return sorted(older, key=lambda each: int(each["monotonic_ns"])) + rows
 
 
 def states(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
 
 def is_step(row: Row) -> bool:
     """Whether a sender's state changes: what a list for people shows."""
-    return row["side"] == "sender" and row["before"] != row["after"]
+    return bool(row["side"] == "sender" and row["before"] != row["after"])
 
 
 def figures(rows: Iterable[Row]) -> dict[str, int]:

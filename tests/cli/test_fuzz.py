@@ -178,3 +178,9 @@ def test_a_transport_of_ones_own(tmp_path, monkeypatch):
     assert violation["replay"].endswith(f"--transport {tmp_path}/own.py:Own")
     (transport,) = yaml_source.parse(violation["case"]).data["transports"]
     assert transport["policy"] == f"{tmp_path}/own.py:Own"
+
+
+def test_a_transport_that_needs_two_rails_is_refused():
+    result = CliRunner().invoke(app, ["fuzz", "--transport", "shift", "--seeds", "1"])
+    assert result.exit_code == 2
+    assert "shift needs hosts with 2 rails" in result.stderr

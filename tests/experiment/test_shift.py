@@ -11,7 +11,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.errors import UserError
+from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import real, spec, virtual
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
@@ -110,6 +110,15 @@ def test_other_failures(fault):
     assert found.verified is True
 
 
+def test_completion_times_count_from_the_first_post():
+    """Three timeouts of 131 us pass before a message goes on over the other rail."""
+    found = run(of())
+    taken = found.messages["completed_ns"] - found.messages["posted_ns"]
+    assert taken.max() > 3 * 131_000
+    assert found.summary()["fct_p999_ns"] > 3 * 131_000
+    assert found.summary()["repair_p50_ns"] is None  # a packet is another one over another rail
+
+
 def test_both_rails_dead_is_an_error_that_ends():
     both = '["nic down h1:eth1 at 1ms", "nic down h1:eth2 at 1ms"]'
     found = run(of(faults=both))
@@ -167,6 +176,36 @@ def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
     assert verdicts["shift.count"].checked == moves["failovers"] + moves["failbacks"] > 0
 
 
+def test_captures_have_the_same_bytes_each_time(tmp_path):
+    experiment = of(repeat=30)
+    one, other = (
+        experiment_run.run(
+            experiment, Silent(), under=tmp_path / each, capture=Wanted(("ends",), 0)
+        )
+        for each in "ab"
+    )
+    one, other = ((each.directory / "trace.pcapng").read_bytes() for each in (one, other))
+    assert one == other
+
+
+def test_a_run_is_whole_where_comments_cannot_be_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise RunError("no space left")
+
+    monkeypatch.setattr("softroce_lab.experiment.capturing.annotate", full)
+    outcome = experiment_run.run(of(), Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
+    assert outcome.passed
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert manifest["runs"][0]["comments_not_written"] == "no space left"
+
+
+def test_a_story_does_not_claim_that_no_packet_was_lost(tmp_path):
+    directory = experiment_run.run(of(), Silent(), under=tmp_path).directory
+    words = command("explain", str(directory)).stdout
+    assert "Which lost packets were its own is not known" in words
+    assert "None of its packets was lost" not in words
+
+
 # ---------------------------------------------------------------- the real clock
 
 
@@ -189,10 +228,15 @@ def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
     assert states == {("h2", "Fallback", "Fallback"), ("h3", "Fallback", "Fallback")}
 
 
+def settled(shown):
+    sides = [each[side] for each in shown for side in ("sender", "receiver")]
+    return len(shown) == 2 and set(sides) == {"Fallback"}
+
+
 def look(name, shown):
     """What `lab inspect` shows of h1, once both of its queue pairs have moved."""
     until = time.monotonic() + 20
-    while time.monotonic() < until and len(shown) < 2:
+    while time.monotonic() < until and not settled(shown):
         try:
             result = command("inspect", "h1", "--lab", name, "--json")
             shown[:] = json.loads(result.stdout)["node"]["shift"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is told to perftest's programs, and read from them; tests/interop has them run."""
 
+import math
 from contextlib import nullcontext
 
 import pytest
@@ -54,6 +55,11 @@ def test_a_program_without_a_result():
         RunError, match="the program printed no result; its output: Couldn't connect"
     ):
         figures("Couldn't connect\n", of("write_bw"), 65536)
+
+
+def test_endless_times_are_measured_again():
+    found = [Latency(64, 50, *[math.inf] * 7), LATENCY]
+    assert with_clock_rate(lambda *_: found.pop(0))(of("send_lat"), 64) == LATENCY
 
 
 @pytest.mark.parametrize(("zeros", "times"), [(0, 1), (2, 3), (3, 3)])

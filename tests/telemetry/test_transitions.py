@@ -74,6 +74,20 @@ def test_the_oldest_are_forgotten_and_a_lab_that_is_gone_does_no_harm(tmp_path):
     Publisher(str(tmp_path / "gone" / "h1:eth1")).add(FALLS.row())
 
 
+def test_states_outlive_their_transitions(tmp_path):
+    statistics = tmp_path / "h1:eth1"
+    publisher = Publisher(str(statistics))
+    publisher.add(FALLS.row())
+    for _ in range(300):
+        publisher.add(
+            Event(7, 18, 1, "receiver", "Default", "Fallback", "the peer has moved").row()
+        )
+    found = published_transitions.states(published_transitions.read(statistics, os.getpid()))
+    assert [(each["qp"], each["sender"], each["receiver"]) for each in found] == [
+        (17, "Fallback", "Default"), (18, "Default", "Fallback"),
+    ]  # fmt: skip
+
+
 def test_what_is_torn_is_nothing(tmp_path):
     (tmp_path / "h1:eth1.shift").write_text('{"pid": 1, "tra')
     assert published_transitions.read(tmp_path / "h1:eth1", 1) == []

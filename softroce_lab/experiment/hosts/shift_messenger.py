@@ -145,13 +145,6 @@ class ShiftMessenger:
             self._context.endpoint.address, qp.qp_num, psn=psn, backup={**own, **regions}
         )
 
-    @property
-    def queue_pairs(self) -> dict[int, tuple[int, int]]:
-        """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
-        return {
-            peer: (qp.qp_num, first_psn(self._salt, qp.qp_num)) for peer, qp in self._qps.items()
-        }
-
     def _qp(self, peer: int) -> ShiftQP:
         if peer not in self._qps:
             most = int(self._context.endpoint.limits()["max_qp_wr"]) - _OWN
@@ -252,7 +245,7 @@ class ShiftMessenger:
             max(1, -(-wc.byte_len // mtu)),
             wc.retransmitted,
             wc.duplicates,
-            wc.posted_ns or posted.posted_ns,
+            posted.posted_ns,  # the first time: what is posted again has waited for it
             wc.first_ns or posted.posted_ns,
             wc.completed_ns or self.backup.now_ns,
         )

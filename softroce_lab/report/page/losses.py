@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
+from softroce_lab.recovery import registry
 from softroce_lab.report import bitmap, ladder, story
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
@@ -207,7 +208,7 @@ def _ladders(known: Explained) -> Iterator[list[Any]]:
         first = tale.status if taken is None else units.format_duration(taken)
         steps = ladder.rungs(tale)[:_MOST_RUNGS]
         begun_ns = max(tale.times["posted_ns"], 0)
-        in_order = known.messages.run.get("protocol") == "rc"
+        in_order = registry.uses_queue_pairs(known.messages.run.get("protocol"))
         maps = bitmap.bitmaps(tale, [each.time_ns for each in steps], in_order=in_order)
         rungs = [
             [each.time_ns - begun_ns, each.shape, each.label, each.note,
