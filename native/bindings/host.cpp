@@ -41,6 +41,17 @@ void bind_host(nb::module_& m) {
       .def_prop_ro("failure", &Host::failure)
       .def_prop_ro("frames_sent", &Host::frames_sent)
       .def_prop_ro("frames_received", &Host::frames_received)
+      .def("record_recoveries", &Host::record_recoveries,
+           "before start: from now on what is done about losses is recorded")
+      .def(
+          "take_recoveries",
+          [](Host& host) {
+            const std::vector<Recovery> found = host.take_recoveries();
+            return nb::bytes(reinterpret_cast<const char*>(found.data()),
+                             found.size() * sizeof(Recovery));
+          },
+          "after stop: those recorded, as softroce_lab.telemetry.recoveries reads them")
+      .def_prop_ro("recoveries_not_recorded", &Host::recoveries_not_recorded)
       .def("timer_lateness", [](const Host& h) { return h.timer_lateness().counts(); })
       .def("turn_length", [](const Host& h) { return h.turn_length().counts(); })
       .def("port_statistics", [](const Host& h) {

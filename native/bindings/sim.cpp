@@ -138,11 +138,11 @@ void capture(Fabric& fabric, const std::vector<std::tuple<sim::LinkIndex, std::s
 // Struct Recovery, one behind the other; none if they are not recorded. There may be 64 MiB of
 // them: the array owns what the fabric had.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> take_recoveries(Fabric& fabric) {
-  auto records = std::make_unique<std::vector<sim::Recovery>>(fabric.take_recoveries());
+  auto records = std::make_unique<std::vector<Recovery>>(fabric.take_recoveries());
   auto* const bytes = reinterpret_cast<std::uint8_t*>(records->data());
-  const std::size_t size = records->size() * sizeof(sim::Recovery);
+  const std::size_t size = records->size() * sizeof(Recovery);
   const nb::capsule owner(records.release(), [](void* each) noexcept {
-    delete static_cast<std::vector<sim::Recovery>*>(each);
+    delete static_cast<std::vector<Recovery>*>(each);
   });
   return {bytes, {size}, owner};
 }

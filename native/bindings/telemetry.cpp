@@ -29,12 +29,14 @@ std::shared_ptr<EventLog> open_log(Endpoint& endpoint, const std::string& path,
                      .epoch_ns = endpoint.epoch_ns(),
                      .now_ns = endpoint.epoch_ns() + to_ns(endpoint.now()),
                      .most_bytes = most_bytes});
-  call_in_engine(endpoint, [log](Rnic& rnic, Time) { return rnic.set_event_sink(log), 0; });
+  Endpoint* const of = &endpoint;
+  call_in_engine(endpoint, [log, of](Rnic&, Time) { return of->set_event_sink(log), 0; });
   return log;
 }
 
 void close_log(Endpoint& endpoint, EventLog& log) {
-  call_in_engine(endpoint, [](Rnic& rnic, Time) { return rnic.set_event_sink(nullptr), 0; });
+  Endpoint* const of = &endpoint;
+  call_in_engine(endpoint, [of](Rnic&, Time) { return of->set_event_sink(nullptr), 0; });
   const nb::gil_scoped_release release;
   log.close();
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "../engine/rnic/rnic.hpp"
@@ -21,6 +23,9 @@ class Endpoint {
   virtual std::vector<Event> take_events() = 0;
   virtual Rnic& rnic() = 0;  // for what may be read from any thread
   virtual Time now() const = 0;
+  virtual void set_event_sink(std::shared_ptr<QpEventSink> sink) {
+    rnic().set_event_sink(std::move(sink));
+  }  // the engine's turn; null: none
   virtual std::int64_t epoch_ns() const {
     return 0;
   }                                                // CLOCK_MONOTONIC at time 0, on the real clock

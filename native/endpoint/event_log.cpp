@@ -244,6 +244,10 @@ EventLog::~EventLog() {
 }
 
 void EventLog::note(const QpEvent& event) {
+  // Control messages are in the log already, and its lines are no packets of a message.
+  if (event.kind == QpEventKind::message_nack_sent ||
+      event.kind == QpEventKind::message_nack_received)
+    return;
   QpEvent record = event;
   if (!ring_.push(record)) lost_.fetch_add(1, std::memory_order_relaxed);
 }

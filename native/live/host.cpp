@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "../engine/codec/codec.hpp"
+#include "../engine/striped/uc_framing.hpp"
 #include "../system/clock.hpp"
 #include "moderation.hpp"
 
@@ -27,6 +28,7 @@ constexpr std::size_t kRingEntries = 1 << 12;
 constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr std::int64_t kLongestSleepNs = 100'000'000;
+constexpr std::uint8_t kOtherKind = 0xFF;  // LAB_KIND_NONE: a packet without the lab's header
 constexpr std::int64_t kDownSleepNs = 1'000'000;  // while frames wait for the interface to be up
 constexpr Time kPublishInterval = 100 * kMillisecond;  // no longer than the longest sleep
 constexpr unsigned long kTimerSlackNs = 1'000;
@@ -232,6 +234,8 @@ bool Host::transmit(Time at) {
     if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
     const auto bytes = static_cast<std::uint32_t>(encode(packet, config_.mac, frame));
     octets_sent_ += bytes;
+    if (recoveries_ != nullptr && (packet.lab.attempt != 0 || packet.sent_before)) [[unlikely]]
+      note_sent_again(packet, at);
     port_.commit(bytes);
     rnic_.packet_done(at);
     ++sent;
@@ -239,6 +243,46 @@ bool Host::transmit(Time at) {
   if (sent != 0) port_.flush();
   frames_sent_.fetch_add(sent, std::memory_order_relaxed);
   return sent != 0;
+}
+
+void Host::note_sent_again(const Packet& packet, Time at) {
+  const bool channel =
+      packet.opcode == uc_framing::kOpcode && packet.destination_qp >= uc_framing::kFirstQp;
+  const bool striped = packet.has_lab_header || channel;
+  if (striped ? packet.lab.kind != LAB_KIND_DATA || packet.lab.attempt == 0 : !packet.sent_before)
+    return;
+  Recovery record{.at_ns = static_cast<std::uint64_t>(at / kNanosecond),
+                  .source = packet.source.ipv4(),
+                  .destination = packet.destination.ipv4(),
+                  .host = packet.source.ipv4(),
+                  .packets = 1};
+  record.kind = RecoveryKind::sent_again;
+  record.sport = packet.source_port;
+  if (striped) {
+    record.message = packet.lab.message;
+    record.index = record.last_index = packet.lab.index;
+    record.operation = packet.lab.operation;
+    record.step = packet.lab.step;
+    record.attempt = packet.lab.attempt;
+    record.packet_kind = LAB_KIND_DATA;
+  } else {
+    record.qpn = packet.destination_qp;
+    record.psn = record.last_psn = packet.psn & kPsnMask;
+    record.packet_kind = kOtherKind;
+  }
+  recoveries_->add(record);
+}
+
+void Host::record_recoveries() {
+  recoveries_ = std::make_unique<Recoveries>();
+  recovery_sink_ = std::make_shared<RecoverySink>(
+      *recoveries_, static_cast<std::uint32_t>(config_.messages.gid.low));
+  rnic_.set_event_sink(recovery_sink_);
+}
+
+void Host::set_event_sink(std::shared_ptr<QpEventSink> sink) {
+  if (recovery_sink_ == nullptr) return rnic_.set_event_sink(std::move(sink));
+  recovery_sink_->next = std::move(sink);
 }
 
 // A port that is down loses what is sent through it. Only what the kernel's ring holds already

@@ -14,6 +14,7 @@
 
 #include "../endpoint/application.hpp"
 #include "../endpoint/endpoint.hpp"
+#include "../endpoint/recoveries.hpp"
 #include "../endpoint/spsc_ring.hpp"
 #include "../endpoint/statistics.hpp"
 #include "xsk_port.hpp"
@@ -61,10 +62,18 @@ class Host final : public Endpoint {
   // `completion_fd` is silent: the program looks for itself.
   void run(std::shared_ptr<Application> application);
 
+  // From now on what is done about losses is recorded; before start(). To be taken after stop().
+  void record_recoveries();
+  std::vector<Recovery> take_recoveries() { return recoveries_->take(); }
+  std::uint64_t recoveries_not_recorded() const {
+    return recoveries_ == nullptr ? 0 : recoveries_->not_recorded();
+  }
+
   void submit(Action action) override;
   void call(Action action) override;
   std::vector<Event> take_events() override;
   Rnic& rnic() override { return rnic_; }
+  void set_event_sink(std::shared_ptr<QpEventSink> sink) override;
   Time now() const override;
   std::int64_t epoch_ns() const override { return config_.epoch_ns; }
   PortCounts port_counts() override;
@@ -86,6 +95,7 @@ class Host final : public Endpoint {
   bool run_actions();
   bool receive(Time now);
   bool transmit(Time now);
+  void note_sent_again(const Packet& packet, Time now);
   bool lose(Time now);
   void fire_timers(Time now);
   bool run_application(Time now);
@@ -104,6 +114,8 @@ class Host final : public Endpoint {
   std::shared_ptr<Application> application_;  // the engine's thread only
   std::size_t completions_seen_ = 0;
   std::unique_ptr<StatisticsFile> statistics_;
+  std::unique_ptr<Recoveries> recoveries_;  // the engine's thread while it runs; null: not recorded
+  std::shared_ptr<RecoverySink> recovery_sink_;
   Time publish_at_ = kNever;
   Time last_receive_ = -kMillisecond * 1000;
   std::thread thread_;

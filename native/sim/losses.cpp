@@ -138,7 +138,7 @@ void Fabric::note_unruled(const Load& load, LinkIndex onto, DropCause cause) {
   if (!hidden && (cause == DropCause::rule || cause == DropCause::link_down)) return;
   Recovery record = recovery_of(load);
   record.kind = RecoveryKind::lost;
-  record.cause = cause;
+  record.cause = static_cast<std::uint8_t>(cause);
   record.link = onto;
   recoveries_->add(record);
 }

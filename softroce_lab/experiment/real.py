@@ -21,6 +21,7 @@ from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
+from softroce_lab.experiment.hosts import real_recoveries
 from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import acted
 from softroce_lab.experiment.hosts.messenger import Done, RcSettings
@@ -90,9 +91,7 @@ def _run(
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
         hosts.prepare(crew, _tasks(crew, workload, seed, experiment.depth), patience_s)
-        lab.faults.restart(time.monotonic_ns())
-        begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS
-        hosts.begin(crew.values(), begun_ns)
+        begun_ns = _begin(lab, crew.values(), observation.epoch_ns)
         problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
         problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
         end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
@@ -104,6 +103,7 @@ def _run(
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(reports, striped=shown)
+    found, of_losses = real_recoveries.recorded(lab.plan, rails, observed, finished, begun_ns)
     verified, wrong, digests = _checked(reports)
     grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
@@ -120,6 +120,7 @@ def _run(
         counters={name: _counters(figures) for name, figures in reports.items()},
         stats=_stats(reports),
         events=events(observed, acts, begun_ns),
+        recoveries=found,
         policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
         transitions=_transitions(reports, lab, rails, begun_ns),
         verified=verified,
@@ -127,10 +128,18 @@ def _run(
         fidelity=observed.fidelity.document(),
         facts=facts(observed, reports, lab)
         | _timing(transport, lab, options, rails)
-        | {"workload_begun_ns": begun_ns, **sha256_fact(digests)},
+        | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
         cost={"grown_bytes": grown_bytes},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
+
+
+def _begin(lab: Lab, crew: Iterable[HostHandle], epoch_ns: int) -> int:
+    """Faults and hosts begin; the time when hosts do, since the epoch."""
+    lab.faults.restart(time.monotonic_ns())
+    begun_ns = time.monotonic_ns() - epoch_ns + START_NS
+    hosts.begin(crew, begun_ns)
+    return begun_ns
 
 
 def _tasks(
@@ -386,6 +395,7 @@ def _timing(
     timing = knobs.timing(Timing.on_machine(rtt_ns))
     return {
         "ip_version": options.ip_version,
+        "path_mtu": path_mtu,
         "timing": defaults.document(timing, engine),
         "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
     }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What was done about losses, as columns of recovery.parquet (docs/run-directory.md).
 
-The simulated fabric records it by addresses and numbers of queue pairs; here hosts get their names,
-and a policy's retransmissions the reason that the policy had. There may be a million rows: they
+Hosts, or the simulated fabric, record it by addresses and numbers of queue pairs. Here hosts get
+names, and a policy's retransmissions the reason that it had. There may be a million rows: they
 stay records of 64 bytes until they are written, and have words a part at a time.
 """
 
@@ -23,7 +23,9 @@ from softroce_lab.telemetry.repairs import CAUSES
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 _PART = 1 << 16  # rows: fewer make a larger file, more take more memory
-_RETRANSMIT, _SENT_AGAIN, _LOST, _, _NAK_SENT, _ = range(len(EVENTS))
+_RETRANSMIT, _SENT_AGAIN, _LOST, _NAK_SENT = map(
+    EVENTS.index, ("retransmit", "sent_again", "lost", "nak_sent")
+)
 _POLICY = REASONS.index("policy")
 _KINDS = ("data", "control", "report", "probe", "other")
 _NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "attempt", "sport",
@@ -57,6 +59,25 @@ class Recorded:
     def __iter__(self) -> Iterator[Columns]:
         for begin in range(0, max(len(self.found), 1), _PART):
             yield _columns(self, self.found[begin : begin + _PART])
+
+
+def of_hosts(
+    parts: Mapping[str, tuple[Recoveries, Sequence[str]]], begun_ns: int
+) -> tuple[Recoveries, dict[str, Reasons]]:
+    """Records of hosts' processes, with reasons of their policies, by host: in one order of time.
+
+    Times become those since the run began.
+    """
+    reasons = {}
+    for host, (found, whys) in parts.items():
+        found["time_ns"] -= begun_ns
+        reasons[host] = Reasons.of_rows(
+            (int(row["time_ns"]), tuple(row[["operation", "step", "message"]].tolist()), why)
+            for row, why in zip(found, whys, strict=True)
+            if why
+        )
+    joined = np.concatenate([found for found, _ in parts.values()])
+    return joined[np.argsort(joined["time_ns"], kind="stable")], reasons
 
 
 def _columns(of: Recorded, found: Recoveries) -> Columns:

@@ -210,8 +210,9 @@ _BY_RECEIVER = ("nack", "sack", "chunks", "rnr", "refused", "clear")
 def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident]:
     """All of a run, in the order of time. UserError if events.parquet is missing or cut."""
     decided = recorded.has("recovery")
+    virtual = run.get("clock") != "real"  # whose recovery.parquet has losses without a name
     connected = registry.uses_queue_pairs(run.get("protocol"))
-    hides = run.get("framing") == "uc_immediate" and not connected
+    hides = virtual and run.get("framing") == "uc_immediate" and not connected
     events = recorded.table("events", run)
     found = list(_events(events, messages, decided=decided))
     if decided:
@@ -290,6 +291,9 @@ def _recoveries(
             yield Incident(time_ns, what, row, begin, end, attempt, where, why, kind)
 
 
+_OF_FEEDBACK = {"nak_sent": "nak", "nack_sent": "nack"}  # as an arrow has it
+
+
 def _recovered(event: str, host: str, reason: str, cause: str, link: str) -> tuple[What, str, str]:
     match event:
         case "retransmit":
@@ -301,7 +305,7 @@ def _recovered(event: str, host: str, reason: str, cause: str, link: str) -> tup
         case "timeout":
             return What.TIMEOUT, host, "timeout"
         case _:
-            return What.CONTROL, host, event.replace("nak_sent", "nak")
+            return What.CONTROL, host, _OF_FEEDBACK.get(event, event)
 
 
 def _repairs(table: Columns, messages: Messages) -> Iterator[Incident]:

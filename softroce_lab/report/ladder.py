@@ -101,6 +101,9 @@ def _packets(each: Incident) -> str:
     return f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
 
 
+_RECEIVED = {"nak_received": "NAK", "nack_received": "NACK"}
+
+
 def _rung(tale: Story, each: Incident, count: int) -> Rung:
     packets = _packets(each)
     at = each.time_ns
@@ -114,8 +117,8 @@ def _rung(tale: Story, each: Incident, count: int) -> Rung:
         case What.ARRIVED:
             here = "is" if each.first == each.last else "are"
             return Rung(at, "", "", f"{packets} {here} at {each.where}")
-        case What.CONTROL if each.why == "nak_received":
-            return Rung(at, "", "", f"{each.where} has the NAK")
+        case What.CONTROL if each.why in _RECEIVED:
+            return Rung(at, "", "", f"{each.where} has the {_RECEIVED[each.why]}")
         case What.CONTROL:
             head = ">" if each.where == tale.source else "<"
             return Rung(at, head, each.why, f"{count} copies" if count > 1 else "")

@@ -30,7 +30,7 @@ Run: TypeAlias = Mapping[str, Any]
 
 SWEEPS = Path("sweeps")
 MANIFEST = "manifest.json"
-_VIRTUAL = {"repairs": "repair times", "recovery": "decisions of recovery"}
+_VIRTUAL = {"repairs": "repair times"}
 """Tables of the virtual clock alone, by what they have."""
 _LIST = "lab list shows the runs that are here"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of recovery.parquet, as the simulated fabric has them (native/sim/recoveries.hpp)."""
+"""Rows of recovery.parquet, as both clocks record them (native/endpoint/recoveries.hpp)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-EVENTS = ("retransmit", "sent_again", "lost", "timeout", "nak_sent", "nak_received")
+EVENTS = (
+    "retransmit", "sent_again", "lost", "timeout", "nak_sent", "nak_received", "nack_sent",
+    "nack_received",
+)  # fmt: skip
 """enum RecoveryKind."""
 REASONS = ("timeout", "nak", "implied_nak", "rnr_nak", "policy", "informed")
 """enum RetransmitReason."""

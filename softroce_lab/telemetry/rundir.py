@@ -4,7 +4,7 @@
     manifest.json     what was run, where, with which seed, and the verdicts
     messages.parquet  one row a message and transport
     events.parquet    injected drops and the policies' acts, in the order of time
-    recovery.parquet  what was retransmitted, and why; of the virtual clock
+    recovery.parquet  what was retransmitted, and why
     repairs.parquet   packets whose first transmission was lost; of the virtual clock
     links.json        figures of every directed link, by transport
     stats.json        all counters of every host and its queue pairs in the end, by transport

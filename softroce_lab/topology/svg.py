@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -21,6 +21,8 @@ _TWIN_GAP = 28  # between the middles of what bends parallel links apart
 _LINE_HEIGHT = 18
 _CHARACTER = 7.5  # of the names; an estimate, since no font is at hand
 _LABEL_CHARACTER = 6.0
+_SMALL_CHARACTER, _LABEL_HEIGHT = 5.6, 12.0  # of what stands at links
+_SHARES = (0.32, 0.44, 0.56, 0.26, 0.38, 0.5, 0.62, 0.2, 0.68, 0.74)  # of a link, from below
 
 _STYLE = """
   text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1f2937; }
@@ -65,7 +67,7 @@ def render(plan: Plan, marks: Marks) -> str:
             _text(_MARGIN, _MARGIN, plan.name, "title"),
             _text(_MARGIN, _MARGIN + _LINE_HEIGHT, _subtitle(plan), "small"),
             *(_link(plan, link, marks, places) for link in _faulted_last(plan, marks)),
-            *(_label(plan, link, marks, places) for link in plan.links if _marked(link, marks)),
+            *_labels(plan, marks, places),
             *(_node(node, places[node.name]) for node in plan.nodes),
             *(
                 _text(_MARGIN, bottom + (i + 1) * _LINE_HEIGHT, note, "small")
@@ -178,19 +180,57 @@ def _among_twins(plan: Plan, link: Link) -> tuple[int, int]:
     return group.index(link.index), len(group)
 
 
-def _label(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
-    """What the link does, on its way from the lower end; with its ports beside parallel links."""
+def _labels(plan: Plan, marks: Marks, places: Mapping[str, _Point]) -> Iterator[str]:
+    """What links do, on their ways; each at the first of some places where it covers no other.
+
+    Where there is none, on a crowded drawing, at its usual place.
+    """
+    taken: list[_Box] = []
+    for link in plan.links:
+        if not _marked(link, marks):
+            continue
+        text = _words(plan, link, marks, places)
+        usual = _share(plan, link, level=places[link.a.node].y == places[link.b.node].y)
+        ways = [_on_the_way(plan, link, places, share) for share in (usual, *_SHARES)]
+        boxes = [_box(at, text) for at in ways]
+        free = (n for n, box in enumerate(boxes) if not any(box.meets(each) for each in taken))
+        chosen = next(free, 0)
+        taken.append(boxes[chosen])
+        at = ways[chosen]
+        yield _text(round(at.x, 1), round(at.y, 1), text, "label")
+
+
+class _Box(NamedTuple):
+    left: float
+    right: float
+    y: float
+
+    def meets(self, other: _Box) -> bool:
+        """Whether two lines of text cover each other."""
+        apart = self.right < other.left or other.right < self.left
+        return not apart and abs(self.y - other.y) < _LABEL_HEIGHT
+
+
+def _box(at: _Point, text: str) -> _Box:
+    half = len(text) * _SMALL_CHARACTER / 2
+    return _Box(at.x - half, at.x + half, at.y)
+
+
+def _words(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
+    """What the link does; with its ports beside parallel links."""
+    text = _label_text(link, marks, places[link.a.node], places[link.b.node])
+    return f"{link.a.name}-{link.b.name} {text}" if link.index in twins(plan) else text
+
+
+def _on_the_way(plan: Plan, link: Link, places: Mapping[str, _Point], share: float) -> _Point:
+    """The point of a link that lies so far along it from its lower end."""
     a, b = places[link.a.node], places[link.b.node]
     (lower, upper) = (a, b) if a.y > b.y else (b, a)
     bend = _bend(plan, link, a, b)
-    share = _share(plan, link, level=a.y == b.y)
     aside = 2 * share * (1 - share)  # of the curve's control point
     x = lower.x + (upper.x - lower.x) * share + bend.x * aside
     y = lower.y + (upper.y - lower.y) * share + bend.y * aside - (4 if a.y == b.y else 0)
-    text = _label_text(link, marks, a, b)
-    if link.index in twins(plan):
-        text = f"{link.a.name}-{link.b.name} {text}"
-    return _text(round(x, 1), round(y, 1), text, "label")
+    return _Point(x, y)
 
 
 def _share(plan: Plan, link: Link, *, level: bool) -> float:

@@ -58,6 +58,7 @@ def test_columns_of_perftest_in_a_lab_of_its_own(lab, tmp_path):
     assert row.split()[:2] == ["1000", "200"]
     assert result.stdout.count("local address: LID 0000 QPN") == 2
     parsed = json.loads(file.read_text())
+    assert parsed["fidelity"]["verdict"] in ("faithful", "not faithful")
     assert parsed["test_info"]["Number_of_qps"] == 2
     assert parsed["results"]["MsgSize"] == 1000
 

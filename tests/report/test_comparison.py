@@ -5,6 +5,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -29,6 +31,45 @@ def drawn(folder, generator, factor=1.0, seeds=10, noise=0.03):
             runs.append({"transport": transport, "seed": seed, "verdict": "passed", **times})
     (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "runs": runs}))
     return Recorded(folder)
+
+
+def drawn_sweep(folder, generator, factor=1.0, seeds=10):
+    """A sweep over two losses; its times vary by the seed, and by 3 % of chance."""
+    folder.mkdir()
+    about = {"schema_version": 1, "state": "done", "axes": {"loss": ["none", "one"]}}
+    (folder / "manifest.json").write_text(json.dumps(about))
+    rows = [
+        {"loss": loss, "transport": transport, "seed": seed, "verdict": "passed"}
+        | {
+            figure: int(base * (1 + seed / 50) * factor * (1 + 0.03 * generator.standard_normal()))
+            for figure in ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
+        }
+        for loss, base in (("none", 1e5), ("one", 3e5))
+        for transport in ("csa_ud", "irn")
+        for seed in range(1, seeds + 1)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "runs.parquet")
+    return Recorded(folder)
+
+
+def test_equal_sweeps_show_no_difference_in_95_of_100_trials(tmp_path):
+    generator = np.random.default_rng(11)
+    wrong = 0
+    for trial in range(200):
+        one, other = (drawn_sweep(tmp_path / f"{trial}{side}", generator) for side in "ab")
+        found = comparison.compared(one, other)
+        assert len(found) == 12
+        wrong += any(line.verdict != "no difference shown" for line in found)
+    assert wrong <= 10
+
+
+def test_a_sweep_whose_messages_take_five_percent_longer_is_worse(tmp_path):
+    """The same seeds on both sides, so that nothing but the 5 % differs."""
+    sides = [drawn_sweep(tmp_path / name, np.random.default_rng(3), factor)
+             for name, factor in (("a", 1), ("b", 1.05))]  # fmt: skip
+    found = comparison.compared(*sides)
+    assert [line.verdict for line in found] == 12 * ["worse"]
+    assert all(abs(line.ratio.median - 1.05) < 1e-3 for line in found)
 
 
 def test_equal_ones_show_no_difference_in_95_of_100_trials(tmp_path):

@@ -79,16 +79,13 @@ def test_a_folder_without_runs(tmp_path, monkeypatch, where):
         recorded.find("other")
 
 
-@pytest.mark.parametrize(
-    ("table", "what"), [("repairs", "repair times"), ("recovery", "decisions of recovery")]
-)
-def test_a_table_that_the_real_clock_does_not_have(copy, table, what):
-    (copy / f"{table}.parquet").unlink()
-    with pytest.raises(UserError, match=f"{table}.parquet is missing"):
-        Recorded(copy).table(table)
+def test_a_table_that_the_real_clock_does_not_have(copy):
+    (copy / "repairs.parquet").unlink()
+    with pytest.raises(UserError, match=r"repairs\.parquet is missing"):
+        Recorded(copy).table("repairs")
     edit(copy, clock="real", environment={"file": "my ring.yaml"})
-    with pytest.raises(UserError, match=f"^the real clock does not record {what}") as refused:
-        Recorded(copy).table(table)
+    with pytest.raises(UserError, match=r"^the real clock does not record repair times") as refused:
+        Recorded(copy).table("repairs")
     assert refused.value.hint == "lab run 'my ring.yaml' --clock virtual"
 
 

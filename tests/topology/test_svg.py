@@ -88,3 +88,27 @@ def test_a_fault_that_does_not_act_now_has_no_colour():
     )
     assert {path.get("class") for path in root.iter(f"{NAMESPACE}path")} == {"link"}
     assert "(over)" in "".join(root.itertext())
+
+
+@pytest.mark.parametrize("name", ["leaf-spine", "clos", "fat-tree-k4"])
+def test_texts_of_links_do_not_cover_each_other(name):
+    """On a mesh whose links between switches all have one, though the links cross."""
+    plan = topology.load(name)
+    hosts = {node.name for node in plan.hosts}
+    core = [link for link in plan.links if not {link.a.node, link.b.node} & hosts]
+    slow = Delay(10_000_000, 0, "uniform", True)
+    faults = [
+        Fault(f"f{number}", number, number, "identity", 1, slow)
+        for link in core
+        for number, _, _ in link.halves
+    ]
+    root = parsed(svg.render(plan, marks.marks(faults, lines.texts)))
+    boxes = [
+        (float(text.get("x")), float(text.get("y")), 5.6 * len(text.text))
+        for text in root.iter(f"{NAMESPACE}text")
+        if text.get("class") == "label"
+    ]
+    assert len(boxes) == len(core) > 3
+    for number, (x, y, width) in enumerate(boxes):
+        for x2, y2, width2 in boxes[:number]:
+            assert abs(y - y2) >= 12 or abs(x - x2) >= (width + width2) / 2

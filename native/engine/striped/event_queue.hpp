@@ -2,6 +2,7 @@
 // What an endpoint reports: events to its recovery policy, completions, and all of it to the log.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,18 @@
 #include "event.hpp"
 
 namespace softroce {
+
+// What a NACK states of a message: how many packets are missing, among which.
+struct MissingPackets {
+  std::uint32_t first = 0, last = 0, packets = 0;
+
+  void add(std::uint32_t base, std::uint64_t bits) {
+    if (bits == 0) return;
+    if (packets == 0) first = base + static_cast<std::uint32_t>(std::countr_zero(bits));
+    last = base + 63 - static_cast<std::uint32_t>(std::countl_zero(bits));
+    packets += static_cast<std::uint32_t>(std::popcount(bits));
+  }
+};
 
 class EventQueue {
  public:
@@ -53,6 +66,21 @@ class EventQueue {
   void complete(const WorkCompletion& completion);
   void note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
                        RetransmitReason why, const Gid& to, Time now);
+  template <typename Message>
+  void note_nack(QpEventKind kind, const Message& message, const MissingPackets& missing,
+                 const Gid& to, Time now) {
+    if (event_sink_ == nullptr || missing.packets == 0) [[likely]]
+      return;
+    event_sink_->note({.kind = kind,
+                       .qp = recovery_qp_,
+                       .at = now,
+                       .psn = missing.first,
+                       .last_psn = missing.last,
+                       .peer = message.peer,
+                       .packets = missing.packets,
+                       .peer_address = static_cast<std::uint32_t>(to.low),
+                       .key = message.key});
+  }
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log

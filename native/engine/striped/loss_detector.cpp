@@ -225,7 +225,7 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
   if (nacks_.empty()) return false;
   Peer& peer = state_.peers[nacks_.front()];
   Arrivals& arrivals = *peer.arrivals;
-  fill_nack(peer, arrivals);
+  fill_nack(peer, arrivals, now);
   if (arrivals.nack_copies > 1) {
     --arrivals.nack_copies;
   } else {
@@ -250,7 +250,7 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
 
 // As far as there is room: first the messages that have begun, because receives wait for them, and
 // from the one on that had no room in the NACK before.
-void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals) {
+void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals, Time now) {
   nack_.flags = arrivals.nack_flags;
   nack_.probe = arrivals.newest_probe;
   nack_.end = arrivals.end;
@@ -266,13 +266,25 @@ void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals) {
       const ReceiveMessage* message = open_message(peer, id);
       if ((message != nullptr) != has_begun) continue;
       fits = nack_.words.size() + 1 < room;
-      if (fits)
-        put_message(id, message, room);
-      else
+      if (!fits) {
         arrivals.nack_from = id;
+        continue;
+      }
+      const std::size_t before = nack_.words.size();
+      put_message(id, message, room);
+      if (message != nullptr) note_nack(peer, *message, before, now);
     }
   }
   write_nack(nack_, body_);
+}
+
+// To the event log: the words of the NACK from `begin` on are of this message.
+void LossDetector::note_nack(const Peer& peer, const ReceiveMessage& message, std::size_t begin,
+                             Time now) {
+  MissingPackets missing;
+  for (std::size_t i = begin; i < nack_.words.size(); ++i)
+    missing.add(nack_.words[i].base, nack_.words[i].bits);
+  state_.events.note_nack(QpEventKind::message_nack_sent, message, missing, peer.address.gid, now);
 }
 
 const ReceiveMessage* LossDetector::open_message(Peer& peer, std::uint32_t id) {

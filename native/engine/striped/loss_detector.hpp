@@ -47,7 +47,8 @@ class LossDetector {
   static bool has_open_losses(const Arrivals& arrivals);
   static void forget(Arrivals& arrivals, std::uint32_t id);
   void arm(Peer& peer, Arrivals& arrivals, Time now);
-  void fill_nack(Peer& peer, Arrivals& arrivals);
+  void fill_nack(Peer& peer, Arrivals& arrivals, Time now);
+  void note_nack(const Peer& peer, const ReceiveMessage& message, std::size_t begin, Time now);
   const ReceiveMessage* open_message(Peer& peer, std::uint32_t id);
   void put_message(std::uint32_t id, const ReceiveMessage* message, std::size_t room);
   Time srtt_of(const Peer& peer) const;

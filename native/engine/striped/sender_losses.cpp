@@ -243,10 +243,12 @@ void Sender::find_lost(Peer& peer, std::span<const NackWord> words, Time now) {
   const bool begun = words.front().base != 0 || words.front().bits != 0;
   if (message->paused && !begun) return;  // no receive was posted for it
   lost_.clear();
+  MissingPackets missing;
   for (const NackWord& word : words) {
     const std::uint32_t width = 64 - static_cast<std::uint32_t>(std::countl_zero(word.bits));
     if (word.base > message->count || width > message->count - word.base)
       return state_.counters.add(Counter::rx_bad_control);
+    missing.add(word.base, word.bits);
     if (word.bits == 0) {
       note_lost(peer, *message, word.base, message->next, now);
       continue;
@@ -256,6 +258,8 @@ void Sender::find_lost(Peer& peer, std::span<const NackWord> words, Time now) {
       note_lost(peer, *message, index, std::min(index + 1, message->next), now);
     }
   }
+  state_.events.note_nack(QpEventKind::message_nack_received, *message, missing, peer.address.gid,
+                          now);
   report_lost(*message, now);
 }
 

@@ -29,9 +29,11 @@ enum class QpEventKind : std::uint8_t {
   dropped,          // `code`: the counter of the reason
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
-  message,             // `code`: EventKind, the event for the policy
-  message_retransmit,  // `packets` of it, indices [psn, last_psn]; `code`: RetransmitReason
-  control_sent,        // `bytes` of a policy's message
+  message,                // `code`: EventKind, the event for the policy
+  message_retransmit,     // `packets` of it, indices [psn, last_psn]; `code`: RetransmitReason
+  control_sent,           // `bytes` of a policy's message
+  message_nack_sent,      // `packets` of it are missing, among indices [psn, last_psn]
+  message_nack_received,  // the same, at its sender
 };
 
 // `policy`: a recovery policy decided, which has reasons of its own; `informed`: the simulated
@@ -49,7 +51,7 @@ struct QpEvent {
   std::uint64_t bytes = 0;
   std::uint32_t peer = 0;  // this and the rest: of striped messages
   std::uint32_t packets = 0;
-  std::uint32_t peer_address = 0;  // IPv4, as a number; of message_retransmit
+  std::uint32_t peer_address = 0;  // IPv4, as a number; of message_retransmit and NACKs
   MessageKey key{};
 };
 

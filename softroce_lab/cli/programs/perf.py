@@ -24,6 +24,7 @@ from softroce_lab.cli.programs.foreign import PerftestOptions
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.capturing import capturing
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.observation import Observation
 from softroce_lab.perftest import lab as perf_lab
 from softroce_lab.perftest import report as perf_report
 from softroce_lab.perftest import tests as experiment
@@ -167,7 +168,12 @@ def perf(
     with perf_lab.chosen(where, client, server, saying(quiet), suits) as place:
         hosts = place.client.name, place.server.name
         with capturing(place.lab, wanted, hosts) as captured:
+            observation = Observation(place.lab)
             document = _run(place, port, options, style, log, print_line)
+            fidelity = observation.end({}, striped=False, hosts=hosts).fidelity
+    document["fidelity"] = fidelity.document()
+    if not fidelity.faithful:
+        saying(quiet)(str(fidelity))
     if captured is not None:
         saying(quiet)(captured.summary())
         document["capture"] = captured.document()

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, TypeAlias, get_args
 
 import numpy as np
@@ -29,6 +30,8 @@ from softroce_lab.recovery.api import (
     Retransmit,
     UsePaths,
 )
+from softroce_lab.telemetry import recoveries
+from softroce_lab.telemetry.recoveries import Recoveries
 
 COMPLETION = np.dtype(
     [
@@ -59,6 +62,9 @@ EVENT = np.dtype(
 )
 
 _LOSS = EVENTS.index("loss")
+_RETRANSMIT = recoveries.EVENTS.index("retransmit")
+_POLICY = recoveries.REASONS.index("policy")
+_REASON_CHARACTERS = 48  # of the longest one
 _NAMES = {
     kind: re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
     for kind in get_args(control.Message)
@@ -72,6 +78,14 @@ class Reasons:
 
     def __init__(self) -> None:
         self._of: dict[tuple[int, Key | None], str] = {}
+        self._times: dict[Key | None, list[int]] = {}  # ascending
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[int, Key, str]]) -> Reasons:
+        """Of times and messages whose reasons are known."""
+        found = cls()
+        found._of = {(time_ns, key): why for time_ns, key, why in rows}
+        return found
 
     def add(self, now_ns: int, event: Event) -> None:
         """The event that a policy reacted to: a control message by its name, a timer, or how the
@@ -87,11 +101,21 @@ class Reasons:
             except control.ControlError:
                 return
             reason, key = _NAMES[type(message)], _key(message)
-        self._of[now_ns, key] = self._of[now_ns, None] = reason
+        for about in (key, None):
+            self._of[now_ns, about] = reason
+            self._times.setdefault(about, []).append(now_ns)
 
     def of(self, now_ns: int, key: tuple[Any, ...]) -> str:
         """The reason; `policy` if it is not known."""
-        return self._of.get((now_ns, key), self._of.get((now_ns, None), "policy"))  # type: ignore[arg-type]
+        return self._of.get((now_ns, key), self._of.get((now_ns, None), "policy"))
+
+    def before(self, now_ns: int, key: Key) -> str:
+        """The last one until then: on the real clock an engine acts a while after its policy."""
+        for about in (key, None):
+            times = self._times.get(about, [])
+            if at := bisect.bisect_right(times, now_ns):
+                return self._of[times[at - 1], about]
+        return "policy"
 
 
 class Journal:
@@ -151,10 +175,15 @@ class Journal:
         late = np.array(self._lateness or [0])
         return {f"p{q}": int(np.percentile(late, q)) for q in (50, 99, 100)}
 
-    def save(self, file: IO[bytes]) -> None:
-        """Write completions and events as .npz."""
+    def save(self, file: IO[bytes], found: Recoveries) -> None:
+        """Write completions, events, and what was done about losses, with reasons, as .npz."""
         completions = np.array(self._completions, dtype=COMPLETION)
-        np.savez(file, completions=completions, events=self.events())
+        whys = np.full(len(found), "", dtype=f"U{_REASON_CHARACTERS}")
+        policy = (found["event"] == _RETRANSMIT) & (found["reason"] == _POLICY)
+        for row in np.flatnonzero(policy).tolist():
+            key = tuple(found[row][["operation", "step", "message"]].tolist())
+            whys[row] = self.reasons.before(int(found[row]["time_ns"]), key)
+        np.savez(file, completions=completions, events=self.events(), recoveries=found, whys=whys)
 
     def events(self) -> npt.NDArray[Any]:
         """What the policy did, as rows of `EVENT`."""

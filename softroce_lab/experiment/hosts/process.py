@@ -29,6 +29,8 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
+
 from softroce_lab import _native
 from softroce_lab.errors import LabError, RunError
 from softroce_lab.experiment.hosts.journal import Journal
@@ -57,6 +59,7 @@ from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.telemetry import counters_file, memory
 from softroce_lab.telemetry.event_log import EventLog
+from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
 
 _POLL_MS = 200
 _WAIT_S = _POLL_MS / 1e3
@@ -191,6 +194,7 @@ class HostProcess:
         self.transport = Transport.of(settings.transport)
         self.rnic, self.backup = Rnic(settings), None
         self.host = self.rnic.host
+        self.host.record_recoveries()
         self.log = self._logged()
         self.journal = Journal()
         self.host.start()
@@ -232,6 +236,10 @@ class HostProcess:
             rnic.close()
         if self.log is not None:
             self.log.close()
+
+    def recoveries(self) -> Recoveries:
+        """What was done about losses on the first rail; the engine has stopped."""
+        return np.frombuffer(self.host.take_recoveries(), RECOVERY).copy()
 
     def check(self) -> None:
         """RunError if an engine stopped by itself."""
@@ -289,12 +297,14 @@ class HostTask:
             self._messenger.pause()
         figures = self._process.figures()
         with open(journal_fd, "wb", closefd=False) as file:
-            self._process.journal.save(file)
+            self._process.journal.save(file, self._process.recoveries())
         return {
             **figures,
             "transitions": self._transitions(),
             **self._task.result(),
             "realtime_policy": self._thread.realtime,
+            "recoveries_not_recorded": self._process.host.recoveries_not_recorded,
+            "queue_pairs": list(getattr(self._messenger, "queue_pairs", {}).items()),
             "grown_bytes": self._grown_bytes,
             **self._summary(),
         }

@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import COMPLETION, EVENT, Journal
 from softroce_lab.experiment.hosts.messenger import Done
-from softroce_lab.recovery import control
+from softroce_lab.recovery import api, control
 from softroce_lab.recovery.api import (
     CompleteSend,
     Control,
@@ -21,6 +21,7 @@ from softroce_lab.recovery.api import (
     SetTimer,
     UsePaths,
 )
+from softroce_lab.telemetry.recoveries import EVENTS, REASONS, RECOVERY
 
 KEY = (1, 2, 33)
 FAILED = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
@@ -37,7 +38,7 @@ def done(message, kind="receive", status=0, length=1 << 20):
 def saved(journal, tmp_path):
     path = tmp_path / "journal.npz"
     with path.open("wb") as file:
-        journal.save(file)
+        journal.save(file, np.zeros(0, RECOVERY))
     with np.load(path) as file:
         return file["completions"], file["events"]
 
@@ -45,6 +46,31 @@ def saved(journal, tmp_path):
 def rows(events):
     return [(int(e["time_ns"]), str(e["kind"]), int(e["message"]), int(e["packets"]))
             for e in events]  # fmt: skip
+
+
+def test_decisions_have_the_last_reason_of_their_policy(tmp_path):
+    """An engine acts after its policy decided, and records when it did."""
+    journal = Journal()
+    timer, other = event(), event(key=(1, 2, 34))
+    journal.record(100, timer, Retransmit(1, [3]))
+    journal.record(200, other, Retransmit(2, [4]))
+    records = np.zeros(4, RECOVERY)
+    records["time_ns"] = 90, 150, 260, 300
+    records["operation"], records["step"], records["message"] = 1, 2, (33, 33, 33, 99)
+    records["event"] = EVENTS.index("retransmit")
+    records["reason"] = REASONS.index("policy")
+    late = records.copy()
+    late["reason"] = REASONS.index("nak")
+    path = tmp_path / "journal.npz"
+    for found, whys in (
+        (records, ["policy", *3 * [api.EVENTS[timer.number]]]),
+        (late, 4 * [""]),
+    ):
+        with path.open("wb") as file:
+            journal.save(file, found)
+        with np.load(path) as file:
+            assert file["whys"].tolist() == whys
+            assert np.array_equal(file["recoveries"], found)
 
 
 def test_an_empty_journal_has_its_columns(tmp_path):

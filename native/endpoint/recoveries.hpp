@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What was done about losses, packet by packet: decisions to retransmit, with their reasons,
-// packets that left again, NAKs and timeouts of queue pairs, and losses that no rule recorded.
+// packets that left again, NACKs, NAKs and timeouts of queue pairs, and, of a simulated fabric,
+// losses that no rule recorded. On both clocks.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "../engine/units.hpp"
 #include "../engine/verbs/qp_event.hpp"
-#include "repairs.hpp"
 
-namespace softroce::sim {
+namespace softroce {
 
 enum class RecoveryKind : std::uint8_t {
-  retransmit,    // the sender decided to: `reason`, packets [index, last_index]; of RC PSNs
-  sent_again,    // a packet left its host that had left before
-  lost,          // on `link`, by something that is no rule: `cause`
-  timeout,       // of a queue pair: `psn` is the oldest that is not acknowledged
-  nak_sent,      // of a queue pair: `psn` is expected
-  nak_received,  // of a queue pair
+  retransmit,     // the sender decided to: `reason`, packets [index, last_index]; of RC PSNs
+  sent_again,     // a packet left its host that had left before
+  lost,           // on `link`, by something that is no rule: `cause`
+  timeout,        // of a queue pair: `psn` is the oldest that is not acknowledged
+  nak_sent,       // of a queue pair: `psn` is expected
+  nak_received,   // of a queue pair
+  nack_sent,      // of a message: `packets` are missing, among [index, last_index]
+  nack_received,  // of a message: the same, at its sender
 };
 
 // As Python reads it (telemetry/recoveries.py); what does not apply is 0.
@@ -36,13 +39,15 @@ struct Recovery {
   std::uint16_t operation = 0, step = 0, sport = 0, attempt = 0;
   RecoveryKind kind{};
   RetransmitReason reason{};
-  DropCause cause{};
+  std::uint8_t cause = 0;  // DropCause, of a simulated fabric
   std::uint8_t packet_kind = 0;
 };
 static_assert(sizeof(Recovery) == 64);
 
 class Recoveries {
  public:
+  Recoveries() { records_.reserve(kReserved); }
+
   void add(const Recovery& record) {
     if (records_.size() < kMostRecords)
       records_.push_back(record);
@@ -54,30 +59,33 @@ class Recoveries {
 
  private:
   static constexpr std::size_t kMostRecords = 1 << 20;  // 64 MiB
+  static constexpr std::size_t kReserved = 1 << 12;     // before an engine's turn grows it
 
   std::vector<Recovery> records_;
   std::uint64_t not_recorded_ = 0;
 };
 
-// What an RNIC decides: of all its events those that are about a loss.
+// What an RNIC decides: of all its events those that are about a loss. `next` gets all of them.
 class RecoverySink final : public QpEventSink {
  public:
   RecoverySink(Recoveries& recoveries, std::uint32_t address)
       : recoveries_(recoveries), address_(address) {}
 
   void note(const QpEvent& event) override {
+    if (next != nullptr) next->note(event);
     Recovery record{.at_ns = static_cast<std::uint64_t>(event.at / kNanosecond), .host = address_};
     switch (event.kind) {
       case QpEventKind::message_retransmit:
-        record.source = address_;
-        record.destination = event.peer_address;
-        record.message = event.key.message;
-        record.operation = event.key.operation;
-        record.step = event.key.step;
-        record.index = event.psn;
-        record.last_index = event.last_psn;
-        record.packets = event.packets;
         record.reason = static_cast<RetransmitReason>(event.code);
+        about_message(record, event, true);
+        break;
+      case QpEventKind::message_nack_sent:
+        record.kind = RecoveryKind::nack_sent;
+        about_message(record, event, false);
+        break;
+      case QpEventKind::message_nack_received:
+        record.kind = RecoveryKind::nack_received;
+        about_message(record, event, true);
         break;
       case QpEventKind::retransmit:
         record.reason = static_cast<RetransmitReason>(event.code);
@@ -94,7 +102,7 @@ class RecoverySink final : public QpEventSink {
       default:
         return;
     }
-    if (event.kind != QpEventKind::message_retransmit) {
+    if (record.packets == 0) {  // of a queue pair
       record.qpn = event.qp;
       record.psn = event.psn;
       record.last_psn = event.last_psn;
@@ -102,9 +110,23 @@ class RecoverySink final : public QpEventSink {
     recoveries_.add(record);
   }
 
+  std::shared_ptr<QpEventSink> next;
+
  private:
+  // `sends`: the host that acts is the message's sender.
+  void about_message(Recovery& record, const QpEvent& event, bool sends) const {
+    record.source = sends ? address_ : event.peer_address;
+    record.destination = sends ? event.peer_address : address_;
+    record.message = event.key.message;
+    record.operation = event.key.operation;
+    record.step = event.key.step;
+    record.index = event.psn;
+    record.last_index = event.last_psn;
+    record.packets = event.packets;
+  }
+
   Recoveries& recoveries_;
   std::uint32_t address_;
 };
 
-}  // namespace softroce::sim
+}  // namespace softroce

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What was done about losses on the real clock: hosts' own records, as rows of recovery.parquet."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from softroce_lab.experiment import recoveries
+from softroce_lab.experiment.observation import Observed
+from softroce_lab.experiment.recoveries import QueuePair
+from softroce_lab.plan.plan import Plan, Port
+
+Finished = Mapping[int, tuple[dict[str, Any], Mapping[str, Any]]]
+"""Of each host by its index: its report, which loses what is taken, and its journal's arrays."""
+
+
+def _number(port: Port) -> int:
+    return int(ipaddress.IPv4Address(str(port.address)))
+
+
+def recorded(
+    plan: Plan, rails: Mapping[str, int], observed: Observed, finished: Finished, begun_ns: int
+) -> tuple[Iterable[Mapping[str, Any]], dict[str, Any]]:  # fmt: skip
+    """Parts of recovery.parquet's columns, and what the manifest has of them."""
+    hosts = plan.plain_hosts
+    names = {_number(port): node.name for node in hosts for port in node.ports}
+    used = [_number(node.ports[rails.get(node.name, 0)]) for node in hosts]
+    ends = {
+        (index, peer): end
+        for index, (report, _) in finished.items()
+        for peer, end in report.pop("queue_pairs")
+    }
+    pairs = [
+        QueuePair(used[here], used[peer], qp, ends[peer, here][0], first_psn)
+        for (here, peer), (qp, first_psn) in ends.items()
+        if (peer, here) in ends
+    ]
+    parts = {
+        hosts[index].name: (journal["recoveries"], journal["whys"].tolist())
+        for index, (_, journal) in finished.items()
+    }
+    found, reasons = recoveries.of_hosts(parts, begun_ns)
+    missed = sum(report.pop("recoveries_not_recorded") for report, _ in finished.values())
+    links = [link.name for link in observed.links]
+    facts = {
+        "queue_pairs": recoveries.used(pairs, found, observed.injections),
+        "recoveries_not_recorded": missed,
+    }
+    return recoveries.Recorded(found, names, links, pairs, reasons), facts
