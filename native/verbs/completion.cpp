@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kMostCqe = 1 << 22;
 constexpr int kLeastCqe = 255;
-constexpr unsigned kYieldEvery = 32;  // polls that found nothing
+constexpr unsigned kPatience = 128;   // polls in a row that found nothing, longer than a round trip
+constexpr unsigned kYieldEvery = 32;  // after that
 
 // At least as many as asked for, as hardware has it: perftest's queues of one entry hold two for a
 // moment, when a loss delays the first completion.
@@ -109,7 +110,10 @@ int poll_cq(ibv_cq* base, int most, ibv_wc* wc) {
     if (polled == 0 && engine.turn()) polled = take();
   }
   // Its peer may need this very processor.
-  if (polled == 0 && ++cq.empty_polls % kYieldEvery == 0) sched_yield();
+  if (polled != 0)
+    cq.empty_polls.store(0, std::memory_order_relaxed);
+  else if (const unsigned empty = ++cq.empty_polls; empty >= kPatience && empty % kYieldEvery == 0)
+    sched_yield();
   return static_cast<int>(polled);
 }
 

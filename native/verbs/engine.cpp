@@ -156,13 +156,17 @@ bool Engine::turn() {
   }
 }
 
+// The clock is read once, and again after whatever takes time: most turns of a program that polls
+// find nothing.
 bool Engine::attempt_turn() {
-  bool busy = receive();
-  busy |= receive_own();
-  if (const Time at = now(); rnic_.next_timeout() <= at) rnic_.handle_timeout(at);
-  busy |= transmit();
+  const Time began = now();
+  bool busy = receive(began);
+  busy |= receive_own(began);
+  const Time at = busy ? now() : began;
+  if (rnic_.next_timeout() <= at) rnic_.handle_timeout(at);
+  busy |= transmit(at);
   hand_out_async_events(*this);
-  if (const Time at = now(); at >= publish_at_) publish(at);
+  if (at >= publish_at_) publish(at);
   return busy;
 }
 
@@ -174,43 +178,41 @@ void Engine::take(const std::uint8_t* frame, std::uint32_t bytes, Time at) {
     rnic_.handle_packet(packet, at);
 }
 
-bool Engine::receive() {
+bool Engine::receive(Time at) {
   if (!port_) return false;
   std::uint32_t total = 0;
   for (int batch = 0; batch < kReceiveBatches; ++batch) {
-    const Time at = now();
     const std::uint32_t n = port_->receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
       counts_.octets_received += bytes;
       take(frame, bytes, at);
     });
     total += n;
     if (n < XskPort::kBatch) break;
+    at = now();
   }
   counts_.frames_received += total;
   return total != 0;
 }
 
-bool Engine::receive_own() {
+bool Engine::receive_own(Time at) {
   if (own_frames_.empty()) return false;
   const auto frames = std::exchange(own_frames_, {});
-  for (const auto& frame : frames)
-    take(frame.data(), static_cast<std::uint32_t>(frame.size()), now());
+  for (const auto& frame : frames) take(frame.data(), static_cast<std::uint32_t>(frame.size()), at);
   return true;
 }
 
-bool Engine::transmit() {
+bool Engine::transmit(Time at) {
   if (port_ && port_->unsent() != 0) {
     const XskPort::Flush flushed = port_->flush();
     if (flushed == XskPort::Flush::full) return true;
-    if (flushed == XskPort::Flush::down) return lose();
+    if (flushed == XskPort::Flush::down) return lose(at);
   }
-  return send_batch() != 0;
+  return send_batch(at) != 0;
 }
 
-std::uint32_t Engine::send_batch() {
+std::uint32_t Engine::send_batch(Time at) {
   std::uint32_t sent = 0, committed = 0;
   for (Packet packet; sent < kTransmitBatch; ++sent) {
-    const Time at = now();
     std::uint8_t* frame = port_ ? port_->next_transmit_frame() : nullptr;
     if ((port_ && frame == nullptr) || !rnic_.poll_packet(packet, at)) break;
     packet.destination_mac = settings_.next_hop_mac;
@@ -240,9 +242,8 @@ void Engine::keep(const Packet& packet) {
 }
 
 // A port that is down loses what is sent through it, as native/live/host.cpp has it.
-bool Engine::lose() {
+bool Engine::lose(Time at) {
   std::uint32_t lost = 0;
-  const Time at = now();
   for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at); ++lost)
     rnic_.packet_done(at);
   rnic_.counters().add(Counter::tx_link_down, lost);
@@ -253,7 +254,7 @@ void Engine::posted() {
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();  // to look after it from now on
   if (polls()) return;
   try {
-    transmit();
+    transmit(now());
   } catch (const std::exception& error) {
     break_down(error.what());
   }

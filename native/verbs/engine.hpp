@@ -85,11 +85,11 @@ class Engine {
   void wake_helper();
   bool polls() const;
   bool attempt_turn();
-  bool receive();
-  bool receive_own();
-  bool transmit();
-  bool lose();
-  std::uint32_t send_batch();
+  bool receive(Time at);
+  bool receive_own(Time at);
+  bool transmit(Time at);
+  bool lose(Time at);
+  std::uint32_t send_batch(Time at);
   void keep(const Packet& packet);
   void take(const std::uint8_t* frame, std::uint32_t bytes, Time at);
   void abandon_port();

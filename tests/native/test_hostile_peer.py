@@ -16,13 +16,19 @@ FRAMES, FULL_FRAMES = 200_000, 10_000_000
 @pytest.fixture(scope="module")
 def harness():
     """The harness, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    source = PROJECT_ROOT / "native" / "fuzz"
-    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", BUILD]
+    configured()
     jobs = str(len(os.sched_getaffinity(0)))
-    for command in (configure, ["cmake", "--build", BUILD, "--parallel", jobs]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(["cmake", "--build", BUILD, "--parallel", jobs],
+                          capture_output=True, text=True, timeout=BUILD_S, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
     return BUILD / "hostile_peer"
+
+
+def configured():
+    """Prepare the build of native/fuzz."""
+    configure = ["cmake", "-G", "Ninja", "-S", PROJECT_ROOT / "native" / "fuzz", "-B", BUILD]
+    done = subprocess.run(configure, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.full("hostile-peer")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
- * Two reliable connections of one RNIC, with each other: `loopback MESSAGES FORK_AT`. At message
- * FORK_AT the process forks, and the child polls what it inherited; the parent goes on. */
+ * Two reliable connections of one RNIC, with each other: `loopback MESSAGES AT [exec|exit|_exit]`.
+ * At message AT the process forks, and the child polls what it inherited; the parent goes on. Or
+ * the process becomes `sleep`, or ends, with requests outstanding. */
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +57,14 @@ static void fork_and_poll(struct ibv_cq *cq) {
   NEED(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static void leave(const char *way) {
+  if (!strcmp(way, "exec")) execlp("sleep", "sleep", "60", NULL);
+  if (!strcmp(way, "exit")) exit(0);
+  _exit(0);
+}
+
 int main(int argc, char **argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 4) return 2;
   const int messages = atoi(argv[1]), fork_at = atoi(argv[2]);
   struct ibv_device **list = ibv_get_device_list(NULL);
   struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
@@ -83,6 +90,7 @@ int main(int argc, char **argv) {
     struct ibv_send_wr send = {.sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND}, *no_send;
     if (ibv_post_recv(far, &receive, &no_receive)) return 6;
     if (ibv_post_send(near, &send, &no_send)) return 7;
+    if (message == fork_at && argc == 4) leave(argv[3]);
     if (message == fork_at) fork_and_poll(cq);
     await(cq, 2);
     if (memcmp(memory, memory + BYTES, BYTES) != 0) return 8;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A program that talks with itself, by its RNIC, and forks meanwhile."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
-from tests.verbs_programs.pair import TIMEOUT_S
+from tests.labs import eventually
+from tests.verbs_programs.pair import TIMEOUT_S, ended
+from tests.verbs_programs.test_device import name_of
 
 SOURCE = Path(__file__).with_name("loopback.c")
 ALONE = "device softroce0\nguid 0x1\ngid ::ffff:10.0.0.1\npath_mtu 1024\n"
@@ -25,6 +28,25 @@ def program(pair, tmp_path_factory):
 def test_with_a_port(pair, program):
     done = pair.run("h1", program, "200", "100")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize("way", ["exit", "_exit"])
+def test_who_ends_in_the_middle_of_traffic_leaves_nothing(pair, program, way):
+    assert pair.run("h1", program, "200", "100", way).returncode == 0
+    done = pair.run("h1", program, "200", "100")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_who_becomes_another_program_leaves_nothing(pair, program):
+    """The port is free while that program runs, which holds nothing of the RNIC."""
+    with ended(pair.start("h1", program, "200", "100", "exec")) as process:
+        assert eventually(lambda: name_of(process.pid) == "sleep", timeout_s=TIMEOUT_S)
+        fds = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
+        assert all(each.startswith(("pipe:", "/dev/")) for each in fds), fds
+        assert "softroce" not in Path(f"/proc/{process.pid}/maps").read_text()
+        assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 1
+        done = pair.run("h1", program, "200", "100")
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 @pytest.fixture

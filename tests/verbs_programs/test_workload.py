@@ -63,6 +63,42 @@ def test_the_file_of_the_page(pair, tmp_path):
     assert found["runs"][0]["makespan_ns"] is None
 
 
+def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
+    """Those of queue pairs that their process destroyed, too; none where no port was opened."""
+    perftest = "ib_write_bw -F -x 0 -n 100 -q 2"
+    found = experiment([
+        f"h1: {{run: {perftest} h2, after: h2, retries: 5}}",
+        f"h2: {{run: ibv_devinfo && {perftest}, listens: 18515}}",
+    ])  # fmt: skip
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+    [run] = json.loads(next(tmp_path.glob("*/stats.json")).read_text())["runs"].values()
+    for host in ("h1", "h2"):
+        [process] = run[host]["processes"]
+        assert process["program"] == "ib_write_bw"
+        assert [qp["type"] for qp in process["qps"]] == ["RC", "RC"]
+        assert process["qps_alive"] == 0
+        assert run[host]["engine"] == process["engine"]
+    sent = run["h1"]["processes"][0]["qps"]
+    assert all(qp["engine"]["tx_connected"] >= 100 * 32 for qp in sent)
+    assert {qp["remote_address"] for qp in sent} == {"10.0.0.2"}
+    shown = CliRunner().invoke(app, ["show", str(next(tmp_path.glob("*/manifest.json")).parent)])
+    words = r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d packets"
+    assert re.search(words, shown.stdout), shown.stdout
+
+
+def test_counters_of_a_killed_program_are_those_it_published_last(experiment, tmp_path):
+    found = experiment([
+        "h1: {run: 'sleep 2; timeout -s KILL 4 ibv_rc_pingpong -g 0 -n 100000000 h2', status: 137}",
+        "h2: {run: 'timeout -s KILL 9 ibv_rc_pingpong -g 0 -n 100000000; true'}",
+    ])  # fmt: skip
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+    [run] = json.loads(next(tmp_path.glob("*/stats.json")).read_text())["runs"].values()
+    [process] = run["h1"]["processes"]
+    assert process["program"] == "ibv_rc_pingpong"
+    assert process["engine"]["tx_connected"] > 10
+    assert [qp["type"] for qp in process["qps"]] == ["RC"]
+
+
 def test_an_exit_status_fails(experiment):
     found = experiment(['h1: {run: "echo out of luck; exit 7", roce: false}'])
     assert found["verdict"] == "failed"

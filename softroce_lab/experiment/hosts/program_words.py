@@ -26,9 +26,20 @@ def fate(program: Mapping[str, Any]) -> str:
     return f"{ended(program['status'])} after {program['took_s']} s{because}"
 
 
+def rnic(process: Mapping[str, Any]) -> str:
+    """What the RNIC of a process counted, as `processes` of the manifest has it."""
+    return (
+        f"RNIC of {process['program']} (process {process['pid']}): "
+        f"{process['queue_pairs']} queue pairs, {process['packets_sent']:,} packets sent, "
+        f"{process['retransmitted']:,} of them retransmitted"
+    )
+
+
 def lines(run: str, programs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """For each program of a run a line, and one with what it printed that was asked for."""
     for host, each in programs.items():
         yield f"{run} {host}: {fate(each)}, {each['roce_packets']:,} RoCE packets"
+        for process in each.get("processes", ()):
+            yield f"{run} {host}: {rnic(process)}"
         if each.get("matched"):
             yield f"{run} {host} printed: {' '.join(each['matched'].split())}"

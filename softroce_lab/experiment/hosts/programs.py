@@ -17,13 +17,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab import units
 from softroce_lab.experiment import real
-from softroce_lab.experiment.hosts import leftovers, program_words
+from softroce_lab.experiment.hosts import leftovers, program_counters, program_words
 from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, Printed, search
+from softroce_lab.experiment.hosts.program_counters import OfProcess, ProgramCounters
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
@@ -53,8 +54,11 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     observation = Observation(lab)
     lab.faults.restart(time.monotonic_ns())
     begun_ns = time.monotonic_ns() - observation.epoch_ns
-    with _crew(workload, names, lab) as crew:
-        problems = _until_over(crew, experiment.deadline_ns)
+    taking_part = [names[index] for index in workload.commands]
+    with program_counters.of_run(lab, taking_part) as counters:
+        with _crew(workload, names, lab, counters) as crew:
+            problems = _until_over(crew, experiment.deadline_ns, counters.look)
+        processes = counters.end()
     end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
     problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
     observed = observation.end({}, striped=False, hosts=list(crew))
@@ -71,11 +75,17 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         messages=MessageLog(()).table(),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
+        stats={host: program_counters.stats(each) for host, each in processes.items()},
         events=real.events(observed, {}, begun_ns),
         problems=[each for each in problems if each],
         fidelity=observed.fidelity.document(),
         facts=real.facts(observed, {}, lab)
-        | {"programs": {name: each.document(packets[name]) for name, each in crew.items()}},
+        | {
+            "programs": {
+                name: each.document(packets[name], processes.get(name, ()))
+                for name, each in crew.items()
+            }
+        },
     )
 
 
@@ -91,8 +101,12 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
 class _Process:
     """A host's command: not begun, running, or over."""
 
-    def __init__(self, host: str, command: Command, lab: Lab) -> None:
+    def __init__(
+        self, host: str, command: Command, lab: Lab, environment: Mapping[str, str]
+    ) -> None:
+        """`environment`: the lab's variables, beside those of the command."""
         self.host = host
+        self._environment = {**command.environment, **environment}
         self.command = command
         self.status: int | None = None  # in the end
         self.tries = 0
@@ -139,7 +153,7 @@ class _Process:
         self._process = subprocess.Popen(
             [*argv, "--verbs", self.host, "--", "sh", "-c", self.command.run],
             cwd=PROJECT_ROOT,
-            env={**os.environ, **self.command.environment},
+            env={**os.environ, **self._environment},
             stdin=subprocess.DEVNULL,
             stdout=self.printed.writer,
             stderr=subprocess.STDOUT,
@@ -209,7 +223,7 @@ class _Process:
         asked = self.command.prints is not None and self.status is not None
         return self._found.line if asked and self._found.has else None
 
-    def document(self, packets: int) -> dict[str, Any]:
+    def document(self, packets: int, processes: Sequence[OfProcess]) -> dict[str, Any]:
         """For the manifest."""
         return {
             "run": self.command.run,
@@ -218,6 +232,7 @@ class _Process:
             "tries": self.tries,
             "took_s": round(self._took_s, 3),
             "roce_packets": packets,
+            "processes": [each.brief() for each in processes],
             "matched": self._matched,
             "output": self.output,
         }
@@ -250,11 +265,14 @@ def _dying_with(parent: int) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _crew(workload: Programs, names: tuple[str, ...], lab: Lab) -> Iterator[dict[str, _Process]]:
+def _crew(
+    workload: Programs, names: tuple[str, ...], lab: Lab, counters: ProgramCounters
+) -> Iterator[dict[str, _Process]]:
     """All commands by host; none of them runs afterwards."""
     crew: dict[str, _Process] = {}
     for index, command in workload.commands.items():
-        crew[names[index]] = _Process(names[index], command, lab)
+        host = names[index]
+        crew[host] = _Process(host, command, lab, counters.environment(host))
     for index, command in workload.commands.items():
         if command.after is not None:
             crew[names[index]].after = crew[names[command.after]]
@@ -278,7 +296,9 @@ def _all_killed(crew: Collection[_Process]) -> Iterator[None]:
             each.kill(why)
 
 
-def _until_over(crew: Mapping[str, _Process], deadline_ns: int) -> list[str]:
+def _until_over(
+    crew: Mapping[str, _Process], deadline_ns: int, look: Callable[[], None]
+) -> list[str]:
     """Until all have ended, one has failed for good, or time is up; what was wrong with that."""
     until_s = time.monotonic() + deadline_ns / 1e9
     failed = False
@@ -291,6 +311,7 @@ def _until_over(crew: Mapping[str, _Process], deadline_ns: int) -> list[str]:
         if time.monotonic() > until_s:
             return _overdue(crew, deadline_ns, failed=failed)
         _read(crew.values())
+        look()
     return []
 
 

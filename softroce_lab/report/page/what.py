@@ -11,7 +11,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.errors import LabError
-from softroce_lab.experiment.hosts.program_words import fate
+from softroce_lab.experiment.hosts.program_words import fate, rnic
 from softroce_lab.faults import lines
 from softroce_lab.report import fabric, listing
 from softroce_lab.report.page import html
@@ -56,12 +56,13 @@ def programs(recorded: Recorded) -> str:
     for run in recorded.runs:
         for host, each in programs_of(run).items():
             name = f"{name_of(run)} {host}"
-            rows.append((name, each["run"], fate(each), f"{each['roce_packets']:,}"))
+            rnics = "; ".join(map(rnic, each.get("processes", ()))) or "none"
+            rows.append((name, each["run"], fate(each), f"{each['roce_packets']:,}", rnics))
             output = f"<pre>{html.text(each['output'] or 'nothing')}</pre>"
             printed.append(html.details(f"{name} printed", output))
     if not rows:
         return ""
-    head = ("run and host", "command", "result", "RoCE packets")
+    head = ("run and host", "command", "result", "RoCE packets", "RNICs")
     return html.section("programs", "Programs", html.table("Programs", head, rows), *printed)
 
 
