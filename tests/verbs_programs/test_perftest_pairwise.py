@@ -22,6 +22,8 @@ def packets(program, flags):
     senders = {"h2"} if pairwise.verb(program) in ("read", "atomic") else {"h1"}
     if "-b" in flags or program in ("ib_send_lat", "ib_write_lat"):
         senders = {"h1", "h2"}
+    if {"-b", "-D"} <= flags:  # it counts what came, too
+        senders = {"h1+h2"}
 
     def count(printed):
         rows = [(int(size), int(number)) for size, number in ROW.findall(printed)]

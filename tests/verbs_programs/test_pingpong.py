@@ -3,6 +3,9 @@
 
 import pytest
 
+from tests.verbs_programs import acceptance
+from tests.verbs_programs.pair import TCP_PORT
+
 ROUNDS = 300
 BYTES = {"rc": 4096, "uc": 4096, "ud": 1024, "srq": 4096}
 
@@ -26,3 +29,19 @@ def test_the_reliable_one_runs_over_a_lossy_link(pair, gid, events):
     command = ["ibv_rc_pingpong", "-g", str(gid), "-n", str(ROUNDS), *events]
     with pair.sending("h1", ROUNDS * 4096):
         pair.converse(*command, tries=3)
+
+
+@pytest.mark.parametrize(
+    ("service", "gid", "victim"),
+    [("rc", 0, "h1"), ("uc", 1, "h2"), ("ud", 0, "h2"), ("srq", 1, "h1")],
+)
+def test_it_runs_again_after_a_kill(pair, service, gid, victim):
+    command = (f"ibv_{service}_pingpong", "-g", str(gid), "-s", str(BYTES[service]))
+    carry = acceptance.packets_of(ROUNDS, BYTES[service])
+    line = acceptance.Line(
+        command=(*command, "-n", str(ROUNDS)),
+        packets=lambda _: {"h1": carry, "h2": carry},
+        port=TCP_PORT,
+        endless=(*command, "-n", "100000000"),
+    )
+    acceptance.run(pair, line, "kill", victim)
