@@ -53,8 +53,8 @@ class Built:
 
     def __init__(self, top):
         self.top = top
-        self.storage = ["--root", top / "store", "--runroot", top / "run"]
-        self.environment = {**os.environ, "STORAGE_DRIVER": "vfs"}
+        places = ["--root", top / "store", "--runroot", top / "run"]
+        self.storage = [*places, "--storage-driver", "vfs"]
         self._base()
         known = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
         more = [word for key, value in known.items() for word in ("--env", f"{key}={value}")]
@@ -73,11 +73,13 @@ class Built:
     def _base(self):
         root, layout = self.top / "root", self.top / "layout"
         commands = [
-            ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", "bookworm", root],
+            # Certificates are this machine's, read-only: their package has to be there before.
+            ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root",
+             "--include=ca-certificates", "bookworm", root],
             ["umoci", "init", "--layout", layout],
             ["umoci", "new", "--image", f"{layout}:base"],
             ["umoci", "insert", "--image", f"{layout}:base", root, "/"],
-        ]
+        ]  # fmt: skip
         for command in commands:
             subprocess.run(command, check=True, timeout=BUILD_S, capture_output=True)
         pulled = self.buildah("pull", "--quiet", f"oci:{layout}:base").stdout.split()[-1]
@@ -85,9 +87,7 @@ class Built:
 
     def buildah(self, *words):
         command = ["buildah", *self.storage, *words]
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=BUILD_S
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return done
 
@@ -96,10 +96,7 @@ class Built:
         home = f"/home/{definition()['remoteUser']}"
         options = ["--isolation", "chroot", "--workingdir", home, self.container, "--"]
         command = ["buildah", *self.storage, "run", *options]
-        return subprocess.run(
-            [*command, *words], env=self.environment, capture_output=True, text=True,
-            timeout=RUN_S,
-        )  # fmt: skip
+        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=RUN_S)
 
     def write(self, path, text):
         mounted = Path(self.buildah("mount", self.container).stdout.strip())
