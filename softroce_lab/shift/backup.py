@@ -13,7 +13,7 @@ from typing import Any
 from softroce_lab.rnic import CQ, PD, CompChannel, Context, PyverbsUserError
 from softroce_lab.rnic.attributes import MAX_CQE
 from softroce_lab.rnic.base import expect
-from softroce_lab.shift.queues import ShadowedQueue
+from softroce_lab.shift.queues import Owners, ShadowedQueue
 from softroce_lab.shift.regions import ShadowDomain
 from softroce_lab.shift.states import Event, Path, Settings
 from softroce_lab.shift.store import Store, StoreUnreachableError
@@ -69,8 +69,8 @@ class Backup:
         self._unpublished: dict[str, Any] = {}
         self._tasks: collections.deque[Callable[[], bool]] = collections.deque()
         # By path and number. A QP that its program forgets is closed, as every QP is.
-        self._by_number: tuple[_Qps, _Qps] = (_Qps(), _Qps())
-        self._by_control = _Qps()
+        self._by_number = (Owners(), Owners())
+        self._by_control = Owners()
         self._put_back: list[list[tuple[Any, Any]]] = [[], []]
         self._active: set[Any] = set()  # QPs whose machine is not plain
         self._advancing = False
@@ -113,9 +113,10 @@ class Backup:
 
     def remove(self, qp: Any) -> None:
         """It is closed."""
-        for owners in (*self._by_number, self._by_control):
-            for number in [each for each, owner in owners.items() if owner is qp]:
-                del owners[number]
+        numbers = (qp.qp_num, qp.twin_qp_num, qp.control_qp_num)
+        for owners, number in zip((*self._by_number, self._by_control), numbers, strict=True):
+            if number is not None:
+                owners.forget(number)
         self._active.discard(qp)
 
     def set_active(self, qp: Any, active: bool) -> None:
@@ -180,7 +181,7 @@ class Backup:
     def fail_all(self, why: str) -> None:
         """Nobody drives them any more: errors surface at all QPs."""
         with self.lock:
-            for qp in list(self._by_number[Path.DEFAULT].values()):
+            for qp in self._by_number[Path.DEFAULT].all():
                 qp.fail(why)
 
     @property
@@ -246,7 +247,6 @@ class Backup:
         self._put_back[path] = others
 
 
-_Qps = weakref.WeakValueDictionary[int, Any]
 _NONE: tuple[tuple[Any, Any], ...] = ()
 
 

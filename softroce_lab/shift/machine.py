@@ -84,32 +84,33 @@ class Face(Protocol):
 class Machine:
     """One end. `plain`: requests may be posted to the default QP without asking."""
 
+    # How all begin; of the class, as a program may make thousands that never move.
+    plain = True
+    sender, receiver = Sender.DEFAULT, Receiver.DEFAULT
+    epoch = 0
+    _left = Path.DEFAULT
+    _executed = 0  # notifications that the peer has executed, as far as is known
+    _received = 0  # notifications executed here, in earlier epochs
+    _own_psn = 0  # of the QP that was left last, when it begins anew
+    _waiting = False  # for the peer's MOVE of this epoch
+    _peer_drained = _drained = _draining = False
+    _deadline_ns: int | None = None
+    _probe_at_ns: int | None = None
+    _probing = False
+    _probe_unsure = False  # whether the peer executed the last probe
+    _returning = False  # requests wait until that is known
+    _fences = 0
+    _returned_ns: int | None = None  # to the default path
+    _psns = (0, 0)
+
     def __init__(
         self, face: Face, qp_num: int, settings: Settings, *, signal_all: bool = False
     ) -> None:
         self._face, self._qp_num, self.settings = face, qp_num, settings
         self._signal_all = signal_all
-        self.sender, self.receiver = Sender.DEFAULT, Receiver.DEFAULT
-        self.epoch = 0
         self.held: list[Any] = []
         self._unresolved: list[Any] = []
-        self._left = Path.DEFAULT
-        self._executed = 0  # notifications that the peer has executed, as far as is known
-        self._received = 0  # notifications executed here, in earlier epochs
-        self._own_psn = 0  # of the QP that was left last, when it begins anew
-        self._waiting = False  # for the peer's MOVE of this epoch
-        self._peer_drained = False
-        self._drained = self._draining = False
-        self._deadline_ns: int | None = None
-        self._probe_at_ns: int | None = None
-        self._probing = False
-        self._probe_unsure = False  # whether the peer executed the last probe
-        self._returning = False  # requests wait until that is known
-        self._fences = 0
         self._interval_ns = settings.probe_interval_ns
-        self._returned_ns: int | None = None  # to the default path
-        self._psns = (0, 0)
-        self.plain = True
 
     @property
     def path(self) -> Path:

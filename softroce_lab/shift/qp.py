@@ -113,6 +113,11 @@ class ShiftQP(QP):
         return self._peer is not None and self._control is not None and self._control.connected
 
     @property
+    def twin_qp_num(self) -> int | None:
+        """The number of its data QP at the backup NIC; None: not made yet."""
+        return None if self._twin is None else self._twin.qp_num
+
+    @property
     def control_qp_num(self) -> int | None:
         """The number of its control QP at the backup NIC; None: not made yet."""
         return None if self._control is None else self._control.qp.qp_num
@@ -524,9 +529,9 @@ class _Kept:
 
 
 def _check(creator: PD, init_attr: QPInitAttr, backup: Backup) -> None:
-    expect("creator", creator, PD)
-    expect("init_attr", init_attr, QPInitAttr)
     expect("backup", backup, Backup)
+    if not (isinstance(creator, PD) and isinstance(init_attr, QPInitAttr)):
+        return  # QP refuses them in its words
     expect("cap", init_attr.cap, QPCap)
     if creator.ctx is not backup.context:
         raise PyverbsUserError("the backup is of another context than the PD")

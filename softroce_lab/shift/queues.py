@@ -29,7 +29,28 @@ class Owner(Protocol):
         """A WRITE of the lab's own succeeded."""
 
 
-Owners = weakref.WeakValueDictionary[int, Owner]
+class Owners:
+    """Queue pairs by number, as long as their program has them: a closed one is taken out."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, weakref.ref[Any]] = {}
+
+    def __setitem__(self, number: int, owner: Any) -> None:
+        self._of[number] = weakref.ref(owner)
+
+    def get(self, number: int) -> Any:
+        """None: nobody's."""
+        found = self._of.get(number)
+        return None if found is None else found()
+
+    def forget(self, number: int) -> None:
+        """It is closed."""
+        self._of.pop(number, None)
+
+    def all(self) -> list[Any]:
+        """Those that are there."""
+        found = [each() for each in self._of.values()]
+        return [each for each in found if each is not None]
 
 
 class ShadowedQueue:
@@ -38,6 +59,10 @@ class ShadowedQueue:
     It is the queue's `shadow` only while one of its QPs is not on the default NIC, or completions
     wait here. Else a poll takes no lock: it notes that it is going on, and `attach` waits for that.
     """
+
+    # What few queues ever change is the class's: a program may make thousands.
+    _behind: CQ | None = None
+    _armed = False
 
     def __init__(
         self,
@@ -49,11 +74,9 @@ class ShadowedQueue:
     ) -> None:
         """`owners`: by path, of each number of a queue pair."""
         self._cq, self._backup, self._lock, self._advance = cq, backup, lock, advance
-        self._behind: CQ | None = None
         self._owners = owners
         self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
         self._pending: collections.deque[WC] = collections.deque()
-        self._armed = False
 
     @property
     def behind(self) -> CQ:

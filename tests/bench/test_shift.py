@@ -6,8 +6,10 @@ import os
 
 import pytest
 
-from softroce_lab.bench.failover import measure
+from softroce_lab.bench.failover import counted, instructions, measure
+from softroce_lab.bench.failover.instructions import Count
 from softroce_lab.cli.development import bench_shift
+from softroce_lab.errors import RunError
 from softroce_lab.statistics import median_interval
 
 
@@ -38,9 +40,56 @@ def test_in_words(capsys, monkeypatch):
     one = median_interval([1.0])
     failover = measure.Failover(60_000_000, 400_000, 1_500_000)
     cpu = {"cpu_trip_ratio": one}
-    outcome = measure.Outcome(one, one, cpu, (failover,), 78_000, one, "generic")
+    counts = {"trip": Count(1000, 995, (0.995, 0.994, 0.996))}
+    outcome = measure.Outcome(one, one, cpu, (failover,), 78_000, one, "generic", counts)
     monkeypatch.setattr(measure, "run", lambda options, say: outcome)
     bench_shift.shift()
     words = capsys.readouterr().out
     assert "78,000 bytes" in words
     assert "1.9 ms" in words
+    assert "0.9950 (0.9940 to 0.9960), 995" in words
+    assert outcome.document()["instructions"]["trip"]["ratio"] == 0.995
+
+
+# ---------------------------------------------------------------- instructions
+
+
+@pytest.mark.skipif(instructions.lack() is not None, reason="needs valgrind")
+def test_instructions_stay_within_what_was_aimed_for():
+    """At most 1.01 of a plain queue pair's a message, and 1.05 of its set-up."""
+    found = instructions.measure()
+    print({name: each.document() for name, each in found.items()})
+    assert found["trip"].ratio <= 1.01
+    assert found["write"].ratio <= 1.01
+    assert found["setup"].ratio <= 1.05
+
+
+def dump(folder, number, name, total):
+    text = f"desc: Trigger: Client Request: {name}\nfn=f\n1 2\ntotals: {total}\n"
+    (folder / f"out.{number}").write_text(text)
+
+
+def test_dumps_are_read_in_the_order_of_their_numbers(tmp_path):
+    dump(tmp_path, 1, "warm plain trip", 10**9)
+    number = 1
+    for turn in range(counted.ROUNDS):
+        for part in counted.MESSAGES:
+            for kind, more in (("plain", 0), ("shift", turn)):
+                number += 1
+                dump(tmp_path, number, f"{kind} {part}", 100 + more)
+    found = instructions.counts(tmp_path)
+    assert found["trip"].ratios == (1.0, 1.01, 1.02, 1.03, 1.04)
+    assert found["write"].shift == 102 / counted.MESSAGES["write"]
+    (tmp_path / f"out.{number}").unlink()
+    with pytest.raises(RunError, match="4 counts of setup, not 5"):
+        instructions.counts(tmp_path)
+
+
+def test_without_valgrind_nothing_is_counted(monkeypatch):
+    monkeypatch.setattr(instructions.shutil, "which", lambda name: None)
+    assert "apt install valgrind" in instructions.lack()
+    assert instructions.measure() == {}
+
+
+def test_outside_of_valgrind_requests_do_nothing():
+    assert counted.Callgrind().count("nothing", lambda: 5) == 5

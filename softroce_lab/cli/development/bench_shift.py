@@ -34,6 +34,10 @@ def shift(
     print(f"{'64-byte latency, ShiftQP over QP':34}{outcome.latency_ratio}")
     for name, ratio in outcome.cpu.items():
         print(f"{name.replace('_', ' '):34}{ratio}")
+    for name, count in outcome.instructions.items():
+        least, most = min(count.ratios), max(count.ratios)
+        label = f"instructions a {_PER[name]}"
+        print(f"{label:34}{count.ratio:.4f} ({least:.4f} to {most:.4f}), {count.shift:,.0f}")
     print(f"{'set-up in the background over QP':34}{outcome.setup_ratio}")
     print(f"{'memory of a backup':34}{outcome.memory_per_backup_bytes:,} bytes")
     print(f"\n{'failover':34}median [95 % interval]")
@@ -43,6 +47,7 @@ def shift(
         print(f"{label:34}{units.format_duration(round(part.median))} [{low}, {high}]")
 
 
+_PER = {"trip": "message, there and back", "write": "WRITE", "setup": "queue pair's set-up"}
 _PARTS = (
     ("link down to first failure", "detection_ns"),
     ("... to the peer's answer", "handshake_ns"),
