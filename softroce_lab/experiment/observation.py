@@ -50,15 +50,15 @@ class Observation:
         self,
         lab: Lab,
         rails: Mapping[str, int] = MappingProxyType({}),
-        backups: Mapping[str, int] = MappingProxyType({}),
+        others: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
         """`rails`: by name, of hosts that use another one than their first, counted from 0.
 
-        `backups`: likewise of hosts whose queue pairs have a backup, its rail.
+        `others`: likewise further rails that a host uses.
         """
         lacks.need(lacks.AF_XDP)
         self._lab = lab
-        self._rails, self._backups = rails, backups
+        self._rails, self._others = rails, others
         self._before = Counts.of(lab)
         self._written = lab.drained(_SYNC_S)
         self._stolen = StolenTime()
@@ -116,7 +116,8 @@ class Observation:
         """Of the ports that their processes used."""
         nodes = map(self._lab.plan.node, names)
         used = [node.ports[self._rails.get(node.name, 0)] for node in nodes]
-        used += [self._lab.plan.node(name).ports[rail] for name, rail in self._backups.items()]
+        for name, rails in self._others.items():
+            used += [self._lab.plan.node(name).ports[rail] for rail in rails]
         return [int(ipaddress.IPv4Address(port.address or 0)) for port in used]
 
 

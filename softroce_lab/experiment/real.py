@@ -82,11 +82,11 @@ def _run(
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
     rails = experiment.rails_by_name(seed)
-    backups = experiment.backup_rails_by_name(transport, seed)
-    observation = Observation(lab, rails, backups)
+    others = experiment.other_rails_by_name(transport, seed)
+    observation = Observation(lab, rails, others)
     with contextlib.ExitStack() as stack:
         own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails, backups)
+        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails, others)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
@@ -164,7 +164,7 @@ class _Handles:
     epoch_ns: int
     options: HostOptions
     rails: Mapping[str, int]  # of hosts that use another one than their first
-    backups: Mapping[str, int]  # of hosts whose queue pairs have a backup
+    others: Mapping[str, tuple[int, ...]]  # further ones that a host uses
 
     def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
         """A process for every host that takes part, by its index."""
@@ -194,7 +194,7 @@ class _Handles:
             ip_version=self.options.ip_version,
             event_log=self.options.event_log,
             rails=self.rails,
-            backups=self.backups,
+            others=self.others,
             congestion_control=_control(transport, self.lab),
             window_packets=transport.knobs.window_packets(most),
         )

@@ -15,7 +15,7 @@ import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
@@ -32,7 +32,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Place, Source
-from softroce_lab.plan.plan import Plan
+from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.options import OptionError
 from softroce_lab.sim.presets import RNICS
@@ -44,6 +44,8 @@ from softroce_lab.workloads.work import Workload
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
 MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
 MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/framing.md)
+
+T = TypeVar("T")
 
 Overrides = Sequence[tuple[str, Data]]
 """Keys with dots, such as `workload.bytes`, and what they are to be instead."""
@@ -124,7 +126,7 @@ class Experiment:
     def rails(self, seed: int) -> dict[int, int]:
         """Of hosts that use another rail than the first: which, counted from 0. UserError."""
         plan, found = self.plan(seed), {}
-        for host, (rail, place) in self.raw.workload.rails(self.workload(seed)).items():
+        for host, (rail, place) in self.raw.workload.rails_of(self.workload(seed)).items():
             node = plan.plain_hosts[host]
             if rail >= len(node.ports):
                 count = units.format_count(len(node.ports), "rail")
@@ -138,27 +140,36 @@ class Experiment:
         """The same by the names of the hosts."""
         return self._by_name(self.rails(seed), seed)
 
-    def _by_name(self, rails: Mapping[int, int], seed: int) -> dict[str, int]:
+    def _by_name(self, found: Mapping[int, T], seed: int) -> dict[str, T]:
         hosts = self.plan(seed).plain_hosts
-        return {hosts[host].name: rail for host, rail in rails.items()}
+        return {hosts[host].name: value for host, value in found.items()}
 
-    def backup_rails_by_name(self, transport: Transport, seed: int) -> dict[str, int]:
-        """`backup_rails` by the names of the hosts."""
-        return self._by_name(self.backup_rails(transport, seed), seed)
+    def other_rails_by_name(self, transport: Transport, seed: int) -> dict[str, tuple[int, ...]]:
+        """`other_rails` by the names of the hosts."""
+        return self._by_name(self.other_rails(transport, seed), seed)
 
-    def backup_rails(self, transport: Transport, seed: int) -> dict[int, int]:
-        """Of hosts whose queue pairs have a backup: its rail, the next one. UserError."""
+    def other_rails(self, transport: Transport, seed: int) -> dict[int, tuple[int, ...]]:
+        """Of hosts that use several rails, all but the first that they use. UserError.
+
+        They are those behind it, and behind the last the first: of `shift` the backup's, else as
+        many as the workload's `rails` asks for.
+        """
         plan, rails, own = self.plan(seed), self.rails(seed), self.own_transports(seed)
+        asked = self.raw.workload.spread(self.workload(seed))
         found = {}
         for host in self.workload(seed).ranks:
             used, node = own.get(host, transport), plan.plain_hosts[host]
-            if used.entry.rails < 2:
+            count, place = asked.get(host, (used.entry.rails, ("topology",)))
+            if count == 1:
                 continue
-            if len(node.ports) < 2:
-                what = f"{node.name} has one rail: {used.label} needs another for its backup"
-                place: Place = ("topology",)
-                raise self.source.error(place, what, hint="such as topology: dual-rail")
-            found[host] = (rails.get(host, 0) + 1) % len(node.ports)
+            if host in asked and used.entry.rails > 1:
+                what = f"{used.label} uses one rail of {node.name}, and one for its backup"
+                raise self.source.error(place, what, hint="leave out 'rails'")
+            if count > len(node.ports):
+                raise self.source.error(place, _too_few(node, count, used, asked=host in asked),
+                                        hint="such as topology: dual-rail")  # fmt: skip
+            first = rails.get(host, 0)
+            found[host] = tuple((first + n) % len(node.ports) for n in range(1, count))
         return found
 
     def stalls(self, seed: int) -> list[tuple[int, int, int]]:
@@ -265,7 +276,7 @@ def of(source: Source) -> Experiment:
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     experiment.rails(raw.seeds[0])
-    _check_backups(experiment)
+    _check_rails(experiment)
     _check_clock(experiment)
     _check_round_trip(experiment)
     _check_lengths(experiment)
@@ -299,10 +310,17 @@ def _of_runs(
     return (dataclasses.replace(first, label=" & ".join(labels)),)
 
 
-def _check_backups(experiment: Experiment) -> None:
-    """UserError for hosts without the rail that a transport needs for its backup."""
+def _check_rails(experiment: Experiment) -> None:
+    """UserError for hosts without the rails that a transport, or the workload, needs."""
     for transport in experiment.transports:
-        experiment.backup_rails(transport, experiment.seeds[0])
+        experiment.other_rails(transport, experiment.seeds[0])
+
+
+def _too_few(node: Node, count: int, transport: Transport, *, asked: bool) -> str:
+    have = "one rail" if len(node.ports) == 1 else f"{len(node.ports)} rails"
+    if asked:
+        return f"{node.name} has {have}, not {count}"
+    return f"{node.name} has {have}: {transport.label} needs another for its backup"
 
 
 def _check_clock(experiment: Experiment) -> None:
@@ -378,7 +396,7 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
         found += own or [_chosen_transport(experiment, name)]
     transports = tuple(written.labelled(found).values())
     chosen = dataclasses.replace(experiment, transports=transports)
-    _check_backups(chosen)
+    _check_rails(chosen)
     _check_lengths(chosen)
     _check_slots(chosen)
     return chosen

@@ -25,9 +25,9 @@ from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
 from softroce_lab.experiment.hosts.journal import Journal, acted
 from softroce_lab.experiment.hosts.messenger import Messenger, RcSettings, connect_all
-from softroce_lab.experiment.hosts.opening import open_messenger
+from softroce_lab.experiment.hosts.opening import open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
-from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
+from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
 from softroce_lab.experiment.recoveries import QueuePair
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
@@ -182,9 +182,10 @@ class VirtualRun:
         self.plan: Plan
         self.workload: Workload
         self.plan, self.workload = only or (whole, experiment.workload(seed))
-        self.backups = {} if only else experiment.backup_rails(transport, seed)  # of hosts
+        self.other_rails = {} if only else experiment.other_rails(transport, seed)  # of hosts
         self.verifies = experiment.payload == "verify" and only is None
-        self.carries = self.verifies or bool(self.backups)  # their words to each other are bytes
+        with_backup = any(each.entry.rails > 1 for each in experiment.beside(transport))
+        self.carries = self.verifies or (with_backup and not only)  # their MOVEs are bytes
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(
@@ -265,16 +266,15 @@ class VirtualRun:
             if with_acts:
                 self.journals[index] = Journal()
             transport = self.own.get(index, self.transport)
-            messenger = open_messenger(
+            messenger = open_over(
                 transport,
-                self.fabric.endpoints[index],
+                self._rails(index),
+                shift=_SHIFT,
                 memory=None if buffer is None else buffer.memory,
                 timing=self._timing(transport),
                 rc=self.rc_of(transport),
-                next_hop_mac=self.fabric.next_hop_mac(index),
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
-                other_rail=self._other_rail(index),
             )
             host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
             host.buffer = buffer
@@ -289,10 +289,10 @@ class VirtualRun:
             },
         )
 
-    def _other_rail(self, host: int) -> OtherRail | None:
-        if host not in self.backups:
-            return None
-        return OtherRail(*self.fabric.endpoint(host, self.backups[host]), _SHIFT)
+    def _rails(self, host: int) -> list[tuple[Any, int]]:
+        """Of each rail that a host uses: its endpoint, and the MAC address of its next hop."""
+        own = self.fabric.endpoints[host], self.fabric.next_hop_mac(host)
+        return [own, *(self.fabric.endpoint(host, n) for n in self.other_rails.get(host, ()))]
 
     def _buffer(self, host: int) -> HostMemory | None:
         if not self.carries:
@@ -434,7 +434,7 @@ class VirtualRun:
         used = recoveries.used(pairs, found, lost)
         recorded = recoveries.Recorded(
             found,
-            {self._address(index): node.name for index, node in enumerate(self.plan.plain_hosts)},
+            self._names(),
             list(self.fabric.link_names.values()),
             pairs,
             {names[index]: each.reasons for index, each in self.journals.items()},
@@ -478,6 +478,14 @@ class VirtualRun:
                 **sha256_fact(self._digests()),
             },
         )
+
+    def _names(self) -> dict[int, str]:
+        """Of hosts, by the IPv4 addresses of the rails that they use."""
+        return {
+            int(endpoint.address) & 0xFFFFFFFF: node.name
+            for index, node in enumerate(self.plan.plain_hosts)
+            for endpoint, _ in self._rails(index)
+        }
 
     def _address(self, host: int) -> int:
         return int(self.fabric.endpoints[host].address) & 0xFFFFFFFF
@@ -526,11 +534,11 @@ class VirtualRun:
             node.name: self.fabric.endpoints[index].counters(zeros=False)
             for index, node in enumerate(self.plan.plain_hosts)
         }
-        for index, rail in self.backups.items():
-            other, _ = self.fabric.endpoint(index, rail)
+        for index in self.other_rails:
             of_host = found[self.plan.plain_hosts[index].name]
-            for name, count in other.counters(zeros=False).items():
-                of_host[name] = of_host.get(name, 0) + count
+            for other, _ in self._rails(index)[1:]:
+                for name, count in other.counters(zeros=False).items():
+                    of_host[name] = of_host.get(name, 0) + count
         for port, totals in self.fabric.port_totals():
             if missed := totals[CONTEXTS_MISSED]:
                 of_host = found[port.node]

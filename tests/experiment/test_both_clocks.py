@@ -14,7 +14,7 @@ import time
 import pytest
 
 from softroce_lab.experiment import real, spec, virtual
-from softroce_lab.experiment.hosts import processes
+from softroce_lab.experiment.hosts import opening, processes
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.process import PolicyThread
 from softroce_lab.fabric import lab as fabric
@@ -142,7 +142,7 @@ def recorded(wanted, monkeypatch):
                 transport, recording, timing=timing, recorder=taken.record, **settings
             )
 
-        monkeypatch.setattr(virtual, "open_messenger", opened)
+        monkeypatch.setattr(opening, "open_messenger", opened)
         transport = transport_of(wanted["virtual"], label)
         found = virtual.VirtualRun(wanted["virtual"], transport, 1, lambda _: None).go()
         assert found.verdict == "passed", found.reasons

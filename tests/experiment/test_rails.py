@@ -121,6 +121,96 @@ def test_a_dry_run_shows_rails_and_faults(tmp_path):
     assert rule["fault"] == "down at 0s for 1ms every 5ms"
 
 
+# ---------------------------------------------------------------- several at once
+
+
+def uplinks(*hosts, leaves=(1, 2, 3)):
+    return {f"{host}->leaf{leaf}-1" for host in hosts for leaf in leaves}
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "irn", "sdr_ec", "oracle"])
+def test_messages_take_the_rails_of_a_host_in_turn(transport):
+    """Three rails of one job, two of the other, whose first is the last one."""
+    text = text_of(a=", message: 4KiB, rails: 3", transports=f"[{transport}]")
+    text = text.replace("bytes: 64KiB}", "bytes: 64KiB, message: 4KiB, rail: 3, rails: 2}")
+    wanted = spec.of(yaml_source.parse(text, "rails.yaml"))
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+    assert run.verdict == "passed", run.reasons
+    assert run.verified is True
+    assert sent(run) == uplinks("h1", "h3") | uplinks("h2", "h4", leaves=(3, 1))
+
+
+def test_two_rails_carry_twice_as_much():
+    ends = []
+    for rails in ("", ", rails: 2"):
+        text = text_of(a=f", message: 32KiB{rails}", access="{rate: 1Gbit, delay: 1us}")
+        wanted = spec.of(yaml_source.parse(text.replace("64KiB,", "1MiB,"), "rails.yaml"))
+        run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+        ends.append(max(run.messages["received_ns"][: len(run.messages) // 2]))
+    assert 1.8 < ends[0] / ends[1] < 2.1
+
+
+def test_losses_of_each_rail_have_their_hosts_and_their_counts():
+    faults = "[{name: loss, links: 'h*<->leaf*', loss: random 3%}]"
+    wanted = of(a=", message: 4KiB, rails: 3", faults=faults)
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None, with_acts=True)
+    assert run.verdict == "passed", run.reasons
+    retransmitted = sum(each["tx_retransmitted"] for each in run.counters.values() if each)
+    assert retransmitted == run.messages["retransmitted"].sum() > 0
+    hosts = {host for part in run.recoveries for host in part["host"].tolist()}
+    assert "" not in hosts
+    assert len(hosts) > 1
+
+
+def test_a_rail_that_fails_takes_its_messages_with_it():
+    wanted = of(a=", message: 4KiB, rails: 2", transports="[rc]", faults="['nic down h1:eth2']")
+    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
+    assert run.verdict == "failed"
+    assert any("RETRY_EXC" in reason for reason in run.reasons)
+    assert len(run.done) > 0
+
+
+@pytest.mark.parametrize(
+    ("a", "transports", "error"),
+    [
+        (", rails: 4", "[csa_ud]", "rails.yaml:7:84: h1 has 3 rails, not 4"),
+        (", rails: 1", "[csa_ud]", "rails.yaml:7:84: rails 1 is below 2"),
+        (", rails: 2", "[shift]", "rails.yaml:7:84: shift uses one rail of h1, and one for its"),
+    ],
+)
+def test_mistakes_about_several_rails_have_their_place(a, transports, error):
+    with pytest.raises(UserError) as caught:
+        of(a=a, transports=transports)
+    assert str(caught.value).startswith(error)
+
+
+def test_a_dry_run_shows_further_rails(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text(text_of(a=", rail: 3, rails: 2"))
+    assert "  h1: rails 1, too\n" in command("run", str(file), "--dry-run").stdout
+    document = json.loads(command("run", str(file), "--dry-run", "--json").stdout)
+    assert document["other_rails"] == {"h1": [1], "h3": [1]}
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_several_rails_on_a_lab(transport):
+    slow = "{rate: 200Mbit, delay: 100us}"
+    wanted = of(
+        a=", message: 4KiB, rails: 2", clock="real", access=slow, transports=f"[{transport}]"
+    )
+    made = fabric.up(wanted.plan(1), ephemeral=True)
+    try:
+        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made)
+    finally:
+        made.down()
+    assert run.verdict == "passed", run.reasons
+    assert run.verified is True
+    assert sent(run) == uplinks("h1", "h3", leaves=(1, 2)) | {"h2->leaf1-1", "h4->leaf1-1"}
+    assert sum(link["emulator_drops"] for link in run.links) == 0
+    assert {each["node"] for each in run.facts["ports"]} >= {"h1", "h1:eth2", "h3:eth2", "h2"}
+    assert "h1:eth2" in run.stats
+
+
 def test_on_a_lab():
     slow = "{rate: 200Mbit, delay: 100us}"
     faults = "['nic grey h1:eth3 at 5ms for 10ms', 'nic down h1:eth1']"

@@ -69,7 +69,7 @@ def run() -> None:
         contexts = [nics[0] for nics in rails.contexts]
         backups = [rails.backup(host) for host in range(2)]
         store = LocalStore()
-        later = [Backup(*nics, store, in_background=True) for nics in rails.contexts]
+        later = [Backup(near, other, store, in_background=True) for near, other in rails.contexts]
 
         def progress() -> None:
             first.run(first.now_ns + _STEP_NS)
@@ -88,7 +88,7 @@ def run() -> None:
             callgrind.count(f"{name} write", lambda e=each: e.writes_per_second(CHAINS))  # type: ignore[misc]
         for name, kind in _turns():  # afterwards: many queue pairs make the others slower
             chosen = creators[kind]
-            make = lambda c=chosen: [Ends.connected(contexts, c) for _ in range(PAIRS)]  # type: ignore[misc]  # noqa: E731
+            make = lambda c=chosen: [Ends.connected(contexts, c) for _ in range(PAIRS)]  # noqa: E731
             kept.append(callgrind.count(f"{name} setup", make))
         callgrind.ask(_STOP)
 

@@ -53,6 +53,8 @@ _CHAINS, _TRIPS, _STEP_NS = 4, 40, 2_000
 _SETUP_PAIRS = 50
 DETECTION_NS = (4096 << TIMEOUT) * (RETRY_CNT + 1)
 """`timeout` x tries: what the application asked for."""
+FAILOVER_LIMIT_NS = 2 * (4096 << TIMEOUT) * RETRY_CNT + 5 * _MS
+"""What was aimed for: twice `timeout` x `retry_cnt`, and 5 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +119,7 @@ class Outcome:
             "intervals_95": {n: [e.low, e.high] for n, e in (ratios | parts).items()},
             "instructions": {name: each.document() for name, each in self.instructions.items()},
             "nominal_detection_ns": DETECTION_NS,
+            "failover_limit_ns": FAILOVER_LIMIT_NS,
             "failovers": [dataclasses.asdict(each) for each in self.failovers],
             "xdp_mode": self.mode,
             "environment": environment(),
@@ -313,7 +316,7 @@ def _setup_ratio(rails: Rails, rounds: int) -> Interval:
     """CPU time until a program has its QPs, while their backups are left to the background."""
     contexts = [nics[0] for nics in rails.contexts]
     store = LocalStore()
-    backups = [Backup(*nics, store, in_background=True) for nics in rails.contexts]
+    backups = [Backup(near, other, store, in_background=True) for near, other in rails.contexts]
     ratios = []
     for _ in range(rounds):
         taken = []

@@ -45,6 +45,7 @@ def shift(
         part = outcome.part(name)
         low, high = (units.format_duration(round(each)) for each in (part.low, part.high))
         print(f"{label:34}{units.format_duration(round(part.median))} [{low}, {high}]")
+    print(f"{'aimed for':34}{units.format_duration(measure.FAILOVER_LIMIT_NS)}")
 
 
 _PER = {"trip": "message, there and back", "write": "WRITE", "setup": "queue pair's set-up"}

@@ -198,6 +198,12 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         "hosts": work.hosts,
         "messages": None if isinstance(work, Programs) else work.message_count,
         "rails": {host: rail + 1 for host, rail in experiment.rails_by_name(seed).items()},
+        "other_rails": {
+            host: [rail + 1 for rail in rails]
+            for host, rails in experiment.other_rails_by_name(
+                experiment.transports[0], seed
+            ).items()
+        },
         "rules": [rule for rule in text.documents(plan) if ":" not in str(rule["rule"])],
         "runs": len(experiment.seeds) * len(compared(experiment)[0].transports),
         "memory_bytes": memory.needed_bytes(experiment),
@@ -216,6 +222,8 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
     if isinstance(work, Programs):
         _describe_commands(work, [host.name for host in plan.plain_hosts])
     _describe_rails(document["rails"])
+    for host, others in document["other_rails"].items():
+        print(f"  {host}: rails {', '.join(map(str, others))}, too")
     written = [rule for rule in lines.rules(plan.faults) if ":" not in rule.name]
     for rule in written[:_MOST_RULES]:
         print(f"  fault {rule.on(plan)}")

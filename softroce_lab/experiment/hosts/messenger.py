@@ -72,6 +72,7 @@ class Address:
     qkey: int = 0
     psn: int = 0  # of RC, the first that is sent
     backup: dict[str, Any] = dataclasses.field(default_factory=dict)  # of `shift`: keys and values
+    rails: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # addresses on the others
 
 
 class Messenger(Protocol):

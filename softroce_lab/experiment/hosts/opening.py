@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from softroce_lab.experiment.hosts.messenger import (
     Memory,
@@ -12,13 +13,17 @@ from softroce_lab.experiment.hosts.messenger import (
     RcSettings,
     StripedMessenger,
 )
+from softroce_lab.experiment.hosts.rails_messenger import RailsMessenger
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.recovery.runner import LatenessRecorder, Recorder
+from softroce_lab.shift import Settings
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
+
+_SHIFT = Settings()
 
 
 def open_messenger(
@@ -63,3 +68,26 @@ def open_messenger(
         recorder=recorder,
         lateness=lateness,
     )
+
+
+def open_over(
+    transport: Transport,
+    rails: Sequence[tuple[Endpoint, int]],
+    *,
+    shift: Settings = _SHIFT,
+    statistics: str = "",
+    **options: Any,
+) -> Messenger:
+    """The messenger over all rails that a host uses: (endpoint, MAC address of its next hop) each.
+
+    The second one of `shift` is the backup; of others messages take the rails in turn. `options`:
+    those of `open_messenger`. `statistics`: where the first RNIC publishes its counters.
+    """
+    (first, mac), *more = rails
+    if transport.entry.rails > 1 and more:
+        other = OtherRail(*more[0], shift, statistics)
+        return open_messenger(transport, first, next_hop_mac=mac, other_rail=other, **options)
+    parts = [
+        open_messenger(transport, endpoint, next_hop_mac=mac, **options) for endpoint, mac in rails
+    ]
+    return parts[0] if len(parts) == 1 else RailsMessenger(parts)

@@ -27,6 +27,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,14 +41,15 @@ from softroce_lab.experiment.hosts.messenger import (
     Messenger,
     RcSettings,
 )
-from softroce_lab.experiment.hosts.opening import open_messenger
+from softroce_lab.experiment.hosts.opening import open_over
+from softroce_lab.experiment.hosts.rails_messenger import RailsMessenger
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
     WorkloadSettings,
     read_command,
 )
-from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
+from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
 from softroce_lab.experiment.hosts.worker import Worker
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
@@ -184,7 +186,7 @@ class Rnic:
 
 
 class HostProcess:
-    """An RNIC at its port, and that of the backup's rail, if there is one."""
+    """An RNIC at its port, and those at further ports that the host uses."""
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
@@ -192,15 +194,20 @@ class HostProcess:
             PolicyCall.running = Running(mmap.mmap(settings.running_fd, Running.BYTES))
             own_process.limit_memory()
         self.transport = Transport.of(settings.transport)
-        self.rnic, self.backup = Rnic(settings), None
+        self.rnic = Rnic(settings)
         self.host = self.rnic.host
         self.host.record_recoveries()
         self.log = self._logged()
         self.journal = Journal()
         self.host.start()
-        if settings.backup is not None:
-            self.backup = Rnic(dataclasses.replace(settings, **settings.backup))
-            self.backup.host.start()
+        self.others = [Rnic(dataclasses.replace(settings, **each)) for each in settings.others]
+        for other in self.others:
+            other.host.start()
+
+    @property
+    def rnics(self) -> list[Rnic]:
+        """All of its RNICs, that of its own rail first."""
+        return [self.rnic, *self.others]
 
     def _logged(self) -> EventLog | None:
         settings = self.settings
@@ -210,29 +217,27 @@ class HostProcess:
 
     def messenger(self, memory: Memory) -> Messenger:
         """Its end of the transport."""
+        settings = self.settings
+        gateways = [settings.gateway_mac, *(each["gateway_mac"] for each in settings.others)]
+        rails = [
+            (rnic.host, mac) for rnic, mac in zip((self.rnic, *self.others), gateways, strict=True)
+        ]
         knobs = self.transport.knobs
-        return open_messenger(
+        return open_over(
             self.transport,
-            self.host,
+            rails,
+            statistics=settings.statistics,
             memory=memory,
-            timing=knobs.timing(Timing.on_machine(self.settings.fabric_rtt_ns)),
-            rc=RcSettings.on_machine(self.settings.fabric_rtt_ns).with_knobs(knobs),
-            next_hop_mac=self.settings.gateway_mac,
-            qkey=self.settings.qkey,
+            timing=knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)),
+            rc=RcSettings.on_machine(settings.fabric_rtt_ns).with_knobs(knobs),
+            qkey=settings.qkey,
             recorder=self.journal.record,
             lateness=self.journal.decided,
-            other_rail=self._other_rail(),
         )
-
-    def _other_rail(self) -> OtherRail | None:
-        if self.backup is None or self.settings.backup is None:
-            return None
-        gateway = self.settings.backup["gateway_mac"]
-        return OtherRail(self.backup.host, gateway, statistics=self.settings.statistics)
 
     def close(self) -> None:
         """End the engines and close the ports."""
-        for rnic in filter(None, (self.backup, self.rnic)):
+        for rnic in (*self.others, self.rnic):
             rnic.close()
         if self.log is not None:
             self.log.close()
@@ -243,7 +248,7 @@ class HostProcess:
 
     def check(self) -> None:
         """RunError if an engine stopped by itself."""
-        for rnic in filter(None, (self.rnic, self.backup)):
+        for rnic in (self.rnic, *self.others):
             if rnic.host.failure:
                 raise RunError(f"the engine of {self.settings.node} stopped: {rnic.host.failure}")
 
@@ -253,12 +258,17 @@ class HostProcess:
         log = self.log and self.log.close(self.journal.acts(self.settings.epoch_ns))
         return {
             **found,
-            "other_rails": {} if self.backup is None else {self.backup.name: self.backup.figures()},
+            "other_rails": {other.name: other.figures() for other in self.others},
             "event_log": log and dataclasses.asdict(log),
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
             "decision_lateness_ns": self.journal.lateness(),
         }
+
+
+def _parts(messenger: Messenger) -> Sequence[Messenger]:
+    """Those that decide apart from each other: a rail each."""
+    return messenger.parts if isinstance(messenger, RailsMessenger) else (messenger,)
 
 
 class HostTask:
@@ -268,7 +278,10 @@ class HostTask:
         self._process = process
         self._task = task
         self._messenger = process.messenger(task.memory)
-        self._thread = PolicyThread(process.host, self._messenger)
+        self._threads = [
+            PolicyThread(rnic.host, part)
+            for rnic, part in zip(process.rnics, _parts(self._messenger), strict=False)
+        ]
         self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
     def addresses(self) -> dict[int, dict[str, Any]]:
@@ -285,14 +298,16 @@ class HostTask:
 
     def close(self) -> None:
         """End the threads, close the task's files."""
-        self._thread.stop()
+        for thread in self._threads:
+            thread.stop()
         if isinstance(self._messenger, ShiftMessenger):
             self._messenger.pause()
         self._task.close()
 
     def finish(self, journal_fd: int) -> dict[str, Any]:
         """Stop, and report the result of the task; the journal goes to the file."""
-        self._thread.stop()
+        for thread in self._threads:
+            thread.stop()
         if isinstance(self._messenger, ShiftMessenger):
             self._messenger.pause()
         figures = self._process.figures()
@@ -302,7 +317,7 @@ class HostTask:
             **figures,
             "transitions": self._transitions(),
             **self._task.result(),
-            "realtime_policy": self._thread.realtime,
+            "realtime_policy": all(thread.realtime for thread in self._threads),
             "recoveries_not_recorded": self._process.host.recoveries_not_recorded,
             "queue_pairs": list(getattr(self._messenger, "queue_pairs", {}).items()),
             "grown_bytes": self._grown_bytes,
@@ -366,7 +381,7 @@ class HostTask:
 
     def _policy_error(self) -> PolicyError | None:
         """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
-        failure = self._thread.failure
+        failure = self._failure()
         return failure if isinstance(failure, PolicyError) else PolicyCall.overdue
 
     def _stop_requested(self) -> bool:
@@ -385,11 +400,12 @@ class HostTask:
 
     def _check(self) -> None:
         self._process.check()
-        if self._thread.failure is not None:
+        if (failure := self._failure()) is not None:
             label = self._process.transport.label
-            raise RunError(
-                f"the policy {label} failed: {self._thread.failure!r}"
-            ) from self._thread.failure
+            raise RunError(f"the policy {label} failed: {failure!r}") from failure
+
+    def _failure(self) -> BaseException | None:
+        return next((each.failure for each in self._threads if each.failure is not None), None)
 
 
 class Server:

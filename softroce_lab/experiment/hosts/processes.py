@@ -109,24 +109,25 @@ class HostHandle:
         ip_version: int = 4,
         event_log: Path | None = None,
         rails: Mapping[str, int] = MappingProxyType({}),
-        backups: Mapping[str, int] = MappingProxyType({}),
+        others: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
         **engine: Any,
     ) -> None:
         """`engine`: further settings of the engine in `HostSettings`.
 
-        `rails`: by name, of hosts that use another one than their first, counted from 0; `backups`:
-        of those whose queue pairs have a backup, its rail.
+        `rails`: by name, of hosts that use another one than their first, counted from 0; `others`:
+        further rails that a host uses.
         """
         self._running_fd = -1 if transport.file is None else _shared_words()
         self._calls: Outside | None = None  # of a user's policy
         path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
         self.node = node
-        backup_rail = backups.get(node.name)
-        backup = None if backup_rail is None else _rail(lab, node, backup_rail, ip_version)
         self.settings = HostSettings(
             node=node.name,
             **dataclasses.asdict(_rail(lab, node, rails.get(node.name, 0), ip_version)),
-            backup=backup and dataclasses.asdict(backup),
+            others=tuple(
+                dataclasses.asdict(_rail(lab, node, rail, ip_version))
+                for rail in others.get(node.name, ())
+            ),
             xsks_map=str(lab.bpffs / "xsks"),
             xdp_mode=lab.mode,
             transport=transport.document(),

@@ -49,7 +49,7 @@ class HostSettings:
     statistics: str = ""  # path of the file to publish counters in
     event_log: str | None = None  # path of the file to write the event log to
     running_fd: int = -1  # memory that shows which call of a user's policy runs; -1: none
-    backup: dict[str, Any] | None = None  # `RailSettings` of the rail that takes over, if one does
+    others: tuple[dict[str, Any], ...] = ()  # `RailSettings` of further rails that it uses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ class WorkloadSpec(Filled, abc.ABC):
     hosts: Hosts | None = None
     placement: Literal["in-order", "random"] = "in-order"
     rail: Annotated[int, Field(ge=1, le=MAX_RAILS)] | None = None  # of its hosts, from 1
+    rails: Annotated[int, Field(ge=2, le=MAX_RAILS)] | None = None  # at once, that one first
 
     @model_validator(mode="after")
     def _hosts_once(self) -> WorkloadSpec:
@@ -138,7 +139,13 @@ class WorkloadSpec(Filled, abc.ABC):
             raise KeyedError("hosts", "a host stands twice")
         return self
 
-    def rails(self, work: Workload, place: Place = ("workload",)) -> Rails:
+    def spread(self, work: Workload, place: Place = ("workload",)) -> Rails:
+        """Of hosts that use several rails at once, how many, and where that is written."""
+        return (
+            {} if self.rails is None else dict.fromkeys(work.ranks, (self.rails, (*place, "rails")))
+        )
+
+    def rails_of(self, work: Workload, place: Place = ("workload",)) -> Rails:
         """Of each host the rail that it uses, counted from 0, and where that is written."""
         if self.rail is None:
             return {}

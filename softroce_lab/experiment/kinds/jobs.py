@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -19,7 +19,7 @@ from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.work import Buffered, Workload
 
 Single = TypeVar("Single", bound=WorkloadSpec)
-_BY_JOB = dict.fromkeys(("hosts", "placement", "rail"), "in the workload of each job")
+_BY_JOB = dict.fromkeys(("hosts", "placement", "rail", "rails"), "in the workload of each job")
 
 
 class JobSpec(Filled, Generic[Single]):
@@ -46,11 +46,19 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
                 raise KeyedError("jobs", f"two jobs are called {name!r}")
         return self
 
-    def rails(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+    def rails_of(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+        return self._of_jobs(work, place, WorkloadSpec.rails_of)
+
+    def spread(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+        return self._of_jobs(work, place, WorkloadSpec.spread)
+
+    def _of_jobs(
+        self, work: Workload, place: Place, of: Callable[[WorkloadSpec, Workload, Place], Rails]
+    ) -> Rails:
         assert isinstance(work, Jobs)  # noqa: S101 - what `build` makes
         found: Rails = {}
         for number, job in enumerate(self.jobs):
-            found |= job.workload.rails(work.jobs[job.name], (*place, "jobs", number, "workload"))
+            found |= of(job.workload, work.jobs[job.name], (*place, "jobs", number, "workload"))
         return found
 
     @property

@@ -68,7 +68,7 @@ class ProgramSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _hosts_are_those_of_commands(self) -> ProgramSpec:
-        for key in ("hosts", "placement", "rail"):
+        for key in ("hosts", "placement", "rail", "rails"):
             if key in self.model_fields_set:
                 raise KeyedError(key, f"'{key}' beside 'commands'", "leave it out")
         return self
