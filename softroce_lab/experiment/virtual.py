@@ -184,8 +184,9 @@ class VirtualRun:
         self.plan, self.workload = only or (whole, experiment.workload(seed))
         self.other_rails = {} if only else experiment.other_rails(transport, seed)  # of hosts
         self.verifies = experiment.payload == "verify" and only is None
-        with_backup = any(each.entry.rails > 1 for each in experiment.beside(transport))
-        self.carries = self.verifies or (with_backup and not only)  # their MOVEs are bytes
+        beside = experiment.beside(transport)
+        self.with_backup = not only and any(each.entry.rails > 1 for each in beside)
+        self.carries = self.verifies or self.with_backup  # their MOVEs are bytes
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(
@@ -457,7 +458,7 @@ class VirtualRun:
             verified=self._verified(messages),
             problems=self.problems,
             # A packet that goes on over another rail is another packet there.
-            repairs=None if self.backups else self.fabric.repairs(),
+            repairs=None if self.with_backup else self.fabric.repairs(),
             recoveries=recorded if self.journals else (),
             held_back=held_back.named(stopped),
             facts={
