@@ -127,7 +127,7 @@ def _run(
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, reports, lab)
-        | _timing(transport, lab, options, rails)
+        | _timing(transport, lab, options, rails, others)
         | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
         cost={"grown_bytes": grown_bytes},
     )
@@ -170,7 +170,7 @@ class _Handles:
         """A process for every host that takes part, by its index."""
         plan = self.lab.plan
         path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
-        empty = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, self.rails)
+        empty = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, self.rails, self.others)
         product = empty.window_packets(path_mtu)
         most = min(product, _most_window_packets(workload))
         cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
@@ -384,11 +384,15 @@ def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[s
 
 
 def _timing(
-    transport: Transport, lab: Lab, options: HostOptions, rails: Mapping[str, int]
+    transport: Transport,
+    lab: Lab,
+    options: HostOptions,
+    rails: Mapping[str, int],
+    others: Mapping[str, tuple[int, ...]],
 ) -> dict[str, Any]:
     """As the hosts' processes derive it."""
     path_mtu = path_mtu_bytes(lab.plan.mtu, options.ip_version)
-    empty = base_rtt.of(lab.plan, path_mtu, rails=rails)
+    empty = base_rtt.of(lab.plan, path_mtu, rails=rails, others=others)
     rtt_ns = empty.rtt_ns
     engine = EngineTiming.on_machine(rtt_ns, empty.buffer_ns, lifetime.of(lab.plan, path_mtu))
     knobs = transport.knobs

@@ -190,7 +190,11 @@ class VirtualRun:
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         self.empty = base_rtt.of(
-            whole, self.path_mtu, self.rnic.round_trip_ns, experiment.rails_by_name(seed)
+            whole,
+            self.path_mtu,
+            self.rnic.round_trip_ns,
+            experiment.rails_by_name(seed),
+            {} if only else experiment.other_rails_by_name(transport, seed),
         )
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(

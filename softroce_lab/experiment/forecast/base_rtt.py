@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 
 from softroce_lab.plan.effects import Delay, Queue
-from softroce_lab.plan.plan import Plan
+from softroce_lab.plan.plan import Plan, Port
 
 HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
 _CONTROL_BYTES = 200
@@ -54,14 +54,19 @@ def of(
     path_mtu: int,
     hosts_ns: int = 0,
     rails: Mapping[str, int] = MappingProxyType({}),
+    others: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Empty:
     """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
 
-    `rails`: by name, of hosts that use another one, counted from 0. The round trip is no less than
+    `rails`: by name, of hosts that use another one, counted from 0; `others`: of hosts that use
+    further ones, too. Then the round trip is the longest of them. It is no less than
     `LEAST_RTT_NS`.
     """
-    others = tuple(sorted(rails.items()))
-    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu, others)
+    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
+    for at in range(max(map(len, others.values()), default=0)):
+        further = {host: used[at] for host, used in others.items() if at < len(used)}
+        used = tuple(sorted({**rails, **further}.items()))
+        picoseconds = max(picoseconds, _of_links(plan, path_mtu, used)[0])
     rtt_ns = max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns)
     return Empty(rtt_ns, rate_bps, buffer_ns)
 
@@ -71,11 +76,17 @@ def _of_links(
     plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]
 ) -> tuple[int, int, int]:
     """Longest round trip in ps, rate of the slowest link at a host, `buffer_ns`."""
-    trips = _Trips(plan, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
-    one, _ = trips.farthest(plan.hosts[0].name)
-    _, picoseconds = trips.farthest(one)  # of a tree, and of what is even, the farthest of all
     numbers = dict(others)
     rails = {host.ports[numbers.get(host.name, 0)] for host in plan.hosts}
+    trips = _Trips(plan, rails, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
+    picoseconds, left = 0, dict.fromkeys(host.name for host in plan.hosts)
+    while left:  # rails that are no one fabric
+        reached = trips.of(next(iter(left)))
+        one = max(reached, key=lambda other: reached[other])
+        # Of a tree, and of what is even, the farthest of all.
+        picoseconds = max(picoseconds, *trips.of(one).values())
+        for host in reached:
+            left.pop(host, None)
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)
@@ -83,26 +94,32 @@ def _of_links(
 
 
 class _Trips:
-    """Round trips between a host and every other: a long frame one way and a short one back."""
+    """Round trips between a host and every other: a long frame one way and a short one back.
 
-    def __init__(self, plan: Plan, long_bytes: int, short_bytes: int) -> None:
+    `rails`: the ports of hosts that are used.
+    """
+
+    def __init__(self, plan: Plan, rails: Set[Port], long_bytes: int, short_bytes: int) -> None:
         self._hosts = [host.name for host in plan.hosts]
+        hosts = frozenset(self._hosts)
         self._costs = [_costs(plan, length) for length in (long_bytes, short_bytes)]
         self._leaving: _Links = {node.name: [] for node in plan.nodes}
         self._coming: _Links = {node.name: [] for node in plan.nodes}
         for number, near, far in plan.halves:
+            if any(end.node in hosts and end not in rails for end in (near, far)):
+                continue
             self._leaving[near.node].append((number, far.node))
             self._coming[far.node].append((number, near.node))
 
-    def farthest(self, host: str) -> tuple[str, int]:
-        """The host with the longest round trip, whichever of both sends the long frame."""
+    def of(self, host: str) -> dict[str, int]:
+        """To each host that is reached, itself too; whichever of both sends the long frame."""
         long_to, short_to = (_times(host, self._leaving, costs) for costs in self._costs)
         long_from, short_from = (_times(host, self._coming, costs) for costs in self._costs)
-        trips = {
+        return {
             other: max(long_to[other] + short_from[other], long_from[other] + short_to[other])
             for other in self._hosts
+            if other in long_to and other in long_from
         }
-        return max(trips.items(), key=lambda trip: trip[1])
 
 
 def _deepest_ns(plan: Plan, frame_bytes: int) -> int:

@@ -70,9 +70,11 @@ def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> RailSettings:
     )
 
 
-def _of_fabric(plan: Plan, path_mtu: int, rails: Mapping[str, int]) -> dict[str, int]:
+def _of_fabric(
+    plan: Plan, path_mtu: int, rails: Mapping[str, int], others: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
     """What `HostSettings` has of an empty fabric."""
-    empty = base_rtt.of(plan, path_mtu, rails=rails)
+    empty = base_rtt.of(plan, path_mtu, rails=rails, others=others)
     return {
         "fabric_rtt_ns": empty.rtt_ns,
         "line_rate_bps": empty.rate_bps,
@@ -134,7 +136,7 @@ class HostHandle:
             epoch_ns=epoch_ns,
             qkey=qkey,
             path_mtu=path_mtu,
-            **_of_fabric(lab.plan, path_mtu, rails),
+            **_of_fabric(lab.plan, path_mtu, rails, others),
             cpu=cpu,
             event_log=None if event_log is None else str(event_log),
             running_fd=self._running_fd,

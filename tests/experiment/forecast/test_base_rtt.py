@@ -31,6 +31,37 @@ def test_a_packet_there_and_a_small_one_back():
     assert found == base_rtt.Empty(2 * (there + back) + 4 * 3000, 8 * 10**9, 1000 * there)
 
 
+TWO_RAILS = """\
+name: rails
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, s1: {kind: switch}, s2: {kind: switch}}
+  links:
+  - {endpoints: ["h1:a", "s1:a"], delay: 1us}
+  - {endpoints: ["h2:a", "s1:b"], delay: 1us}
+  - {endpoints: ["h1:b", "s2:a"], delay: 5ms}
+  - {endpoints: ["h2:b", "s2:b"], delay: 5ms}
+transports: [{name: shift, retry_count: 3}]
+workload: {kind: point-to-point, bytes: 64KiB}
+faults: ["nic down h1:a at 1us"]
+payload: verify
+deadline: 10s
+"""
+
+
+def test_the_round_trip_is_that_of_the_rails_that_are_used():
+    plan = of(TWO_RAILS).plan(1)
+    assert base_rtt.of(plan, 1024).rtt_ns == 4000
+    assert base_rtt.of(plan, 1024, rails={"h1": 1, "h2": 1}).rtt_ns == 20_000_000
+    both = base_rtt.of(plan, 1024, others={"h1": (1,), "h2": (1,)})
+    assert both.rtt_ns == 20_000_000
+
+
+def test_a_backup_over_a_long_way_is_given_time():
+    experiment = of(TWO_RAILS)
+    found = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert found.verdict == "passed", found.reasons
+
+
 @pytest.mark.parametrize(
     ("rtt_ns", "rate_bps", "product"),
     [(20_000, 10**11, 222), (1_000_000, 10**10, 1107), (25_000_000, 10**9, 2766)],
