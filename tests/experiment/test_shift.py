@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The transport `shift` in experiments: NICs die, jobs go on over another rail, on both clocks."""
 
+import ipaddress
 import json
 import random
 import secrets
@@ -174,6 +175,37 @@ def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
     assert verdicts["shift.once"].checked > 0
     moves = found.summary()["shift"]
     assert verdicts["shift.count"].checked == moves["failovers"] + moves["failbacks"] > 0
+
+
+def test_a_comment_is_on_a_packet_of_its_host_from_its_time_on(tmp_path):
+    experiment = of(faults='["nic down h1:eth1 at 1ms for 300us"]', repeat=30)
+    outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
+    capture = capture_file.read(outcome.directory / "trace.pcapng")
+    packets, found = capture.packets, outcome.runs[0].transitions
+    own = {}  # addresses of each host
+    for host in experiment.plan(1).plain_hosts:
+        gids = (ipaddress.IPv6Address(f"::ffff:{port.address}") for port in host.ports)
+        own[host.name] = {gid.packed for gid in gids}
+    for row in found:
+        text = transitions.line(row)
+        carrying = [each for each in packets if each["comment"] >= 0
+                    and text in capture.comments[each["comment"]]]  # fmt: skip
+        assert carrying
+        for each in carrying:
+            assert own[row["host"]] & {bytes(each["source"]), bytes(each["destination"])}
+        late = min(int(each["time_ns"]) for each in carrying) - row["time_ns"]
+        assert 0 <= late < 5_000_000
+
+
+def test_the_backup_of_the_last_rail_is_the_first():
+    text = FILE.replace("hosts_per_leaf: 3,", "hosts_per_leaf: 3, rails: 3,").replace("NAME", "x")
+    text = text.replace("TRANSPORT", FAST).replace("CLOCK", "virtual").replace("PAYLOAD", "none")
+    text = text.replace(" MORE", ", rail: 3").replace("FAULTS", '["nic down h1:eth3 at 1ms"]')
+    found = run(spec.of(yaml_source.parse(text, "x.yaml")))
+    assert found.verdict == "passed", found.reasons
+    sent = {link["name"]: link["sent"] for link in found.links}
+    assert sent["h1->leaf1-1"] > 0
+    assert sent["h1->leaf2-1"] == 0
 
 
 def test_captures_have_the_same_bytes_each_time(tmp_path):

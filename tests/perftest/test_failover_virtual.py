@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.perftest import failover, failover_virtual, ring_job
+from softroce_lab.perftest import failover, failover_record, failover_virtual, ring_job
 from softroce_lab.perftest.failover import Options
 from tests.cli.test_app import lab
 
@@ -38,6 +38,21 @@ def test_the_job_stops_without_shift_and_goes_on_with_it():
     assert {(each.host, each.peer) for each in shift.moments} == {
         ("h1", "h2"), ("h2", "h1"), ("h3", "h1"), ("h1", "h3"),
     }  # fmt: skip
+
+
+def test_a_job_that_is_wrong_is_no_passed_run(tmp_path):
+    plain, shift = failover_virtual.run(OPTIONS, lambda _: None)
+    wrong = dataclasses.replace(shift, errors=("h1: wrong",))
+    directory = failover_record.write([plain, wrong], OPTIONS, "virtual", tmp_path).resolve()
+    assert json.loads((directory / "manifest.json").read_text())["verdict"] == "failed"
+
+
+def test_the_result_is_printed_where_it_cannot_be_kept(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    result = lab("demo", "failover", "--clock", "virtual", "--steps", "9", "-q", cwd=tmp_path)
+    assert result.returncode != 0
+    assert "model (SHA-256)" in result.stdout
+    assert "Traceback" not in result.stderr
 
 
 def test_it_goes_the_same_way_each_time():
@@ -94,6 +109,10 @@ def test_the_command_line_and_its_run_directory(tmp_path):
     manifest = json.loads((directory / "manifest.json").read_text())
     assert [run["verdict"] for run in manifest["runs"]] == ["failed", "passed"]
     assert manifest["verdict"] == "passed"
+    plain, shift = ([each["status"] for each in run["programs"].values()]
+                    for run in manifest["runs"])  # fmt: skip
+    assert any(plain)
+    assert not any(shift)
     for verb in ("show", "list"):
         shown = lab(verb, *(["latest"] if verb == "show" else []), cwd=tmp_path)
         assert shown.returncode == 0, shown.stderr

@@ -222,13 +222,15 @@ def _failover(
         outcomes = failover_virtual.run(options, saying(quiet))
     else:
         outcomes = failover.run(options, saying(quiet))
-    run_dir = failover_record.write(
-        outcomes, options, "virtual" if clock is Clock.VIRTUAL else "real"
-    )
-    if as_json:
-        print(json.dumps(failover.document(outcomes) | {"run_dir": str(run_dir)}, indent=1))
-    else:
-        print("\n".join([*demo_failover.lines(outcomes), "", str(run_dir)]))
+    where = "virtual" if clock is Clock.VIRTUAL else "real"
+    run_dir = None
+    try:
+        run_dir = str(failover_record.write(outcomes, options, where))
+    finally:  # the result is known, also where it cannot be kept
+        if as_json:
+            print(json.dumps(failover.document(outcomes) | {"run_dir": run_dir}, indent=1))
+        else:
+            print("\n".join([*demo_failover.lines(outcomes), "", run_dir or "not kept"]))
     if not outcomes[-1].right:
         raise typer.Exit(ExitCode.FAILED)
 
