@@ -16,6 +16,7 @@ from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import real, spec, virtual
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
@@ -80,6 +81,25 @@ def test_without_a_failure_nothing_moves_and_times_are_those_of_rc():
     assert not shift.transitions
     assert "shift" not in shift.summary()
     assert shift.makespan_ns == rc.makespan_ns
+
+
+def test_counters_are_those_of_both_rails():
+    found = run(of())
+    sent = {host: counters["tx_connected"] for host, counters in found.counters.items()}
+    of_rc = run(of("rc", faults="[]")).counters
+    assert all(sent[host] > of_rc[host]["tx_connected"] for host in sent)  # and MOVEs, and probes
+
+
+def test_retransmissions_are_told_of_messages_that_stay_on_their_rail():
+    lossy = '[{name: lossy, links: "h*<->leaf1-*", loss: random 2%}]'
+    found, of_rc = (run(of(name, faults=lossy)) for name in ("{name: shift, retry_count: 7}", "rc"))
+    assert not found.transitions
+    assert found.messages["retransmitted"].sum() == of_rc.messages["retransmitted"].sum() > 0
+
+
+def test_the_forecast_of_memory_counts_bytes_without_a_payload():
+    shift, rc = (memory.needed_bytes(of(name, payload="none")) for name in (FAST, "rc"))
+    assert shift > rc
 
 
 def test_it_goes_the_same_way_each_time():
@@ -254,6 +274,8 @@ def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
     assert found.verdict == "passed", found.reasons
     assert found.verified is True
     assert after(found).count("Fallback") == 4
+    assert all(300 * 10**6 < row["time_ns"] < 5 * 10**9 for row in found.transitions)
+    assert all(0 <= each["ago_ns"] < 5 * 10**9 for each in shown)
     assert not [link for link in found.links if link["emulator_drops"]]
     assert {each["node"] for each in found.facts["ports"]} >= {"h1", "h1:eth2"}
     states = {(each["peer"], each["sender"], each["receiver"]) for each in shown}
