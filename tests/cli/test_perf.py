@@ -109,6 +109,17 @@ def test_rc_bears_losses(lab, tmp_path):
     assert found["results"]["n_iterations"] == 100
 
 
+def test_a_rule_that_no_packet_met_is_named(lab, tmp_path):
+    file = tmp_path / "aside.yaml"
+    aside = LOSSY.replace("h2: {kind: host}", "h2: {kind: host}, h3: {kind: host}")
+    aside = aside.replace('"s1:p2"]\n', '"s1:p2"]\n    - endpoints: ["h3:eth1", "s1:p3"]\n')
+    file.write_text(aside.replace('"s1->h2"', '"s1->h3"'))
+    lab.run("up", str(file), "--name", lab.name)
+    result = lab.run("perf", "send_lat", "h1", "h2", "--lab", lab.name, "-n", "10", "--json")
+    assert "did nothing: cut: no flow took s1->h3" in result.stderr
+    assert json.loads(result.stdout)["idle_rules"] == ["cut"]
+
+
 def test_a_dead_peer_is_an_error_in_words(lab, tmp_path):
     file = tmp_path / "cut.yaml"
     file.write_text(CUT)

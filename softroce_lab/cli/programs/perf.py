@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
 import json
@@ -23,6 +24,7 @@ from softroce_lab.cli.options import Json, Lab, LogTo, Xdp, XdpMode, beside_file
 from softroce_lab.cli.programs.foreign import PerftestOptions
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.capturing import capturing
+from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.observation import Observation
 from softroce_lab.perftest import lab as perf_lab
@@ -170,10 +172,14 @@ def perf(
         with capturing(place.lab, wanted, hosts) as captured:
             observation = Observation(place.lab)
             document = _run(place, port, options, style, log, print_line)
-            fidelity = observation.end({}, striped=False, hosts=hosts).fidelity
-    document["fidelity"] = fidelity.document()
-    if not fidelity.faithful:
-        saying(quiet)(str(fidelity))
+            observed = observation.end({}, striped=False, hosts=hosts)
+    document["fidelity"] = observed.fidelity.document()
+    if not observed.fidelity.faithful:
+        saying(quiet)(str(observed.fidelity))
+    document["idle_rules"] = observed.idle_rules
+    links = [dataclasses.asdict(each) for each in observed.links]
+    for note in idle_rules.notes(observed.idle_rules, place.lab.plan, [links]):
+        saying(quiet)(note)
     if captured is not None:
         saying(quiet)(captured.summary())
         document["capture"] = captured.document()
