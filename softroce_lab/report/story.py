@@ -195,8 +195,9 @@ def completion_ns(messages: Messages) -> npt.NDArray[np.int64]:
 
 
 def worst(messages: Messages, count: int, within: npt.NDArray[np.bool_] | None = None) -> list[int]:
-    """The rows of the slowest messages, undelivered ones first."""
+    """The rows of the slowest messages: undelivered ones first, those never posted last."""
     taken = completion_ns(messages)
+    taken[messages.columns["posted_ns"] < 0] = -1
     order = np.argsort(-taken, kind="stable")
     if within is not None:
         order = order[within[order]]
@@ -258,7 +259,9 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
     end = tale.status if taken is None else f"took {units.format_duration(taken)}"
     lines = [f"{tale.run}: message {tale.name}, {size} in {of}, {end}."]
     dropped, again = tale.count(What.DROP), tale.sent_again
-    if dropped or again:
+    if tale.times["posted_ns"] < 0:
+        lines.append("It was never posted: what it waited for did not happen.")
+    elif dropped or again:
         lost = units.format_count(dropped, "transmission")
         lines.append(f"{lost} lost, {again:,} sent again.")
     elif not tale.names_packets:

@@ -106,3 +106,25 @@ def test_a_message_that_failed_says_how(tmp_path):
         assert one.parts == []
         assert "IBV_WC_RETRY_EXC_ERR" in story.words(one)[0]
         assert list(ladder.lines(one))
+
+
+def test_of_a_run_that_ended_early_a_posted_message_is_told_first(tmp_path):
+    """The ring stops where h1 is cut off: what was never posted waits for what was lost."""
+    cut = Recorded(
+        run(
+            "ring-all-reduce",
+            tmp_path,
+            "topology={generator: {kind: star, hosts: 4, access: {rate: 10Gbit, delay: 1us}}}",
+            "faults=[{name: cut, links: 'h1->s1', loss: blackout}]",
+            "deadline=5ms",
+            "seeds=[1]",
+            transports=("irn",),
+        )
+    )
+    known = Explained.of(cut, cut.run("irn/1"))
+    first, *_, last = (known.story(row) for row in story.worst(known.messages, len(known.messages)))
+    assert first.times["posted_ns"] >= 0
+    assert last.times["posted_ns"] < 0
+    words = story.words(last)
+    assert "It was never posted: what it waited for did not happen." in words
+    assert "None of its packets was lost." not in words
