@@ -45,6 +45,7 @@ from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.rnic import GID
+from softroce_lab.telemetry.counters import added_up
 from softroce_lab.workloads.work import Workload
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
@@ -315,11 +316,8 @@ def _checked(
 
 def _counters(report: Mapping[str, Any]) -> dict[str, int]:
     """Of all of a host's RNICs."""
-    found = dict(report["counters"])
-    for other in report["other_rails"].values():
-        for name, count in other.pop("counters").items():
-            found[name] = found.get(name, 0) + count
-    return found
+    others = [other.pop("counters") for other in report["other_rails"].values()]
+    return added_up([report["counters"], *others])
 
 
 def _stats(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

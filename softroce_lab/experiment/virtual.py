@@ -51,6 +51,7 @@ from softroce_lab.rnic import GID
 from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.workloads.jobs import Jobs
@@ -189,13 +190,9 @@ class VirtualRun:
         self.carries = self.verifies or self.with_backup  # their MOVEs are bytes
         self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
-        self.empty = base_rtt.of(
-            whole,
-            self.path_mtu,
-            self.rnic.round_trip_ns,
-            experiment.rails_by_name(seed),
-            {} if only else experiment.other_rails_by_name(transport, seed),
-        )
+        rails = experiment.rails_by_name(seed)
+        others = {} if only else experiment.other_rails_by_name(transport, seed)
+        self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns, rails, others)
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(
             self.empty.rtt_ns, self.empty.buffer_ns, lifetime.of(whole, self.path_mtu)
@@ -536,14 +533,9 @@ class VirtualRun:
     def _counters(self) -> dict[str, dict[str, int]]:
         """By host, without zeros: the engine's, and what its RNIC had to fetch."""
         found = {
-            node.name: self.fabric.endpoints[index].counters(zeros=False)
+            node.name: added_up(rnic.counters(zeros=False) for rnic, _ in self._rails(index))
             for index, node in enumerate(self.plan.plain_hosts)
         }
-        for index in self.other_rails:
-            of_host = found[self.plan.plain_hosts[index].name]
-            for other, _ in self._rails(index)[1:]:
-                for name, count in other.counters(zeros=False).items():
-                    of_host[name] = of_host.get(name, 0) + count
         for port, totals in self.fabric.port_totals():
             if missed := totals[CONTEXTS_MISSED]:
                 of_host = found[port.node]

@@ -8,7 +8,7 @@ beside. docs/telemetry.md has the same table for readers; a test holds the two t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -194,3 +194,12 @@ def of_process_port(counts: Mapping[str, int]) -> dict[str, int]:
 def of_qp(counts: Mapping[str, int]) -> dict[str, int]:
     """The hardware counters of a queue pair, from its own counters of the engine."""
     return {counter.name: counter.value(counts) for counter in HARDWARE if counter.per_qp}
+
+
+def added_up(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The engines' counters of all RNICs of a host."""
+    found: dict[str, int] = {}
+    for counts in several:
+        for name, count in counts.items():
+            found[name] = found.get(name, 0) + count
+    return found
