@@ -100,6 +100,6 @@ faults: [{name: a, links: "h1->s1", loss: random 0.10%}]
     (tmp_path / "kernels.yaml").write_text(text.replace("kind: kernel, kernel: 6.10", "kind: host"))
     experiment = spec.load(tmp_path / "kernels.yaml")
     source = spec.yaml_source.parse(text)
-    document = frozen._text(source.data)
+    document = frozen.text(source.data)
     assert '"kernel": 6.10\n' in document
     same_work(experiment, reloaded(experiment, tmp_path / "runs"))

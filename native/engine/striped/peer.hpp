@@ -249,6 +249,7 @@ struct Peer {
 
   // Of messages, reports and control messages.
   Time report_at = kNever;
+  Time report_by = kNever;              // at the latest, although packets go on coming
   double receive_bytes_per_second = 0;  // read by policies only; decides nothing in here
   std::int64_t echoed_ns = -1;          // the newest echo among its reports
   std::uint32_t reported_packets = 0;

@@ -44,6 +44,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   if (peer.unreported >= due && !waits) return queue_report(peer);
   if (peer.unreported == 1 && !peer.report_queued) {
     peer.report_at = report_due_at(peer, now);
+    peer.report_by = report_due_at(peer, peer.report_at);
     state_.timers.arm(peer.report_at, TimerKind::report, peer.index);
   }
 }
@@ -84,9 +85,10 @@ void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {
 
 void Reporter::report_fired(Peer& peer, Time armed_for) {
   if (peer.report_at != armed_for || peer.unreported == 0) return;
-  const Time due = report_due_at(peer, peer.newest_data.at);
+  // While packets come, they count, but not for long: the sender's timers wait for reports.
+  const Time due = std::min(report_due_at(peer, peer.newest_data.at), peer.report_by);
   if (!delays_ || due <= armed_for) return queue_report(peer);
-  peer.report_at = due;  // while packets come, they count
+  peer.report_at = due;
   state_.timers.arm(due, TimerKind::report, peer.index);
 }
 
