@@ -290,8 +290,20 @@ def test_what_is_reported_alone_waits_while_packets_come():
     """They count instead; two round trips of silence end the wait."""
     peers = Peers(64, report_least_interval_ns=1_000)
     data = of_kind(peers.begin(1), DATA)
-    for each in data[:8]:
+    for each in data[:2]:
         assert not peers.hand(peers.receiver, each)
         assert not peers.later(peers.receiver, BASE_RTT_NS)
     assert not peers.later(peers.receiver, BASE_RTT_NS - 1_000)
     assert kinds(peers.later(peers.receiver, 1_000)) == [REPORT]
+
+
+def test_what_is_reported_alone_waits_for_four_round_trips_at_most():
+    """The sender's timers wait for reports: in a long queue packets come one by one for long."""
+    peers = Peers(64, report_least_interval_ns=1_000)
+    data = of_kind(peers.begin(1), DATA)
+    for each in data[:4]:
+        assert not peers.hand(peers.receiver, each)
+        if each is not data[3]:
+            assert not peers.later(peers.receiver, BASE_RTT_NS)
+    assert not peers.later(peers.receiver, BASE_RTT_NS // 2)
+    assert kinds(peers.later(peers.receiver, BASE_RTT_NS // 2)) == [REPORT]

@@ -108,9 +108,10 @@ def _child(theirs: Connection, running: Running, run: Callable[[Progress], Any])
         watchdog.restart()
         PolicyCall.running = running
         limit_memory()
-        theirs.send(_outcome(run, lambda done: theirs.send((_PROGRESS, done))))
-        sys.stdout.flush()
+        outcome = _outcome(run, lambda done: theirs.send((_PROGRESS, done)))
+        sys.stdout.flush()  # whoever gets the outcome ends this process
         sys.stderr.flush()
+        theirs.send(outcome)
         code = 0
     finally:
         os._exit(code)
