@@ -195,19 +195,10 @@ def verbs(
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
-        _print_verbs(outcome)
-
-
-def _print_verbs(outcome: bench_verbs.Outcome) -> None:
-    for name, rate in outcome.rates_bps().items():
-        print(f"{name:22}{units.format_rate(rate.median):>14}")
-    for name, trip in outcome.round_trips_ns().items():
-        print(f"{name:22}{trip.median / 1e3:>11.1f} us")
-    send64 = outcome.send64()
-    print(f"{'send64':22}{send64.median:>14,.0f} /s  [{send64.low:,.0f} to {send64.high:,.0f}]")
-    print(f"\n{'ratio':22}median [95 % interval]    ({outcome.mode} XDP)")
-    for name, ratio in outcome.ratios().items():
-        print(f"{name:22}{ratio}")
+        bench_programs.print_medians(outcome)
+        send64 = outcome.send64()
+        print(f"{'send64':22}{send64.median:>14,.0f} /s  [{send64.low:,.0f} to {send64.high:,.0f}]")
+        bench_programs.print_ratios(outcome)
 
 
 app.command()(bench_programs.programs)

@@ -10,6 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench.rdma import programs as bench_programs
+from softroce_lab.bench.rdma import verbs as bench_verbs
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
@@ -34,14 +35,20 @@ def programs(
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
-        _print(outcome)
+        print_medians(outcome)
+        print_ratios(outcome)
 
 
-def _print(outcome: bench_programs.Outcome) -> None:
+def print_medians(outcome: bench_programs.Outcome | bench_verbs.Outcome) -> None:
+    """Rates, then round trips."""
     for name, rate in outcome.rates_bps().items():
         print(f"{name:22}{units.format_rate(rate.median):>14}")
     for name, trip in outcome.round_trips_ns().items():
         print(f"{name:22}{trip.median / 1e3:>11.1f} us")
+
+
+def print_ratios(outcome: bench_programs.Outcome | bench_verbs.Outcome) -> None:
+    """With their intervals."""
     print(f"\n{'ratio':22}median [95 % interval]    ({outcome.mode} XDP)")
     for name, ratio in outcome.ratios().items():
         print(f"{name:22}{ratio}")

@@ -71,7 +71,7 @@ def of(
     return Empty(rtt_ns, rate_bps, buffer_ns)
 
 
-@functools.lru_cache(maxsize=4)  # every host of a plan, and every transport, needs the same
+@functools.lru_cache(maxsize=16)  # every host of a plan, and every transport, needs the same
 def _of_links(
     plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]
 ) -> tuple[int, int, int]:
