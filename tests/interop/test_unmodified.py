@@ -48,8 +48,11 @@ DIRECTIONS = (SOFT, KERNEL), (KERNEL, SOFT)  # the server, and the client
 def lab():
     name = f"t{secrets.token_hex(3)}"
     up = fabric.up(topology.load("kernel-peer", name=name), ephemeral=True)
-    yield up
-    up.down()
+    try:
+        Pair(up, server=SOFT).prepare()
+        yield up
+    finally:
+        up.down()
 
 
 def converse(lab, name, server, client, version):

@@ -16,6 +16,7 @@ from softroce_lab.fabric.observe import traffic, view
 from softroce_lab.paths import PROJECT_ROOT
 
 TIMEOUT_S = 30
+PREPARE_S = 1800
 LISTENS_S = 20
 RETRIES_EXCEEDED = "transport retry counter exceeded"  # as ibv_wc_status_str has it
 MTU_BYTES = 2048
@@ -44,6 +45,12 @@ class Pair:
             [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
         )  # fmt: skip
+
+    def prepare(self):
+        """The launcher installs and builds the libraries if they are missing, as it does for users."""
+        argv = [PROJECT_ROOT / "lab", "exec", "--verbs", "--lab", self.name, self.server, "--", "true"]
+        prepared = subprocess.run(argv, capture_output=True, text=True, timeout=PREPARE_S)
+        assert prepared.returncode == 0, prepared.stderr
 
     def run(self, host, *command, **options):
         with ended(self.start(host, *command, **options)) as process:
@@ -87,6 +94,7 @@ class Pair:
                 if result.returncode == 0 or time.monotonic() > deadline:
                     break
                 time.sleep(0.2)
+            assert result.returncode == 0, (client, result.stdout + result.stderr)
             results = finished(listener, timeout_s), result
         for each in results:
             assert each.returncode == 0, (server, client, each.stdout + each.stderr)
