@@ -47,9 +47,12 @@ class Pair:
         )  # fmt: skip
 
     def prepare(self):
-        """The launcher installs and builds the libraries if they are missing, as it does for users."""
-        argv = [PROJECT_ROOT / "lab", "exec", "--verbs", "--lab", self.name, self.server, "--", "true"]
-        prepared = subprocess.run(argv, capture_output=True, text=True, timeout=PREPARE_S)
+        """The launcher installs and builds the libraries if they are missing, as for users."""
+        argv = ["lab", "exec", "--verbs", "--lab", self.name, self.server, "--", "true"]
+        prepared = subprocess.run(
+            argv, executable=PROJECT_ROOT / "lab", capture_output=True, text=True,
+            timeout=PREPARE_S,
+        )  # fmt: skip
         assert prepared.returncode == 0, prepared.stderr
 
     def run(self, host, *command, **options):
