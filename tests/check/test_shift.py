@@ -146,6 +146,27 @@ def test_failover_failback_and_failover_again(tmp_path):
     assert verdicts["shift.count"].checked == 6  # three moves of each end
 
 
+def test_a_queue_pair_that_begins_anew_does_not_break_rules_of_one_life(tmp_path):
+    """A failed probe is repeated with its PSN: rules of one queue pair's life say nothing of it."""
+    rig = Rig()
+    for pair in rig.pairs:
+        pair.keep_sent()
+    rig.pairs[0].cable(1).down = True
+    case = Case(rig, [[Op(WI, 700), Op(S, 100)], [Op(SI, 20)]])
+    case.run()
+    rig.run(8_000_000)
+    rig.cut(down=False)
+    rig.run(2_000_000)
+    case.extend([Op(W, 100), Op(SI, 30)], [Op(SI, 20)])
+    case.run(20_000_000)
+    assert rig.until(rig.is_default, 2_000_000)
+    verdicts = recorded(rig).check(tmp_path)
+    rig.close()
+    assert failed(verdicts) == set()
+    for rule in ("rc.retry-limit", "rc.msn-monotonic", "rc.msn-right"):
+        assert "begins anew" in verdicts[rule].note, rule
+
+
 def test_a_job_with_failovers_keeps_all_rules(tmp_path):
     """Three hosts of a simulated fabric, two connections each, captured at both rails of one."""
     options = Options(hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=6, seed=5)

@@ -27,6 +27,7 @@ clock: CLOCK
 faults: FAULTS
 """
 FAST = "{rate: 100Gbit, delay: 1us}"
+SENT = ("tx_data", "tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", "tx_connected")
 
 
 def text_of(*, a=", rail: 3", transports="[csa_ud]", access=FAST, clock="virtual", faults="[]"):
@@ -208,7 +209,11 @@ def test_several_rails_on_a_lab(transport):
     assert sent(run) == uplinks("h1", "h3", leaves=(1, 2)) | {"h2->leaf1-1", "h4->leaf1-1"}
     assert sum(link["emulator_drops"] for link in run.links) == 0
     assert {each["node"] for each in run.facts["ports"]} >= {"h1", "h1:eth2", "h3:eth2", "h2"}
-    assert "h1:eth2" in run.stats
+    for host in ("h1", "h2", "h3", "h4"):  # all that left a host, by whatever rail
+        left = sum(link["sent"] for link in run.links if link["name"].startswith(f"{host}->"))
+        assert sum(run.counters[host][name] for name in SENT) == left
+    far = [each["remote_address"] for each in run.stats["h1:eth2"]["qps"]]
+    assert far == (["10.1.0.3"] if transport == "rc" else [])
 
 
 def test_on_a_lab():

@@ -278,6 +278,8 @@ def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
     assert all(0 <= each["ago_ns"] < 5 * 10**9 for each in shown)
     assert not [link for link in found.links if link["emulator_drops"]]
     assert {each["node"] for each in found.facts["ports"]} >= {"h1", "h1:eth2"}
+    both = [found.stats[name]["hw_counters"]["sent_pkts"] for name in ("h1", "h1:eth2")]
+    assert found.counters["h1"]["tx_connected"] == sum(both) > min(both) > 0
     states = {(each["peer"], each["sender"], each["receiver"]) for each in shown}
     assert states == {("h2", "Fallback", "Fallback"), ("h3", "Fallback", "Fallback")}
 

@@ -83,3 +83,27 @@ def test_a_pump_makes_backups_and_drives_a_failover():
     assert first.error is second.error is None
     assert threading.active_count() < 20
     rig.close()
+
+
+def test_a_pump_that_fails_says_why_and_lets_errors_surface(monkeypatch):
+    """Nobody would take failures any more: programs must not wait for ever."""
+    rig = Rig()
+    a = rig.ends[0]
+    a.receive(8, 40000, wr_id=3)
+
+    def mistake():
+        raise ValueError("a mistake")
+
+    with Pump(a.backup) as pump:
+        assert pump.error is None
+        monkeypatch.setattr(a.backup, "advance", mistake)
+        a.backup.channel.native.ring(a.backup.failures.cookie)  # it wakes up
+        until = time.monotonic() + 10
+        while a.state is not Sender.FAILED and time.monotonic() < until:
+            time.sleep(0.001)
+        assert a.state is Sender.FAILED
+    assert isinstance(pump.error, ValueError)
+    assert "a mistake" in a.backup.events[-1].why
+    monkeypatch.undo()
+    assert [(wc.wr_id, wc.status) for wc in a.poll()] == [(3, IBV_WC_WR_FLUSH_ERR)]
+    rig.close()
