@@ -104,7 +104,9 @@ def _run(
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(reports, striped=shown)
-    found, of_losses = real_recoveries.recorded(lab.plan, rails, observed, finished, begun_ns)
+    found, of_losses = real_recoveries.recorded(
+        lab.plan, rails, others, observed, finished, begun_ns
+    )
     verified, wrong, digests = _checked(reports)
     grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]

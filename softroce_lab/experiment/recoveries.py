@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.hosts.journal import Reasons
+from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
 from softroce_lab.telemetry.repairs import CAUSES
@@ -34,13 +35,34 @@ _NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "a
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueuePair:
-    """One direction of a reliable connection: who sends data, to which queue pair."""
+    """One direction of a reliable connection: who sends data, to which queue pair.
+
+    `part` and `parts`: which messages it sends, as in `RailQueuePairs`.
+    """
 
     source: int  # addresses as numbers
     destination: int
     source_qpn: int
     qpn: int  # the destination's, as packets with data have it
     first_psn: int
+    part: int = 0
+    parts: int = 1
+
+
+def queue_pairs(
+    ends: Mapping[int, Sequence[RailQueuePairs]], addresses: Mapping[int, Sequence[int]]
+) -> list[QueuePair]:
+    """Each direction that both ends know; both by host, `addresses` of the rails that it uses."""
+    found = []
+    for here, lists in ends.items():
+        for number, (rail, of_peer, part, parts) in enumerate(lists):
+            for peer, (qp, first_psn) in of_peer.items():
+                if peer not in ends or here not in ends[peer][number].of_peer:
+                    continue
+                there, _ = ends[peer][number].of_peer[here]
+                source, destination = addresses[here][rail], addresses[peer][rail]
+                found.append(QueuePair(source, destination, qp, there, first_psn, part, parts))
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,9 +153,13 @@ def _named(numbers: npt.NDArray[np.uint32], hosts: Mapping[int, str]) -> npt.NDA
 
 
 def used(pairs: Iterable[QueuePair], found: Recoveries, lost: Drops) -> list[dict[str, int]]:
-    """Those that records and drops tell of: for the manifest."""
+    """Those that records and drops tell of, and whose PSNs tell messages: for the manifest."""
     met = _ends(found["destination"], found["qpn"]) | _ends(lost["dst"], lost["qpn"])
-    return [dataclasses.asdict(each) for each in pairs if each.destination << 32 | each.qpn in met]
+    return [
+        dataclasses.asdict(each)
+        for each in pairs
+        if each.parts and each.destination << 32 | each.qpn in met
+    ]
 
 
 def _ends(destinations: npt.NDArray[np.uint32], qpns: npt.NDArray[np.uint32]) -> set[int]:

@@ -495,14 +495,13 @@ class VirtualRun:
     def _queue_pairs(self) -> list[QueuePair]:
         """Of reliable connections, each direction."""
         ends = {
-            (index, peer): end
-            for index, host in self.hosts.items()
-            for peer, end in getattr(host.messenger, "queue_pairs", {}).items()
+            index: getattr(host.messenger, "queue_pairs", []) for index, host in self.hosts.items()
         }
-        return [
-            QueuePair(self._address(here), self._address(peer), qp, ends[peer, here][0], first_psn)
-            for (here, peer), (qp, first_psn) in ends.items()
-        ]
+        addresses = {
+            index: [int(endpoint.address) & 0xFFFFFFFF for endpoint, _ in self._rails(index)]
+            for index in ends
+        }
+        return recoveries.queue_pairs(ends, addresses)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""
@@ -548,20 +547,20 @@ class VirtualRun:
         return idle_rules.of_run(self.plan.faults, hits, busy, lasted_ns)
 
     def _stopped_shares(self, sent_bytes: Sequence[int]) -> held_back.Shares:
-        """By transport; of hosts whose uplinks have a rate: others are never busy.
+        """By transport; of hosts' uplinks that have a rate: others are never busy.
 
         `sent_bytes`: by directed link.
         """
         rates_bps = base_rtt.rates(self.plan)
-        uplinks = {index: self.fabric.uplink(index) for index in self.hosts}
         return held_back.shares(
             (
                 self.own.get(index, self.transport).label,
                 8 * 10**9 * sent_bytes[link] // rates_bps[link],
-                self.fabric.stopped_ns(index),
+                self.fabric.stopped_ns(index, rail),
             )
-            for index, link in uplinks.items()
-            if rates_bps[link]
+            for index in self.hosts
+            for rail in (None, *self.other_rails.get(index, ()))
+            if rates_bps[link := self.fabric.uplink(index, rail)]
         )
 
     def _verified(self, messages: Messages) -> bool | None:

@@ -100,7 +100,10 @@ class Messages:
         return posted <= time_ns and (over < 0 or time_ns <= over)
 
     def of_psn(self, destination: str, qpn: int, psn: int) -> tuple[int, int]:
-        """Row and packet of a PSN, whose packets go to this queue pair. (NO_MESSAGE, 0)."""
+        """Row and packet of a PSN, whose packets go to this address and queue pair.
+
+        (NO_MESSAGE, 0).
+        """
         pair = self._pairs.get((destination, qpn))
         return (NO_MESSAGE, 0) if pair is None else pair.find(psn)
 
@@ -176,6 +179,7 @@ def _pairs(table: Columns, run: Run, hosts: Mapping[str, str]) -> dict[tuple[str
     if not known:
         return found
     rows_of: dict[tuple[str, str], list[int]] = {}
+    numbers = table["operation"].astype(np.int64) + table["step"] + table["message"]
     never = np.iinfo(np.int64).max
     posted = np.where(table["posted_ns"] < 0, never, table["posted_ns"])
     first = np.where(table["first_sent_ns"] < 0, never, table["first_sent_ns"])
@@ -185,9 +189,12 @@ def _pairs(table: Columns, run: Run, hosts: Mapping[str, str]) -> dict[tuple[str
     mtu = int(run["path_mtu"])
     for pair in known:
         source, destination = (hosts.get(_dotted(pair[end]), "") for end in _ENDS)
-        rows = rows_of.get((source, destination), [])
+        part, parts = pair.get("part", 0), pair.get("parts", 1)  # of a host with several rails
+        rows = [
+            row for row in rows_of.get((source, destination), []) if numbers[row] % parts == part
+        ]
         packets = [_cut(int(table["bytes"][row]), mtu) for row in rows]
-        found[destination, pair["qpn"]] = _Pair(pair["first_psn"], rows, packets)
+        found[_dotted(pair["destination"]), pair["qpn"]] = _Pair(pair["first_psn"], rows, packets)
     return found
 
 
@@ -238,8 +245,7 @@ def _events(table: Columns, messages: Messages, *, decided: bool) -> Iterator[In
     ):
         named = (key[0], key[1], key[2])
         if source == "injector":
-            ends = messages.host(src), messages.host(dst)
-            row, packet = _message_of(messages, ends, named, index, kind, qpn, psn)
+            row, packet = _message_of(messages, (src, dst), named, index, kind, qpn, psn)
             yield Incident(time_ns, _EFFECTS[event], row, packet, packet, attempt, link, rule, kind)
         elif event in _BY_RECEIVER:
             row = messages.at_host("to", source, named, time_ns)
@@ -259,9 +265,9 @@ def _message_of(
     qpn: int,
     psn: int,
 ) -> tuple[int, int]:
-    """Row and packet of a data packet; (NO_MESSAGE, 0) of others."""
+    """Row and packet of a data packet between two addresses; (NO_MESSAGE, 0) of others."""
     if kind == "data":
-        return messages.row(*ends, key), index
+        return messages.row(messages.host(ends[0]), messages.host(ends[1]), key), index
     return messages.of_psn(ends[1], qpn, psn) if kind == "other" else (NO_MESSAGE, 0)
 
 
@@ -284,7 +290,7 @@ def _recoveries(
         if what is not What.SENT_AGAIN and what is not What.DROP:
             kind = ""
         if qpn and kind != "data":
-            spans = messages.of_psns(ends[1], qpn, psn, last_psn)
+            spans = messages.of_psns(dst, qpn, psn, last_psn)
         else:
             spans = [(messages.row(*ends, (operation, step, message)), index, last)]
         for row, begin, end in spans:
@@ -315,7 +321,7 @@ def _repairs(table: Columns, messages: Messages) -> Iterator[Incident]:
             continue
         ends = messages.host(src), messages.host(dst)
         if qpn:
-            row, index = messages.of_psn(ends[1], qpn, psn)
+            row, index = messages.of_psn(dst, qpn, psn)
         else:
             row = messages.row(*ends, (operation, step, message))
         yield Incident(arrived_ns, What.ARRIVED, row, index, index, 0, ends[1], "", "data")

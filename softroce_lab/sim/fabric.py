@@ -278,13 +278,21 @@ class SimFabric:
         for port, number in self._number_of.items():
             yield port, self.native.port_totals(number)
 
-    def stopped_ns(self, host: int) -> dict[str, int]:
-        """How long a host's endpoint had packets to send while its link was idle, by cause."""
-        return dict(self.native.stopped_ns(self._used[host]))
+    def stopped_ns(self, host: int, rail: int | None = None) -> dict[str, int]:
+        """How long a host's endpoint had packets to send while its link was idle, by cause.
 
-    def uplink(self, host: int) -> int:
-        """The directed link from a host's endpoint."""
-        return self._uplinks[self._used[host]]
+        `rail`: of another one than its endpoint's.
+        """
+        return dict(self.native.stopped_ns(self._port(host, rail)))
+
+    def uplink(self, host: int, rail: int | None = None) -> int:
+        """The directed link from a host's endpoint, or from another rail."""
+        return self._uplinks[self._port(host, rail)]
+
+    def _port(self, host: int, rail: int | None) -> int:
+        if rail is None:
+            return self._used[host]
+        return self._number_of[self.plan.hosts[host].ports[rail]]
 
     def hits(self) -> dict[int, list[Hits]]:
         """What each rule did, by directed link."""

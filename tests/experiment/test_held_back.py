@@ -41,6 +41,18 @@ workload: {{kind: permutation, bytes: 4MB, message: 4MB}}
 """
 
 
+RAILS = """\
+name: rails
+topology:
+  generator: {{kind: dual-rail, leaves: 1, spines: 1, hosts_per_leaf: 2,
+              access: {{rate: 10Gbit, delay: 250us}}}}
+mtu: 2200
+transports: [rc]
+workload: {{kind: point-to-point, bytes: 4MB, message: 2MB, rails: 2}}
+faults: [{{name: periodic, ports: "h*:eth{rail}", loss: periodic 700}}]
+"""
+
+
 def run_of(text, **values):
     experiment = of(text.format(**values))
     run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
@@ -166,3 +178,10 @@ def test_of_jobs_the_transport_is_named():
     assert (found["transport"], found["by"]) == ("rc+window=128", "in_order_cap")
     lines = dict(workload_table.lines([run.summary()])[1])
     assert lines["held back by"] == ["rc+window=128: PSN cap 79 %"]
+
+
+@pytest.mark.parametrize("rail", [1, 2])
+def test_each_rail_of_a_host_counts(rail):
+    """Losses on one rail alone: waits for its retransmissions."""
+    stopped = run_of(RAILS, rail=rail).facts["stopped"]
+    assert stopped["rc"]["recovery"] > 0.05

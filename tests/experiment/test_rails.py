@@ -9,6 +9,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import real, spec, virtual
+from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
 from tests.cli.test_app import lab as command
@@ -214,6 +215,36 @@ def test_several_rails_on_a_lab(transport):
         assert sum(run.counters[host][name] for name in SENT) == left
     far = [each["remote_address"] for each in run.stats["h1:eth2"]["qps"]]
     assert far == (["10.1.0.3"] if transport == "rc" else [])
+
+
+@pytest.mark.parametrize(("transport", "ip_version"), [("rc", 6), ("csa_ud", 4)])
+def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, ip_version):
+    """Whatever the IP version: hosts are known by their IPv4 addresses, one a rail."""
+    slow = "{rate: 200Mbit, delay: 100us}"
+    faults = "[{name: loss, links: 'h*<->leaf*', loss: periodic 11}]"
+    wanted = of(
+        a=", message: 4KiB, rails: 2", clock="real", access=slow, transports=f"[{transport}]",
+        faults=faults,
+    )  # fmt: skip
+    made = fabric.up(wanted.plan(1), ephemeral=True)
+    try:
+        options = HostOptions(ip_version=ip_version)
+        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made, options)
+    finally:
+        made.down()
+    assert run.verdict == "passed", run.reasons
+    (found,) = run.recoveries
+    names = {"10.0.0.1": "h1", "10.0.0.2": "h2", "10.0.0.3": "h3", "10.0.0.4": "h4",
+             "10.1.0.1": "h1", "10.1.0.3": "h3"}  # fmt: skip
+    again = found["event"] == "sent_again"
+    assert set(found["src"][again].tolist()) == names.keys()
+    assert [names[each] for each in found["src"][again]] == found["host"][again].tolist()
+    retransmitted = sum(each.get("tx_retransmitted", 0) + each.get("tx_connected_retransmitted", 0)
+                        for each in run.counters.values())  # fmt: skip
+    assert again.sum() == retransmitted > 0
+    ends = {(each["source"], each["destination"]) for each in run.facts["queue_pairs"]}
+    rails = {tuple(end >> 16 & 255 for end in each) for each in ends}
+    assert rails == ({(0, 0), (1, 1)} if transport == "rc" else set())
 
 
 def test_on_a_lab():

@@ -90,6 +90,26 @@ def test_counters_are_those_of_both_rails():
     assert all(sent[host] > of_rc[host]["tx_connected"] for host in sent)  # and MOVEs, and probes
 
 
+def test_what_is_done_about_losses_has_its_ends_on_both_rails():
+    """Of data and of control messages; and no message is claimed to be known by a PSN."""
+    lossy = DIES.replace("[", '[{name: lossy, ports: "h*:eth2", loss: random 3%}, ')
+    experiment = of("{name: shift, timeout: 100us, retry_count: 6, label: shift}", lossy)
+    found = virtual.run(experiment, experiment.transports[0], 1, lambda _: None, with_acts=True)
+    assert found.verdict == "passed", found.reasons
+    assert found.transitions
+    names = {f"10.{rail}.0.{host}": f"h{host}" for rail in range(2) for host in range(1, 4)}
+    kinds = set()
+    for part in found.recoveries:
+        rows = zip(*(part[name].tolist() for name in ("event", "host", "src", "dst")), strict=True)
+        for event, host, source, destination in rows:
+            acts = destination if event == "nak_sent" else source
+            assert names[acts] == host or event == "lost"
+            assert source[:5] == destination[:5]  # on one rail
+            kinds.add((event, source[:5]))
+    assert kinds >= {(event, f"10.{n}.") for event in ("timeout", "sent_again") for n in range(2)}
+    assert not found.facts["queue_pairs"]
+
+
 def test_retransmissions_are_told_of_messages_that_stay_on_their_rail():
     lossy = '[{name: lossy, links: "h*<->leaf1-*", loss: random 2%}]'
     found, of_rc = (run(of(name, faults=lossy)) for name in ("{name: shift, retry_count: 7}", "rc"))

@@ -122,7 +122,7 @@ def compare_rc(evidence, known):
     lost, dropped = collections.Counter(), collections.Counter()
     for row in capture.packets:
         if row["comment"] >= 0 and capture.comments[row["comment"]].startswith("dropped"):
-            destination = host_of(known.messages.hosts, row["destination"])
+            destination = str(ipaddress.IPv4Address(bytes(row["destination"])[-4:]))
             where = known.messages.of_psn(destination, int(row["destination_qp"]), int(row["psn"]))
             dropped[where] += where[0] >= 0
     for row in range(len(known.messages)):

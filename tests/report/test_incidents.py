@@ -33,6 +33,29 @@ def test_each_message_has_what_its_row_counts(every, transport):
     assert sum(counted) == found["retransmitted"] > 0
 
 
+@pytest.mark.parametrize("rails", ["rail: 1, rails: 2", "rail: 3, rails: 3"])
+def test_messages_of_several_rails_are_told_apart(tmp_path, rails):
+    """A queue pair of each rail has its own PSNs, and every second or third message."""
+    workload = "{kind: all-to-all, hosts: [h1, h2, h3], bytes: 256KiB, message: 8KiB, RAILS}"
+    directory = run("ring-all-reduce", tmp_path,
+        "topology={generator: {kind: dual-rail, leaves: 1, hosts_per_leaf: 3, rails: 3}}",
+        f"workload={workload.replace('RAILS', rails)}",
+        "faults=[{name: all, links: 'h*<->leaf*', loss: random 1%}]", transports=("rc", "irn"),
+    )  # fmt: skip
+    recorded = Recorded(directory)
+    for found in recorded.runs:
+        known, again = Explained.of(recorded, found), collections.Counter()
+        lost = [each for each in known.incidents if each.what is What.DROP and each.kind != "other"]
+        for each in known.incidents:
+            if each.what is What.SENT_AGAIN:
+                assert each.message >= 0, each
+                again[each.message] += 1
+        counted = known.messages.columns["retransmitted"].tolist()
+        assert [again[row] for row in range(len(counted))] == counted
+        assert sum(counted) == found["retransmitted"] > 0
+        assert found["protocol"] == "rc" or lost
+
+
 @pytest.mark.parametrize("transport", ALL)
 def test_times_of_a_message_add_up(every, transport):
     known = Explained.of(every, every.run(f"{transport}/2"))

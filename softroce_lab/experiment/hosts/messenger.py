@@ -75,8 +75,22 @@ class Address:
     rails: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # addresses on the others
 
 
+class RailQueuePairs(NamedTuple):
+    """Queue pairs of RC of a host on one of its rails, one a peer.
+
+    `of_peer`: their numbers, and the PSNs that they begin with. A queue pair sends messages in the
+    order of posts: those whose numbers, added up, leave `part` when divided by `parts`. `parts` 0:
+    its PSNs do not tell messages.
+    """
+
+    rail: int  # of those that the host uses, the first is 0
+    of_peer: dict[int, tuple[int, int]]
+    part: int = 0
+    parts: int = 1
+
+
 class Messenger(Protocol):
-    """A host's end of a transport."""
+    """A host's end of a transport. Those of RC have `queue_pairs`, which both ends list alike."""
 
     @property
     def fd(self) -> int:
@@ -325,9 +339,10 @@ class RcMessenger:
         return Address(self._endpoint.address, qp, psn=first_psn(self._salt, qp))
 
     @property
-    def queue_pairs(self) -> dict[int, tuple[int, int]]:
-        """Of each peer: the number of the queue pair here, and the PSN that it begins with."""
-        return {peer: (qp, first_psn(self._salt, qp)) for peer, qp in self._qps.items()}
+    def queue_pairs(self) -> list[RailQueuePairs]:
+        """All of them, on the only rail."""
+        of_peer = {peer: (qp, first_psn(self._salt, qp)) for peer, qp in self._qps.items()}
+        return [RailQueuePairs(0, of_peer)]
 
     def _qp(self, peer: int) -> int:
         if peer not in self._qps:

@@ -167,6 +167,7 @@ class Rnic:
             self.host = _native.Host(_configure(settings))
         except (OSError, RuntimeError) as error:
             raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
+        self.host.record_recoveries()
 
     def figures(self) -> dict[str, Any]:
         """Stop the engine; what it and its port counted."""
@@ -196,7 +197,6 @@ class HostProcess:
         self.transport = Transport.of(settings.transport)
         self.rnic = Rnic(settings)
         self.host = self.rnic.host
-        self.host.record_recoveries()
         self.log = self._logged()
         self.journal = Journal()
         self.host.start()
@@ -243,8 +243,15 @@ class HostProcess:
             self.log.close()
 
     def recoveries(self) -> Recoveries:
-        """What was done about losses on the first rail; the engine has stopped."""
-        return np.frombuffer(self.host.take_recoveries(), RECOVERY).copy()
+        """What was done about losses on all rails; the engines have stopped."""
+        return np.concatenate(
+            [np.frombuffer(each.host.take_recoveries(), RECOVERY) for each in self.rnics]
+        )
+
+    @property
+    def recoveries_not_recorded(self) -> int:
+        """How many more there were than are kept."""
+        return sum(each.host.recoveries_not_recorded for each in self.rnics)
 
     def check(self) -> None:
         """RunError if an engine stopped by itself."""
@@ -318,11 +325,16 @@ class HostTask:
             "transitions": self._transitions(),
             **self._task.result(),
             "realtime_policy": all(thread.realtime for thread in self._threads),
-            "recoveries_not_recorded": self._process.host.recoveries_not_recorded,
-            "queue_pairs": list(getattr(self._messenger, "queue_pairs", {}).items()),
+            "recoveries_not_recorded": self._process.recoveries_not_recorded,
+            "queue_pairs": self._queue_pairs(),
             "grown_bytes": self._grown_bytes,
             **self._summary(),
         }
+
+    def _queue_pairs(self) -> list[dict[str, Any]]:
+        """`RailQueuePairs`, as JSON has them."""
+        found = getattr(self._messenger, "queue_pairs", [])
+        return [each._asdict() | {"of_peer": list(each.of_peer.items())} for each in found]
 
     def _transitions(self) -> list[dict[str, Any]]:
         """Of queue pairs with a backup; peers by the GID of their rail."""

@@ -12,7 +12,13 @@ import select
 from collections.abc import Sequence
 from typing import Any
 
-from softroce_lab.experiment.hosts.messenger import NO_FD, Address, Done, Messenger
+from softroce_lab.experiment.hosts.messenger import (
+    NO_FD,
+    Address,
+    Done,
+    Messenger,
+    RailQueuePairs,
+)
 from softroce_lab.recovery.api import Key
 
 
@@ -37,10 +43,13 @@ class RailsMessenger:
         return dataclasses.replace(first, rails=[dataclasses.asdict(each) for each in more])
 
     @property
-    def queue_pairs(self) -> dict[int, tuple[int, int]]:
-        """Of RC on the first rail: by peer, the number of the queue pair and its first PSN."""
-        found: dict[int, tuple[int, int]] = getattr(self.parts[0], "queue_pairs", {})
-        return found
+    def queue_pairs(self) -> list[RailQueuePairs]:
+        """Of RC on each rail."""
+        return [
+            each._replace(rail=rail, part=rail, parts=len(self.parts))
+            for rail, part in enumerate(self.parts)
+            for each in getattr(part, "queue_pairs", [])
+        ]
 
     def connect(self, peer: int, address: Address) -> None:
         """Make a peer known on each rail."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from softroce_lab.experiment import recoveries
+from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.experiment.observation import Observed
-from softroce_lab.experiment.recoveries import QueuePair
 from softroce_lab.plan.plan import Plan, Port
 
 Finished = Mapping[int, tuple[dict[str, Any], Mapping[str, Any]]]
@@ -21,22 +21,34 @@ def _number(port: Port) -> int:
 
 
 def recorded(
-    plan: Plan, rails: Mapping[str, int], observed: Observed, finished: Finished, begun_ns: int
+    plan: Plan,
+    rails: Mapping[str, int],
+    others: Mapping[str, tuple[int, ...]],
+    observed: Observed,
+    finished: Finished,
+    begun_ns: int,
 ) -> tuple[Iterable[Mapping[str, Any]], dict[str, Any]]:  # fmt: skip
-    """Parts of recovery.parquet's columns, and what the manifest has of them."""
+    """Parts of recovery.parquet's columns, and what the manifest has of them.
+
+    `rails` and `others`: as `Observation` has them.
+    """
     hosts = plan.plain_hosts
     names = {_number(port): node.name for node in hosts for port in node.ports}
-    used = [_number(node.ports[rails.get(node.name, 0)]) for node in hosts]
-    ends = {
-        (index, peer): end
-        for index, (report, _) in finished.items()
-        for peer, end in report.pop("queue_pairs")
+    addresses = {
+        index: [
+            _number(node.ports[rail])
+            for rail in (rails.get(node.name, 0), *others.get(node.name, ()))
+        ]
+        for index, node in enumerate(hosts)
     }
-    pairs = [
-        QueuePair(used[here], used[peer], qp, ends[peer, here][0], first_psn)
-        for (here, peer), (qp, first_psn) in ends.items()
-        if (peer, here) in ends
-    ]
+    ends = {
+        index: [
+            RailQueuePairs(**each | {"of_peer": dict(each["of_peer"])})
+            for each in report.pop("queue_pairs")
+        ]
+        for index, (report, _) in finished.items()
+    }
+    pairs = recoveries.queue_pairs(ends, addresses)
     parts = {
         hosts[index].name: (journal["recoveries"], journal["whys"].tolist())
         for index, (_, journal) in finished.items()

@@ -18,6 +18,7 @@ from softroce_lab.experiment.hosts.messenger import (
     Address,
     Done,
     Memory,
+    RailQueuePairs,
     RcSettings,
     check_name,
     first_psn,
@@ -171,6 +172,20 @@ class ShiftMessenger:
                 min_rnr_timer=settings.min_rnr_timer,
             )
         )
+
+    @property
+    def queue_pairs(self) -> list[RailQueuePairs]:
+        """Of the default rail, and of the backup's for data and for control messages.
+
+        They begin anew, and what is posted again has other PSNs: the first ones say nothing.
+        """
+        of_rails = ((0, "qp_num"), (1, "twin_qp_num"), (1, "control_qp_num"))
+        return [
+            RailQueuePairs(
+                rail, {peer: (getattr(qp, name), 0) for peer, qp in self._qps.items()}, parts=0
+            )
+            for rail, name in of_rails
+        ]
 
     # ---------------------------------------------------------------- posts
 
