@@ -97,22 +97,24 @@ int poll_cq(ibv_cq* base, int most, ibv_wc* wc) {
   if (most <= 0) return 0;
   Engine& engine = engine_of(cq.context);
   const auto take = [&] {
-    const auto completions = cq.queue->poll(static_cast<std::size_t>(most));
-    for (std::size_t i = 0; i < completions.size(); ++i) put(completions[i], wc[i]);
-    return completions.size();
+    return cq.queue->drain(static_cast<std::size_t>(most),
+                           [&](const WorkCompletion& each) { put(each, *wc++); });
   };
   std::size_t polled = 0;
   {
     const auto held = engine.hold();
     if (engine.orphan()) return 0;  // what completed before fork(2) is the parent's
-    engine.polled();
     polled = take();
-    if (polled == 0 && engine.turn()) polled = take();
+    if (polled != 0)
+      engine.polled();
+    else if (engine.poll())
+      polled = take();
   }
   // Its peer may need this very processor.
   if (polled != 0)
     cq.empty_polls.store(0, std::memory_order_relaxed);
-  else if (const unsigned empty = ++cq.empty_polls; empty >= kPatience && empty % kYieldEvery == 0)
+  else if (const unsigned empty = cq.count_empty_poll();
+           empty >= kPatience && empty % kYieldEvery == 0)
     sched_yield();
   return static_cast<int>(polled);
 }

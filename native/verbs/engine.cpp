@@ -20,7 +20,8 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
+constexpr int kReceiveBatches = 4;         // of XskPort::kBatch, before transmission has its turn
+constexpr std::uint32_t kQuickFrames = 2;  // are handled in no time
 constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
 constexpr Time kPublishInterval = 100 * kMillisecond;
 constexpr int kLastTurns = 64;  // when the port closes
@@ -70,15 +71,13 @@ void close_descriptors_of(const std::string& path) {
 
 }  // namespace
 
-std::int64_t Engine::monotonic() { return monotonic_ns(); }
-
 Engine::Engine(const Settings& settings)
     : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
   for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
   skip_numbers(rnic_, epoch_ns_);
 }
 
-Time Engine::now() const { return (monotonic_ns() - epoch_ns_) * kNanosecond; }
+Time Engine::since_epoch() const { return (monotonic_ns() - epoch_ns_) * kNanosecond; }
 
 // ---------------------------------------------------------------- the port
 
@@ -146,23 +145,27 @@ void Engine::after_fork_in_child() {
 
 // ---------------------------------------------------------------- a turn
 
-bool Engine::turn() {
+bool Engine::poll() {
+  const Time at = now();
+  polled_at_.store(at, std::memory_order_relaxed);
+  return turn(at);
+}
+
+bool Engine::turn(Time at) {
   if (orphan_) return false;
   try {
-    return attempt_turn();
+    return attempt_turn(at);
   } catch (const std::exception& error) {
     break_down(error.what());
     return false;
   }
 }
 
-// The clock is read once, and again after whatever takes time: most turns of a program that polls
-// find nothing.
-bool Engine::attempt_turn() {
-  const Time began = now();
-  bool busy = receive(began);
-  busy |= receive_own(began);
-  const Time at = busy ? now() : began;
+// To read the clock takes as long as all else that a turn without work does: it is read again after
+// what takes time alone.
+bool Engine::attempt_turn(Time at) {
+  bool busy = receive(at);
+  busy |= receive_own(at);
   if (rnic_.next_timeout() <= at) rnic_.handle_timeout(at);
   busy |= transmit(at);
   hand_out_async_events(*this);
@@ -178,7 +181,8 @@ void Engine::take(const std::uint8_t* frame, std::uint32_t bytes, Time at) {
     rnic_.handle_packet(packet, at);
 }
 
-bool Engine::receive(Time at) {
+// `at`: when it began, and when it ended.
+bool Engine::receive(Time& at) {
   if (!port_) return false;
   std::uint32_t total = 0;
   for (int batch = 0; batch < kReceiveBatches; ++batch) {
@@ -187,8 +191,8 @@ bool Engine::receive(Time at) {
       take(frame, bytes, at);
     });
     total += n;
+    if (n > kQuickFrames) at = now();
     if (n < XskPort::kBatch) break;
-    at = now();
   }
   counts_.frames_received += total;
   return total != 0;
@@ -250,11 +254,11 @@ bool Engine::lose(Time at) {
   return lost != 0;
 }
 
-void Engine::posted() {
+void Engine::posted(Time at) {
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();  // to look after it from now on
-  if (polls()) return;
+  if (polls(at)) return;
   try {
-    transmit(now());
+    transmit(at);
   } catch (const std::exception& error) {
     break_down(error.what());
   }

@@ -41,7 +41,9 @@ class Engine {
 
   Rnic& rnic() { return rnic_; }
   const Settings& settings() const { return settings_; }
-  Time now() const;
+  Time now() { return read_ = since_epoch(); }
+  // When the clock was read last: for what does not wait for its time.
+  Time last_read() const { return read_; }
 
   // Opens the port and starts the helper, unless that was done. 0, or the errno value of why not:
   // EBUSY if another process has the port.
@@ -50,13 +52,15 @@ class Engine {
   void close_port();
 
   // Whatever can be done now: receive, timers, send. False: there was nothing to do. Never throws.
-  bool turn();
-  // The program looks for completions itself, just now: the helper stays away for a while.
-  void polled() { polled_ns_.store(monotonic(), std::memory_order_relaxed); }
+  bool turn() { return turn(now()); }
+  // The same for a program that looks for completions itself: the helper stays away for a while.
+  bool poll();
+  // It found one without a turn.
+  void polled() { polled_at_.store(now(), std::memory_order_relaxed); }
   // It is about to wait instead: the helper does not stay away any longer.
   void sleeps();
   // There is something to send: it leaves with the program's next poll, or now if it does not poll.
-  void posted();
+  void posted(Time at);
 
   // This queue pair is about to go: its counters are kept.
   void forget_qp(std::uint32_t number);
@@ -75,7 +79,9 @@ class Engine {
   bool orphan() const { return orphan_; }  // a child's copy
 
  private:
-  static std::int64_t monotonic();
+  static constexpr Time kLongAgo = -kMillisecond;  // before the engine was there
+
+  Time since_epoch() const;
   static void* help(void* engine);
   void start_helper();
   void stop_helper();
@@ -83,9 +89,10 @@ class Engine {
   std::int64_t turn_for_the_idle();
   void sleep(std::int64_t longest_ns);
   void wake_helper();
-  bool polls() const;
-  bool attempt_turn();
-  bool receive(Time at);
+  bool polls(Time at) const;
+  bool turn(Time at);
+  bool attempt_turn(Time at);
+  bool receive(Time& at);
   bool receive_own(Time at);
   bool transmit(Time at);
   bool lose(Time at);
@@ -100,6 +107,7 @@ class Engine {
 
   const Settings settings_;
   const std::int64_t epoch_ns_;
+  Time read_ = 0;
   std::mutex lock_;
   Rnic rnic_;
   PortOwner owner_;
@@ -116,8 +124,8 @@ class Engine {
   pthread_t helper_{};
   bool helps_ = false;
   std::atomic<bool> stopping_{false};
-  std::atomic<std::int64_t> polled_ns_{0};
-  std::int64_t busy_ns_ = 0;  // when the helper last had something to do
+  std::atomic<Time> polled_at_{kLongAgo};
+  Time busy_at_ = 0;  // when the helper last had something to do
   std::atomic<std::int64_t> doze_ns_{0};
   int wake_fd_ = -1;
   std::atomic<int> port_fd_{-1};  // for the helper, which sleeps without the lock

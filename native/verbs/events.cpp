@@ -87,6 +87,7 @@ void acknowledge(T* object, std::uint32_t& completed) {
 }  // namespace
 
 void hand_out_async_events(Engine& engine) {
+  if (!engine.rnic().has_async_events()) return;
   for (const AsyncEvent& event : engine.rnic().take_async_events()) hand_out(engine, event);
 }
 

@@ -19,9 +19,9 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr std::int64_t kPollsNs = 15'000;  // since its last poll: then the program polls no more
+constexpr Time kPolls = 15 * kMicrosecond;  // since its last poll: then the program polls no more
 constexpr std::int64_t kShortestDozeNs = 20'000, kLongestDozeNs = 1'000'000;
-constexpr std::int64_t kSpinNs = 20'000;  // since anything came: then the helper sleeps
+constexpr Time kSpin = 20 * kMicrosecond;  // since anything came: then the helper sleeps
 constexpr std::int64_t kLongestSleepNs = 10'000'000;
 constexpr unsigned long kTimerSlackNs = 1'000;
 
@@ -31,12 +31,12 @@ timespec time_of(std::int64_t ns) {
 
 }  // namespace
 
-bool Engine::polls() const {
-  return monotonic() - polled_ns_.load(std::memory_order_relaxed) < kPollsNs;
+bool Engine::polls(Time at) const {
+  return at - polled_at_.load(std::memory_order_relaxed) < kPolls;
 }
 
 void Engine::sleeps() {
-  polled_ns_.store(0, std::memory_order_relaxed);
+  polled_at_.store(kLongAgo, std::memory_order_relaxed);
   doze_ns_.store(kShortestDozeNs, std::memory_order_relaxed);
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();
 }
@@ -80,7 +80,7 @@ void* Engine::help(void* engine) {
 void Engine::assist() {
   doze_ns_ = kShortestDozeNs;
   while (!stopping_) {
-    if (polls()) {
+    if (polls(since_epoch())) {
       const timespec doze = time_of(doze_ns_);
       nanosleep(&doze, nullptr);
       doze_ns_ = std::min(2 * doze_ns_.load(), kLongestDozeNs);
@@ -97,17 +97,17 @@ void Engine::assist() {
 std::int64_t Engine::turn_for_the_idle() {
   const auto held = hold();
   const bool busy = turn();
-  const std::int64_t at_ns = monotonic();
+  const Time at = now();
   if (busy) {
-    busy_ns_ = at_ns;
+    busy_at_ = at;
     doze_ns_ = kShortestDozeNs;
   }
-  if (at_ns - busy_ns_ < kSpinNs) return 0;
+  if (at - busy_at_ < kSpin) return 0;
   asleep_ = true;  // while it has the lock: what is posted from now on wakes it
   if (port_ && port_->unsent() != 0) return kLongestDozeNs;
   const Time due = rnic_.next_timeout();
   if (due == kNever) return kLongestSleepNs;
-  return std::clamp<std::int64_t>((due - now()) / kNanosecond, 1, kLongestSleepNs);
+  return std::clamp<std::int64_t>((due - at) / kNanosecond, 1, kLongestSleepNs);
 }
 
 void Engine::sleep(std::int64_t longest_ns) {

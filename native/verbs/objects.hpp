@@ -54,7 +54,12 @@ struct Channel : ibv_comp_channel {
 struct Cq : ibv_cq {
   std::shared_ptr<CompletionQueue> queue;
   std::atomic<int> users = 0;
-  std::atomic<unsigned> empty_polls = 0;
+  std::atomic<unsigned> empty_polls = 0;  // in a row, about: threads that poll at once lose some
+  unsigned count_empty_poll() {
+    const unsigned empty = empty_polls.load(std::memory_order_relaxed) + 1;
+    empty_polls.store(empty, std::memory_order_relaxed);
+    return empty;
+  }
   std::uint32_t events_taken = 0;  // completion events, by the program
 };
 

@@ -101,7 +101,7 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
     if (const int refused = take(each, qp, request)) return refused;
     return engine.rnic().post_send(qp.qp_num, std::move(request), at);
   });
-  engine.posted();
+  engine.posted(at);
   return error;
 }
 
@@ -111,7 +111,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return post_chain(wr, bad, [&](const ibv_recv_wr& each) {
     ReceiveRequest request;
     if (const int refused = take(each, request)) return refused;
-    return engine.rnic().post_receive(qp->qp_num, std::move(request), engine.now());
+    return engine.rnic().post_receive(qp->qp_num, std::move(request), engine.last_read());
   });
 }
 

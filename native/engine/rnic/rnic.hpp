@@ -89,6 +89,7 @@ class Rnic {
 
   // Asynchronous events, oldest first; the engine's thread only.
   std::vector<AsyncEvent> take_async_events();
+  bool has_async_events() const { return !async_events_.empty(); }
 
   // Completions and asynchronous events that all queues were given since the beginning; the
   // engine's thread only.
