@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The receiving end of a ShiftQP's connection, in verbs alone (docs/shift.md).
+"""The other end of a ShiftQP's connection, in verbs alone (docs/shift.md).
 
 shift_peer.py               in a kernel guest, with rdma-core's pyverbs, over rxe0 and rxe1: a JSON
                             document a line on standard input and output
 Peer(contexts, verbs, gid)  in a test, with softroce_lab.rnic in the place of `verbs`
 
 It is what a program on any RNIC would have to do: two queue pairs, a third for control messages,
-a mailbox, and answers to MOVE and DRAINED.
+a mailbox, and answers to MOVE and DRAINED. As a sender it keeps its requests itself, for libibverbs
+hands none back, and posts WRITEs and notifications alone: whether a packet of a request has left is
+not known, so that an atomic could never be posted again.
 """
 
+import collections
 import hashlib
 import importlib
 import json
+import random
 import socket
 import struct
 import sys
@@ -28,9 +32,12 @@ MOVE, DRAINED, FAILED = 1, 2, 4
 MEMORY_BYTES = 1 << 20
 RECEIVES, RECEIVE_BYTES, DEPTH = 1 << 19, 1024, 64
 PSN_MASK, PSN_GAP = 0xFFFFFF, 1 << 18
-RC, WRITE_WITH_IMM, SIGNALED = 2, 1, 2
+RC, WRITE, WRITE_WITH_IMM, SEND, SIGNALED = 2, 0, 1, 2, 2
+SENDS = 1 << 20  # ids of requests begin there
+LONG, SHORT, SLOT = 600, 100, 1024
 SUCCESS, RECEIVED = 0, 128
 WAIT_S = 30
+RETRIES = 4  # with 7 rxe never gives up
 
 
 class Peer:
@@ -52,6 +59,11 @@ class Peer:
         self.epoch = self.sent = self.taken = self.posted = 0
         self.notified = []  # (wr_id, immediate or None, bytes)
         self.moves = []
+        self.kept = collections.deque()  # requests that are not known to be done: (number, opcode)
+        self.requests = self.ended = self.acknowledged = self.resubmitted = 0
+        self.used = [0, 0]  # PSNs of each queue pair since it began
+        self.broken = self.drained = False
+        self.flushed = []  # numbers of receives
 
     def _qp(self, pd, cq):
         cap = self.verbs.QPCap(max_send_wr=64, max_recv_wr=256, max_send_sge=1, max_recv_sge=1)
@@ -94,7 +106,8 @@ class Peer:
         attr.qp_access_flags, attr.path_mtu = ACCESS, 3  # 1024
         attr.dest_qp_num, attr.sq_psn, attr.rq_psn = qpn, psn, peer_psn
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, self.timeout, 7, 7
+        attr.min_rnr_timer, attr.rnr_retry = 12, 7
+        attr.timeout, attr.retry_cnt = self.timeout, RETRIES
         return attr
 
     def _bring(self, path, peer_psn):
@@ -118,7 +131,9 @@ class Peer:
 
     def step(self):
         """Take what has come, and answer; whether anything had."""
-        got = self._take(self.epoch & 1)[0]
+        got = self._take(self.epoch & 1)
+        if self.broken and not self.moving:
+            self._leave()
         _, completions = self.control_cq.poll(16)
         for each in completions:
             if int(each.opcode) >= RECEIVED and int(each.status) == SUCCESS:
@@ -126,55 +141,136 @@ class Peer:
         return bool(got or completions)
 
     def _take(self, path):
-        """How many completed, and the numbers of receives that were flushed."""
+        """How many completed; receives that were flushed wait for the other path."""
         count, completions = self.cqs[path].poll(64)
-        flushed = []
         for each in completions:
+            if int(each.wr_id) >= SENDS:
+                self._end(int(each.wr_id) - SENDS, int(each.status))
+                continue
             if int(each.status) != SUCCESS:
-                flushed.append(int(each.wr_id))
+                self.flushed.append(int(each.wr_id))
                 continue
             immediate = socket.ntohl(each.imm_data) if int(each.wc_flags) & 2 else None
             self.notified.append([int(each.wr_id), immediate, each.byte_len])
             if path == self.epoch & 1 and not self.moving:
                 self._post_receive(path)
-        return count, flushed
+        return count
 
     moving = False
 
     def _handle(self):
         slot = self.taken % SLOTS
         data = self.mailbox.read(MESSAGE.size, slot * MESSAGE.size)
-        magic, kind, epoch, psn, _, number, *_ = MESSAGE.unpack(data)
+        magic, kind, epoch, psn, received, number, *_ = MESSAGE.unpack(data)
         if magic != MAGIC or number != self.taken:
             raise ValueError(f"the mailbox does not hold message {self.taken}")
         self.taken += 1
         self._expect_message()
-        if kind == DRAINED and epoch == self.epoch:
-            self._tell(DRAINED, 0)  # nothing is in flight here
-        elif kind == MOVE and epoch == self.epoch + 1:
-            self._move(psn)
+        if kind == DRAINED and epoch == self.epoch and not self.drained:
+            self.drain()
+        elif kind == MOVE:
+            if epoch == self.epoch + 1:
+                self._leave()
+            self._resolve(received, psn)
 
-    def _move(self, peer_psn):
-        """Out of RTR, receives to the other rail, then the count; the old queue pair anew."""
+    def drain(self):
+        """Nothing is in flight here, and nothing more is posted on this path."""
+        if self.kept:
+            raise ValueError("requests are in flight")
+        self.drained = True
+        self._tell(DRAINED, 0)
+        return {}
+
+    def _leave(self):
+        """Out of RTR, receives to the other rail, then the count."""
         old = self.epoch & 1
         self.moving = True
         self.qps[old].modify(self.verbs.QPAttr(qp_state=ERR), STATE)
-        left, until = [], time.monotonic() + WAIT_S
-        while len(left) + len(self.notified) < self.posted:
-            left += self._take(old)[1]
+        until = time.monotonic() + WAIT_S
+        while self.flushing:
+            self._take(old)
             if time.monotonic() > until:
-                raise TimeoutError("the receives of the failed queue pair are not flushed")
+                raise TimeoutError("the failed queue pair is not flushed")
         self.epoch += 1
+        left, self.flushed = self.flushed, []
         for number in left:
             self._post(1 - old, number)
         while self.posted - len(self.notified) < DEPTH:
             self._post_receive(1 - old)
-        self.moving = False
-        self.psns[old] = (self.psns[old] + PSN_GAP) & PSN_MASK
+        self.psns[old] = (self.psns[old] + self.used[old] + PSN_GAP) & PSN_MASK
+        self.used[old] = 0
         self._tell(MOVE, self.psns[old])
+        self.moves.append([self.epoch, len(self.notified), len(left)])
+
+    @property
+    def flushing(self):
+        """Whether receives or requests of a queue pair in error have not completed."""
+        here = len(self.flushed) + len(self.notified)
+        return here < self.posted or self.ended < self.requests
+
+    def _resolve(self, received, peer_psn):
+        """The other end's count is known: what it has not taken goes on here, the old QP is anew.
+
+        All before the last notification that it took is done, a WRITE among it, too.
+        """
+        old = 1 - (self.epoch & 1)
+        while self.acknowledged < received:
+            self._done()
+        self.broken = self.drained = self.moving = False
         self.qps[old].modify(self.verbs.QPAttr(qp_state=RESET), STATE)
         self._bring(old, peer_psn)
-        self.moves.append([self.epoch, len(self.notified), len(left)])
+        self.resubmitted += len(self.kept)
+        for each in self.kept:
+            self._request(*each)
+
+    # ---------------------------------------------------------------- what is sent
+
+    def send(self, rounds, addr, rkeys):
+        """Of each round a WRITE, a WRITE with immediate and a SEND, all of them signaled."""
+        self.target, self.rkeys = addr, rkeys
+        first = self.requests_ever // 3
+        for number in range(first, first + rounds):
+            content = random.Random(number).randbytes(LONG + SHORT)
+            self.mrs[0].write(content, LONG + SHORT, number % 256 * SLOT)
+            for opcode in (WRITE, WRITE_WITH_IMM, SEND):
+                self.kept.append((self.requests_ever, opcode))
+                self.requests_ever += 1
+                if not self.moving:
+                    self._request(*self.kept[-1])
+        return {}
+
+    requests_ever = 0
+
+    def _request(self, number, opcode):
+        """On the path of today."""
+        path, n = self.epoch & 1, number // 3
+        at = n % 256 * SLOT + (LONG if opcode == WRITE_WITH_IMM else 0)
+        length = {WRITE: LONG, WRITE_WITH_IMM: SHORT, SEND: 1 + n % LONG}[opcode]
+        sge = self.verbs.SGE(self.mrs[0].buf + at, length, self.mrs[path].lkey)
+        wr = self.verbs.SendWR(
+            wr_id=SENDS + number, opcode=opcode, num_sge=1, sg=[sge], send_flags=SIGNALED,
+            imm_data=socket.htonl(n),
+        )  # fmt: skip
+        if opcode != SEND:
+            wr.set_wr_rdma(self.rkeys[path], self.target + at)
+        self.qps[path].post_send(wr)
+        self.requests += 1
+        self.used[path] += 1  # a request is one packet
+
+    def _end(self, number, status):
+        """A request is over: done, or to be asked about."""
+        self.ended += 1
+        if status != SUCCESS:
+            self.broken = True
+        elif not self.kept or self.kept[0][0] != number:
+            raise ValueError(f"request {number} is done before {self.kept[:1]}")
+        else:
+            self._done()
+
+    def _done(self):
+        """The oldest one is."""
+        _, opcode = self.kept.popleft()
+        self.acknowledged += opcode != WRITE
 
     def _tell(self, kind, psn):
         slot = self.sent % SLOTS
@@ -198,11 +294,14 @@ class Peer:
         while time.monotonic() < until:
             if not self.step():
                 time.sleep(0.0005)
-        return {"notified": len(self.notified), "epoch": self.epoch}
+        return {"notified": len(self.notified), "epoch": self.epoch, "kept": len(self.kept)}
 
     def report(self):
         """All that came, in order, and the moves."""
-        return {"notified": self.notified, "moves": self.moves, "epoch": self.epoch}
+        return {
+            "notified": self.notified, "moves": self.moves, "epoch": self.epoch,
+            "resubmitted": self.resubmitted, "kept": len(self.kept),
+        }  # fmt: skip
 
     def digest(self, pieces):
         """What is in the memory now: a hash for each (offset, length)."""

@@ -32,6 +32,7 @@ from softroce_lab.rnic import (
     QPAttr,
     QPCap,
     QPInitAttr,
+    RecvWR,
     SendWR,
 )  # fmt: skip
 from softroce_lab.rnic.enums import (
@@ -39,6 +40,7 @@ from softroce_lab.rnic.enums import (
     IBV_SEND_SIGNALED,
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR,
     IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM,
     IBV_WR_SEND,
@@ -56,6 +58,7 @@ SETTINGS = Settings(
 IN_MEMORY = Settings(probe_interval_ns=MS, most_probe_interval_ns=4 * MS)
 SLOT, LONG, SHORT = 1024, 600, 100
 PATIENCE_S = 60
+DEPTH = 64  # receives
 
 
 class Near:
@@ -69,7 +72,7 @@ class Near:
         self.pd, self.cq = PD(self.context), CQ(self.context, 1024)
         self.memory = np.zeros(1 << 19, np.uint8)
         self.mr = MR(self.pd, self.memory, 15)
-        init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, QPCap(256, 8, 1, 1, 64), 0)
+        init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, QPCap(256, DEPTH, 1, 1, 64), 0)
         self.qp = ShiftQP(self.pd, init, backup=self.backup)
         self.posted = self.done = 0
 
@@ -196,6 +199,126 @@ def test_the_peer_is_one_over_rnics_in_memory():
         check(near, peer.report(), peer.digest)
 
 
+# ---------------------------------------------------------------- the other end sends
+
+
+PLACES = 1 << 18  # of receives, in the memory of the near end
+REUSED = 0xEE
+
+
+class Taking(Near):
+    """The end with the ShiftQP, which is notified, checks, and then reuses the memory."""
+
+    receives = taken = 0
+
+    def connect(self, gid, qpn, psn):
+        super().connect(gid, qpn, psn)
+        for _ in range(DEPTH):
+            self.receive()
+
+    def receive(self):
+        at = PLACES + self.receives % 128 * SLOT
+        place = [SGE(self.mr.buf + at, SLOT, self.mr.lkey)]
+        self.qp.post_recv(RecvWR(self.receives, 1, place))
+        self.receives += 1
+
+    def target(self):
+        """What a sender must know."""
+        gid = str(self.context.query_gid(1, 0))
+        found = self.store.scan(f"region/{gid}/{self.mr.rkey}")
+        return {"addr": self.mr.buf, "rkeys": [self.mr.rkey, *found.values()]}
+
+    def take(self, rounds):
+        """Notifications of so many rounds, once and in order, with the bytes of each."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.taken < 2 * rounds:
+            assert time.monotonic() < deadline, (self.state, self.taken)
+            self._go_on()
+            for each in self.cq.poll(64)[1]:
+                self.check(each)
+        self._go_on()
+        assert self.cq.poll(64)[1] == []
+
+    def check(self, each):
+        n, is_word = divmod(self.taken, 2)
+        assert (each.status, each.wr_id) == (IBV_WC_SUCCESS, self.taken), self.backup.events
+        content = np.frombuffer(verbs_peer.content(n, LONG + SHORT), np.uint8)
+        if is_word:
+            at = PLACES + self.taken % 128 * SLOT
+            assert each.byte_len == 1 + n % LONG
+            assert (self.memory[at : at + each.byte_len] == content[: each.byte_len]).all()
+        else:
+            assert socket.ntohl(each.imm_data) == n
+            slot = self.memory[n % 256 * SLOT :][: LONG + SHORT]
+            assert (slot == content).all()
+            slot[:] = REUSED
+        self.taken += 1
+        self.receive()
+
+    def check_end(self, rounds):
+        """No WRITE has come once more into memory that was reused."""
+        slots = self.memory[: rounds * SLOT].reshape(rounds, SLOT)[:, : LONG + SHORT]
+        assert (slots == REUSED).all()
+
+
+def listen(near, send, drain, set_link):
+    """The other end's rail fails while it sends, and it goes on over the other one, and back."""
+    send(6)
+    near.take(6)
+    send(4)
+    set_link("down")
+    send(8)
+    near.take(18)
+    wait(near, lambda: near.state is not Sender.DEFAULT)
+    set_link("up")
+    wait(near, lambda: near.state is Sender.WAIT_SIGNALED)
+    drain()
+    wait(near, lambda: near.state is Sender.DEFAULT)
+    send(6)
+    near.take(24)
+    near.check_end(24)
+
+
+def wait(near, condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, near.state
+        near._go_on()
+
+
+@pytest.mark.parametrize(
+    ("dead", "resubmitted"),
+    [((1,), 24), ((0,), 0), ((0, 1), 24)],
+    ids=["requests lost", "acknowledgements lost", "both"],
+)
+def test_a_program_over_rnics_in_memory_sends_to_a_shift_qp(dead, resubmitted):
+    """What the near end has taken is not sent again, though nobody acknowledged it."""
+
+    def set_link(word):
+        for side in dead:
+            rails.pairs[0].cable(side).down = word == "down"
+
+    with Rails(delay_ns=1000) as rails:
+        peer = shift_peer.Peer(rails.contexts[1], rnic, 0, timeout=3)
+
+        def go_on():
+            rails.pass_time(20_000)
+            near.backup.advance()
+            while peer.step():
+                pass
+
+        near = Taking(rails.contexts[0], IN_MEMORY, go_on, timeout=3, retry_cnt=1)
+        near.know(peer.hello())
+        peer.connect(**near.here())
+        near.connect(peer.gids[0], peer.qps[0].qp_num, peer.psns[0])
+        listen(near, lambda rounds: peer.send(rounds, **near.target()), peer.drain, set_link)
+        report = peer.report()
+        assert [epoch for epoch, *_ in report["moves"]] == [1, 2]
+        assert report["kept"] == 0
+        assert report["resubmitted"] >= resubmitted
+        assert resubmitted or report["resubmitted"] == 0
+
+
 # ---------------------------------------------------------------- Linux
 
 
@@ -269,3 +392,59 @@ def test_a_program_without_a_backup_is_a_peer_until_the_rail_fails(lab):
                 link(lab, "up")
         assert [each.status for each in found] == [IBV_WC_RETRY_EXC_ERR]
         assert near.state is Sender.FAILED
+
+
+def test_a_program_that_keeps_its_requests_sends_over_two_rails_of_rxe(lab):
+    with rails_of(lab) as contexts, program(lab.guest("k1"), shift_peer) as remote:
+        near = Taking(
+            contexts, SETTINGS, lambda: remote.work(seconds=0.02), timeout=16, retry_cnt=4
+        )
+        far = remote.hello()
+        near.know(far)
+        with Pump(near.backup) as pump:
+            remote.connect(**near.here())
+            near.connect(far["gid"], far["qpn"], far["psn"])
+            listen(near, lambda rounds: remote.send(rounds=rounds, **near.target()), remote.drain,
+                   lambda word: link(lab, word))  # fmt: skip
+            assert pump.error is None
+        report = remote.report()
+        assert [epoch for epoch, *_ in report["moves"]] == [1, 2]
+        assert report["kept"] == 0
+        assert report["resubmitted"] > 0
+    print(json.dumps({"moves": report["moves"], "resubmitted": report["resubmitted"]}))
+
+
+def test_a_kernel_sender_that_knows_of_no_backup_has_its_error(lab):
+    """As with a plain queue pair: nothing arrives after it, and the ShiftQP does not move."""
+    with rails_of(lab) as contexts, program(lab.guest("k1"), verbs_peer, "rxe0") as remote:
+        near = Taking(contexts, SETTINGS, lambda: time.sleep(0.001), timeout=16, retry_cnt=4,
+                      in_background=True)  # fmt: skip
+        hello, psn = remote.hello(), 77
+        qpn = remote.create(kind="rc", psn=psn)["qpn"]
+        with Pump(near.backup) as pump:
+            near.connect(hello["gid"], qpn, psn)
+            remote.connect(gid=near.here()["gid"], qpn=near.qp.qp_num, psn=5, mtu=1024,
+                           retry_cnt=shift_peer.RETRIES)  # fmt: skip
+            remote.fill(at=0, length=LONG + SHORT, seed=0)
+
+            def post(opcode, at, length):
+                remote.post(opcode=opcode, at=at, length=length, there=near.mr.buf + at,
+                            rkey=near.mr.rkey, imm=socket.htonl(0))  # fmt: skip
+                return remote.poll(count=1, timeout_s=30)["completions"][0][1]
+
+            assert post("write", 0, LONG) == IBV_WC_SUCCESS
+            assert post("write_imm", LONG, SHORT) == IBV_WC_SUCCESS
+            assert post("send", 0, 1) == IBV_WC_SUCCESS
+            near.take(1)
+            link(lab, "down")
+            try:
+                assert post("write", 0, LONG) == IBV_WC_RETRY_EXC_ERR
+                assert post("send", 0, 1) == IBV_WC_WR_FLUSH_ERR
+            finally:
+                link(lab, "up")
+            time.sleep(0.2)
+            assert near.cq.poll(64)[1] == []
+            near.check_end(1)
+            assert near.state is Sender.DEFAULT
+            assert near.backup.events == []
+            assert pump.error is None

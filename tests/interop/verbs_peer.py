@@ -62,7 +62,7 @@ class Peer:
         route = self.verbs.GlobalRoute(dgid=self.verbs.GID(gid), sgid_index=self.sgid_index)
         return self.verbs.AHAttr(gr=route, is_global=1, port_num=1)
 
-    def connect(self, gid, qpn, psn, mtu, timeout=TIMEOUT, rnr_retry=7):
+    def connect(self, gid, qpn, psn, mtu, timeout=TIMEOUT, rnr_retry=7, retry_cnt=7):
         """To the other end's queue pair."""
         attr = self.verbs.QPAttr(port_num=1)
         self.peer_qpn = qpn
@@ -78,7 +78,8 @@ class Peer:
         attr.rq_psn, attr.sq_psn = psn, self.psn
         attr.ah_attr = self._route(gid)
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 4
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 1, timeout, 7, rnr_retry
+        attr.min_rnr_timer, attr.rnr_retry = 1, rnr_retry
+        attr.timeout, attr.retry_cnt = timeout, retry_cnt
         self.qp.to_rts(attr)
         return {}
 
