@@ -13,7 +13,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -78,9 +78,8 @@ class Options:
         asked = {
             "--event-log": self.event_log is not None,
             "--ip 6": self.ip_version != 4,
-            f"--xdp {self.mode}": self.mode != "auto",
         }
-        return [name for name, wanted in asked.items() if wanted]
+        return [name for name, wanted in asked.items() if wanted] + of_xdp(self.mode)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,17 +176,27 @@ def run(options: Options, reporter: Reporter) -> Outcome:
     _check(options)
     if options.clock != "virtual":
         try:
-            _check_machine()
+            check_machine()
             return _run_on("real", options, reporter)
         except EnvironmentLackError as lack:
             if options.clock == "real":
                 raise
-            if options.of_a_lab:
-                what = f"{lack.what}, and the virtual clock has no {', no '.join(options.of_a_lab)}"
-                raise EnvironmentLackError(lack.capability, what, hint=lack.hint) from lack
-            reporter.say(f"{lack.what}" + (f" ({lack.hint})" if lack.hint else ""))
-            reporter.say("so the demo runs on the virtual clock, as a simulation")
+            fall_back(lack, options.of_a_lab, reporter.say)
     return _run_on("virtual", options, reporter)
+
+
+def fall_back(lack: EnvironmentLackError, of_a_lab: list[str], say: Callable[[str], None]) -> None:
+    """Say that no lab comes up; EnvironmentLackError if an option that only a lab has is chosen."""
+    if of_a_lab:
+        what = f"{lack.what}, and the virtual clock has no {', no '.join(of_a_lab)}"
+        raise EnvironmentLackError(lack.capability, what, hint=lack.hint) from lack
+    say(f"{lack.what}" + (f" ({lack.hint})" if lack.hint else ""))
+    say("so the demo runs on the virtual clock, as a simulation")
+
+
+def of_xdp(mode: fabric.Mode) -> list[str]:
+    """The option that chose how XDP programs attach, as only a lab has it; [] if none did."""
+    return [] if mode == "auto" else [f"--xdp {mode}"]
 
 
 def _check(options: Options) -> None:
@@ -199,7 +208,7 @@ def _check(options: Options) -> None:
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
     """EnvironmentLackError where no lab comes up."""
     need_live()
     if os.geteuid() != 0:

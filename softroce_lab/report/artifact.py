@@ -16,7 +16,15 @@ from pathlib import Path
 from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version, frozen
-from softroce_lab.report import again, again_sweep, aside, fabric, listing, sweeps
+from softroce_lab.report import (
+    again,
+    again_failover,
+    again_sweep,
+    aside,
+    fabric,
+    listing,
+    sweeps,
+)
 from softroce_lab.report.recorded import MANIFEST, Recorded
 from softroce_lab.sweep import frozen as frozen_sweep
 
@@ -59,6 +67,8 @@ def write(recorded: Recorded, path: Path) -> Artifact:
         raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
     if recorded.is_sweep:
         again_sweep.kept(recorded.path)
+    elif again_failover.holds(recorded):
+        again_failover.check_whole(recorded)
     else:
         fabric.kept(recorded.path, "lab run it anew, then lab artifact")
     commit, note = _commit(recorded)
@@ -129,9 +139,11 @@ def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
     clock = _clock(recorded)
     facts = "\n".join(f"- {title}: {text}" for title, text in listing.facts(recorded))
     files = (
-        f"`run/{sweeps.TABLE}` the figures, `run/{frozen_sweep.FILE}` the sweep"
+        f", `run/{sweeps.TABLE}` the figures, `run/{frozen_sweep.FILE}` the sweep"
         if recorded.is_sweep
-        else f"`run/{frozen.FILE}` the experiment"
+        else ""
+        if again_failover.holds(recorded)
+        else f", `run/{frozen.FILE}` the experiment"
     )
     code = f"`code/` is the tree of commit {commit}." if commit else f"There is no code: {note}."
     expected = {
@@ -157,7 +169,7 @@ Ubuntu, and installs what it needs on first use.
 
 {facts}
 
-`run/{MANIFEST}` has the {"counts" if recorded.is_sweep else "figures"} and the machine, {files}.
+`run/{MANIFEST}` has the {"counts" if recorded.is_sweep else "figures"} and the machine{files}.
 """
 
 

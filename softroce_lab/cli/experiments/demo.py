@@ -30,7 +30,7 @@ from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
 from softroce_lab.experiment.workload_run import FCT
-from softroce_lab.perftest import failover, failover_record, failover_virtual
+from softroce_lab.perftest import failover, failover_clock, failover_record
 from softroce_lab.statistics import footnotes, marked
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
@@ -218,11 +218,7 @@ def _failover(
         seed=failover.Options.seed if seed is None else seed,
         mode=xdp.value,
     )
-    if clock is Clock.VIRTUAL:
-        outcomes = failover_virtual.run(options, saying(quiet))
-    else:
-        outcomes = failover.run(options, saying(quiet))
-    where = "virtual" if clock is Clock.VIRTUAL else "real"
+    outcomes, where = failover_clock.run(options, clock.value, saying(quiet))
     run_dir = None
     try:
         run_dir = str(failover_record.write(outcomes, options, where))

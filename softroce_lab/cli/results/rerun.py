@@ -11,10 +11,10 @@ import typer
 from softroce_lab.cli.experiments.experiment_options import RunsUnder
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.experiments.sweep import Screen as SweepScreen
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.cli.results.result_options import RunOrSweep
 from softroce_lab.errors import ExitCode
-from softroce_lab.report import again, again_sweep, recorded
+from softroce_lab.report import again, again_failover, again_sweep, recorded
 from softroce_lab.report.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
@@ -35,6 +35,8 @@ def rerun(
     if found.is_sweep:
         with SweepScreen(quiet=quiet) as screen:
             comparison = again_sweep.again(found, screen, under=output)
+    elif again_failover.holds(found):
+        comparison = again_failover.again(found, saying(quiet), under=output)
     else:
         with RunScreen(quiet=quiet) as screen:
             comparison = again.again(found, screen, under=output)

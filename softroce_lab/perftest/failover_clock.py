@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab demo failover` on the clock that is asked for: a lab, or where none comes up, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from softroce_lab.errors import EnvironmentLackError
+from softroce_lab.experiment import demo
+from softroce_lab.perftest import failover, failover_virtual
+from softroce_lab.perftest.failover import Options, Outcome
+
+Say: TypeAlias = Callable[[str], None]
+
+
+def run(options: Options, clock: demo.Clock, say: Say) -> tuple[list[Outcome], str]:
+    """Both jobs, and the clock of them, `real` or `virtual`; as `lab demo` chooses it.
+
+    UserError, EnvironmentLackError (if the real clock, or a way of XDP, was insisted on), RunError.
+    """
+    failover.plan_of(options)  # refuses what works on no clock
+    if clock != "virtual":
+        try:
+            demo.check_machine()
+            return failover.run(options, say), "real"
+        except EnvironmentLackError as lack:
+            if clock == "real":
+                raise
+            demo.fall_back(lack, demo.of_xdp(options.mode), say)
+    return failover_virtual.run(options, say), "virtual"

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab rerun` of `lab demo failover`: the story again by the options that its manifest holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from softroce_lab import paths
+from softroce_lab.errors import UserError
+from softroce_lab.inputs.ready import find
+from softroce_lab.perftest import failover_clock, failover_record
+from softroce_lab.perftest.failover import Options
+from softroce_lab.report import again as experiments
+from softroce_lab.report.again import Comparison
+from softroce_lab.report.recorded import MANIFEST, Recorded
+
+
+def holds(recorded: Recorded) -> bool:
+    """Whether it is the directory of this demo."""
+    return _demo(recorded).get("story") == "failover"
+
+
+def again(recorded: Recorded, say: Callable[[str], None], *, under: Path) -> Comparison:
+    """Run it once more on its clock, into a directory below `under`, and compare.
+
+    UserError, EnvironmentLackError (no lab comes up for the real clock), RunError.
+    """
+    if recorded.state != "done":
+        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    options = options_of(recorded)
+    on_real = recorded.manifest.get("clock") == "real"
+    outcomes, clock = failover_clock.run(options, "real" if on_real else "virtual", say)
+    made = failover_record.write(outcomes, options, clock, under)
+    return experiments.compare(recorded, Recorded(made))
+
+
+def check_whole(recorded: Recorded) -> None:
+    """UserError if the directory alone does not repeat it: its topology is a file of the user's."""
+    named = options_of(recorded).topology
+    if not find(named, paths.TOPOLOGIES, "topology").is_relative_to(paths.TOPOLOGIES):
+        what = f"the topology {named} is not kept in the directory of this demo"
+        raise UserError(what, hint="lab artifact packs the demo on a built-in topology")
+
+
+def options_of(recorded: Recorded) -> Options:
+    """The options of the demo. UserError where the manifest does not have them as they are now."""
+    kept = {key: value for key, value in _demo(recorded).items() if key != "story"}
+    names = {each.name for each in dataclasses.fields(Options)}
+    if set(kept) != names:
+        odd = ", ".join(sorted(set(kept) ^ names))
+        what = f"demo: its options are of another schema: {odd}"
+        raise UserError(what, file=str(recorded.path / MANIFEST), hint="lab demo failover anew")
+    return Options(**kept)
+
+
+def _demo(recorded: Recorded) -> dict[str, Any]:
+    found = recorded.manifest.get("demo")
+    return found if isinstance(found, dict) else {}
