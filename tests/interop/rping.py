@@ -8,6 +8,7 @@ where it wants it; the server WRITEs it there and says so. What is told are 16 b
 import struct
 
 from softroce_lab.rdmacm import CMID, AddrInfo, ConnParam, rdma_addrinfo_flags
+from softroce_lab.rdmacm.events import rdma_cm_event_type
 from softroce_lab.rnic import MR, QPCap, QPInitAttr
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -89,7 +90,9 @@ def serve(listening, count):
         done(end.cmid.get_send_comp())
         end.tell()
         end.reported(last=nth == count)
-    end.cmid.disconnect()
+    # The client ends it, as with rping: it may not have looked at the last word yet.
+    end.cmid._await(rdma_cm_event_type.RDMA_CM_EVENT_DISCONNECTED, "await the end")
+    end.cmid._hang_up()
     end.cmid.close()
     return texts
 
