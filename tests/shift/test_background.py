@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Backups that are made in the background: by hand here, by the Pump on the real clock."""
 
+import dataclasses
 import threading
 import time
 
-from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
+from softroce_lab.fuzz.failover.rig import DETECTION_NS, SETTINGS, Rig
 from softroce_lab.fuzz.failover.work import Case
 from softroce_lab.rnic.enums import (
     IBV_WC_RETRY_EXC_ERR,
@@ -64,8 +65,9 @@ def test_a_service_that_is_away_for_a_while():
 
 
 def test_a_pump_makes_backups_and_drives_a_failover():
-    """The program only runs its clock and polls."""
-    rig = Rig(in_background=True)
+    """The program only runs its clock and polls, however late threads are by that clock."""
+    patient = dataclasses.replace(SETTINGS, handshake_timeout_ns=3600 * 10**9)
+    rig = Rig(in_background=True, settings=patient)
     a, b = rig.ends
     with Pump(a.backup) as first, Pump(b.backup) as second:
         until = time.monotonic() + 10

@@ -3,7 +3,14 @@
 
 import pytest
 
-from softroce_lab.fuzz.failover.rig import ACCESS, DETECTION_NS, SETTINGS, STEP_NS, Rig
+from softroce_lab.fuzz.failover.rig import (
+    ACCESS,
+    DETECTION_NS,
+    RETRIES,
+    SETTINGS,
+    STEP_NS,
+    Rig,
+)
 from softroce_lab.fuzz.failover.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, S, W
 from softroce_lab.rnic import MR
 from softroce_lab.rnic.enums import (
@@ -65,7 +72,8 @@ def test_both_nics_fail():
     a.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=1)
     a.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=2)
     a.receive(8, 40000, wr_id=3)
-    rig.run(SURFACED_NS)
+    assert rig.until(lambda: a.state is Sender.FAILED, DETECTION_NS + CONTROL_NS)
+    assert a.backup.events[-1].why == "the peer cannot be reached over the backup"
     assert ends(a) == [
         (1, IBV_WC_RETRY_EXC_ERR), (2, IBV_WC_WR_FLUSH_ERR), (3, IBV_WC_WR_FLUSH_ERR)
     ]  # fmt: skip
@@ -94,6 +102,22 @@ def test_the_default_nic_fails_again_during_the_failback(side, packet):
     case.run(3 * BOUND_NS)
     assert not case.failed
     rig.close()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_backup_nic_fails_during_the_failback(side):
+    """At every packet that it carries then: all is done once, or an error surfaces in time."""
+    surfaced = 0
+    for packet in range(14):
+        rig = Rig()
+        case = fallen(rig)
+        rig.pairs[1].cable(side).carries = packet
+        case.extend(FIXED[:8], FIXED[:4])
+        end_of(rig, case, SURFACED_NS + 3 * BOUND_NS)
+        surfaced += case.failed
+        rig.close()
+    print(f"side {side}: 14 cases, {surfaced} surfaced an error")
+    assert 0 < surfaced < 14
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -148,6 +172,41 @@ def test_flapping_faster_than_failback(period_ns):
     rig.cut(0, down=False)
     case.run(3 * BOUND_NS)
     assert not case.failed
+    rig.close()
+
+
+def test_a_path_that_fails_soon_after_a_failback_is_probed_half_as_often_each_time():
+    rig = Rig()
+    case = Case(rig, [[], []])
+    for _ in range(6):
+        rig.cut()
+        case.extend([Op(WI, 300)], [])
+        case.run()
+        rig.cut(down=False)
+        assert rig.until(lambda: all(e.state is Sender.WAIT_SIGNALED for e in rig.ends), 4_000_000)
+        case.extend([Op(WI, 300)], [Op(SI, 100)])
+        case.run(3 * BOUND_NS)
+        assert rig.until(rig.is_default, 1_000_000)
+    taken, fell_ns = [], 0
+    for event in rig.ends[0].backup.events:
+        if event.after == "Fallback" and event.side == "sender":
+            fell_ns = event.at_ns
+        elif event.after == "WaitSignaled":
+            taken.append(event.at_ns - fell_ns)
+    least, most = SETTINGS.probe_interval_ns, SETTINGS.most_probe_interval_ns
+    wanted = [min(least << n, most) for n in range(6)]
+    assert all(0 <= a - b < 50_000 for a, b in zip(taken, wanted, strict=True)), taken
+    rig.close()
+
+
+def test_a_path_that_stays_dead_is_probed_more_and_more_rarely():
+    rig = Rig()
+    rig.cut()
+    Case(rig, [[Op(WI, 300)], []]).run()
+    before = rig.pairs[0].totals(0)["sent"]
+    rig.run(10_000_000)
+    probes = (rig.pairs[0].totals(0)["sent"] - before) // (RETRIES + 1)
+    assert 5 <= probes <= 10  # one an interval and a detection would be 27
     rig.close()
 
 

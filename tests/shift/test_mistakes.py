@@ -156,10 +156,60 @@ def old_packets_case():
     rig.close()
 
 
-def replay(rig, frames, times):
+def replay(rig, frames, times, rail=0):
     for _ in range(times):
         for _, side, frame in frames:
-            rig.pairs[0].inject(1 - side, frame)
+            rig.pairs[rail].inject(1 - side, frame)
+
+
+def old_packets_of_the_backup_case():
+    """All that the second rail carried comes again: after the failback, and while it is in use."""
+    rig = Rig()
+    rig.pairs[1].keep_sent()
+    rig.cut()
+    case = Case(rig, [FIXED, FIXED[:4]])
+    case.run()
+    rig.cut(down=False)
+    rig.run(400_000)
+    case.extend(FIXED[:6], FIXED[:3])
+    case.run(3 * BOUND_NS)
+    assert rig.until(rig.is_default, 1_000_000)
+    old = rig.pairs[1].take_sent()
+    replay(rig, old, 2, rail=1)
+    case.extend(FIXED, FIXED[:3])
+    case.run(3 * BOUND_NS)
+    assert rig.until(rig.is_default, 1_000_000)
+    rig.cut()
+    case.extend(FIXED, FIXED[:4])
+    until_ns = rig.now_ns + 3 * BOUND_NS
+    while not case.is_over:
+        case.step()
+        replay(rig, old, 1, rail=1)
+        if rig.now_ns > until_ns:
+            raise BrokenError("not over")
+    if case.failed:
+        raise BrokenError("an error surfaced")
+    for talk in case.talks:
+        talk.check_end()
+    assert all(end.qp.machine.epoch == 3 for end in rig.ends)
+    rig.close()
+
+
+def test_old_packets_of_the_backup_change_nothing():
+    old_packets_of_the_backup_case()
+
+
+def test_a_backup_that_begins_anew_with_its_old_psns_is_caught(monkeypatch):
+    real = ShiftQP.prepare
+
+    def prepare(self, path, own_psn, peer_psn):
+        if path is Path.BACKUP:
+            own_psn, peer_psn = self._attrs[path].sq_psn, self._attrs[path].rq_psn
+        real(self, path, own_psn, peer_psn)
+
+    monkeypatch.setattr(ShiftQP, "prepare", prepare)
+    with pytest.raises(BrokenError):
+        old_packets_of_the_backup_case()
 
 
 def test_old_packets_change_nothing():

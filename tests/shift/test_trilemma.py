@@ -4,7 +4,10 @@
 import pytest
 
 from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
+from softroce_lab.rnic import QPAttr
 from softroce_lab.rnic.enums import (
+    IBV_QP_STATE,
+    IBV_QPS_ERR,
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
@@ -124,6 +127,27 @@ def test_a_read_is_repeated_unless_the_peer_went_on():
         assert ends(a) == expected
         assert notified or (a.memory[:100] == 3).all()
         rig.close()
+
+
+@pytest.mark.parametrize("opcode", [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE])
+def test_what_was_in_flight_when_the_peer_gave_up_ends_as_far_as_it_is_known(opcode):
+    """The peer had counted the SEND; only the result of a READ before it is lost for good."""
+    rig = Rig()
+    a, b = rig.ends
+    rig.pairs[0].cable(1).down = True
+    b.receive(8, 40000, wr_id=7)
+    a.post(opcode, 100, 0, to=2000, wr_id=1)
+    a.post(IBV_WR_SEND, 8, 0, wr_id=2)
+    a.post(IBV_WR_RDMA_WRITE, 8, 0, to=3000, wr_id=3)
+    assert rig.until(lambda: ends(b) == [(7, IBV_WC_SUCCESS)], DETECTION_NS)
+    b.qp.modify(QPAttr(qp_state=IBV_QPS_ERR), IBV_QP_STATE)
+    rig.run(AFTER_NS)
+    statuses = [IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR]
+    if opcode == IBV_WR_RDMA_WRITE:
+        statuses = [IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_RETRY_EXC_ERR]
+    assert ends(a) == list(enumerate(statuses, 1))
+    assert a.backup.events[-1].why == "the peer surfaced an error"
+    rig.close()
 
 
 # ---------------------------------------------------------------- what transparency would do
