@@ -16,21 +16,18 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "../engine/codec/codec.hpp"
 #include "../engine/striped/uc_framing.hpp"
 #include "../system/clock.hpp"
 #include "moderation.hpp"
+#include "port_turn.hpp"
 
 namespace softroce {
 namespace {
 
 constexpr std::size_t kRingEntries = 1 << 12;
-constexpr int kReceiveBatches = 4;  // of XskPort::kBatch, before transmission has its turn
-constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
-constexpr std::int64_t kLongestSleepNs = 100'000'000;
+constexpr std::int64_t kLongestSleepNs = kPublishInterval / kNanosecond;
 constexpr std::uint8_t kOtherKind = 0xFF;  // LAB_KIND_NONE: a packet without the lab's header
 constexpr std::int64_t kDownSleepNs = 1'000'000;  // while frames wait for the interface to be up
-constexpr Time kPublishInterval = 100 * kMillisecond;  // no longer than the longest sleep
 constexpr unsigned long kTimerSlackNs = 1'000;
 constexpr auto kCallTimeout = std::chrono::seconds(5);
 
@@ -206,11 +203,7 @@ bool Host::receive(Time began) {
     rnic_.messages().set_receive_credit(port_.free_receive_frames());
     const std::uint32_t n = port_.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
       octets_received_ += bytes;
-      Packet packet;
-      if (const auto refusal = decode(frame, bytes, packet))
-        rnic_.counters().add(*refusal);
-      else
-        rnic_.handle_packet(packet, at);
+      take_frame(rnic_, frame, bytes, at);
     });
     total += n;
     if (n < XskPort::kBatch) break;
@@ -225,7 +218,7 @@ bool Host::transmit(Time at) {
   if (port_.unsent() != 0) {
     const XskPort::Flush flushed = port_.flush();
     if (flushed == XskPort::Flush::full) return true;
-    if (flushed == XskPort::Flush::down) return lose(at);
+    if (flushed == XskPort::Flush::down) return lose_batch(rnic_, at);
   }
   std::uint32_t sent = 0;
   Packet packet;
@@ -285,16 +278,6 @@ void Host::set_event_sink(std::shared_ptr<QpEventSink> sink) {
   recovery_sink_->next = std::move(sink);
 }
 
-// A port that is down loses what is sent through it. Only what the kernel's ring holds already
-// must stay there, one batch at most.
-bool Host::lose(Time at) {
-  std::uint32_t lost = 0;
-  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at); ++lost)
-    rnic_.packet_done(at);
-  rnic_.counters().add(Counter::tx_link_down, lost);
-  return lost != 0;
-}
-
 void Host::fire_timers(Time at) {
   const Time due = rnic_.next_timeout();
   if (due > at) return;
@@ -321,16 +304,12 @@ bool Host::hand_over_events() {
 }
 
 PortCounts Host::port_counts() {
-  const XskStatistics socket = port_.statistics();
-  return {.frames_sent = frames_sent(),
-          .frames_received = frames_received(),
-          .octets_sent = octets_sent_,
-          .octets_received = octets_received_,
-          .rx_dropped = socket.rx_dropped,
-          .rx_ring_full = socket.rx_ring_full,
-          .rx_fill_ring_empty = socket.rx_fill_ring_empty,
-          .tx_invalid = socket.tx_invalid,
-          .tx_ring_empty = socket.tx_ring_empty};
+  PortCounts counts{.frames_sent = frames_sent(),
+                    .frames_received = frames_received(),
+                    .octets_sent = octets_sent_,
+                    .octets_received = octets_received_};
+  put_socket_counts(port_.statistics(), counts);
+  return counts;
 }
 
 void Host::publish(Time at) {

@@ -96,7 +96,6 @@ class Host final : public Endpoint {
   bool receive(Time now);
   bool transmit(Time now);
   void note_sent_again(const Packet& packet, Time now);
-  bool lose(Time now);
   void fire_timers(Time now);
   bool run_application(Time now);
   bool hand_over_events();

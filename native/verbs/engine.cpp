@@ -13,18 +13,15 @@
 #include <system_error>
 #include <utility>
 
-#include "../engine/codec/codec.hpp"
+#include "../live/port_turn.hpp"
 #include "../system/clock.hpp"
 #include "objects.hpp"
 
 namespace softroce::verbs {
 namespace {
 
-constexpr int kReceiveBatches = 4;         // of XskPort::kBatch, before transmission has its turn
 constexpr std::uint32_t kQuickFrames = 2;  // are handled in no time
-constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; see XskPort::flush
-constexpr Time kPublishInterval = 100 * kMillisecond;
-constexpr int kLastTurns = 64;  // when the port closes
+constexpr int kLastTurns = 64;             // when the port closes
 constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr int kMostDescriptors = 1 << 12;
 
@@ -173,14 +170,6 @@ bool Engine::attempt_turn(Time at) {
   return busy;
 }
 
-void Engine::take(const std::uint8_t* frame, std::uint32_t bytes, Time at) {
-  Packet packet;
-  if (const auto refusal = decode(frame, bytes, packet))
-    rnic_.counters().add(*refusal);
-  else
-    rnic_.handle_packet(packet, at);
-}
-
 // `at`: when it began, and when it ended.
 bool Engine::receive(Time& at) {
   if (!port_) return false;
@@ -188,7 +177,7 @@ bool Engine::receive(Time& at) {
   for (int batch = 0; batch < kReceiveBatches; ++batch) {
     const std::uint32_t n = port_->receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
       counts_.octets_received += bytes;
-      take(frame, bytes, at);
+      take_frame(rnic_, frame, bytes, at);
     });
     total += n;
     if (n > kQuickFrames) at = now();
@@ -201,7 +190,8 @@ bool Engine::receive(Time& at) {
 bool Engine::receive_own(Time at) {
   if (own_frames_.empty()) return false;
   const auto frames = std::exchange(own_frames_, {});
-  for (const auto& frame : frames) take(frame.data(), static_cast<std::uint32_t>(frame.size()), at);
+  for (const auto& frame : frames)
+    take_frame(rnic_, frame.data(), static_cast<std::uint32_t>(frame.size()), at);
   return true;
 }
 
@@ -209,7 +199,7 @@ bool Engine::transmit(Time at) {
   if (port_ && port_->unsent() != 0) {
     const XskPort::Flush flushed = port_->flush();
     if (flushed == XskPort::Flush::full) return true;
-    if (flushed == XskPort::Flush::down) return lose(at);
+    if (flushed == XskPort::Flush::down) return lose_batch(rnic_, at);
   }
   return send_batch(at) != 0;
 }
@@ -245,15 +235,6 @@ void Engine::keep(const Packet& packet) {
   own_frames_.push_back(std::move(frame));
 }
 
-// A port that is down loses what is sent through it, as native/live/host.cpp has it.
-bool Engine::lose(Time at) {
-  std::uint32_t lost = 0;
-  for (Packet packet; lost < kTransmitBatch && rnic_.poll_packet(packet, at); ++lost)
-    rnic_.packet_done(at);
-  rnic_.counters().add(Counter::tx_link_down, lost);
-  return lost != 0;
-}
-
 void Engine::posted(Time at) {
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();  // to look after it from now on
   if (polls(at)) return;
@@ -264,19 +245,10 @@ void Engine::posted(Time at) {
   }
 }
 
-void Engine::count_port() {
-  const XskStatistics socket = port_->statistics();
-  counts_.rx_dropped = socket.rx_dropped;
-  counts_.rx_ring_full = socket.rx_ring_full;
-  counts_.rx_fill_ring_empty = socket.rx_fill_ring_empty;
-  counts_.tx_invalid = socket.tx_invalid;
-  counts_.tx_ring_empty = socket.tx_ring_empty;
-}
-
 void Engine::publish(Time at) {
   publish_at_ = at + kPublishInterval;
   if (!statistics_) return;
-  count_port();
+  put_socket_counts(port_->statistics(), counts_);
   statistics_->publish(rnic_, counts_, epoch_ns_ + at / kNanosecond);
 }
 
@@ -293,7 +265,7 @@ void Engine::keep_counters() {
   std::getline(std::ifstream("/proc/self/comm"), name);
   std::ranges::replace(name, '/', '_');
   try {
-    count_port();
+    put_socket_counts(port_->statistics(), counts_);
     statistics::keep(settings_.kept + "/" + std::to_string(getpid()) + "." + name, rnic_, counts_,
                      monotonic_ns(), gone_);
   } catch (const std::system_error& error) {

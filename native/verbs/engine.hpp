@@ -95,12 +95,9 @@ class Engine {
   bool receive(Time& at);
   bool receive_own(Time at);
   bool transmit(Time at);
-  bool lose(Time at);
   std::uint32_t send_batch(Time at);
   void keep(const Packet& packet);
-  void take(const std::uint8_t* frame, std::uint32_t bytes, Time at);
   void abandon_port();
-  void count_port();
   void publish(Time at);
   void keep_counters();
   void break_down(const char* why);
