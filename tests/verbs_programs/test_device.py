@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The device that programs find, and who does not find it."""
 
+import contextlib
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from softroce_lab.fabric.verbs import device
 from tests.labs import eventually
-from tests.verbs_programs.pair import ended, finished, gid_text
+from tests.verbs_programs.pair import TIMEOUT_S, ended, finished, gid_text
 
 
 def test_the_device_has_the_hosts_addresses(pair):
@@ -45,6 +47,25 @@ def test_without_the_flag_there_is_no_device(pair):
     assert device.NAME not in listed.stdout + listed.stderr
 
 
+WITHIN = """
+files() { find /dev/infiniband /sys/class/infiniband -printf '%p %i %s %T@\\n' | sort; }
+before=$(files)
+"$@" exec --verbs h2 -- ibv_devinfo -v || exit
+test "$before" = "$(files)" || exit 100
+test "$("$@" exec h2 -- ls /sys/class/infiniband)" = softroce0 || exit 101
+test "$before" = "$(files)" || exit 102
+"""
+
+
+def test_the_rnic_of_a_machine_is_out_of_sight_and_untouched(pair):
+    """That machine is h1 here: it has a device, and starts a program at h2."""
+    lab = ["env", f"LAB={pair.name}", sys.executable, "-m", "softroce_lab.cli"]
+    shown = pair.run("h1", "sh", "-c", WITHIN, "sh", *lab)
+    assert shown.returncode == 0, shown.stderr
+    assert gid_text(pair.address("h2")) in shown.stdout
+    assert gid_text(pair.address("h1")) not in shown.stdout
+
+
 def test_dev_and_sys_keep_what_is_in_them(pair):
     script = "ls -A /dev /sys/class | sort; test -t 0 || echo hello >/dev/null && cat /dev/null"
     script += "; readlink -f /sys/class/net/lo; touch /dev/shm"
@@ -63,9 +84,26 @@ def test_what_was_mounted_goes_with_the_program(pair, end):
         assert eventually(lambda: name_of(process.pid) == "sleep", timeout_s=60)
         assert "softroce_lab /dev " in mounts(process.pid)
         assert Path("/proc/self/mountinfo").read_text() == before
+        namespace = mount_namespace(process.pid)
+        assert namespace != mount_namespace("self")
         process.send_signal(end)
         assert finished(process).returncode == -end
     assert Path("/proc/self/mountinfo").read_text() == before
+    # It is gone with the last process in it, the connection manager's beside the program.
+    assert eventually(lambda: namespace not in all_mount_namespaces(), timeout_s=TIMEOUT_S)
+
+
+def mount_namespace(pid):
+    return os.readlink(f"/proc/{pid}/ns/mnt")
+
+
+def all_mount_namespaces():
+    """Of all threads and of all files that hold one open: what any of them has is still there."""
+    found = set()
+    for link in (*Path("/proc").glob("[0-9]*/ns/mnt"), *Path("/proc").glob("[0-9]*/fd/*")):
+        with contextlib.suppress(OSError):  # it has just ended
+            found.add(os.readlink(link))
+    return found
 
 
 def name_of(pid):

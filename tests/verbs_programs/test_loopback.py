@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A program that talks with itself, by its RNIC, and forks meanwhile."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -28,6 +29,17 @@ def program(pair, tmp_path_factory):
 def test_with_a_port(pair, program):
     done = pair.run("h1", program, "200", "100")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_a_second_process_is_refused_as_busy(pair, program):
+    """By errno; and standard error names the first, which goes on."""
+    with ended(pair.start("h1", "ibv_rc_pingpong", "-g", "0")) as first:
+        pair.await_listener(first, host="h1")
+        refused = pair.run("h1", program, "200", "100")
+        assert first.poll() is None
+    assert refused.returncode == 5
+    assert f"in use by process {first.pid} (ibv_rc_pingpong)" in refused.stderr
+    assert f"ibv_create_qp: {os.strerror(errno.EBUSY)}" in refused.stderr
 
 
 @pytest.mark.parametrize("way", ["exit", "_exit"])

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """rdma-core's own ping-pongs, unmodified."""
 
+import itertools
+
 import pytest
 
 from tests.verbs_programs import acceptance
 from tests.verbs_programs.pair import TCP_PORT
 
 ROUNDS = 300
+LOSSY_TRIES = 5  # the last acknowledgement may be lost once its sender has ended
 BYTES = {"rc": 4096, "uc": 4096, "ud": 1024, "srq": 4096}
 
 
@@ -31,17 +34,35 @@ def test_the_reliable_one_runs_over_a_lossy_link(pair, gid, events):
         pair.converse(*command, tries=3)
 
 
+def line(service, gid, *flags, tries=1):
+    command = (f"ibv_{service}_pingpong", "-g", str(gid), "-s", str(BYTES[service]), *flags)
+    carry = acceptance.packets_of(ROUNDS, BYTES[service])
+    return acceptance.Line(
+        command=(*command, "-n", str(ROUNDS)),
+        packets=lambda _: {"h1": carry, "h2": carry},
+        port=TCP_PORT,
+        endless=(*command, "-n", "100000000"),
+        tries=tries,
+    )
+
+
 @pytest.mark.parametrize(
     ("service", "gid", "victim"),
     [("rc", 0, "h1"), ("uc", 1, "h2"), ("ud", 0, "h2"), ("srq", 1, "h1")],
 )
 def test_it_runs_again_after_a_kill(pair, service, gid, victim):
-    command = (f"ibv_{service}_pingpong", "-g", str(gid), "-s", str(BYTES[service]))
-    carry = acceptance.packets_of(ROUNDS, BYTES[service])
-    line = acceptance.Line(
-        command=(*command, "-n", str(ROUNDS)),
-        packets=lambda _: {"h1": carry, "h2": carry},
-        port=TCP_PORT,
-        endless=(*command, "-n", "100000000"),
-    )
-    acceptance.run(pair, line, "kill", victim)
+    acceptance.run(pair, line(service, gid), "kill", victim)
+
+
+@pytest.mark.full("verbs-acceptance")
+@pytest.mark.parametrize("condition", acceptance.CONDITIONS)
+def test_each_of_them(pair, full, condition):
+    """Programs of verbs: both IP versions, without faults, lossy, and again after SIGKILL."""
+    # Where the service is not reliable, somebody waits for ever for a message that is lost.
+    services = ["rc", "srq"] if condition == "loss" else list(BYTES)
+    cases = list(itertools.product(services, (0, 1), ((), ("-e",))))
+    for number, (service, gid, flags) in enumerate(cases if full else cases[-1:]):
+        tries = LOSSY_TRIES if condition == "loss" else 1
+        acceptance.run(
+            pair, line(service, gid, *flags, tries=tries), condition, f"h{number % 2 + 1}"
+        )

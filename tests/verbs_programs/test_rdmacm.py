@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """RDMA CM for unmodified programs: those of rdma-core, and perftest with `-R`."""
 
+import contextlib
+import subprocess
 import time
 
 import pytest
@@ -67,18 +69,59 @@ def test_perftest_connects_over_a_lossy_link(pair):
         pair.connect(command, [*command, str(pair.address("h2"))], timeout_s=2 * TIMEOUT_S)
 
 
+def kill_midway(pair, server, client, victim):
+    """SIGKILL of one side while messages are under way; the other has a second left."""
+    goal = pair.roce_packets("h1") + 200
+    deadline = time.monotonic() + TIMEOUT_S
+    with ended(pair.start("h2", *server)) as listener:
+        while pair.roce_packets("h1") < goal:
+            with ended(pair.start("h1", *client)) as caller:
+                while caller.poll() is None and pair.roce_packets("h1") < goal:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                (caller if victim == "h1" else listener).kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    (listener if victim == "h1" else caller).communicate(timeout=1)
+
+
+def kill_unheard(pair, server, client):
+    """SIGKILL of the client while nothing crosses the link: it asks, and nobody answers."""
+    pair.lose("100%")
+    sent = pair.roce_packets("h1")
+    deadline = time.monotonic() + TIMEOUT_S
+    with ended(pair.start("h2", *server)), ended(pair.start("h1", *client)) as caller:
+        while pair.roce_packets("h1") == sent:
+            assert caller.poll() is None, caller.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        caller.kill()
+    pair.clear()
+
+
 def test_after_a_kill_the_same_runs_at_once(pair):
     address = str(pair.address("h2"))
-    deadline = time.monotonic() + TIMEOUT_S
-    with ended(pair.start("h2", "rping", "-s", "-a", address)) as server:
-        goal = pair.roce_packets("h1") + 200
-        while pair.roce_packets("h1") < goal:
-            with ended(pair.start("h1", "rping", "-c", "-a", address)) as client:
-                while client.poll() is None and pair.roce_packets("h1") < goal:
-                    assert time.monotonic() < deadline
-                client.kill()
-        server.kill()
+    kill_midway(pair, ["rping", "-s", "-a", address], ["rping", "-c", "-a", address], "h1")
     converse(pair, "rping", 0)
+
+
+@pytest.mark.full("verbs-acceptance")
+@GIDS
+def test_each_runs_again_after_a_kill(pair, full, gid):
+    """Programs of verbs: both IP versions, without faults, lossy, and again after SIGKILL."""
+    address = str(pair.address("h2", gid))
+    if full:
+        kill_midway(pair, ["rping", "-s", "-a", address], ["rping", "-c", "-a", address], "h2")
+        converse(pair, "rping", gid)
+    for program in list(PROGRAMS)[1:] if full else ["udaddy"]:
+        server, client, _ = PROGRAMS[program]
+        kill_unheard(
+            pair, [program, *server, address], [CLIENTS.get(program, program), *client, address]
+        )
+        converse(pair, program, gid)
+    if gid == 0 and full:
+        command = ["ib_write_bw", "-F", "-R", "-n", "100000000"]
+        kill_midway(pair, command, [*command, address], "h1")
+        test_perftest_connects_by_rdma_cm(pair, "ib_write_bw")
 
 
 COMES_BACK = """
