@@ -8,12 +8,13 @@ import concurrent.futures
 import csv
 import io
 import multiprocessing
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from softroce_lab import junit
-from softroce_lab.errors import EnvironmentLackError, LabError
+from softroce_lab import junit, units
+from softroce_lab.errors import EnvironmentLackError, LabError, UserError
 from softroce_lab.learn import crew, folder, judge
 from softroce_lab.learn.judge import How, Item, Verdict
 from softroce_lab.learn.sandbox import seccomp
@@ -33,6 +34,18 @@ def safe_way(trust: bool) -> bool:
         raise EnvironmentLackError("bubblewrap", what, hint=f"{hint} this machine's files then")
     seccomp.shut_out()
     return False
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """UserError if no folder is a submission, but folders in one of them are."""
+    if any((each / folder.ANSWERS).exists() for each in folders):
+        return
+    for each in folders:
+        inner = sorted(path.parent for path in each.glob(f"*/{folder.ANSWERS}"))
+        if inner:
+            found = units.format_count(len(inner), "submission")
+            what = f"{each} is no submission, but a folder of {found}"
+            raise UserError(what, hint=f"lab learn grade {shlex.quote(str(each))}/*")
 
 
 def grade(
@@ -60,7 +73,7 @@ def one(path: str, how: How) -> Verdict:
     try:
         return judge.judge(folder.read(Path(path)), how)
     except LabError as error:
-        return _without_points(path, str(error))
+        return _without_points(path, str(error).partition("\n")[0])  # its hint is for students
     except Exception as error:  # one submission does not end the others' grading
         what = f"{type(error).__name__}: {error}"
         return _without_points(path, f"the judge itself failed; look at it by hand: {what}")
@@ -98,7 +111,7 @@ def rows(verdicts: Sequence[Verdict]) -> Iterator[dict[str, Any]]:
     """One for each verdict, of COLUMNS."""
     programs, students = twins(verdicts)
     for each in verdicts:
-        failed = next((item for item in each.items if item.state != "holds"), None)
+        failed = first_failure(each)
         share = f"{each.points / each.most:.3f}" if each.most else "0.000"
         yield {
             "folder": each.folder,
@@ -107,11 +120,21 @@ def rows(verdicts: Sequence[Verdict]) -> Iterator[dict[str, Any]]:
             "points": each.points,
             "most": each.most,
             "share": share,
-            "first_failure": "" if failed is None else f"{failed.title}: {failed.text}",
-            "replay": next((item.replay for item in each.items if item.replay), ""),
+            "first_failure": "" if failed is None else _in_a_line(f"{failed.title}: {failed.text}"),
+            "replay": "" if failed is None else failed.replay,
             "same_program_as": programs.get(each.folder, ""),
             "same_student_as": students.get(each.folder, ""),
         }
+
+
+def first_failure(verdict: Verdict) -> Item | None:
+    """What does not hold: of the policy first, as it has most of the points, then an answer."""
+    failed = [item for item in verdict.items if item.state != "holds"]
+    return min(failed, key=lambda item: item.task is None, default=None)
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def as_csv(verdicts: Sequence[Verdict]) -> str:

@@ -15,6 +15,7 @@ from softroce_lab.cli import app as cli
 from softroce_lab.cli import typed
 from softroce_lab.learn import crew, grading
 from softroce_lab.learn.grading import COLUMNS
+from softroce_lab.learn.judge import How, Item, Verdict
 from tests.learn import submissions
 
 needs_bubblewrap = pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))
@@ -157,7 +158,33 @@ def test_a_student_s_name_is_no_formula():
 
 
 def test_two_of_one_student_are_named(tmp_path):
-    from softroce_lab.learn.judge import Verdict
-
     verdicts = [Verdict(name, 1, student, ()) for name, student in (("a", "ada"), ("b", "Ada"))]
     assert [row["same_student_as"] for row in grading.rows(verdicts)] == ["b", "a"]
+
+
+def test_a_teacher_is_told_of_the_policy_first_and_how_to_see_it():
+    prediction = Item("p1", "prediction p1", "open", 0, 1, "write your number")
+    task = Item("tail", "the policy a", "fails", 0, 5, "seed 2:\n  lost", task="tail", replay="x")
+    verdict = Verdict("a", 1, "ada", (prediction, task))
+    (row,) = grading.rows([verdict])
+    assert (row["first_failure"], row["replay"]) == ("the policy a: seed 2: lost", "x")
+    (row,) = grading.rows([Verdict("a", 1, "ada", (prediction,))])
+    assert (row["first_failure"][:13], row["replay"]) == ("prediction p1", "")
+
+
+def test_an_empty_folder_is_one_line_in_the_table(tmp_path):
+    (row,) = grading.rows([grading.one(str(tmp_path), How(shut_in=True))])
+    assert "has no answers.txt" in row["first_failure"]
+    assert "\n" not in row["first_failure"]
+    assert "hint" not in row["first_failure"]
+
+
+def test_a_folder_of_submissions_is_no_submission(lab, secret, tmp_path):
+    for name in ("ada", "grace"):
+        submissions.laid_out(1, tmp_path / "subs" / name)
+    found = lab("grade", "subs", "--secret", secret, "--trust")
+    assert found.exit_code != 0
+    assert "a folder of 2 submissions" in found.output
+    assert "lab learn grade subs/*" in found.output
+    grading.check_folders([tmp_path / "subs" / "ada", tmp_path / "subs"])
+    grading.check_folders([tmp_path])

@@ -159,9 +159,12 @@ def grade(
     if as_json is Format.GRADESCOPE and len(directories) > 1:
         hint = "its autograder runs once for each submission"
         raise UserError("--json gradescope is of one submission", hint=hint)
+    if as_json is not Format.GRADESCOPE:  # which wants its file, whatever was handed in
+        grading.check_folders(directories)
     how = How(grading.safe_way(trust), _secret(secret))
     with Screen(quiet=quiet) as screen:
-        bar = screen.bar("grading", len(directories), f"{len(directories)} submissions")
+        count = len(directories)
+        bar = screen.bar("grading", count, units.format_count(count, "submission"))
         found = grading.grade(directories, how, jobs or os.cpu_count() or 1, bar)
     if junit_file is not None:
         grading.write_junit(junit_file, found)
@@ -312,7 +315,8 @@ def _print(verdict: Verdict) -> None:
 
 def _print_grades(verdicts: Sequence[Verdict]) -> None:
     for row in grading.rows(verdicts):
-        print(f"{row['points']:>3} of {row['most']:<3} {row['folder']} ({row['student']})")
+        who = f" ({row['student']})" if row["student"] else ""
+        print(f"{row['points']:>3} of {row['most']:<3} {row['folder']}{who}")
         if row["first_failure"]:
             print(f"       {_typed(row['first_failure'])}")
         if row["replay"]:
