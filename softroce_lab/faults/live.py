@@ -16,7 +16,7 @@ from softroce_lab.faults.resolve import Ground, Origin, place, with_faults
 from softroce_lab.faults.words import tokens
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Source
-from softroce_lab.plan.effects import Fault, Word
+from softroce_lab.plan.effects import Fault, NamedDrop, Word
 from softroce_lab.plan.plan import Half, Plan
 
 LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
@@ -43,6 +43,7 @@ _OWN = {  # words that belong to the one before them
 }
 _HOME = {key: word for word, keys in BESIDE.items() for key in keys}
 _OF_RULES = ("at", "for", "every", "key")
+_MANY_QPS = 255  # a relative number above that looks like one on the wire
 _LINK_FIRST = "LINK comes first: 'leaf1<->spine1' loss 1%; '*' for all links"
 _ORDER_OF_DELAY = ("allow", "preserve")
 
@@ -87,6 +88,17 @@ def _changed(plan: Plan, kept: Sequence[Fault], placed: Sequence[Placed]) -> Pla
     return with_faults(plan, kept, [item.fault for item in placed])
 
 
+def notes(faults: Iterable[Fault]) -> Iterator[str]:
+    """What is allowed, and hardly meant: the number of a QP on the wire, without `absolute`."""
+    named = (f.effect if isinstance(f.effect, NamedDrop) else f.filter for f in faults)
+    far = {n.qpn for n in named if n.qpn is not None and not n.absolute and n.qpn > _MANY_QPS}
+    for qpn in sorted(far):
+        yield (
+            f"qpn {qpn} is the sender's connection number {qpn:,}, in the order of first use; "
+            "with `absolute` it is the QP number on the wire"
+        )
+
+
 # --- What a command prints -------------------------------------------------------------------
 
 
@@ -118,7 +130,7 @@ def _value(word: str, rest: Sequence[str]) -> str | bool:
             return " ".join(rest)
         example = _EXAMPLES.get(word, f"{word} 1%" if word in EFFECTS else f"{word} 100")
         raise UserError(f"{word!r} has no value after it", hint=f"such as: {example}")
-    if rest:
+    if rest and rest != ["true"]:
         raise UserError(f"unexpected {rest[0]!r}", hint=did_you_mean(rest[0], _WORDS))
     return word != "up"
 

@@ -8,6 +8,7 @@ then keys with their values, and flags.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -27,7 +28,9 @@ MAX_RATE_BPS = 10**13  # of congestion control (native/engine/congestion)
 
 _SPACED_UNIT = re.compile(r"(?<=[\d.]) +(?=(?:%|[num]?s|[kKmMgGtT]?i?(?:B|bit(?:/s)?|bps))(?: |$))")
 _BPS = re.compile(r"([kKmMgGtT]?i?)(bps)$", re.ASCII)
-_RANGE = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
+_HEX = "0[xX][0-9a-fA-F]{1,8}"
+_RANGE = re.compile(rf"({_HEX}|\d{{1,20}})(?:-({_HEX}|\d{{1,20}}))?", re.ASCII)
+_WHOLE = re.compile(rf"{_HEX}|[+-]?\d{{1,20}}", re.ASCII)
 
 
 # --- Words -----------------------------------------------------------------------------------
@@ -72,7 +75,7 @@ class Compact(Filled):
     """A model that may be written in words."""
 
     positional: ClassVar[tuple[str, ...]] = ()  # keys whose values stand first, without the key
-    flags: ClassVar[tuple[str, ...]] = ()  # keys that mean true when they stand alone
+    flags: ClassVar[tuple[str, ...]] = ()  # keys that mean true, also when they stand alone
 
     @model_validator(mode="before")
     @classmethod
@@ -85,7 +88,12 @@ class Compact(Filled):
     def read_words(cls, words: list[str]) -> dict[str, Any]:
         """Words -> the map that they stand for."""
         found: dict[str, Any] = {}
-        rest, places, keys = iter(words), iter(cls.positional), cls.written_keys()
+        bare = [
+            word
+            for before, word in itertools.pairwise(["", *words])
+            if not (word == "true" and before in cls.flags)
+        ]
+        rest, places, keys = iter(bare), iter(cls.positional), cls.written_keys()
         for word in rest:
             key: str | None = word
             value: str | bool | None = word
@@ -192,9 +200,9 @@ def parts_of(value: object) -> list[object]:
 
 def _whole(value: object, what: str, low: int, high: int) -> int:
     text = str(value).strip()
-    if isinstance(value, bool) or not re.fullmatch(r"[+-]?\d{1,20}", text, re.ASCII):
+    if isinstance(value, bool) or not _WHOLE.fullmatch(text):
         raise UserError(f"{what} {str(value)!r} is not a whole number")
-    number = int(text)
+    number = int(text, 16 if text[1:2] in ("x", "X") else 10)
     if not low <= number <= high:
         raise UserError(f"{what} {number} can match nothing", hint=f"{low} to {high}")
     return number

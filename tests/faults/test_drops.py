@@ -75,3 +75,12 @@ def test_every_mistake_is_pointed_at(text: str, error: str) -> None:
 def test_the_ends_of_the_ranges(text: str, named: bool) -> None:
     (event,) = read(text).drop or ()
     assert event.named is named
+
+
+def test_numbers_as_perftest_prints_them() -> None:
+    (event,) = read("drop: qpn 0x100a psn 0x7-0x9,12 absolute true").drop or ()
+    assert (event.qpn, event.psn, event.absolute) == (0x100A, (7, 8, 9, 12), True)
+    with pytest.raises(UserError, match="qpn '0x10g' is not a whole number"):
+        read("drop: qpn 0x10g")
+    with pytest.raises(UserError, match="unexpected 'true'"):
+        read("drop: qpn 5 true")

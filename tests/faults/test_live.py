@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import profile
-from softroce_lab.faults.live import clear_on, parse_cleared, parse_impairments, set_on
+from softroce_lab.faults.live import clear_on, notes, parse_cleared, parse_impairments, set_on
 from softroce_lab.faults.resolve import arm, links_of
 from softroce_lab.faults.text import text
 from softroce_lab.plan.effects import stream_key
@@ -144,6 +144,18 @@ def test_nonsense_is_a_user_error_with_nothing_changed(words: str, error: str) -
     with pytest.raises(UserError) as caught:
         after(PLAN, words)
     assert str(caught.value).startswith(error)
+
+
+def test_a_number_on_the_wire_without_absolute_is_noted() -> None:
+    def noted(words: str) -> list[str]:
+        return list(notes(after(PLAN, words).faults))
+
+    for words in ("drop qpn 4106 psn 7", "drop qpn 4106"):
+        (note,) = noted(words)
+        assert "connection number 4,106" in note
+        assert "absolute" in note
+    assert not noted("drop qpn 0x100a psn 7 absolute true")
+    assert not noted("drop qpn 2 psn 4106")
 
 
 def test_what_stays_may_not_be_left_without_what_it_needs() -> None:

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
+from softroce_lab.experiment.hosts.program_words import NO_PACKET
 from softroce_lab.paths import PROJECT_ROOT
 
 PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
@@ -116,7 +117,7 @@ def test_the_others_are_killed_because_one_failed(experiment, tmp_path):
 
 def test_a_fall_back_to_tcp_fails(experiment):
     found = experiment(["h1: {run: ping -c 1 h2}"])
-    assert found["runs"][0]["reasons"] == ["h1: no RoCE packet left the host"]
+    assert found["runs"][0]["reasons"] == [f"h1: {NO_PACKET}"]
 
 
 def test_what_is_printed_and_variables(experiment):

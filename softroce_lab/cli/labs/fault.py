@@ -211,6 +211,8 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
         )
         after = control.change(noting, time.monotonic_ns)
     warn_of_damage(lost)
+    for note in live.notes(set(after.faults) - set(before.faults)):
+        typer.echo(f"lab: {note}", err=True)
     _print_change(before, after, as_json=as_json)
 
 

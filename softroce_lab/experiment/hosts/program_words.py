@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 UNSEEN = "programs do not show their messages"
+NO_PACKET = "no RoCE packet left the host; `roce: false` if none needs to"
 
 
 def ended(status: int | None) -> str:

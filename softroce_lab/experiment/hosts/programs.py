@@ -209,7 +209,7 @@ class _Process:
         if command.prints is not None and not self._found.has:
             return f"{self.host}: {_lack(command.prints, self._found)}"
         if command.roce and not packets:
-            return f"{self.host}: no RoCE packet left the host"
+            return f"{self.host}: {program_words.NO_PACKET}"
         return ""
 
     @functools.cached_property
