@@ -142,3 +142,19 @@ def test_on_the_command_line(tmp_path):
     assert len(document["comparisons"][0]["figures"]) == 6
     alone = CliRunner().invoke(app, arguments[:2])
     assert alone.exit_code == ExitCode.USAGE
+
+
+def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["latest"], ["csa_ud", "irn"]):
+        found = CliRunner().invoke(app, ["compare", *words])
+        assert found.exit_code == ExitCode.USAGE
+        assert "run each alone" in found.output
+    found = CliRunner().invoke(app, ["compare", "nowhere", "irn"])
+    assert "no run or sweep is called 'nowhere'" in found.output
+
+
+def test_nothing_changed_is_a_line(ring_run):
+    found = CliRunner().invoke(app, ["compare", str(ring_run), str(ring_run), "--changed"])
+    assert "no difference shown in any of" in found.output
+    assert "verdict" not in found.output
