@@ -44,6 +44,18 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(middle, ordered[low], ordered[count - 1 - low])
 
 
+FEWEST = 6
+"""Values of which the extremes reach 95 %: with fewer an interval is their range."""
+
+
+def spread_name(counts: Iterable[int]) -> str:
+    """What `median_interval` gives for so many values each."""
+    enough = {count >= FEWEST for count in counts}
+    if enough == {True, False}:
+        return f"95 % interval, below {FEWEST} seeds range"
+    return "95 % interval" if True in enough else "range"
+
+
 ALPHA = 0.05
 """How often what is not so may be claimed: of one claim, or of all that Holm corrects together."""
 

@@ -3,6 +3,7 @@ import random
 
 import pytest
 
+from softroce_lab import statistics
 from softroce_lab.statistics import footnotes, holm, marked, median_interval, samples_needed
 
 
@@ -52,3 +53,12 @@ def test_holm_is_that_of_the_paper():
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([0.9, 0.8]) == [1, 1]
     assert holm([]) == []
+
+
+def test_it_is_said_where_an_interval_is_a_range():
+    assert statistics.spread_name([2, 5]) == "range"
+    assert statistics.spread_name([6, 30]) == "95 % interval"
+    assert statistics.spread_name([5, 6]) == "95 % interval, below 6 seeds range"
+    for count in range(2, 9):  # from FEWEST values on, the extremes lie outside of 95 % of draws
+        beyond = 2 / 2**count
+        assert (beyond <= 0.05) == (count >= statistics.FEWEST)

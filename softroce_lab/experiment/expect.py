@@ -8,6 +8,7 @@ every run of every seed holds it; a ratio is of two runs of one seed and, in a s
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.inputs.yaml_source import Source
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`, or of a sweep
 
@@ -32,6 +35,40 @@ COLUMNS = (
     | {name: name for name in PLAIN}
 )
 """Names of figures, and what a row calls them."""
+VERIFIED = "verified"
+TITLES = {
+    "messages delivered": "delivered",
+    "verified, every byte": VERIFIED,
+    "makespan": "makespan",
+    "p50 operation": "operation_p50",
+    "goodput, all hosts": "goodput",
+    "algbw": "algbw",
+    "busbw": "busbw",
+    "p50 step": "step_p50",
+    "p99 step": "step_p99",
+    "waiting, share of a step": "step_waiting",
+    "p50 message completion": "fct_p50",
+    "p99 message completion": "fct_p99",
+    "p99.9 message completion": "fct_p999",
+    "p50 slowdown": "slowdown_p50",
+    "p99 slowdown": "slowdown_p99",
+    "p50 repair": "repair_p50",
+    "p99 repair": "repair_p99",
+    "p50 repair, over the oracle's": "repair_p50_over_oracle",
+    "p99 repair, over the oracle's": "repair_p99_over_oracle",
+    "makespan, over the oracle's": "time_over_oracle",
+    "data packets sent": "packets_sent",
+    "control packets": "control_packets",
+    "injected drops": "injected_drops",
+    "of these, full queues": "queue_drops",
+    "ECN marks": "marked",
+    "trimmed": "trimmed",
+    "emulator drops": "emulator_drops",
+    "retransmitted": "retransmitted",
+    "spurious": "spurious_retransmissions",
+    "QP contexts missed": "contexts_missed",
+}
+"""Names of figures by the lines of the table that `lab run` prints."""
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
@@ -51,7 +88,7 @@ class Term:
         """`fct_p99`, or `csa_ud.fct_p99`. UserError."""
         transport, _, figure = text.strip().rpartition(".")
         if figure not in COLUMNS:
-            raise UserError(f"there is no figure {figure!r}", hint=f"one of {', '.join(COLUMNS)}")
+            raise UserError(f"there is no figure {figure!r}", hint=_meant(figure))
         return cls(figure, transport or None)
 
     def value(self, row: Row) -> Any:
@@ -78,13 +115,33 @@ class Gate:
             COLUMNS[over.figure].rpartition("_")[2:]
         ) and {term.figure, over.figure} & {*TIMES, *RATES}:  # fmt: skip
             raise UserError(f"{name}: a ratio of figures with different units")
-        if isinstance(condition, bool):
-            return cls(f"{name}: {str(condition).lower()}", term, over, "==", condition)
+        judges_truth = term.figure == VERIFIED and over is None
+        if isinstance(condition, bool) and judges_truth:
+            return cls(f"{name}: {_truth(condition)}", term, over, "==", condition)
+        if isinstance(condition, bool) or judges_truth:
+            hint = f"{VERIFIED}: true" if judges_truth else 'such as "< 1 ms"'
+            raise UserError(f"{name}: {_written(condition)} is no condition", hint=hint)
         match = _CONDITION.fullmatch(str(condition))
         if match is None:
             raise UserError(f"{name}: {condition!r} is no condition", hint='such as "< 1 ms"')
         bound = _bound(match[2], term.figure if over is None else "")
         return cls(f"{name} {match[1]} {match[2]}", term, over, match[1], bound)
+
+
+def _meant(figure: str) -> str:
+    """The name that is meant: of a line of the table, or one that is nearly so, or all."""
+    longer = [name for name in COLUMNS if figure and name.startswith(figure)]
+    near = difflib.get_close_matches(figure, COLUMNS, n=1)
+    known = [TITLES[figure]] if figure in TITLES else near or longer[:1]
+    return f"did you mean {known[0]!r}?" if known else f"one of {', '.join(COLUMNS)}"
+
+
+def _truth(value: object) -> str:
+    return str(value).lower()
+
+
+def _written(condition: object) -> str:
+    return _truth(condition) if isinstance(condition, bool) else repr(condition)
 
 
 def _bound(text: str, figure: str) -> float:
@@ -163,9 +220,13 @@ def _place(row: Row, axes: Sequence[str], with_transport: bool) -> tuple[Any, ..
 
 def _shown(value: Any, gate: Gate) -> str:
     if value is None:
-        return "has no such figure"
+        figures = {each.figure for each in (gate.term, gate.over) if each is not None}
+        unseen = "did not compare its bytes: payload: verify"
+        return unseen if VERIFIED in figures else "has no such figure"
     if gate.over is not None:
         return f"{value:.3f}"
+    if isinstance(value, bool):
+        return _truth(value)
     if gate.term.figure in TIMES:
         return units.format_duration(value)
     return units.format_rate(value) if gate.term.figure in RATES else f"{value:g}"
@@ -175,3 +236,14 @@ def checked(written: dict[str, Any]) -> dict[str, Any]:
     """The same, for a model of a file. UserError for a gate that makes no sense."""
     gates(written)
     return written
+
+
+def check_transports(source: Source, labels: Sequence[str]) -> None:
+    """UserError, at its place, for a gate of a file about a transport that no run of it has."""
+    for name in source.data.get("expect") or {}:
+        for part in name.split("/"):
+            transport = Term.of(part).transport
+            if transport is not None and transport not in labels:
+                what = f"{name}: no run is over {transport!r}"
+                hint = did_you_mean(transport, dict.fromkeys(labels))
+                raise source.error(("expect", name), what, hint=hint, at_key=True)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The table that compares transports: a column each, its runs of all seeds taken together.
 
-Of times and rates the median run, with the least and the largest behind it (of two the faster one);
-of counts the sum. A run that failed never got done: it has no makespan, and no goodput.
+Of times and rates the median of the runs (of an even number the middle of the two in the middle),
+with the least and the largest behind it; of counts the sum. A run that failed never got done: it
+has no makespan, and no goodput.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -83,12 +85,10 @@ def _unlike_makespan(rows: Sequence[Row], _cells: Sequence[str]) -> bool:
     return any(row["operation_p50_ns"] != row["makespan_ns"] for row in _passed(rows))
 
 
-def _spread(values: Sequence[float], form: Callable[[float], str], *, upper: bool = False) -> str:
+def _spread(values: Sequence[float], form: Callable[[float], str]) -> str:
     if not values:
         return "-"
-    ordered = sorted(values)
-    middle = ordered[(len(ordered) - (not upper)) // 2]
-    shown, least, most = map(form, (middle, ordered[0], ordered[-1]))
+    shown, least, most = map(form, (statistics.median(values), min(values), max(values)))
     return shown if least == most else f"{shown} [{least}, {most}]"
 
 
@@ -149,12 +149,8 @@ def _counted(text: str, per_mille: int, samples: Sequence[int]) -> str:
 
 
 def _rate(key: str) -> Callable[[Sequence[Row]], str]:
-    """The median run has the median makespan: of an even number the faster, as there."""
-
-    def show(rows: Sequence[Row]) -> str:
-        return _spread(_known(rows, key), units.format_rate, upper=True)
-
-    return show
+    """A rate of runs that passed."""
+    return lambda rows: _spread(_known(rows, key), units.format_rate)
 
 
 def _slowdown(key: str) -> Callable[[Sequence[Row]], str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from softroce_lab import statistics
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment import run as experiment_run
@@ -31,8 +32,7 @@ _MAY_DIFFER = ("environment", "experiment", "topology", "notes")
 """Of the manifest. The experiment itself is compared by `experiment.json`."""
 
 FIGURES = ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
-FEWEST_SEEDS = 6
-"""With fewer the extremes of the seeds reach no 95 % (`statistics.median_interval`)."""
+FEWEST_SEEDS = statistics.FEWEST
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

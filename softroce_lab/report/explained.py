@@ -57,14 +57,34 @@ class Explained:
 
     @property
     def losses(self) -> int:
-        """Data packets that were lost, retransmissions included."""
-        return sum(each.what is What.DROP and each.kind in _DATA for each in self.incidents)
+        """Data packets that were lost, retransmissions included.
+
+        Packets of queue pairs are those with data if they are of a message; where packets name
+        none (`Messages.names_packets`), ACKs and NAKs are counted, too.
+        """
+        return len(self._lost)
 
     @property
     def hit(self) -> int:
         """Messages that lost a packet."""
-        lost = (each for each in self.incidents if each.what is What.DROP and each.kind in _DATA)
-        return len({each.message for each in lost if each.message >= 0})
+        return len({each.message for each in self._lost if each.message >= 0})
+
+    @property
+    def _lost(self) -> list[Incident]:
+        names = self.messages.names_packets
+        return [
+            each
+            for each in self.incidents
+            if each.what is What.DROP and each.kind in _DATA and (each.message >= 0 or not names)
+        ]
+
+    def loss_words(self) -> str:
+        """How many packets the run lost, of how many messages."""
+        if self.messages.names_packets:
+            lost, hit = map(units.format_count, (self.losses, self.hit), ("data packet", "message"))
+            return f"In all of {self.name}: {lost} lost in {hit}."
+        lost = units.format_count(self.losses, "packet")
+        return f"In all of {self.name}: {lost} lost, ACKs and NAKs among them."
 
 
 def _bound(recorded: Recorded, run: Run) -> Messages | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from softroce_lab.report import aside, figures_of, sweeps
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.recorded import Recorded, Run, name_of
-from softroce_lab.statistics import median_interval
+from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -30,6 +31,9 @@ _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osv^Dx+"
 _MOST_LINKS = 20
 _INCHES = (3.4, 2.4)  # a column of a paper
+_WIDEST_TITLE, _WIDEST_LABEL, _MOST_LINES = 52, 20, 3  # characters, and lines, of a sweep's cells
+_LINES_BESIDE = 24  # of labels that stand upright
+_LONGEST_NAME = 24  # in a legend
 _STYLE = {
     "font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "figure.dpi": 200, "pdf.fonttype": 42,
     "svg.hashsalt": "softroce_lab", "svg.fonttype": "none", "legend.fontsize": 7,
@@ -139,6 +143,17 @@ def _style(at: int) -> dict[str, Any]:
     return {"color": _COLOURS[at % len(_COLOURS)], "linestyle": _DASHES[at % len(_DASHES)]}
 
 
+def _legend(axes: Any) -> None:
+    """Long names lose their middle."""
+    handles, names = axes.get_legend_handles_labels()
+    half = _LONGEST_NAME // 2
+    short = [
+        each if len(each) <= _LONGEST_NAME else f"{each[: half - 1]}..{each[1 - half :]}"
+        for each in names
+    ]
+    axes.legend(handles, short)
+
+
 def _steps(axes: Any, series: dict[str, Any], label: str) -> None:
     """Cumulative distributions."""
     for at, (name, times) in enumerate(series.items()):
@@ -148,7 +163,7 @@ def _steps(axes: Any, series: dict[str, Any], label: str) -> None:
     if not axes.lines:
         raise UserError("there is nothing to draw: no such time was measured")
     axes.set(xscale="log", xlabel=f"{label} (us)", ylabel="share")
-    axes.legend()
+    _legend(axes)
 
 
 def _cdf(axes: Any, asked: Asked) -> None:
@@ -171,18 +186,29 @@ def _fct(axes: Any, asked: Asked) -> None:
     if asked.recorded.is_sweep:
         return _swept(axes, asked.recorded, "fct_p99_ns", "p99 completion (us)", 1000)
     names = list(dict.fromkeys(run["transport"] for run in asked.recorded.runs))
+    counts: list[int] = []
     for at, name in enumerate(names):
         values = [
             [r[key] / 1000 for r in asked.recorded.runs if r["transport"] == name and r[key]]
             for key in FCT
         ]
+        counts += map(len, filter(None, values))
         shift = (at - (len(names) - 1) / 2) * 0.12
         x = [place + shift for place, each in enumerate(values) if each]
         _errors(axes, x, [each for each in values if each], at, name, lines=False)
-    axes.set(ylabel="message completion (us)", yscale="log")
+    axes.set(ylabel="message completion (us)", yscale="log", xlabel=_spread(counts))
     axes.set_xticks(range(len(FCT)), ["p50", "p99", "p99.9"])
-    axes.legend()
+    _legend(axes)
     return None
+
+
+def _spread(counts: Sequence[int]) -> str:
+    """What a point and its bar are, of so many seeds each."""
+    if not counts or max(counts) == 1:
+        return "of one seed"
+    few, most = min(counts), max(counts)
+    seeds = f"{most} seeds" if few == most else f"{few} to {most} seeds"
+    return f"median and {spread_name(counts)} of {seeds}"
 
 
 def _errors(
@@ -200,9 +226,10 @@ def _errors(
 
 
 def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float) -> None:
-    cells = sweeps.cells(sweeps.rows(recorded), sweeps.axes(recorded))
-    names = dict.fromkeys(name for of in cells.values() for name in of)
-    for at, name in enumerate(names):
+    rows, varied = sweeps.rows(recorded), sweeps.axes(recorded)
+    cells = sweeps.cells(rows, varied)
+    counts: list[int] = []
+    for at, name in enumerate(dict.fromkeys(name for of in cells.values() for name in of)):
         known = [
             (place, [value / scale for value in of[name][figure]])
             for place, of in enumerate(cells.values())
@@ -211,9 +238,27 @@ def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float)
         if known:
             x, values = zip(*known, strict=True)
             _errors(axes, x, values, at, name, lines=True)
-    axes.set(ylabel=label)
-    axes.set_xticks(range(len(cells)), list(cells), rotation=60, ha="right", fontsize=6)
-    axes.legend()
+            counts += map(len, values)
+    if not counts:
+        raise UserError("there is nothing to draw: no run passed", hint="lab show has the reasons")
+    title, labels = sweeps.short_labels(rows, varied)
+    _cell_labels(axes, labels)
+    axes.set(ylabel=label, xlabel=f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
+    _legend(axes)
+
+
+def _cell_labels(axes: Any, labels: Sequence[str]) -> None:
+    """As many as fit side by side, upright, each on few lines; the figure grows for them."""
+    texts = [_wrapped(each, _WIDEST_LABEL, _MOST_LINES) for each in labels]
+    lines = max(each.count("\n") + 1 for each in texts)
+    step = -(-len(texts) * lines // _LINES_BESIDE)
+    axes.figure.set_size_inches(_INCHES[0], _INCHES[1] + 1)
+    axes.set_xticks(range(0, len(texts), step), texts[::step], rotation=90, fontsize=6)
+
+
+def _wrapped(text: str, width: int, most_lines: int) -> str:
+    found = textwrap.wrap(text, width, max_lines=most_lines, placeholder=" ...")
+    return "\n".join(found)
 
 
 def _slowdown(axes: Any, asked: Asked) -> None:
@@ -221,6 +266,7 @@ def _slowdown(axes: Any, asked: Asked) -> None:
     runs = [run for run in asked.recorded.runs if run.get("slowdown")]
     if not runs:
         raise UserError("there is no slowdown", hint="open-loop workloads have it")
+    counts: list[int] = []
     for at, name in enumerate(dict.fromkeys(run["transport"] for run in runs)):
         known = [
             (place, values)
@@ -230,9 +276,10 @@ def _slowdown(axes: Any, asked: Asked) -> None:
         ]  # fmt: skip
         x, values = zip(*known, strict=True)
         _errors(axes, x, values, at, name, lines=True)
-    axes.set(ylabel="p99 slowdown", xlabel="size of the flow")
+        counts += map(len, values)
+    axes.set(ylabel="p99 slowdown", xlabel=f"size of the flow; {_spread(counts)}")
     axes.set_xticks(range(len(SIZE_CLASSES)), list(SIZE_CLASSES), fontsize=6)
-    axes.legend()
+    _legend(axes)
 
 
 def _timeline(axes: Any, asked: Asked) -> None:

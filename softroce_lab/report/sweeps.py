@@ -47,6 +47,26 @@ def cell_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
     return ", ".join(f"{name}={row.get(name)}" for name in names) or "all"
 
 
+def short_labels(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[str, list[str]]:
+    """What tells the cells apart, in few words: the names of these axes, and of each cell values.
+
+    Left out: axes with one value, and of a name all but the parts that it needs to be another's.
+    """
+    of_cells = {cell_of(row, names): row for row in reversed(found)}
+    rows = [of_cells[cell] for cell in dict.fromkeys(cell_of(row, names) for row in found)]
+    varied = [name for name in names if len({str(row.get(name)) for row in rows}) > 1] or names
+    title = ", ".join(_shortened(name, varied) for name in varied)
+    return title, [", ".join(str(row.get(name)) for name in varied) or "all" for row in rows]
+
+
+def _shortened(name: str, names: Sequence[str]) -> str:
+    """Its last parts: as few as no other name ends with."""
+    parts = name.split(".")
+    tails = (".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1))
+    others = [f".{each}" for each in names if each != name]
+    return next((tail for tail in tails if not any(o.endswith(f".{tail}") for o in others)), name)
+
+
 def cells(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Cells:
     """Figures of the rows that passed, by cell and transport; in the order of the rows."""
     of: dict[str, dict[str, dict[str, list[float]]]] = {}

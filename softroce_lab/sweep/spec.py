@@ -204,6 +204,8 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     falls = _falls(raw, axes, source)
     combinations = tuple(_combinations(axes, base, source))
     gates = tuple(expect.gates(raw.expect))
+    runs = [each for combination in combinations for each in combination.experiment.transports]
+    expect.check_transports(source, [each.label for each in runs])
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 

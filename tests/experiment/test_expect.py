@@ -2,6 +2,8 @@
 """Gates: what holds, what does not, and what makes no sense."""
 
 import json
+import re
+import textwrap
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -9,7 +11,10 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.experiment import expect
+from softroce_lab.experiment import expect, spec, workload_table
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.paths import PROJECT_ROOT
+from tests.report.made import Silent
 
 ROWS = [
     {"transport": name, "seed": seed, "verdict": "passed", "verified": True,
@@ -56,6 +61,12 @@ def test_what_does_not_hold_is_named():
     assert "no run is of such a transport" in str(one("rc.fct_p99", "< 1 s"))
 
 
+def test_bytes_that_were_not_compared_are_said_to_be_so():
+    rows = [{**row, "verified": None} for row in ROWS]
+    assert "csa_ud/1 did not compare its bytes: payload: verify" in str(one("verified", True, rows))
+    assert "the first: csa_ud/1 true" in str(one("verified", False))
+
+
 def test_cells_of_a_sweep_are_compared_with_themselves():
     rows = [{**row, "loss": loss} for loss in (1, 2) for row in ROWS]
     rows[-1]["fct_p99_ns"] = 700_000  # irn, loss 2, seed 3: as fast as csa_ud
@@ -71,11 +82,18 @@ def test_cells_of_a_sweep_are_compared_with_themselves():
         ("fct_p99", "< 3", "has no unit"),
         ("retransmitted", "< many", "is no number"),
         ("fct_p99 / goodput", "< 1", "different units"),
+        ("verified", "yes", "hint: verified: true"),
+        ("fct_p99", True, "true is no condition\nhint: such as"),
+        ("ftc_p99", "< 1 ms", "did you mean 'fct_p99'"),
+        ("spurious", "< 1", "did you mean 'spurious_retransmissions'"),
+        ("unrep", "< 1", "did you mean 'unrepaired'"),
+        ("p99 message completion", "< 1 ms", "did you mean 'fct_p99'"),
     ],
 )
 def test_mistakes(name, condition, what):
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(UserError) as found:
         expect.gates({name: condition})
+    assert what in f"{found.value.what}\nhint: {found.value.hint}"
 
 
 FILE = """\
@@ -118,3 +136,62 @@ def test_a_wrong_gate_has_its_place(tmp_path):
     assert found.exit_code == ExitCode.USAGE
     assert "file.yaml:5:" in found.stderr
     assert "there is no figure 'speed'" in found.stderr
+
+
+@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
+def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, tmp_path):
+    (tmp_path / "file.yaml").write_text(
+        text.replace("irn.fct_p99", "inr.fct_p99").replace("RATIO", "1")
+    )
+    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    assert found.exit_code == ExitCode.USAGE
+    assert re.search(r"file.yaml:\d+:\d+: .*no run is over 'inr'", found.stderr)
+    assert "did you mean 'irn'?" in found.stderr
+
+
+def test_a_run_of_some_transports_of_a_file_keeps_its_gates(tmp_path):
+    (tmp_path / "file.yaml").write_text(FILE.replace("RATIO", "1"))
+    path = str(tmp_path / "file.yaml")
+    found = CliRunner().invoke(app, ["run", path, "--dry-run", "--transport", "csa_ud"])
+    assert found.exit_code == 0, found.output
+
+
+def test_titles_of_the_table_are_figures(tmp_path, monkeypatch):
+    """A line of the table changes when the figure does by whose name a gate judges it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.yaml").write_text(FILE.replace("RATIO", "100"))
+    experiment = spec.load("file.yaml")
+    row = experiment_run.run(experiment, Silent(), under=tmp_path).runs[0].summary()
+    full = {expect.COLUMNS[each]: 7 for each in expect.TITLES.values()}
+    row |= full | {"measured": 5000, "repairs": 5000, "steps": 5000, "operation_p50_ns": 3}
+    row |= {"messages": 9, "verified": True}
+    _, lines = workload_table.lines([row])
+    before = {line.title: line.cells for line in lines}
+    for title, figure in expect.TITLES.items():
+        other = False if figure == expect.VERIFIED else 123456
+        _, lines = workload_table.lines([row | {expect.COLUMNS[figure]: other}])
+        after = {line.title: line.cells for line in lines}
+        changed = {each for each in before if before[each] != after.get(each)}
+        assert changed == {title}, figure
+    unnamed = {"verdict", "offered load", "load of the flows measured", "held back by", "fidelity"}
+    sizes = {title for title in before if title.startswith("p99 slowdown, ")}
+    assert set(before) - set(expect.TITLES) <= unnamed | sizes
+
+
+def test_the_document_maps_lines_of_the_table_to_figures():
+    text = (PROJECT_ROOT / "docs" / "experiments.md").read_text()
+    for title, figure in expect.TITLES.items():
+        if title != figure:
+            assert f"| {title} | `{figure}` |" in text, title
+
+
+def test_the_file_of_the_document_passes_its_gates(tmp_path):
+    """What the page has as a whole file, with what it has as gates, is accepted."""
+    text = (PROJECT_ROOT / "docs" / "experiments.md").read_text()
+    file = re.search(r"```yaml\n(name: mine\n.*?)```", text, re.DOTALL)[1]
+    written = re.search(r"\n    expect:\n((?:      .*\n)+)", text)[0]
+    (tmp_path / "mine.yaml").write_text(file + textwrap.dedent(written))
+    path = str(tmp_path / "mine.yaml")
+    found = CliRunner().invoke(app, ["run", path, "--dry-run"])
+    assert found.exit_code == 0, found.output
+    assert spec.load(path).payload == "verify"

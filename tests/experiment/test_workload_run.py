@@ -20,6 +20,7 @@ from softroce_lab.experiment.workload_run import (
     few_samples,
     quantile,
 )
+from softroce_lab.statistics import median_interval
 from softroce_lab.telemetry.rundir import RunDirectory
 from softroce_lab.workloads.flows import Incast
 from softroce_lab.workloads.operations import Operations
@@ -241,12 +242,15 @@ def test_several_seeds_are_taken_together():
     assert cells(rows[1:2])[1]["verdict"] == ["FAILED"]
 
 
-def test_of_an_even_number_of_runs_one_is_the_median_of_all_lines():
+@pytest.mark.parametrize("factors", [(1, 3), (1, 2, 6), (1, 2, 4, 6)])
+def test_the_median_is_that_of_reports_and_figures(factors):
     row = of(logged()).summary()
-    rows = [row | {"makespan_ns": 1000 * n, "goodput_bps": 12 * 10**9 // n} for n in (1, 3)]
+    rows = [row | {"makespan_ns": 1000 * n, "goodput_bps": n * 10**9} for n in factors]
     _, found = cells(rows)
-    assert found["makespan"] == ["1 us [1 us, 3 us]"]
-    assert found["goodput, all hosts"] == ["12 Gbit/s [4 Gbit/s, 12 Gbit/s]"]
+    middle = median_interval(factors).median
+    assert found["makespan"] == [f"{middle:g} us [{factors[0]} us, {factors[-1]} us]"]
+    rates = f"{middle:g} Gbit/s [{factors[0]} Gbit/s, {factors[-1]} Gbit/s]"
+    assert found["goodput, all hosts"] == [rates]
 
 
 def test_a_run_that_failed_has_no_makespan():

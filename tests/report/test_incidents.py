@@ -85,6 +85,39 @@ def test_a_packet_is_sent_again_because_of_a_decision_about_it(every, transport)
             assert any(one.first <= each.first <= one.last for one in before), each
 
 
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory):
+    fault = "faults=[{name: loss, links: 'leaf*<->spine*', loss: random 5%}]"
+    return Recorded(ring(tmp_path_factory.mktemp("lossy"), fault, "seeds=[1]",
+                         transports=("irn", "rc")))  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", ["irn", "rc"])
+def test_losses_of_a_run_are_those_with_data(lossy, transport):
+    """A drop goes the way of a ring's data, or it is one of what goes back: ACKs and NAKs."""
+    found = lossy.run(f"{transport}/1")
+    known, events = Explained.of(lossy, found), lossy.table("events", found)
+    addresses = {name: address for address, name in known.messages.hosts.items()}
+    of = known.messages.columns
+    ways = {(addresses[one], addresses[other]) for one, other in
+            zip(of["source"].tolist(), of["destination"].tolist(), strict=True)}  # fmt: skip
+    dropped = [way for way, event in zip(zip(events["src"], events["dst"], strict=True),
+               events["event"], strict=True) if event == "drop"]  # fmt: skip
+    assert len(dropped) == found["injected_drops"]
+    with_data = sum(way in ways for way in dropped)
+    assert known.losses == with_data > 0
+    assert f"{with_data} data packet" in known.loss_words()
+    assert with_data < len(dropped)
+
+
+def test_losses_of_a_run_whose_packets_name_no_message(every):
+    run = {**every.run("rc/1"), "queue_pairs": []}
+    known = Explained.of(every, run)
+    assert not known.messages.names_packets
+    drops = every.run("rc/1")["injected_drops"]
+    assert known.loss_words() == f"In all of rc/1: {drops} packets lost, ACKs and NAKs among them."
+
+
 def test_losses_of_full_queues_have_their_link_and_cause(tmp_path):
     access = "access: {rate: 10Gbit, delay: 1us, limit: 16}"
     narrow = f"topology={{generator: {{kind: star, hosts: 5, {access}}}}}"

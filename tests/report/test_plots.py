@@ -2,11 +2,13 @@
 """Figures for papers: every kind, their metadata, and what cannot be drawn."""
 
 import itertools
+import re
+import warnings
 
 import pytest
 
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.report import plots
+from softroce_lab.report import plots, sweeps
 from softroce_lab.report.recorded import Recorded
 from tests.report.made import run
 from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
@@ -83,9 +85,77 @@ def test_the_digest_is_of_the_results(ring_run, tmp_path):
 
 
 def test_a_sweep_has_one_kind(swept, tmp_path):  # noqa: F811
-    assert b"loss=one" in saved(swept, "fct", tmp_path / "a.svg")
+    found = saved(swept, "fct", tmp_path / "a.svg").decode()
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", found)
+    assert {"none", "one", "loss", "median and range of 2 seeds"} <= set(shown)
+    assert not any("=" in each for each in shown)
     with pytest.raises(UserError, match="a sweep has no figure 'cdf'"):
         saved(swept, "cdf", tmp_path / "b.svg")
+
+
+def drawn(cells, transports, monkeypatch, seeds=2, axes=("topology.generator.delay", "loss")):
+    """The axes of a sweep's figure, laid out; what matplotlib complains of fails."""
+    rows = [
+        {**dict(zip(axes, cell, strict=True)), "transport": name, "verdict": "passed",
+         "fct_p99_ns": 1000 * seed}
+        for cell in cells for name in transports for seed in range(1, seeds + 1)
+    ]  # fmt: skip
+    monkeypatch.setattr(sweeps, "rows", lambda _: rows)
+    monkeypatch.setattr(sweeps, "axes", lambda _: list(axes))
+    mpl, plt = plots._matplotlib()
+    with warnings.catch_warnings(action="error"), mpl.rc_context(plots._STYLE):
+        figure, made = plt.subplots(figsize=plots._INCHES, layout="constrained")
+        plots._swept(made, None, "fct_p99_ns", "p99 completion (us)", 1000)
+        figure.canvas.draw()
+        plt.close(figure)
+    return figure, made
+
+
+@pytest.mark.parametrize(
+    ("cells", "transports"),
+    [
+        ([("10ms", loss) for loss in ("none", "one in ten thousand", "one in a hundred")],
+         ["csa_ud", "irn"]),
+        ([(f"{n}" * 64, "long words of a value " * 9) for n in range(50)], ["x" * 64, "y" * 64]),
+        ([(f"value number {n}", "one in ten thousand") for n in range(300)], ["rc"]),
+    ],
+)  # fmt: skip
+def test_long_names_of_cells_leave_room_for_the_figure(cells, transports, monkeypatch):
+    figure, axes = drawn(cells, transports, monkeypatch)
+    whole = figure.bbox
+    box = axes.get_window_extent()
+    assert box.width > 0.5 * whole.width
+    assert box.height > 0.3 * whole.height
+    ticks = [each.get_window_extent() for each in axes.get_xticklabels()]
+    assert all(one.x1 <= other.x0 + 1 for one, other in itertools.pairwise(ticks))
+    for each in (
+        *ticks,
+        axes.yaxis.label.get_window_extent(),
+        axes.xaxis.label.get_window_extent(),
+    ):
+        assert whole.x0 <= each.x0 <= each.x1 <= whole.x1
+        assert whole.y0 <= each.y0 <= each.y1 <= whole.y1
+
+
+def test_labels_of_cells_leave_out_what_all_have(monkeypatch):
+    rows = [{"a.b.delay": "1ms", "a.c.delay": delay, "loss": loss, "mtu": 1500}
+            for delay in ("1ms", "2ms") for loss in ("none", "one")]  # fmt: skip
+    names = ["a.b.delay", "a.c.delay", "loss", "mtu"]
+    labels = ["1ms, none", "1ms, one", "2ms, none", "2ms, one"]
+    assert sweeps.short_labels(rows, names) == ("delay, loss", labels)
+    rows = [{**row, "a.b.delay": row["a.c.delay"]} for row in rows]
+    assert sweeps.short_labels(rows, names)[0] == "b.delay, c.delay, loss"
+    assert sweeps.short_labels(rows[:1], []) == ("", ["all"])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [(1, "of one seed"), (5, "median and range of 5 seeds"),
+     (6, "median and 95 % interval of 6 seeds")],
+)  # fmt: skip
+def test_the_figure_says_what_its_bars_are(seeds, words, monkeypatch):
+    _, axes = drawn([("1ms", "none"), ("1ms", "one")], ["rc"], monkeypatch, seeds)
+    assert axes.get_xlabel() == f"loss\n{words}"
 
 
 def test_what_cannot_be_written_leaves_nothing(ring_run, tmp_path):

@@ -35,6 +35,7 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import over_oracle, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.expect import check_transports
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.forecast.blind_rules import compared
 from softroce_lab.experiment.hosts import program_words
@@ -151,9 +152,10 @@ def run(
     replaced = [*given, *(["transports"] if transport else [])]
     overrides = overrides_of(changes, {key: by.get(key, f"--{key}") for key in replaced})
     overrides += [(key, _plain(value)) for key, value in given.items()]
-    loaded = spec.load(experiment, overrides)
+    loaded = whole = spec.load(experiment, overrides)
     if transport:
         loaded = spec.with_transports(loaded, transport)
+    check_transports(whole.source, [each.label for each in (*whole.transports, *loaded.transports)])
     if loaded.clock == "virtual":
         refuse(context, "the virtual clock", ("xdp",))
     wanted = Wanted(tuple(capture or ()), snap)

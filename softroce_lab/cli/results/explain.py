@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
@@ -85,5 +84,4 @@ def _print(known: Explained, one: Story, step: int | None) -> None:
     print()
     for line in ladder.lines(one):
         print(line)
-    lost = units.format_count(known.losses, "data packet")
-    print(f"In all of {one.run}: {lost} lost in {units.format_count(known.hit, 'message')}.")
+    print(known.loss_words())

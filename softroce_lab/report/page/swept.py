@@ -13,7 +13,7 @@ from softroce_lab.report import listing, sweeps
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded
-from softroce_lab.statistics import median_interval
+from softroce_lab.statistics import median_interval, spread_name
 
 _FIGURES: dict[str, tuple[str, Callable[[float], str], float, str]] = {
     "fct_p99_ns": ("p99 completion", units.format_duration, 1e3, "us"),
@@ -72,10 +72,17 @@ def _chart(cells: sweeps.Cells, figure: str) -> Chart | None:
     for cell in names:
         of = [cells[cell].get(name, {}).get(figure) or [] for name in series]
         lines.append((cell, *(_shown(each, form) for each in of)))
-    data = html.table(f"{title}: median [95 % interval] of the seeds", ("cell", *series), lines)
+    table = f"{title}: median [{_spread(cells)}] of the seeds"
+    data = html.table(table, ("cell", *series), lines)
     caption = f"Median of the seeds. Cells from left to right: {'; '.join(names[:30])}."
     labels = ("cell", f"{title}, {unit}")
     return charts.lines(figure, title.capitalize(), caption, labels, series, data)
+
+
+def _spread(cells: sweeps.Cells) -> str:
+    """What stands behind a median."""
+    transports = (of for cell in cells.values() for of in cell.values())
+    return spread_name(max(map(len, of.values())) for of in transports if of)
 
 
 def _shown(values: Sequence[float], form: Callable[[float], str]) -> str:
@@ -102,4 +109,4 @@ def _table(cells: sweeps.Cells, axes: Sequence[str]) -> str:
     ]  # fmt: skip
     left = len(rows) - _MOST_ROWS
     more = html.paragraph(f"{left:,} more are in runs.parquet.") if left > 0 else ""
-    return html.table("Medians [95 % intervals] of the seeds", head, rows[:_MOST_ROWS]) + more
+    return html.table(f"Median [{_spread(cells)}] of the seeds", head, rows[:_MOST_ROWS]) + more

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from softroce_lab.report import figures_of
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded, Run
-from softroce_lab.statistics import median_interval
+from softroce_lab.statistics import median_interval, spread_name
 
 _AT = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 
@@ -46,7 +47,7 @@ def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
         steps=True,
     )
     table = html.table(
-        "Percentiles: median of the seeds [95 % interval]",
+        f"Percentiles: median of the seeds [{_spread(recorded)}]",
         ("transport", "messages", "p50", "p99", "p99.9"),
         list(_percentiles(recorded, pooled)),
     )
@@ -70,6 +71,11 @@ def _percentiles(
         runs = [run for run in recorded.runs if run["transport"] == name]
         cells = [_interval([run[key] for run in runs if run[key] is not None]) for key in FCT]
         yield name, f"{len(times):,}", *cells
+
+
+def _spread(recorded: Recorded) -> str:
+    """What stands behind a median."""
+    return spread_name(Counter(run["transport"] for run in recorded.runs).values())
 
 
 def _interval(values: Sequence[float]) -> str:
@@ -178,7 +184,8 @@ def _operations(recorded: Recorded) -> str:
             (name, _interval(makespan), _interval(_known(runs, "operation_p50_ns")), *rates)
         )
     head = ("transport", "makespan", "p50 operation", "algbw", "busbw")
-    return html.table("Operations: median of the seeds [95 % interval]", head, rows)
+    title = f"Operations: median of the seeds [{_spread(recorded)}]"
+    return html.table(title, head, rows)
 
 
 def _known(runs: Sequence[Run], key: str) -> list[float]:

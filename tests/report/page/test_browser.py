@@ -57,7 +57,7 @@ def test_numbers_of_the_dom_are_those_of_the_directory(page, ring_run):
 def test_completion_times_and_losses(alone_run, tmp_path):
     found = shown(alone_run, tmp_path)
     names = compare(found, alone_run)
-    rows = found.rows("Percentiles: median of the seeds [95 % interval]")[1:]
+    rows = found.rows("Percentiles: median of the seeds [range]")[1:]
     assert rows == figures.percentiles(alone_run)
     for name in names:
         points = dict(row[:2] for row in found.rows(f"{name}: number, first and last")[1:])
@@ -94,7 +94,7 @@ def test_a_run_on_the_real_clock(tmp_path):
     found = shown(real, tmp_path)
     names = compare(found, real)
     assert len(names) == 3
-    rows = found.rows("Percentiles: median of the seeds [95 % interval]")[1:]
+    rows = found.rows("Percentiles: median of the seeds [range]")[1:]
     assert rows == figures.percentiles(real)
 
 
@@ -110,7 +110,7 @@ def test_the_ladder_is_drawn_for_the_slowest_message(page):
 
 def test_a_sweep(swept, tmp_path):  # noqa: F811
     found = shown(swept, tmp_path)
-    rows = found.rows("Medians [95 % intervals] of the seeds")[1:]
+    rows = found.rows("Median [range] of the seeds")[1:]
     table = pq.read_table(swept / "runs.parquet").to_pylist()
     assert len(rows) == 4
     for cell, transport, seeds, *cells in rows:
