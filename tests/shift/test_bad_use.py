@@ -185,6 +185,7 @@ def test_a_closed_qp_leaves_nothing_behind(rig):
     fall(rig)
     rig.run(1_000_000)
     end.qp.close()
+    assert not end.backup.is_active
     end.backup.advance()
     assert end.backup.next_time_ns() is None
     end.mr.close()
