@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include "objects.hpp"
 
@@ -19,16 +20,30 @@ constexpr unsigned kWithoutEffect = IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
 
 std::atomic<std::uint32_t> next_pd = 1;  // 0 is for those who use an engine without verbs
 
+std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)); }
+
+// Kernels before 5.14 do not know the advice MADV_POPULATE_*: asked once, with a page of our own,
+// since madvise(2) has EINVAL for memory without the permission, too.
+bool kernel_populates() {
+  static const bool knows = [] {
+    void* page = mmap(nullptr, page_bytes(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "a page");
+    const int error = madvise(page, page_bytes(), MADV_POPULATE_READ) == 0 ? 0 : errno;
+    munmap(page, page_bytes());
+    return error != EINVAL;
+  }();
+  return knows;
+}
+
 // Makes the pages be there, as a device pins them. EFAULT: the process has no such memory, or may
-// not write it. Kernels before 5.14 do not know the advice: then the first packet finds out.
+// not write it. Where the kernel does not know the advice, the first packet finds out.
 int populate(void* address, std::size_t bytes, bool writes) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+  if (!kernel_populates()) return 0;
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(page_bytes() - 1);
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + bytes;
   const int advice = writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  if (madvise(reinterpret_cast<void*>(begin), end - begin, advice) == 0 || errno == EINVAL)
-    return 0;
-  return errno == ENOMEM ? EFAULT : errno;
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, advice) == 0) return 0;
+  return errno == ENOMEM || errno == EINVAL ? EFAULT : errno;
 }
 
 int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,

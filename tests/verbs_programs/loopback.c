@@ -2,37 +2,13 @@
  * Two reliable connections of one RNIC, with each other: `loopback MESSAGES AT [exec|exit|_exit]`.
  * At message AT the process forks, and the child polls what it inherited; the parent goes on. Or
  * the process becomes `sleep`, or ends, with requests outstanding. */
-#include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 5000, PATIENCE_S = 10 };
+#include "connection.h"
 
-#define NEED(what) \
-  if (!(what)) return fprintf(stderr, "line %d: %s\n", __LINE__, #what), exit(1)
-
-static void connect_to(struct ibv_qp *qp, uint32_t peer, union ibv_gid gid) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-  NEED(!ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = IBV_MTU_1024,
-                              .dest_qp_num = peer,
-                              .max_dest_rd_atomic = 1,
-                              .ah_attr = {.is_global = 1, .port_num = 1, .grh.dgid = gid}};
-  NEED(!ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-  attr = (struct ibv_qp_attr){
-      .qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  NEED(!ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-}
+enum { BYTES = 5000 };
 
 static void await(struct ibv_cq *cq, int completions) {
   const time_t until = time(NULL) + PATIENCE_S;
