@@ -3,9 +3,9 @@
 
 A figure of one transport, cell and seed in both directories is a pair; its difference is the
 logarithm of the ratio. The interval of the median ratio is that of `statistics.median_interval`.
-Better or worse is claimed by a sign test on the pairs, with Holm's correction over all claims of
-the comparison, so that all claims together are wrong in at most 5 % of comparisons. It assumes
-that seeds are independent, and nothing else.
+Better or worse is claimed by a sign test on the pairs, corrected for all claims of the comparison
+together (`sign_tests`), so that in at most 5 % of comparisons any claim is wrong. It assumes that
+seeds are independent, and nothing else. Runs that failed have no figures: they are counted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Literal, TypeAlias
 from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.hosts.program_words import UNSEEN
-from softroce_lab.report import sweeps
+from softroce_lab.report import sign_tests, sweeps
 from softroce_lab.report.recorded import Recorded, programs_of
-from softroce_lab.statistics import ALPHA, Interval, holm, median_interval
+from softroce_lab.statistics import ALPHA, Interval, median_interval
 
 Verdict: TypeAlias = Literal["better", "worse", "no difference shown"]
 
@@ -32,7 +32,9 @@ FIGURES = {
 """What is compared, and whether more of it is better (1) or worse (-1)."""
 
 Key: TypeAlias = tuple[str, str]  # cell and transport
-Values: TypeAlias = Mapping[Key, Mapping[int, Mapping[str, float]]]  # by key and seed
+Figures: TypeAlias = Mapping[str, float]
+Values: TypeAlias = Mapping[Key, Mapping[int, Figures | None]]
+"""By key and seed; None: the run failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,14 +46,19 @@ class Line:
     figure: str
     first: float  # medians of the paired seeds
     second: float
-    ratio: Interval  # of the pairs, second over first
+    ratio: Interval  # of the pairs, second over first; infinite where only the first is 0
     pairs: int
-    p: float  # of the sign test, adjusted by Holm's procedure
-    verdict: Verdict
+    differences: Mapping[int, float]  # by seed, above 0 where the second is larger
+    p: float = 1.0  # of the sign test, corrected for all lines
+    verdict: Verdict = "no difference shown"
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
-        return dataclasses.asdict(self)
+        """For `--json`; None for a ratio without end."""
+        found = dataclasses.asdict(self)
+        del found["differences"]
+        ratio = found["ratio"]
+        found["ratio"] = {key: each if math.isfinite(each) else None for key, each in ratio.items()}
+        return found
 
     def shown(self, value: float) -> str:
         """A value of the figure, for people."""
@@ -60,47 +67,85 @@ class Line:
         return units.format_rate(value) if self.figure.endswith("_bps") else f"{value:,.4g}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Passed:
+    """How the runs of one cell and transport ended, of the seeds that both directories have."""
+
+    cell: str
+    transport: str
+    first_only: Sequence[int]  # seeds that passed there alone
+    second_only: Sequence[int]
+    neither: Sequence[int]
+    missing: Sequence[int]  # seeds that one directory lacks
+
+    @property
+    def verdict(self) -> Verdict:
+        """A run that fails is a fact: it needs no test."""
+        more = len(self.first_only) - len(self.second_only)
+        return "worse" if more > 0 else "better" if more < 0 else "no difference shown"
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return dataclasses.asdict(self) | {"verdict": self.verdict}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between two directories."""
+
+    lines: Sequence[Line]
+    passed: Sequence[Passed]  # by cell and transport
+
+    @property
+    def worse(self) -> bool:
+        """Whether anything is: a figure, or more runs that failed."""
+        verdicts = [each.verdict for each in self.lines] + [each.verdict for each in self.passed]
+        return "worse" in verdicts
+
+
 def values(recorded: Recorded) -> Values:
-    """The figures of the runs that passed. UserError without any."""
+    """The figures of the runs. UserError without any."""
     axes = sweeps.axes(recorded) if recorded.is_sweep else []
     rows = sweeps.rows(recorded) if recorded.is_sweep else recorded.runs
-    found: dict[Key, dict[int, dict[str, float]]] = {}
+    found: dict[Key, dict[int, Figures | None]] = {}
     for row in rows:
-        if row["verdict"] != "passed":
-            continue
         key = sweeps.cell_of(row, axes), row["transport"]
         figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
-        found.setdefault(key, {})[row["seed"]] = figures
-    if not found:
-        raise UserError(f"{recorded.path} has no run that passed")
+        of_key = found.setdefault(key, {})
+        of_key[row["seed"]] = figures if row["verdict"] == "passed" else None
     return found
 
 
-def compared(first: Recorded, second: Recorded) -> list[Line]:
-    """All figures that both have. UserError if they have no run in common.
+def compared(first: Recorded, second: Recorded) -> Comparison:
+    """All figures that both have, and which runs passed.
 
-    Directories with one transport each are compared whatever it is called.
+    UserError if they have no run in common, or in neither one passed. Directories with one
+    transport each are compared whatever it is called.
     """
     one, other = values(first), values(second)
     pairs = [(key, key) for key in one if key in other]
     if not pairs:
         pairs = list(_of_one_transport(one, other))
+    if not any({*one[ours]} & {*other[theirs]} for ours, theirs in pairs):
+        hint = "the same transport and seed in both, or one transport in each"
+        raise UserError(f"{first.path} and {second.path} have no run in common", hint=hint)
+    passed = [_passed(one[ours], other[theirs], ours, theirs) for ours, theirs in pairs]
     found = [
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
-    if not found:
-        if any({*one[ours]} & {*other[theirs]} for ours, theirs in pairs):
-            programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
-            hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
-            what = f"{first.path} and {second.path} have no figure in common that can be compared"
-            raise UserError(what, hint=hint or None)
-        hint = "the same transport and seed in both, or one transport in each"
-        raise UserError(f"{first.path} and {second.path} have no run in common", hint=hint)
-    adjusted = holm([line.p for line in found])
-    return [
+    if not found and not any((*each.first_only, *each.second_only) for each in passed):
+        programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
+        hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
+        what = f"{first.path} and {second.path} have no figure in common that can be compared"
+        if any(each.neither for each in passed):
+            what, hint = f"no run passed in {first.path} and {second.path}", "lab show has why"
+        raise UserError(what, hint=hint or None)
+    adjusted = sign_tests.adjusted([line.differences for line in found])
+    lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))
         for line, p in zip(found, adjusted, strict=True)
     ]
+    return Comparison(lines, passed)
 
 
 def _of_one_transport(one: Values, other: Values) -> Iterator[tuple[Key, Key]]:
@@ -109,45 +154,58 @@ def _of_one_transport(one: Values, other: Values) -> Iterator[tuple[Key, Key]]:
         yield from ((key, theirs[key[0]]) for key in one if key[0] in theirs)
 
 
+def _name(ours: Key, theirs: Key) -> str:
+    return ours[1] if ours == theirs else f"{ours[1]}, {theirs[1]}"
+
+
+def _passed(
+    one: Mapping[int, Figures | None], other: Mapping[int, Figures | None], ours: Key, theirs: Key
+) -> Passed:
+    both = [seed for seed in one if seed in other]
+    ends = {seed: (one[seed] is not None, other[seed] is not None) for seed in both}
+
+    def those(*wanted: bool) -> list[int]:
+        return [seed for seed in both if ends[seed] == wanted]
+
+    missing = sorted({*one} ^ {*other})
+    return Passed(ours[0], _name(ours, theirs), those(True, False), those(False, True),
+                  those(False, False), missing)  # fmt: skip
+
+
 def _lines(
-    one: Mapping[int, Mapping[str, float]], other: Mapping[int, Mapping[str, float]],
-    ours: Key, theirs: Key,
-) -> Iterator[Line]:  # fmt: skip
-    name = ours[1] if ours == theirs else f"{ours[1]}, {theirs[1]}"
+    one: Mapping[int, Figures | None], other: Mapping[int, Figures | None], ours: Key, theirs: Key
+) -> Iterator[Line]:
     for figure in FIGURES:
-        seeds = [
-            seed for seed in one
-            if seed in other and one[seed].get(figure) and other[seed].get(figure)
-        ]  # fmt: skip
-        if not seeds:
+        found = {
+            seed: (before[figure], after[figure])
+            for seed, before in one.items()
+            if before and figure in before and (after := other.get(seed)) and figure in after
+        }
+        if not found:
             continue
-        before = [one[seed][figure] for seed in seeds]
-        after = [other[seed][figure] for seed in seeds]
-        logs = [math.log(b / a) for a, b in zip(before, after, strict=True)]
-        found = median_interval(logs)
-        ratio = Interval(*(math.exp(each) for each in (found.median, found.low, found.high)))
-        first, second = (median_interval(each).median for each in (before, after))
-        yield Line(ours[0], name, figure, first, second, ratio, len(seeds), sign_test(logs),
-                   "no difference shown")  # fmt: skip
+        logs = {seed: _log_ratio(*pair) for seed, pair in found.items()}
+        first, second = (median_interval(each).median for each in zip(*found.values(), strict=True))
+        yield Line(ours[0], _name(ours, theirs), figure, first, second, _ratio([*logs.values()]),
+                   len(found), logs)  # fmt: skip
 
 
-def sign_test(differences: Sequence[float]) -> float:
-    """Two-sided p of the hypothesis that their median is 0; equal pairs do not count."""
-    above = sum(each > 0 for each in differences)
-    count = above + sum(each < 0 for each in differences)
-    if count == 0:
-        return 1.0
-    most = max(above, count - above)
-    tail = sum(math.comb(count, each) for each in range(most, count + 1)) / (1 << count)
-    return min(1.0, 2 * tail)
+def _log_ratio(before: float, after: float) -> float:
+    """Infinite if one of them is 0; 0 if both are."""
+    if before == after:
+        return 0.0
+    if not before or not after:
+        return math.inf if after > before else -math.inf
+    return math.log(after / before)
+
+
+def _ratio(logs: Sequence[float]) -> Interval:
+    found = median_interval(logs)
+    median = 0.0 if math.isnan(found.median) else found.median  # between 0 and no end
+    return Interval(*(math.exp(each) for each in (median, found.low, found.high)))
 
 
 def _verdict(line: Line, p: float) -> Verdict:
-    if p > ALPHA or line.ratio.median == 1:
+    above = sum((each > 0) - (each < 0) for each in line.differences.values())
+    if p > ALPHA or above == 0:
         return "no difference shown"
-    return "better" if (line.ratio.median > 1) == (FIGURES[line.figure] > 0) else "worse"
-
-
-def seeds_needed(claims: int) -> int:
-    """The fewest pairs with which one of so many claims can be made."""
-    return math.ceil(math.log2(2 * max(claims, 1) / ALPHA))
+    return "better" if (above > 0) == (FIGURES[line.figure] > 0) else "worse"

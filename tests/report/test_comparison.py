@@ -14,6 +14,7 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.report import comparison
 from softroce_lab.report.recorded import Recorded
+from tests.report import made
 
 
 def drawn(folder, generator, factor=1.0, seeds=10, noise=0.03):
@@ -57,7 +58,7 @@ def test_equal_sweeps_show_no_difference_in_95_of_100_trials(tmp_path):
     wrong = 0
     for trial in range(200):
         one, other = (drawn_sweep(tmp_path / f"{trial}{side}", generator) for side in "ab")
-        found = comparison.compared(one, other)
+        found = comparison.compared(one, other).lines
         assert len(found) == 12
         wrong += any(line.verdict != "no difference shown" for line in found)
     assert wrong <= 10
@@ -67,7 +68,7 @@ def test_a_sweep_whose_messages_take_five_percent_longer_is_worse(tmp_path):
     """The same seeds on both sides, so that nothing but the 5 % differs."""
     sides = [drawn_sweep(tmp_path / name, np.random.default_rng(3), factor)
              for name, factor in (("a", 1), ("b", 1.05))]  # fmt: skip
-    found = comparison.compared(*sides)
+    found = comparison.compared(*sides).lines
     assert [line.verdict for line in found] == 12 * ["worse"]
     assert all(abs(line.ratio.median - 1.05) < 1e-3 for line in found)
 
@@ -77,7 +78,7 @@ def test_equal_ones_show_no_difference_in_95_of_100_trials(tmp_path):
     wrong = 0
     for trial in range(200):
         one, other = (drawn(tmp_path / f"{trial}{side}", generator) for side in "ab")
-        found = comparison.compared(one, other)
+        found = comparison.compared(one, other).lines
         wrong += any(line.verdict != "no difference shown" for line in found)
     assert wrong <= 10
 
@@ -86,24 +87,156 @@ def test_five_percent_longer_is_shown_with_ten_seeds(tmp_path):
     generator = np.random.default_rng(8)
     one = drawn(tmp_path / "a", generator, noise=0)
     other = drawn(tmp_path / "b", generator, factor=1.05, noise=0.005)
-    found = comparison.compared(one, other)
+    found = comparison.compared(one, other).lines
     assert {line.verdict for line in found} == {"worse"}
     for line in found:
         assert line.ratio.low <= 1.05 * 1.01
         assert line.ratio.high >= 1.05 * 0.99
-    assert {line.verdict for line in comparison.compared(other, one)} == {"better"}
+    assert {line.verdict for line in comparison.compared(other, one).lines} == {"better"}
 
 
 def test_few_seeds_show_nothing(tmp_path):
     generator = np.random.default_rng(9)
     one = drawn(tmp_path / "a", generator, seeds=3, noise=0)
     other = drawn(tmp_path / "b", generator, seeds=3, factor=3, noise=0)
-    assert {line.verdict for line in comparison.compared(one, other)} == {"no difference shown"}
-    assert comparison.seeds_needed(6) == 8
+    assert {line.verdict for line in comparison.compared(one, other).lines} == {
+        "no difference shown"
+    }
+
+
+def made_of(folder, rows):
+    """A run directory's manifest with these figures."""
+    folder.mkdir()
+    runs = [{"transport": "irn", "seed": seed + 1, "verdict": "passed"} | row
+            for seed, row in enumerate(rows)]  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps({"schema_version": 1, "runs": runs}))
+    return Recorded(folder)
+
+
+def of_figure(found, figure):
+    (line,) = (line for line in found.lines if line.figure == figure)
+    return line
+
+
+def test_a_figure_of_zero_is_one(tmp_path):
+    """Twelve seeds that sent 17 packets again, against 301; seven of them none at first."""
+    before = [0, 0, 5, 0, 1, 0, 4, 0, 6, 0, 1, 0]
+    after = [20, 35, 25, 31, 29, 30, 24, 10, 36, 20, 21, 20]
+    sides = [
+        made_of(tmp_path / name, [{"retransmitted": each} for each in counts])
+        for name, counts in (("a", before), ("b", after))
+    ]
+    line = of_figure(comparison.compared(*sides), "retransmitted")
+    assert (line.pairs, line.first, line.second, line.verdict) == (12, 0, 24.5, "worse")
+    assert line.ratio.median == float("inf")
+    assert line.document()["ratio"]["median"] is None
+    json.dumps(line.document(), allow_nan=False)
+    line = of_figure(comparison.compared(*reversed(sides)), "retransmitted")
+    assert (line.verdict, line.ratio.median) == ("better", 0)
+
+
+def test_zeros_on_both_sides_are_equal(tmp_path):
+    sides = [made_of(tmp_path / name, 12 * [{"retransmitted": 0}]) for name in "ab"]
+    line = of_figure(comparison.compared(*sides), "retransmitted")
+    assert (line.pairs, line.ratio.median, line.verdict) == (12, 1, "no difference shown")
+
+
+def test_zeros_on_either_side_have_no_direction(tmp_path):
+    one, other = ([0, 3, 0, 3], [3, 0, 3, 0])
+    sides = [
+        made_of(tmp_path / name, [{"retransmitted": each} for each in counts])
+        for name, counts in (("a", one), ("b", other))
+    ]
+    line = of_figure(comparison.compared(*sides), "retransmitted")
+    assert (line.ratio.median, line.verdict) == (1, "no difference shown")
+
+
+def test_more_of_a_good_figure_is_better(tmp_path):
+    """A figure of each kind: of a time less is better, of a rate more."""
+    for figure, verdict in (("goodput_bps", "better"), ("busbw_bps", "better"),
+                            ("algbw_bps", "better"), ("control_packets", "worse")):  # fmt: skip
+        sides = [
+            made_of(tmp_path / f"{figure}{name}", [{figure: each * factor} for each in range(1, 9)])
+            for name, factor in (("a", 10), ("b", 11))
+        ]
+        assert of_figure(comparison.compared(*sides), figure).verdict == verdict
+
+
+@pytest.mark.parametrize("verdict", ["failed", "error"])
+def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
+    """Five of twelve failed in the second; the seven others took as long as before."""
+    rows = [{"makespan_ns": 1000 + each} for each in range(12)]
+    made_of(tmp_path / "a", rows)
+    failed = [row | ({"verdict": verdict} if at < 5 else {}) for at, row in enumerate(rows)]
+    made_of(tmp_path / "b", failed)
+    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    found = CliRunner().invoke(app, arguments)
+    assert f"passed in {tmp_path / 'a'} and failed in {tmp_path / 'b'}: seeds 1, 2, 3, 4, 5" in (
+        found.output
+    )
+    assert "irn: worse, by the runs that passed" in found.output
+    assert CliRunner().invoke(app, [*arguments, "--fail-on-worse"]).exit_code == ExitCode.FAILED
+    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    (passed,) = document["comparisons"][0]["passed"]
+    assert (passed["first_only"], passed["verdict"]) == ([1, 2, 3, 4, 5], "worse")
+    assert [line["pairs"] for line in document["comparisons"][0]["figures"]] == [7]
+    back = ["compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
+    assert CliRunner().invoke(app, back).exit_code == 0
+
+
+def test_all_runs_failed(tmp_path):
+    rows = [{"makespan_ns": 1000 + each} for each in range(3)]
+    one = made_of(tmp_path / "a", rows)
+    other = made_of(tmp_path / "b", [row | {"verdict": "failed"} for row in rows])
+    found = comparison.compared(one, other)
+    assert found.worse
+    assert not found.lines
+    with pytest.raises(UserError, match="no run passed in"):
+        comparison.compared(other, other)
+    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on-worse"]
+    assert CliRunner().invoke(app, arguments).exit_code == ExitCode.FAILED
+
+
+def test_seeds_of_one_side_alone_are_told(tmp_path):
+    rows = [{"makespan_ns": 1000 + each} for each in range(4)]
+    made_of(tmp_path / "a", rows)
+    made_of(tmp_path / "b", rows[:3])
+    found = CliRunner().invoke(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert "irn: in one of the two alone: seed 4" in found.output
+    assert "1 of 1 figures have fewer than 6 pairs" in found.output
+
+
+def longer(recorded, folder, factor):
+    """The same runs, as if every message had taken `factor` as long."""
+    runs = []
+    for run in recorded.runs:
+        times = {key: round(run[key] * factor) for key in run
+                 if key.endswith("_ns") and isinstance(run[key], int)}  # fmt: skip
+        rates = {key: round(run[key] / factor) for key in run
+                 if key.endswith("_bps") and isinstance(run[key], int)}  # fmt: skip
+        runs.append({**run, **times, **rates})
+    folder.mkdir()
+    manifest = recorded.manifest | {"runs": runs}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return Recorded(folder)
+
+
+def test_five_percent_are_shown_for_a_real_run_with_ten_seeds(tmp_path):
+    """30 figures of three transports, of which Holm's correction would show none."""
+    one = Recorded(made.ring(tmp_path / "runs", "seeds=10"))
+    found = comparison.compared(one, longer(one, tmp_path / "longer", 1.05)).lines
+    assert len(found) >= 30
+    assert {line.transport for line in found} == {"csa_ud", "irn", "rc"}
+    of_time = [line for line in found if line.figure.endswith(("_ns", "_bps"))]
+    few = {line.figure for line in of_time if line.pairs < 10}
+    assert few <= {"repair_p99_ns"}  # a seed without a loss has none
+    assert {line.verdict for line in of_time if line.pairs == 10} == {"worse"}
+    others = {line.verdict for line in found if line not in of_time}
+    assert others == {"no difference shown"}
 
 
 def test_a_directory_equals_itself(ring_run):
-    found = comparison.compared(Recorded(ring_run), Recorded(ring_run))
+    found = comparison.compared(Recorded(ring_run), Recorded(ring_run)).lines
     assert {line.ratio.median for line in found} == {1.0}
     assert {line.transport for line in found} == {"csa_ud", "irn", "rc"}
 
@@ -124,7 +257,7 @@ def test_one_transport_each(tmp_path):
         side = drawn(tmp_path / name, np.random.default_rng(1), noise=0)
         side.manifest["runs"] = [run for run in side.runs if run["transport"] == name]
         sides.append(side)
-    found = comparison.compared(*sides)
+    found = comparison.compared(*sides).lines
     assert {line.transport for line in found} == {"csa_ud, irn"}
     assert {line.verdict for line in found} == {"worse"}
 

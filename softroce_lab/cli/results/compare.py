@@ -17,9 +17,10 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
-from softroce_lab.report import comparison, recorded
-from softroce_lab.report.comparison import Line
+from softroce_lab.report import comparison, recorded, sign_tests
+from softroce_lab.report.comparison import Comparison, Passed
 from softroce_lab.report.recorded import Recorded
+from softroce_lab.statistics import ALPHA
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
@@ -45,7 +46,10 @@ def compare(
         bool, typer.Option("--changed", help="Show only what is better or worse.")
     ] = False,
     fail_on_worse: Annotated[
-        bool, typer.Option("--fail-on-worse", help="Exit with 1 if anything is worse.")
+        bool,
+        typer.Option(
+            "--fail-on-worse", help="Exit with 1 if a figure is worse, or more runs failed."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,18 +59,25 @@ def compare(
     first, *others = (Recorded(_found(each)) for each in runs)
     if any(each.is_sweep != first.is_sweep for each in others):
         raise UserError("a run and a sweep cannot be compared")
+    for directory in (first, *others):
+        if directory.warning:
+            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
     found = {str(each.path): comparison.compared(first, each) for each in others}
     if as_json:
         compared = [
-            {"with": path, "figures": [line.document() for line in lines]}
-            for path, lines in found.items()
+            {
+                "with": path,
+                "figures": [line.document() for line in each.lines],
+                "passed": [line.document() for line in each.passed],
+            }
+            for path, each in found.items()
         ]
         document = {"schema_version": SCHEMA_VERSION, "first": str(first.path)}
         print(json.dumps(document | {"comparisons": compared}, indent=1))
     else:
-        for path, lines in found.items():
-            _print(str(first.path), path, lines, changed=changed)
-    if fail_on_worse and any(line.verdict == "worse" for lines in found.values() for line in lines):
+        for path, each in found.items():
+            _print(str(first.path), path, each, changed=changed)
+    if fail_on_worse and any(each.worse for each in found.values()):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -79,23 +90,50 @@ def _found(name: str) -> Path:
         raise UserError(f"{name} is a transport, not a run", hint=_ALONE) from error
 
 
-def _print(first: str, second: str, lines: Sequence[Line], *, changed: bool) -> None:
+def _print(first: str, second: str, found: Comparison, *, changed: bool) -> None:
     print(f"{second}, compared with {first}")
+    shown = [line for line in found.lines if not changed or line.verdict != _NO_DIFFERENCE]
     table = Table(box=None, pad_edge=False)
-    for title in ("cell", "transport", "figure", "first", "second", "second / first", "verdict"):
+    titles = ("cell", "transport", "figure", "first", "second", "second / first", "pairs")
+    for title in (*titles, "verdict"):
         table.add_column(title, no_wrap=True)
-    shown_lines = [line for line in lines if not changed or line.verdict != _NO_DIFFERENCE]
-    for line in shown_lines:
+    for line in shown:
         ratio = line.ratio
-        shown = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+        factor = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
         table.add_row(line.cell, line.transport, line.figure, line.shown(line.first),
-                      line.shown(line.second), shown, line.verdict)  # fmt: skip
-    if shown_lines:
+                      line.shown(line.second), factor, str(line.pairs), line.verdict)  # fmt: skip
+    if shown:
         console = Console()
         (console if console.is_terminal else Console(width=10_000)).print(table)
-    else:
-        print(f"  no difference shown in any of {units.format_count(len(lines), 'figure')}")
-    fewest, needed = min(line.pairs for line in lines), comparison.seeds_needed(len(lines))
-    if fewest < needed:
-        print(f"  {fewest} seeds are in both; {needed} are needed to show a difference "
-              f"in one of {len(lines)} figures")  # fmt: skip
+    elif found.lines:
+        count = units.format_count(len(found.lines), "figure")
+        print(f"  {_NO_DIFFERENCE} in any of {count}")
+    for each in found.passed:
+        _print_passed(first, second, each)
+    fewest = sign_tests.fewest_pairs(ALPHA)
+    few = sum(line.pairs < fewest for line in found.lines)
+    if few:
+        print(f"  {few} of {len(found.lines)} figures have fewer than {fewest} pairs: "
+              "so few seeds cannot show a difference")  # fmt: skip
+
+
+def _print_passed(first: str, second: str, found: Passed) -> None:
+    """What the figures leave out: runs that failed, and seeds without a partner."""
+    name = found.transport if found.cell == "all" else f"{found.cell}, {found.transport}"
+    ends = []
+    if found.first_only:
+        ends.append(f"passed in {first} and failed in {second}: {_seeds(found.first_only)}")
+    if found.second_only:
+        ends.append(f"failed in {first} and passed in {second}: {_seeds(found.second_only)}")
+    for each in ends:
+        print(f"  {name}: {each}")
+    if ends:
+        print(f"  {name}: {found.verdict}, by the runs that passed")
+    if found.neither:
+        print(f"  {name}: failed in both: {_seeds(found.neither)}")
+    if found.missing:
+        print(f"  {name}: in one of the two alone: {_seeds(found.missing)}")
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
