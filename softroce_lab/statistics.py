@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Medians with intervals, for figures from machines that are noisy; p-values; few samples.
 
-A percentile needs so many samples that some lie above it: p99 100, p99.9 1,000. With fewer it is
-the largest sample, and is marked wherever it is printed.
+A percentile needs so many samples that some lie above it: p50 2, p99 100, p99.9 1,000. With fewer
+it is the largest sample, and is marked wherever it is printed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 MARK = "*"
-FOOTNOTE = f"{MARK} fewer samples than the percentile needs: p99 100, p99.9 1,000"
+FOOTNOTE = f"{MARK} fewer samples than the percentile needs: p50 2, p99 100, p99.9 1,000"
 
 
 def samples_needed(per_mille: int) -> int:

@@ -44,7 +44,9 @@ def test_a_percentile_of_too_few_samples_is_marked(per_mille, needed):
 def test_a_mark_has_a_footnote():
     assert footnotes(["5 ms", "7 ms"]) == []
     [line] = footnotes(["5 ms", "7 ms*"])
-    assert "p99 100, p99.9 1,000" in line
+    needed = {"p50": 500, "p99": 990, "p99.9": 999}
+    for name, per_mille in needed.items():
+        assert f"{name} {samples_needed(per_mille):,}" in line
 
 
 def test_holm_is_that_of_the_paper():

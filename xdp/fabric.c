@@ -562,6 +562,7 @@ static inline int carry(struct xdp_md *ctx, const struct lab_port *in, struct de
       port = on->wire.port = next_hop(in, &on->frame, arrived->rx_packets, on);
       if (!port) {
         arrived->no_route++;
+        arrived->no_route_roce += on->frame.roce;
         return XDP_DROP;
       }
       out = ports.lookup(&port);

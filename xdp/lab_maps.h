@@ -124,6 +124,7 @@ struct lab_counters {
   lab_u64 corrupted;     /* a bit was flipped on a link whose fate this port decides */
   lab_u64 duplicated;    /* will be, by the wire stage */
   lab_u64 reordered;
+  lab_u64 no_route_roce;
 };
 
 #endif

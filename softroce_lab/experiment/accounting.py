@@ -166,7 +166,7 @@ class Accounts:
             fifo=bool(self._wire.stage.fifo),
             cpu_share=round(self._wire.stage.cpu_share, 4),
             lost=before + sum(port.wire_gone + port.unwired for port in counted),
-            no_route=sum(port.no_route for port in counted),
+            no_route=sum(port.no_route_roce for port in counted),
         )
 
 

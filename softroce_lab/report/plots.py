@@ -22,7 +22,7 @@ from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
 from softroce_lab.report import aside, figures_of, sweeps
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
-from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
@@ -69,6 +69,9 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
     if asked.recorded.is_sweep and kind not in OF_SWEEPS:
         hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab sweep --keep-runs keeps its runs"
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
+    if not asked.recorded.is_sweep and kind not in OF_LINKS:
+        for run in asked.recorded.runs:
+            need_messages(run)
     mpl, plt = _matplotlib()
 
     drawn = io.BytesIO()  # matplotlib's PDF does not survive a full disk
@@ -154,21 +157,22 @@ def _legend(axes: Any) -> None:
     axes.legend(handles, short)
 
 
-def _steps(axes: Any, series: dict[str, Any], label: str) -> None:
-    """Cumulative distributions."""
+def _steps(axes: Any, series: dict[str, Any], label: str, nothing: str) -> None:
+    """Cumulative distributions; `nothing`: why there are none."""
     for at, (name, times) in enumerate(series.items()):
         if len(times):
             x = np.sort(times) / 1000
             axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=name, **_style(at))
     if not axes.lines:
-        raise UserError("there is nothing to draw: no such time was measured")
+        raise UserError(f"there is nothing to draw: {nothing}")
     axes.set(xscale="log", xlabel=f"{label} (us)", ylabel="share")
     _legend(axes)
 
 
 def _cdf(axes: Any, asked: Asked) -> None:
     """Message completion times, all seeds together."""
-    _steps(axes, figures_of.completion_times(asked.recorded), "message completion time")
+    times = figures_of.completion_times(asked.recorded)
+    _steps(axes, times, "message completion time", "no message was delivered")
 
 
 def _recovery(axes: Any, asked: Asked) -> None:
@@ -178,7 +182,8 @@ def _recovery(axes: Any, asked: Asked) -> None:
     taken = table["arrived_ns"] - table["dropped_ns"]
     names = dict.fromkeys(run["transport"] for run in asked.recorded.runs)
     of = {name: taken[here & (table["transport"] == name)] for name in names}
-    _steps(axes, of, "repair time")
+    lost = len(here) > 0
+    _steps(axes, of, "repair time", "no lost packet arrived" if lost else "no packet was lost")
 
 
 def _fct(axes: Any, asked: Asked) -> None:
@@ -240,7 +245,8 @@ def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float)
             _errors(axes, x, values, at, name, lines=True)
             counts += map(len, values)
     if not counts:
-        raise UserError("there is nothing to draw: no run passed", hint="lab show has the reasons")
+        hint = f"lab show {recorded.name} has its verdicts"
+        raise UserError("there is nothing to draw: no run that passed has it", hint=hint)
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(axes, labels)
     axes.set(ylabel=label, xlabel=f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
@@ -346,3 +352,4 @@ KINDS: dict[str, Draw] = {
     "recovery": _recovery,
 }
 OF_SWEEPS = ("fct",)
+OF_LINKS = ("queue",)

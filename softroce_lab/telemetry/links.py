@@ -60,7 +60,7 @@ class StageFigures:
     fifo: bool  # whether it ran under SCHED_FIFO
     cpu_share: float  # of one core
     lost: int  # by the machine: before the stage saw them, or because it was dead
-    no_route: int = 0  # frames for which a switch had no way left: what links that are down cost
+    no_route: int = 0  # RoCE frames for which a switch had no way left, as where links are down
 
 
 def simulated(link: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from softroce_lab import units
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import Blame, Charge
 from softroce_lab.report.blame.investigation import Investigation
 from softroce_lab.report.recorded import Recorded
-from tests.report.made import ring
+from tests.report.made import ring, run
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,21 @@ def test_charges_and_the_others_add_up_in_words(made, found, sentence):
     assert [each for each in printed if " cost " in each] == (
         [] if sentence is None else [sentence]
     )
+
+
+def test_drops_that_stay_are_counted(tmp_path):
+    """Of full queues: they are no losses of rules."""
+    narrow = "topology={generator: {kind: star, hosts: 4, access: {rate: 10Gbit, limit: 64KiB}}}"
+    loss = "faults=[{name: l, links: 'h*<->*', loss: random 1%}]"
+    workload = "workload={kind: incast, bytes: 512KiB}"
+    directory = run("incast", tmp_path, narrow, loss, workload, "seeds=[1]", transports=("irn",))
+    [row] = Recorded(directory).runs
+    assert row["queue_drops"] > 0
+    lines = lab("blame", directory, "--runs", "4", "-q").output.splitlines()
+    losses = row["injected_drops"] - row["queue_drops"]
+    assert f" with {losses} loss" in lines[0]
+    dropped = units.format_count(row["queue_drops"], "more packet")
+    assert lines[1].endswith(f"dropped {dropped}: these losses stay.")
 
 
 @pytest.mark.parametrize(

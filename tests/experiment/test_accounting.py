@@ -145,3 +145,9 @@ def test_parallel_links_have_names_of_their_own(tmp_path):
     assert names[::2] == ["h1->s1", "h2->s2", "s1:p2->s2:p2", "s1:p3->s2:p3"]
     assert links_of(plan, ["s2:p3->s1:p3"]) == {7: "s2:p3->s1:p3"}
     assert list(links_of(plan, ["s1->s2"]).values()) == names[4::2]
+
+
+def test_frames_without_a_route_are_those_of_roce():
+    """A program's host asks for names over UDP, too; nobody injected that nobody answers."""
+    counted = {S1_TO_H1: {"rx_roce": 1, "no_route": 3, "no_route_roce": 1}}
+    assert accounts(counted, {}).stage().no_route == 1

@@ -173,8 +173,16 @@ def test_nothing_delivered_is_nothing_to_draw(tmp_path):
     lost = run("point-to-point", tmp_path, "workload={kind: point-to-point, bytes: 6000B}",
                "faults=[{name: all, links: '*->*', loss: random 100%}]", "blackout=1ms",
                transports=("irn",))  # fmt: skip
-    for kind in ("cdf", "recovery"):
-        with pytest.raises(UserError, match="there is nothing to draw"):
+    for kind, why in (("cdf", "no message was delivered"), ("recovery", "no lost packet arrived")):
+        with pytest.raises(UserError, match=f"there is nothing to draw: {why}"):
             saved(lost, kind, tmp_path / "a.pdf")
     with pytest.raises(UserError, match="no message of irn/1 was delivered"):
         saved(lost, "heatmap", tmp_path / "a.pdf")
+
+
+def test_without_losses_there_is_no_repair_to_draw(tmp_path):
+    whole = run(
+        "point-to-point", tmp_path, "workload.bytes=6000B", "faults=[]", transports=("irn",)
+    )
+    with pytest.raises(UserError, match="there is nothing to draw: no packet was lost"):
+        saved(whole, "recovery", tmp_path / "a.pdf")

@@ -101,3 +101,27 @@ def test_the_page_has_the_programs_and_claims_nothing_of_messages(made):
         assert there in body, there
     for wrong in ("No packet was lost", "0 of 0", "no bytes were carried", 'id="completion"'):
         assert wrong not in body, wrong
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("blame",), *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline"))],
+)
+def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
+    verb, *options = arguments
+    output = ("-o", tmp_path / "a.svg") if verb == "plot" else ()
+    done = lab(verb, made, *options, *output)
+    advice = done.stderr + str(getattr(done.exception, "hint", ""))
+    assert done.exit_code == 2
+    assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr
+    assert "virtual" not in advice
+
+
+@pytest.mark.parametrize(
+    ("pairs", "packets", "words"),
+    [(1, 0, "1 queue pair, 0 data packets sent"), (2, 1, "2 queue pairs, 1 data packet sent")],
+)
+def test_counts_of_an_rnic_are_words(pairs, packets, words):
+    process = {"program": "p", "pid": 7, "queue_pairs": pairs, "packets_sent": packets,
+               "retransmitted": 0}  # fmt: skip
+    assert f"RNIC of p (process 7): {words}, 0 of them" in program_words.rnic(process)

@@ -83,7 +83,9 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
     assert all(qp["engine"]["tx_connected"] >= 100 * 32 for qp in sent)
     assert {qp["remote_address"] for qp in sent} == {"10.0.0.2"}
     shown = CliRunner().invoke(app, ["show", str(next(tmp_path.glob("*/manifest.json")).parent)])
-    words = r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d packets"
+    words = (
+        r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
+    )
     assert re.search(words, shown.stdout), shown.stdout
 
 

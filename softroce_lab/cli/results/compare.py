@@ -17,7 +17,7 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
-from softroce_lab.report import comparison, recorded, sign_tests
+from softroce_lab.report import comparison, recorded, sign_tests, unlike
 from softroce_lab.report.comparison import Comparison, Passed
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import ALPHA
@@ -63,10 +63,12 @@ def compare(
         if directory.warning:
             typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
     found = {str(each.path): comparison.compared(first, each) for each in others}
+    notes = {str(each.path): list(unlike.notes(first, each)) for each in others}
     if as_json:
         compared = [
             {
                 "with": path,
+                "notes": notes[path],
                 "figures": [line.document() for line in each.lines],
                 "passed": [line.document() for line in each.passed],
             }
@@ -77,6 +79,8 @@ def compare(
     else:
         for path, each in found.items():
             _print(str(first.path), path, each, changed=changed)
+            for note in notes[path]:
+                print(f"  {note}")
     if fail_on_worse and any(each.worse for each in found.values()):
         raise typer.Exit(ExitCode.FAILED)
 

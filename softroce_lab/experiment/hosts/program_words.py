@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from softroce_lab import units
+
 UNSEEN = "programs do not show their messages"
 NO_PACKET = "no RoCE packet left the host; `roce: false` if none needs to"
 
@@ -31,7 +33,8 @@ def rnic(process: Mapping[str, Any]) -> str:
     """What the RNIC of a process counted, as `processes` of the manifest has it."""
     return (
         f"RNIC of {process['program']} (process {process['pid']}): "
-        f"{process['queue_pairs']} queue pairs, {process['packets_sent']:,} packets sent, "
+        f"{units.format_count(process['queue_pairs'], 'queue pair')}, "
+        f"{units.format_count(process['packets_sent'], 'data packet')} sent, "
         f"{process['retransmitted']:,} of them retransmitted"
     )
 

@@ -181,6 +181,7 @@ class PortCounters:
     corrupted: int  # a bit was flipped on a link whose fate this port decides
     duplicated: int  # will be, by the wire stage
     reordered: int
+    no_route_roce: int
 
     def __sub__(self, before: PortCounters) -> PortCounters:
         """What was counted since `before`."""

@@ -24,7 +24,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import Messages
 from softroce_lab.report import fabric
-from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
 from softroce_lab.telemetry.drops import DROP, EFFECT_DOWN, EFFECT_DROP, Drops
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -42,6 +42,7 @@ class Case:
     def of(cls, recorded: Recorded, run: Run) -> Case:
         """Of a run directory. UserError for the real clock, a failed run, and one of old schema."""
         name = name_of(run)
+        need_messages(run)
         if recorded.manifest.get("clock") != "virtual":
             hint = "lab run FILE --clock virtual, then lab blame"
             raise UserError(f"{name} ran on the real clock, which cannot be repeated", hint=hint)

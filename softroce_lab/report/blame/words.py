@@ -30,6 +30,10 @@ def sentences(found: Blame, of: Investigation) -> Iterator[str]:
     else:
         ended = f"step {of.step} ended {with_all} after the start of the run with {total}"
         yield f"{name}: {ended}, and {with_none} after it without any."
+    kept = int(of.known.messages.run.get("injected_drops") or 0) - found.losses
+    if kept > 0:
+        drops = units.format_count(kept, "more packet")
+        yield f"Full queues and links that were down dropped {drops}: these losses stay."
     yield from _singles(found)
     shares = of.shares()
     whole = sum(shares.values())

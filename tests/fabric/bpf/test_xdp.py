@@ -276,6 +276,7 @@ def test_what_a_switch_cannot_forward_is_dropped_under_its_own_name(rig):
     good = roce(src, dst)
     with rig.tap("h1") as sender:
         sender.send(roce(src, OFF_NET))
+        sender.send(roce(src, OFF_NET, dport=53))
         sender.send(roce(src, dst, ttl=1))
         sender.send(roce(src, dst, ttl=3))  # dies at the third switch
         sender.send(good[:12] + b"\x88\xcc" + good[14:])  # LLDP
@@ -290,8 +291,8 @@ def test_what_a_switch_cannot_forward_is_dropped_under_its_own_name(rig):
         for frame in malformed:
             sender.send(frame)
     rig.settle()
-    names = ("no_route", "ttl_exceeded", "unsupported", "malformed")
-    assert [rig.total(name) for name in names] == [1, 2, 1, len(malformed)]
+    names = ("no_route", "no_route_roce", "ttl_exceeded", "unsupported", "malformed")
+    assert [rig.total(name) for name in names] == [2, 1, 2, 1, len(malformed)]
     with rig.tap("h3") as receiver:
         assert receiver.received() == []
 
@@ -496,4 +497,4 @@ def test_counters_are_summed_over_the_cpus():
     one = struct.pack(f"={len(PortCounters.__slots__)}Q", *range(len(PortCounters.__slots__)))
     counters = PortCounters.unpack(one + one)
     assert counters.rx_bytes == 2
-    assert counters.reordered == 2 * (len(PortCounters.__slots__) - 1)
+    assert counters.no_route_roce == 2 * (len(PortCounters.__slots__) - 1)
