@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.util
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import softroce_lab
@@ -15,6 +16,8 @@ from softroce_lab.paths import PROJECT_ROOT
 
 _PACKAGE = Path(softroce_lab.__file__).parent
 _GIT_S = 10.0
+PACKED = ".packed"
+"""In the root of code that was packed from a commit."""
 
 
 def name() -> str:
@@ -23,10 +26,38 @@ def name() -> str:
 
 
 def commit() -> str | None:
-    """Of the checkout, `-dirty` behind it if files differ; None in an installed wheel."""
+    """Of the checkout, or of packed code; `-dirty` behind it if files differ. None in a wheel."""
     found = _words("describe", "--always", "--abbrev=40")
-    differs = found and _words("status", "--porcelain", "--untracked-files=no")
-    return f"{found}-dirty" if differs else found
+    if found is None:
+        return _packed_commit()
+    return f"{found}-dirty" if _words("status", "--porcelain", "--untracked-files=no") else found
+
+
+def packed(of: str, files: Mapping[str, bytes]) -> str:
+    """The text of `PACKED`, for code that leaves its checkout: its commit, and what it consists of.
+
+    A line has the SHA-256 of a file, in hex, two spaces and its name.
+    """
+    sums = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+    return f"{of}\n{''.join(sums)}"
+
+
+def _packed_commit() -> str | None:
+    """Of code that was packed, if there is no checkout."""
+    try:
+        of, *lines = (PROJECT_ROOT / PACKED).read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    same = all(_sum_of(line[66:]) == line[:64] for line in lines)
+    return of if same else f"{of}-dirty"
+
+
+def _sum_of(name: str) -> str | None:
+    """Of a file of the project; None if it is not there."""
+    try:
+        return hashlib.sha256((PROJECT_ROOT / name).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _words(*arguments: str) -> str | None:

@@ -78,6 +78,13 @@ def _entry(path: Path) -> Entry:
     )
 
 
+def facts_to_share(recorded: Recorded) -> list[tuple[str, str]]:
+    """`facts` for readers elsewhere: without the folder of the file, which may name its author."""
+    return [
+        (title, Path(text).name if title == "file" else text) for title, text in facts(recorded)
+    ]
+
+
 def facts(recorded: Recorded) -> list[tuple[str, str]]:
     """What was run, as pairs of a title and a text; without a value none."""
     if recorded.is_sweep:

@@ -9,11 +9,14 @@ import sys
 import zipfile
 
 import pytest
+from typer.testing import CliRunner
 
 from softroce_lab import paths
+from softroce_lab.cli.app import app
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version
 from softroce_lab.report import artifact
+from softroce_lab.report.page import assemble
 from softroce_lab.report.recorded import Recorded
 
 
@@ -101,6 +104,51 @@ def test_the_code_of_the_commit(run, tmp_path):
     assert (folder / "code" / "lab").is_file()
     assert (folder / "code" / "softroce_lab" / "report" / "again.py").is_file()
     assert f"commit {commit}" in (folder / "README.md").read_text()
+
+
+def test_packed_code_knows_its_commit_and_whether_it_was_changed(run, tmp_path, monkeypatch):
+    commit = (code_version.commit() or "").removesuffix("-dirty")
+    if not commit:
+        pytest.skip("this is no checkout")
+    made = artifact.write(run(environment={"commit": commit}), tmp_path / "with.zip")
+    code = unzipped(made, tmp_path / "with") / "code"
+    monkeypatch.setattr(code_version, "PROJECT_ROOT", code)
+    assert code_version.commit() == code_version.name() == commit
+    (code / "new").touch()
+    assert code_version.commit() == commit
+    with (code / "softroce_lab" / "units.py").open("a") as file:
+        file.write("# changed\n")
+    assert code_version.commit() == f"{commit}-dirty"
+    (code / "softroce_lab" / "units.py").unlink()
+    assert code_version.commit() == f"{commit}-dirty"
+    (code / code_version.PACKED).unlink()
+    assert code_version.commit() is None
+
+
+def test_nothing_tells_the_folder_of_the_author(run, tmp_path):
+    recorded = run(environment={"commit": None, "file": "/home/ada/work/mine.yaml"})
+    made = artifact.write(recorded, tmp_path / "one.zip")
+    with zipfile.ZipFile(made.path) as archive:
+        texts = [archive.read(name) for name in archive.namelist()]
+    assert b"- file: mine.yaml\n" in b"".join(texts)
+    texts.append(assemble.page(recorded).encode())
+    assert b"mine.yaml" in texts[-1]
+    assert not [text for text in texts if b"/home/ada" in text]
+
+
+@pytest.mark.skipif(shutil.which("unzip") is None, reason="needs unzip")
+def test_the_command_says_how_to_repeat_it(run, tmp_path, monkeypatch):
+    """What it prints is run as it is, beside other files of the reviewer's."""
+    recorded = run(environment={"commit": None})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("mine")
+    done = CliRunner().invoke(app, ["artifact", str(recorded.path), "-o", "some run.zip"])
+    command = done.stdout.splitlines()[-1].strip()
+    before, repeat = command.split(" && ")
+    subprocess.run(["sh", "-c", before], cwd=tmp_path, check=True, capture_output=True)
+    assert repeat == "sh 'some run'/reproduce.sh"
+    assert (tmp_path / "some run" / "reproduce.sh").is_file()
+    assert (tmp_path / "README.md").read_text() == "mine"
 
 
 def test_code_that_no_commit_has(run, tmp_path):

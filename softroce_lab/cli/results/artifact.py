@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,4 +47,6 @@ def artifact(
         return
     print(f"{made.path}: {units.format_bytes(made.size_bytes)}")
     print(f"the code of {made.commit} is in it" if made.commit else f"without code: {made.note}")
-    print("unzip it and run: sh reproduce.sh")
+    folder = shlex.quote(made.path.stem)
+    print("to repeat it, where it was copied to:")
+    print(f"  unzip -d {folder} {shlex.quote(made.path.name)} && sh {folder}/reproduce.sh")

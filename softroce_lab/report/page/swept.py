@@ -28,7 +28,7 @@ def parts(recorded: Recorded) -> Iterator[tuple[str, list[Chart]]]:
     """Sections, with their charts. UserError without a table."""
     rows = sweeps.rows(recorded)
     axes = sweeps.axes(recorded)
-    known = listing.facts(recorded)
+    known = listing.facts_to_share(recorded)
     yield html.section("run", "What was run", html.table("The sweep", ("what", "value"), known)), []
     yield _verdicts(rows), []
     cells = sweeps.cells(rows, axes)

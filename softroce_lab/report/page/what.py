@@ -24,7 +24,7 @@ _MOST_CAPTURE_BYTES = 64 << 20
 
 def what(recorded: Recorded) -> str:
     """Facts, and the picture."""
-    rows = listing.facts(recorded)
+    rows = listing.facts_to_share(recorded)
     facts = html.table("The experiment", ("what", "value"), rows)
     return html.section("run", "What was run", facts, _fabric(recorded))
 
