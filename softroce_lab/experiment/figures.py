@@ -16,6 +16,7 @@ from softroce_lab.experiment.workload_run import (
     FCT,
     OF_WORKLOADS,
     STEPS,
+    Flows,
     WorkloadRun,
     few_samples,
     quantile,
@@ -49,22 +50,35 @@ def added(
     RunError if a flow cannot be measured alone.
     """
     if isinstance(workload, Jobs):
-        found = {
-            name: {"transport": jobs[name][0], **_of_job(job, run, jobs[name][1])}
-            for name, job in workload.jobs.items()
-        }
-        return dataclasses.replace(run, jobs=found)
+        return _with_jobs(workload, run, jobs)
     if isinstance(workload, OpenLoop):
         return slowdown.added(workload, run, alone())
     return dataclasses.replace(run, figures=_figures(workload, run))
 
 
-def _of_job(job: Workload, run: WorkloadRun, alone: Asked) -> dict[str, Any]:
-    """The figures of a job's messages: all that a run has of messages."""
-    mine = run.messages[np.isin(run.messages["source"], job.ranks)]
-    by_itself = dataclasses.replace(run, messages=mine, problems=())
-    summary = added(job, by_itself, alone).summary()
-    return {key: summary[key] for key in _OF_JOBS} | {"few_samples": few_samples(summary)}
+def _with_jobs(
+    workload: Jobs, run: WorkloadRun, jobs: Mapping[str, tuple[str, Asked]]
+) -> WorkloadRun:
+    """The figures of each job's messages: all that a run has of messages.
+
+    Open-loop flows count in the whole as in their job: from the arrival, without the warm-up.
+    """
+    found, flows, is_open = {}, Flows.of_posts(run.messages), False
+    for name, job in workload.jobs.items():
+        label, alone = jobs[name]
+        mine = np.isin(run.messages["source"], job.ranks)
+        part = dataclasses.replace(run, messages=run.messages[mine], problems=())
+        part = added(job, part, alone)
+        if part.flows is not None:
+            flows.put(mine, part.flows)
+            is_open = True
+        summary = part.summary()
+        own = {key: summary[key] for key in _OF_JOBS}
+        found[name] = {"transport": label, **own, "few_samples": few_samples(summary)}
+    if not is_open:
+        return dataclasses.replace(run, jobs=found)
+    timed = dataclasses.replace(run, jobs=found, flows=flows)
+    return dataclasses.replace(timed, figures=slowdown.figures(timed))
 
 
 def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:

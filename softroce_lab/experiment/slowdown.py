@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from softroce_lab.experiment.alone import Alone
 from softroce_lab.experiment.workload_run import (
+    NEVER_NS,
     SIZE_CLASSES,
     SLOWDOWN,
     Flows,
@@ -21,7 +22,7 @@ from softroce_lab.workloads.open_loop import OpenLoop
 
 
 def added(workload: OpenLoop, run: WorkloadRun, alone: Alone) -> WorkloadRun:
-    """The run, with its flows' times and its figures; a run without deliveries has the load alone.
+    """The run, with its flows' times and its figures; of one without deliveries no time alone.
 
     RunError if a flow cannot be measured alone.
     """
@@ -29,20 +30,25 @@ def added(workload: OpenLoop, run: WorkloadRun, alone: Alone) -> WorkloadRun:
         "offered_load": float(workload.offered_load),
         "measured_load": float(workload.measured_load),
     }
-    if not len(run.done):
-        return dataclasses.replace(run, figures=load)
     flows = workload.flows
-    hosts = np.array(workload.ranks)
-    alone_ns = alone.times_ns(hosts[flows["source"]], hosts[flows["destination"]], flows["bytes"])
+    alone_ns = np.full(len(flows), NEVER_NS)
+    if len(run.done):
+        hosts = np.array(workload.ranks)
+        ends = hosts[flows["source"]], hosts[flows["destination"]]
+        alone_ns = alone.times_ns(*ends, flows["bytes"])
     timed = dataclasses.replace(run, flows=Flows(flows["at_ns"], workload.warm, alone_ns))
-    ratios = timed.slowdowns()
-    sizes = flows["bytes"][timed.measured]
-    figures = {
-        **load,
+    return dataclasses.replace(timed, figures=load | figures(timed))
+
+
+def figures(run: WorkloadRun) -> dict[str, Any]:
+    """Of all open-loop flows of a run, also of several jobs; {} if nothing was delivered."""
+    if not len(run.done):
+        return {}
+    ratios, sizes = run.slowdowns(), run.messages["bytes"][run.compared]
+    return {
         **{key: ratio_quantile(ratios, at) for key, at in SLOWDOWN.items()},
-        "slowdown": list(_by_class(sizes, ratios)),
+        "slowdown": _by_class(sizes, ratios),
     }
-    return dataclasses.replace(timed, figures=figures)
 
 
 def _by_class(

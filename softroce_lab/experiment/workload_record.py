@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
+from softroce_lab.experiment.workload_run import MESSAGE, Flows, WorkloadRun
 from softroce_lab.telemetry import transitions
 from softroce_lab.telemetry.drops import addresses
 from softroce_lab.telemetry.repairs import CAUSES
@@ -48,7 +48,8 @@ def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
     """Messages, repairs, links and counters of all runs; `events` and `recoveries` make tables."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
-    directory.table("messages", _joined([_messages(run) for run in runs]))
+    with_flows = any(run.flows is not None for run in runs)
+    directory.table("messages", _joined([_messages(run, with_flows) for run in runs]))
     with directory.growing_table("repairs") as add:
         for part in itertools.chain(*map(_repairs, runs)):
             add(part)
@@ -72,13 +73,16 @@ def _of(run: WorkloadRun, count: int) -> Columns:
     }
 
 
-def _messages(run: WorkloadRun) -> Columns:
+def _messages(run: WorkloadRun, with_flows: bool) -> Columns:
+    """`with_flows`: the runs have open-loop traffic, though this one may have ended before it."""
     found = run.messages
     names = np.array(run.hosts, dtype=object)
     columns = _of(run, len(found)) | {name: found[name] for name in MESSAGE.names or ()}
     columns |= {end: names[found[end]] for end in ("source", "destination")}
-    if run.flows is not None:
-        columns |= {"arrival_ns": run.flows.arrival_ns, "alone_ns": run.flows.alone_ns}
+    if with_flows:
+        flows = run.flows or Flows.of_posts(found)
+        columns |= {"arrival_ns": flows.arrival_ns, "alone_ns": flows.alone_ns}
+        columns["after_warm_up"] = flows.measured
     return columns
 
 

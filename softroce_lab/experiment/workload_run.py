@@ -99,11 +99,29 @@ def data_packets(counters: Mapping[str, int]) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Flows:
-    """What a run of open-loop traffic knows of each message besides, in the order of messages."""
+    """What a run with open-loop traffic knows of each message besides, in the order of messages.
+
+    Messages of other jobs arrive when they are posted, have no warm-up, and no time alone.
+    """
 
     arrival_ns: npt.NDArray[np.int64]  # when it was to be sent, since the run began
     measured: npt.NDArray[np.bool_]  # arrived after the warm-up
-    alone_ns: npt.NDArray[np.int64]  # until it was there, alone on the empty fabric
+    alone_ns: npt.NDArray[np.int64]  # until it was there, alone on the empty fabric; NEVER_NS
+
+    @classmethod
+    def of_posts(cls, messages: Messages) -> Flows:
+        """Of messages of other workloads."""
+        count = len(messages)
+        return cls(messages["posted_ns"].copy(), np.ones(count, bool), np.full(count, NEVER_NS))
+
+    def put(self, rows: npt.NDArray[np.bool_], part: Flows) -> None:
+        """Take these rows from a job's."""
+        for mine, theirs in (
+            (self.arrival_ns, part.arrival_ns),
+            (self.measured, part.measured),
+            (self.alone_ns, part.alone_ns),
+        ):
+            mine[rows] = theirs
 
 
 class MessageLog:
@@ -221,12 +239,20 @@ class WorkloadRun:
         times: npt.NDArray[np.int64] = (self.messages["completed_ns"] - begun)[self.measured]
         return times
 
+    @property
+    def compared(self) -> npt.NDArray[np.bool_]:
+        """Which measured messages are open-loop flows, so that they have a slowdown."""
+        if self.flows is None:
+            return np.zeros(len(self.messages), bool)
+        return self.measured & (self.flows.alone_ns != NEVER_NS)
+
     def slowdowns(self) -> npt.NDArray[np.float64]:
-        """Of open-loop traffic, per measured message: until it was there, over the same alone."""
+        """Of open-loop traffic, per measured flow: until it was there, over the same alone."""
         if self.flows is None:
             return np.zeros(0)
-        taken_ns = self.messages["received_ns"] - self.flows.arrival_ns
-        ratios: npt.NDArray[np.float64] = (taken_ns / self.flows.alone_ns)[self.measured]
+        rows = self.compared
+        taken_ns = (self.messages["received_ns"] - self.flows.arrival_ns)[rows]
+        ratios: npt.NDArray[np.float64] = taken_ns / self.flows.alone_ns[rows]
         return ratios
 
     def _repair_figures(self) -> dict[str, int | None]:
@@ -332,13 +358,19 @@ def few_samples(summary: Mapping[str, Any]) -> list[str]:
     """
     if summary["measured"] is None:
         return []
-    kinds = FCT if summary["slowdown"] is None else FCT | SLOWDOWN
-    samples = dict.fromkeys(kinds, summary["measured"])
+    kinds, samples = FCT, dict.fromkeys(FCT, summary["measured"])
+    if summary["slowdown"] is not None:
+        kinds, samples = kinds | SLOWDOWN, samples | dict.fromkeys(SLOWDOWN, flows_of(summary))
     if summary["steps"] is not None:
         kinds, samples = kinds | STEPS, samples | dict.fromkeys(STEPS, summary["steps"])
     if summary["repairs"]:  # without any there is no figure to mark
         kinds, samples = kinds | REPAIR, samples | dict.fromkeys(REPAIR, summary["repairs"])
     return [key for key, at in kinds.items() if samples[key] < samples_needed(at)]
+
+
+def flows_of(summary: Mapping[str, Any]) -> int:
+    """How many flows slowdowns are of."""
+    return sum(each["n"] for each in summary["slowdown"] or ())
 
 
 def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:

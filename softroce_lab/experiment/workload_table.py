@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from softroce_lab import units
 from softroce_lab.experiment.held_back import WORDS
-from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN, STEPS
+from softroce_lab.experiment.workload_run import (
+    FCT,
+    REPAIR,
+    SIZE_CLASSES,
+    SLOWDOWN,
+    STEPS,
+    flows_of,
+)
 from softroce_lab.statistics import marked
 
 Row = Mapping[str, Any]  # of `WorkloadRun.summary`
@@ -157,7 +164,7 @@ def _slowdown(key: str) -> Callable[[Sequence[Row]], str]:
     """Of all flows."""
 
     def show(rows: Sequence[Row]) -> str:
-        known = [(row[key], row["measured"]) for row in rows if row[key] is not None]
+        known = [(row[key], flows_of(row)) for row in rows if row[key] is not None]
         return _ratios(known, SLOWDOWN[key])
 
     return show

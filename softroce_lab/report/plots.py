@@ -323,9 +323,10 @@ def _queue(axes: Any, asked: Asked) -> None:
 def _heatmap(axes: Any, asked: Asked) -> None:
     """Mean completion time of one run by sender and receiver."""
     of = asked.recorded.table("messages", asked.one)
-    done = of["status"] == 0
+    done = figures_of.measured(of)
     if not done.any():
-        raise UserError(f"no message of {name_of(asked.one)} was delivered")
+        behind = " after the warm-up" if "arrival_ns" in of else ""
+        raise UserError(f"no message of {name_of(asked.one)} was delivered{behind}")
     hosts = list(asked.recorded.manifest["hosts"])
     place = {host: at for at, host in enumerate(hosts)}
     total, count = np.zeros((len(hosts),) * 2), np.zeros((len(hosts),) * 2)

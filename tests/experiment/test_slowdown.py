@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Slowdown of open-loop traffic, and what its runs say."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from softroce_lab.experiment import expect, slowdown, virtual, workload_record, workload_table
 from softroce_lab.experiment import run as experiment_run
-from softroce_lab.experiment import slowdown, virtual, workload_table
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.workload_run import SIZE_CLASSES
+from softroce_lab.experiment.workload_run import (
+    FCT,
+    NEVER_NS,
+    SIZE_CLASSES,
+    SLOWDOWN,
+    few_samples,
+    flows_of,
+)
 from softroce_lab.recovery import registry
 from softroce_lab.sweep.schema import FIGURES, fits
+from softroce_lab.telemetry.rundir import RunDirectory
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
@@ -147,6 +157,80 @@ def test_a_job_has_the_figures_that_it_has_without_the_other():
         assert "a: p99 slowdown" in [line.title for line in lines]
     assert found[0] == found[1]
     assert found[0]["slowdown_p99"] > 1
+
+
+def of_jobs(*jobs, more=""):
+    """A run of jobs over RC, each written as `name: workload`."""
+    listed = ", ".join(f"{{name: {name}, workload: {workload}}}" for name, workload in jobs)
+    made = of(
+        f"name: x\ntopology: {STAR}\ntransports: [rc]\n"
+        f"workload: {{kind: jobs, jobs: [{listed}]}}\n{more}"
+    )
+    return virtual.run(made, made.transports[0], 1, lambda _: None)
+
+
+FIGURES_OF_FLOWS = (*FCT, *SLOWDOWN, "slowdown", "measured")
+
+
+def test_open_loop_traffic_as_a_job_is_measured_as_without_a_job():
+    """From the arrival, without the warm-up, with its slowdown: also in the figures of the run."""
+    run = of_jobs(("a", f"{{kind: open-loop, {BUSY}}}"), more="depth: 1\n")
+    summary = run.summary()
+    found = {key: summary[key] for key in FIGURES_OF_FLOWS}
+    assert found == {key: summary["jobs"]["a"][key] for key in FIGURES_OF_FLOWS}
+    assert summary["measured"] < summary["delivered"]
+    assert run.flows.arrival_ns.tolist() != run.messages["posted_ns"].tolist()
+    assert expect.Gate.of("slowdown_p99", "> 1").term.value(summary) > 1
+
+
+def test_messages_of_other_jobs_have_times_but_no_slowdown():
+    incast = "{kind: incast, bytes: 1MiB, hosts: [h3, h4]}"
+    flows = f"{{kind: open-loop, {BUSY}, hosts: [h1, h2]}}"
+    run = of_jobs(("b", incast), ("a", flows))
+    summary, jobs = run.summary(), run.jobs
+    assert summary["slowdown"] == jobs["a"]["slowdown"]
+    assert summary["slowdown_p99"] == jobs["a"]["slowdown_p99"]
+    assert summary["measured"] == jobs["a"]["measured"] + jobs["b"]["measured"]
+    assert run.compared.sum() == jobs["a"]["measured"] < summary["measured"]
+    posted = run.messages["posted_ns"]
+    others = run.messages["source"] >= 2
+    assert jobs["b"]["measured"] == others.sum() > 0
+    assert (run.flows.arrival_ns[others] == posted[others]).all()
+    assert jobs["b"]["slowdown"] is None
+
+
+def test_few_flows_are_marked_though_other_jobs_have_many_messages():
+    incast = "{kind: incast, bytes: 1MiB, message: 4KiB, hosts: [h3, h4]}"
+    few = "{kind: open-loop, load: 20%, sizes: [50kB], duration: 1ms, hosts: [h1, h2]}"
+    summary = of_jobs(("b", incast), ("a", few)).summary()
+    assert summary["measured"] > 100 > flows_of(summary) > 0
+    assert {"slowdown_p99"} == {key for key in few_samples(summary) if "slowdown" in key}
+    [cell] = [each.cells[0] for each in workload_table.lines([summary])[1]
+              if each.title == "p99 slowdown"]  # fmt: skip
+    assert cell.endswith(f"* (n {flows_of(summary)})")
+
+
+def test_runs_of_which_one_has_no_flows_are_one_table(tmp_path):
+    """A user's policy may end its process: that run knows no arrivals."""
+    whole = run(BUSY, "rc")
+    broken = dataclasses.replace(whole, transport="mine", flows=None, problems=["ended"])
+    for runs in ((whole, broken), (broken, whole)):
+        directory = RunDirectory.create("x", under=tmp_path)
+        workload_record.write(directory, runs)
+        columns = pq.read_table(directory.path / "messages.parquet").to_pydict()
+        rows = [at for at, name in enumerate(columns["transport"]) if name == "rc"]
+        arrivals = [columns["arrival_ns"][at] for at in rows]
+        assert arrivals == whole.flows.arrival_ns.tolist()
+        after = [columns["after_warm_up"][at] for at in rows]
+        assert after == whole.flows.measured.tolist()
+        assert False in after
+
+
+def test_a_run_without_deliveries_has_its_arrivals():
+    nothing = run(BUSY, "rc", "deadline: 1us\n")
+    assert not len(nothing.done)
+    assert (nothing.flows.arrival_ns >= 0).all()
+    assert (nothing.flows.alone_ns == NEVER_NS).all()
 
 
 def test_percentiles_of_few_samples_are_marked():

@@ -5,10 +5,11 @@ import itertools
 import re
 import warnings
 
+import numpy as np
 import pytest
 
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.report import plots, sweeps
+from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
 from tests.report.made import run
 from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
@@ -57,6 +58,51 @@ def test_slowdowns_of_open_loop_traffic_alone(flows, ring_run, tmp_path):
     assert b"p99 slowdown" in saved(flows, "slowdown", tmp_path / "a.svg")
     with pytest.raises(UserError, match="there is no slowdown"):
         saved(ring_run, "slowdown", tmp_path / "b.svg")
+
+
+def late(recorded, name):
+    """Of a run's flows: rows that arrived after the first fifth of 200 us, and all columns."""
+    table = recorded.table("messages", recorded.run(name))
+    rows = (table["status"] == 0) & (table["arrival_ns"] >= 40_000)
+    assert 0 < rows.sum() < len(rows)
+    return rows, table
+
+
+def test_the_distribution_leaves_out_the_warm_up_and_begins_with_the_arrival(flows):
+    recorded = Recorded(flows)
+    times = figures_of.completion_times(recorded)
+    for name in ("csa_ud", "irn"):
+        rows, of = late(recorded, f"{name}/1")
+        assert sorted(times[name]) == sorted((of["completed_ns"] - of["arrival_ns"])[rows])
+        measured = recorded.run(f"{name}/1")["measured"]
+        assert len(times[name]) == measured
+        median = np.sort(times[name])[-(-measured // 2) - 1]
+        assert median == recorded.run(f"{name}/1")["fct_p50_ns"]
+
+
+def test_the_heatmap_leaves_out_the_warm_up(flows):
+    recorded = Recorded(flows)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._heatmap(axes, plots.Asked(recorded, recorded.run("irn/1")))
+    shown = axes.images[0].get_array()
+    assert axes.get_ylabel() == "sender"
+    plt.close(figure)
+    rows, of = late(recorded, "irn/1")
+    hosts = list(recorded.manifest["hosts"])
+    times = {}
+    for row in np.flatnonzero(rows):
+        ends = hosts.index(of["source"][row]), hosts.index(of["destination"][row])
+        times.setdefault(ends, []).append((of["completed_ns"] - of["arrival_ns"])[row] / 1000)
+    assert shown.count() == len(times)
+    for ends, taken in times.items():
+        assert shown[ends] == pytest.approx(np.mean(taken))
+
+
+def test_a_table_that_knows_no_warm_up_is_refused():
+    old = {"arrival_ns": np.zeros(1), "status": np.zeros(1)}
+    with pytest.raises(UserError, match="no after_warm_up"):
+        figures_of.measured(old)
 
 
 def test_equal_results_give_equal_bytes(ring_run, tmp_path):

@@ -38,7 +38,7 @@ def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
     chart = charts.lines(
         "cdf",
         "Message completion time, cumulative distribution",
-        "The share of delivered messages, all seeds together, that completed within a time. "
+        "The share of the measured messages, all seeds together, that completed within a time. "
         "Further left is faster. The time axis is logarithmic.",
         ("completion time, us", "share of messages"),
         series,
@@ -52,9 +52,22 @@ def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
         list(_percentiles(recorded, pooled)),
     )
     note = "The interval of a median needs six seeds; with fewer it is the range of the seeds."
-    return html.section(
-        "completion", "Completion times", "@cdf@", table, html.paragraph(note, kind="soft")
-    ), [chart]
+    warm_up, soft = _warm_up(recorded.runs), html.paragraph(note, kind="soft")
+    return html.section("completion", "Completion times", "@cdf@", table, warm_up, soft), [chart]
+
+
+def _warm_up(runs: Sequence[Run]) -> str:
+    """Which messages have no times; "" where all that were delivered have."""
+    left_out = sum(run["delivered"] - run["measured"] for run in runs)
+    if not left_out:
+        return ""
+    delivered = sum(run["delivered"] for run in runs)
+    words = (
+        f"{left_out:,} of {delivered:,} delivered messages arrived in the warm-up of open-loop "
+        "traffic. Completion times and slowdowns leave them out; losses, retransmissions, repair "
+        "times, makespan and goodput are of the whole run."
+    )
+    return html.paragraph(words)
 
 
 def _at(times: npt.NDArray[np.int64], share: float) -> str:

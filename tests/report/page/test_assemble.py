@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The page of a run and of a sweep: its figures, its alternatives, and nothing from outside."""
 
+import html
 import re
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.workload_run import SIZE_CLASSES
 from softroce_lab.report.page import assemble, charts
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.sweep import campaign
@@ -125,6 +127,56 @@ def test_the_page_is_whole_or_not_there(tmp_path):
     with pytest.raises(RunError, match="cannot write"):
         assemble.write(tmp_path / "folder.html", "two")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder.html", "page.html"]
+
+
+@pytest.fixture(scope="module")
+def flows_run(tmp_path_factory):
+    """Open-loop traffic beside another job."""
+    jobs = (
+        "{kind: jobs, jobs: [{name: flows, workload: {kind: open-loop, load: 60%, sizes: hadoop, "
+        "duration: 1ms, hosts: [h1, h2, h3]}}, {name: ring, workload: {kind: ring-all-reduce, "
+        "bytes: 64KiB, hosts: [h4, h5, h6]}}]}"
+    )
+    return run("ring-all-reduce", tmp_path_factory.mktemp("flows"), f"workload={jobs}",
+               "seeds=[1]", transports=("csa_ud", "irn"))  # fmt: skip
+
+
+def row_of(text, caption, first):
+    """The cells of a table's row that begins so."""
+    table = text.partition(f"<caption>{html.escape(caption)}")[2].partition("</table>")[0]
+    cells = re.search(f'<th scope="row">{re.escape(html.escape(first))}</th>(.*?)</tr>', table)[1]
+    return [html.unescape(each) for each in re.findall("<td>(.*?)</td>", cells)]
+
+
+def test_what_the_distribution_counts_is_what_the_percentiles_count(flows_run):
+    recorded = Recorded(flows_run)
+    text = assemble.page(recorded)
+    middles = row_of(text, "Time within which a share of the messages completed", "50.0%")
+    slowest = row_of(text, "Time within which a share of the messages completed", "99.9%")
+    for at, each in enumerate(recorded.runs):
+        caption = "Percentiles: median of the seeds [range]"
+        count, p50, _, p999 = row_of(text, caption, each["transport"])
+        assert count == f"{each['measured']:,}"
+        assert (p50, p999) == (middles[at], slowest[at])
+    left_out = sum(each["delivered"] - each["measured"] for each in recorded.runs)
+    assert left_out > 0
+    assert f"<p>{left_out:,} of " in text
+
+
+def test_a_job_of_open_loop_traffic_has_its_slowdown_on_the_page(flows_run):
+    recorded = Recorded(flows_run)
+    text = assemble.page(recorded)
+    assert '<section id="slowdown"' in text
+    caption = "Slowdown by size: p50 and p99, medians of the seeds"
+    for size in SIZE_CLASSES:
+        cells = row_of(text, caption, size)
+        for each, cell in zip(recorded.runs, cells, strict=True):
+            [one] = [own for own in each["jobs"]["flows"]["slowdown"] if own["size_class"] == size]
+            assert cell == (f"{one['p50']:.2f}, {one['p99']:.2f}" if one["n"] else "-")
+
+
+def test_a_run_without_warm_up_does_not_speak_of_it(ring_run):
+    assert "warm-up" not in assemble.page(Recorded(ring_run))
 
 
 def test_names_are_no_markup(ring_run, tmp_path):
