@@ -223,6 +223,22 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
         assert start(top, "test", "--full", "fuzz-live").stderr == ""
 
 
+def test_a_file_of_programs_is_found_from_where_the_lab_was_started(tmp_path):
+    """Preparation goes to the checkout first, whose folder is not that of a relative path."""
+    text = (ROOT / "lab").read_text()
+    function = re.search(r"^runs_programs\(\) \{\n.*?^\}\n", text, re.DOTALL | re.MULTILINE)[0]
+    begin = re.search(r"^top=.*\n(here=.*\n)", text, re.MULTILINE)[1]
+    (tmp_path / "own.yaml").write_text("workload:\n  kind: program\n")
+    (tmp_path / "other.yaml").write_text("workload: {kind: incast}\n")
+    script = f'top={ROOT}\n{begin}{function}cd "$top"\nruns_programs run "$@"'
+    for argument, status in [
+        ("own.yaml", 0), ("./own.yaml", 0), (tmp_path / "own.yaml", 0), ("program", 0),
+        ("other.yaml", 1), ("incast", 1), ("none.yaml", 1),
+    ]:  # fmt: skip
+        argv = ["sh", "-c", script, "sh", argument]
+        assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == status, argument
+
+
 WITHOUT_PREPARATION = {
     ("--version",): (0, "softroce_lab 0."),
     ("--help",): (0, "Usage: lab [OPTIONS] COMMAND"),

@@ -240,7 +240,8 @@ def checked(written: dict[str, Any]) -> dict[str, Any]:
 
 def check_transports(source: Source, labels: Sequence[str]) -> None:
     """UserError, at its place, for a gate of a file about a transport that no run of it has."""
-    for name in source.data.get("expect") or {}:
+    written = source.data.get("expect")
+    for name in written if isinstance(written, dict) else ():
         for part in name.split("/"):
             transport = Term.of(part).transport
             if transport is not None and transport not in labels:
