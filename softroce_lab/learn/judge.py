@@ -160,11 +160,11 @@ def _tasks(submission: Submission, how: How, failed: Failed) -> list[Item]:
 
 
 def _with_needed(task: Task, item: Item, items: Sequence[Item]) -> Item:
-    """Who does nothing repairs nothing: a task without losses counts with one that has some."""
+    """Who does nothing, or repeats everything, passes some tasks: they count with another."""
     needed = next((each for each in items if each.id == task.needs), None)
     if needed is None or needed.state == "holds" or item.state != "holds":
         return item
-    return _item(task, "fails", f"nothing is lost in it: it counts once {needed.title} holds")
+    return _item(task, "fails", f"{task.because}: it counts once {needed.title} holds")
 
 
 def _open(task: Task, text: str) -> Item:

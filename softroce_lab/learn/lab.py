@@ -68,7 +68,8 @@ class Task:
     points: int = 4
     public: tuple[int, ...] = (1, 2)
     hidden: int = 3  # seeds that grade adds
-    needs: str = ""  # a task that has to hold, too: nothing is lost in this one
+    needs: str = ""  # a task that has to hold, too,
+    because: str = "nothing is lost in it"  # who does nothing, or everything, passes this one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

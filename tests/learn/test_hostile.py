@@ -90,6 +90,70 @@ def test_what_was_compiled_of_them_is_not_there(where):
     assert verdict(where, body).state == "holds"
 
 
+# --- Everything, again and again, without being told -------------------------------------------
+
+BLIND = """import numpy as np
+from softroce_lab.recovery.policy import DetectGaps, Feedback, MessagePolicy, Retransmit, SetTimer
+class {name}(MessagePolicy):
+    name = "blind"
+    def wait(self, send, now_ns):
+        return SetTimer(send, now_ns + 3 * self.rtt_ns(send)[0])
+    def on_first_packet(self, receive, now_ns):
+        return {first}
+    def on_sent(self, send, now_ns):
+        return [self.wait(send, now_ns)]
+    def on_send_timer(self, send, now_ns):
+        {again}
+        return [Retransmit(send, packets, copies={copies}), self.wait(send, now_ns)]
+"""
+ALL = 'packets = np.arange(send.count, dtype="u4")'
+OLD = "packets = self.missing(send)"
+NOBODY = "before any feedback of the receiver: nobody said that one is missing"
+
+
+@pytest.mark.parametrize(
+    ("number", "first", "again", "copies", "reason"),
+    [
+        (1, "[]", ALL, 1, NOBODY),
+        (1, "[Feedback(receive)]", OLD, 1, "which was never lost: it was on its way when"),
+        (6, "[]", ALL, 16, NOBODY),
+        (6, "[Feedback(receive)]", ALL, 16, "packet 0 again, which the receiver has"),
+    ],
+)
+def test_who_repeats_everything_has_nothing(tmp_path, number, first, again, copies, reason):
+    """All is delivered so, in the end; but it is no answer to a loss."""
+    lab = labs.find(number)
+    source = BLIND.format(name=lab.policy, first=first, again=again, copies=copies)
+    where = submissions.laid_out(number, tmp_path / "lab", source)
+    tasks = [item for item in submissions.judged(where).items if item.task is not None]
+    assert len(tasks) == len(lab.tasks)
+    for item in tasks:
+        assert (item.state, item.points) == ("fails", 0), item
+        assert reason in item.text, item.text
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_who_repeats_everything_gets_no_task_that_asks_no_more(tmp_path, number):
+    """An outage is survived so, and all paths are used: these count with another task only."""
+    source = BLIND.format(name=labs.find(number).policy, first="[]", again=ALL, copies=1)
+    if number == 4:
+        source = source.replace("return [Retransmit", "return [PathWeights(send.peer, [1] * "
+                                "self.view.paths), Retransmit").replace("SetTimer\n",
+                                "SetTimer, PathWeights\n", 1)  # fmt: skip
+    found = submissions.judged(submissions.laid_out(number, tmp_path / "lab", source))
+    assert found.points == 0, submissions.states(found)
+
+
+def test_a_packet_that_is_under_way_again_is_no_loss(tmp_path):
+    """Lab 1 without its guard: each report goes back, also those that are older."""
+    begin = "if state.retransmit_pending or state.sent_ns[first_missing] > now_ns - srtt_ns:"
+    source = submissions.changed(submissions.solution(1), (begin, "if False:"))
+    where = submissions.laid_out(1, tmp_path / "lab", source)
+    (item,) = submissions.judged(where, task="goes-back").items
+    assert item.state == "fails"
+    assert "nobody can know yet that it is missing again" in item.text
+
+
 # --- Frames that the worker never sends ------------------------------------------------------
 
 RAW = {

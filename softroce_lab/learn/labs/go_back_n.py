@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.learn import trial
+from softroce_lab.learn.hosted import Retransmission
 from softroce_lab.learn.lab import Lab, Question, Task
 from softroce_lab.learn.labs import fabrics, judging
 from softroce_lab.learn.seeds import Dice
@@ -88,17 +89,45 @@ def _per_loss(dice: Dice) -> float:
 
 def _goes_back(found: Trial) -> list[str]:
     """Each retransmission is from the first missing packet to the last one sent."""
+    lost = _lost_at_ns(found)
     for each in found.retransmissions:
-        if each.missing is None:
-            continue
-        first = int(each.missing[0])
+        if judging.blind(each):
+            return [judging.unasked(each)]
+        first = 0 if each.missing is None else int(each.missing[0])  # None: nothing has arrived
         packets = np.unique(each.packets[each.packets < each.sent])
-        if np.array_equal(packets, np.arange(first, each.sent)):
-            continue
-        return [f"{judging.at(each)}: {_difference(packets, first, each.sent)}"]
+        if not np.array_equal(packets, np.arange(first, each.sent)):
+            return [f"{judging.at(each)}: {_difference(packets, first, each.sent)}"]
+        if lost.get((*each.key, first), each.at_ns) >= each.at_ns:
+            return [f"{judging.at(each)}: {_not_lost(first)}"]
+        if each.at_ns - int(each.sent_ns[first]) < 3 * found.rtt_ns // 4:
+            return [f"{judging.at(each)}: {_under_way(each, first, found.rtt_ns)}"]
     if not found.retransmissions:
         return ["nothing was ever sent again, although packets were lost"]
     return []
+
+
+def _lost_at_ns(found: Trial) -> dict[tuple[int, ...], int]:
+    """By operation, step, message and packet: when it was lost for the first time."""
+    names = ("operation", "step", "message", "index")
+    when: dict[tuple[int, ...], int] = {}
+    for each in judging.lost(found):
+        when.setdefault(tuple(int(each[name]) for name in names), int(each["dropped_ns"]))
+    return when
+
+
+def _not_lost(first: int) -> str:
+    return (
+        f"you went back to packet {first}, which was never lost: it was on its way when the "
+        "receiver wrote its feedback. Let the receiver report when a gap shows (on_gap)"
+    )
+
+
+def _under_way(each: Retransmission, first: int, rtt_ns: int) -> str:
+    age_us = (each.at_ns - int(each.sent_ns[first])) / 1000
+    return (
+        f"you went back to packet {first}, which was sent {age_us:.1f} us before; a round trip "
+        f"takes {rtt_ns / 1000:.1f} us: nobody can know yet that it is missing again"
+    )
 
 
 def _difference(packets: np.ndarray[Any, Any], first: int, sent: int) -> str:

@@ -21,6 +21,20 @@ def at(each: Retransmission) -> str:
     return f"at {units.format_duration(each.at_ns)}, in {each.hook} of message {named(each)}"
 
 
+def blind(each: Retransmission) -> bool:
+    """Whether the sender had no report that a packet was missing."""
+    return each.missing is None and each.hook != "on_feedback"
+
+
+def unasked(each: Retransmission) -> str:
+    """What is wrong with a blind retransmission."""
+    return (
+        f"{at(each)}: you sent {len(each.packets):,} packets again before any feedback of the "
+        "receiver: nobody said that one is missing. Wait for on_feedback, or ask with "
+        "RequestStatus"
+    )
+
+
 def wasteful(found: Trial, share: float, free: int = 0) -> list[str]:
     """More sent again than `share` of what was lost, and `free` packets besides."""
     figures = found.figures

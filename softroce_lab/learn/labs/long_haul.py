@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from softroce_lab.learn import trial
 from softroce_lab.learn.hosted import Retransmission
 from softroce_lab.learn.lab import Lab, Question, Task
@@ -105,6 +107,13 @@ def _right_number(found: Trial) -> list[str]:
         return ["nothing was ever sent again, although packets were lost"]
     lost = 0
     for each in found.retransmissions:
+        if judging.blind(each):
+            return [judging.unasked(each)]
+        if each.missing is not None and (there := np.setdiff1d(each.packets, each.missing)).size:
+            return [
+                f"{judging.at(each)}: you sent packet {there[0]} again, which the receiver has by "
+                "its newest feedback: send again what is missing, and nothing else"
+            ]
         lost += len(each.packets)
         loss = min(lost / each.sent_in_all, 1.0)
         wanted = needed(loss, len(each.packets))

@@ -182,7 +182,8 @@ LAB = Lab(
     ),
     tasks=(
         Task("grey", "avoids a path that loses many packets", _grey, _avoids, points=4),
-        Task("even", "keeps using all paths if they lose alike", _even, _keeps_all, points=4),
+        Task("even", "keeps using all paths if they lose alike", _even, _keeps_all, points=4,
+             needs="grey", because="who never changes a weight does so, too"),
         Task("black", "leaves a path that loses everything", _black, _leaves, points=3),
     ),
     policy="Paths",
