@@ -116,7 +116,10 @@ class OpenLoop(Buffered):
 
     @property
     def measured_load(self) -> Fraction:
-        """The same of the flows that have figures, in the time in which they arrive."""
+        """The same of the flows that have figures, in the time in which they arrive.
+
+        It is offered, not carried: it was drawn before the run.
+        """
         return self._offered(self.flows[self.warm]) / (1 - WARM_UP)
 
     @property

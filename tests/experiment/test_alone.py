@@ -110,6 +110,18 @@ def test_the_fabric_is_empty_and_loses_nothing():
     assert Counted(STAR, "csa_ud", faults).times_ns(0, 1).tolist() == clean.tolist()
 
 
+@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
+def test_a_delay_counts_and_its_jitter_does_not(transport):
+    star = STAR.replace(", delay: 1us", "")
+    steady, jittery = (
+        Counted(star, transport, f'faults: [{{name: far, links: "*<->*", delay: {delay}}}]\n')
+        .times_ns(0, 1).tolist()
+        for delay in ("9us", "9us 5us")
+    )  # fmt: skip
+    assert jittery == steady
+    assert min(steady) > 2 * 9_000
+
+
 def test_a_slower_link_counts_where_it_is():
     links = ", ".join(
         f"{{endpoints: ['h{n}:a', 's:p{n}'], rate: {rate}, delay: 1us}}"

@@ -178,6 +178,12 @@ def test_a_fifth_of_the_time_is_warm_up():
     assert (work.warm == (work.flows["at_ns"] >= 4 * MS)).all()
 
 
+def test_the_load_of_flows_with_figures_is_of_the_time_in_which_they_arrive():
+    work = traffic(duration_ns=20 * MS)
+    late = work.flows["bytes"][work.flows["at_ns"] >= 4 * MS].sum()
+    assert float(work.measured_load) == pytest.approx(late * 8e9 / (16 * RATE_BPS * 16 * MS))
+
+
 def test_messages_are_the_flows_one_each():
     work = traffic(3, duration_ns=5 * MS)
     messages = list(work.messages())
@@ -218,6 +224,15 @@ def test_another_process_finds_the_same():
 
 def test_too_short_a_time_for_the_load_is_refused():
     work = traffic(2, duration_ns=MS // 10, sizes=Sizes.of_list([1 << 20]))
+    with pytest.raises(ValueError, match="of the load asked for"):
+        _ = work.flows
+
+
+@pytest.mark.parametrize("flows_wanted", [Fraction(19, 2), Fraction(81, 2)])
+def test_more_than_a_hundredth_beside_the_load_is_refused(flows_wanted):
+    """Whole flows of one size: half a flow too many or too few is 5.3 or 1.2 %."""
+    bytes_wanted = Fraction(2 * RATE_BPS * MS, 8 * 10**9) * LOADS[1]
+    work = traffic(2, duration_ns=MS, sizes=Sizes.of_list([int(bytes_wanted / flows_wanted)]))
     with pytest.raises(ValueError, match="of the load asked for"):
         _ = work.flows
 
