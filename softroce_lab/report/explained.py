@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A run with all that is known of each of its messages: what stories are tale from."""
+"""A run with all that is known of each of its messages: what stories are made of."""
 
 from __future__ import annotations
 

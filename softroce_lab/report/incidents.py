@@ -43,7 +43,7 @@ class Incident(NamedTuple):
 
     time_ns: int
     what: What
-    message: int  # row of the run's messages; NO_MESSAGE: it cannot be tale
+    message: int  # row of the run's messages; NO_MESSAGE: it cannot be told
     first: int  # packets of the message, from 0
     last: int  # UNKNOWN: it is not recorded which packets
     attempt: int  # transmissions before this one

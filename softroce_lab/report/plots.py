@@ -289,7 +289,7 @@ def _slowdown(axes: Any, asked: Asked) -> None:
 
 
 def _timeline(axes: Any, asked: Asked) -> None:
-    """Losses and repairs of one run over time, by receiver."""
+    """Losses, repairs and completions of one run over time, by receiver."""
     known = Explained.of(asked.recorded, asked.one)
     of = known.messages.columns["destination"]
     hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
@@ -301,6 +301,11 @@ def _timeline(axes: Any, asked: Asked) -> None:
         y = [rows[of[each.message]] - 0.15 * at for each in found]
         axes.plot(x, y, marker, ms=3, mfc="none", color=_COLOURS[at], label=what.value,
                   rasterized=len(x) > 5000)  # fmt: skip
+    done = known.messages.columns["status"] == 0
+    over = known.messages.columns["completed_ns"][done] / 1000
+    y = [rows[host] - 0.15 * len(shown) for host in of[done]]
+    axes.plot(over, y, "+", ms=3, color=_COLOURS[len(shown)], label="completed",
+              rasterized=len(over) > 5000)  # fmt: skip
     axes.set(xlabel=f"time (us), {known.name}", ylabel="receiver")
     axes.set_yticks(range(len(hosts)), hosts, fontsize=6)
     axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))

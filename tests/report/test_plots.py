@@ -99,6 +99,20 @@ def test_the_heatmap_leaves_out_the_warm_up(flows):
         assert shown[ends] == pytest.approx(np.mean(taken))
 
 
+def test_the_timeline_has_each_completion_at_its_receiver(ring_run):
+    recorded = Recorded(ring_run)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._timeline(axes, plots.Asked(recorded, recorded.run("irn/1")))
+    [line] = [each for each in axes.lines if each.get_label() == "completed"]
+    hosts = [each.get_text() for each in axes.get_yticklabels()]
+    plt.close(figure)
+    of = recorded.table("messages", recorded.run("irn/1"))
+    assert (of["status"] == 0).all()
+    shown = zip(line.get_xdata(), (hosts[round(y + 0.6)] for y in line.get_ydata()), strict=True)
+    assert sorted(shown) == sorted(zip(of["completed_ns"] / 1000, of["destination"], strict=True))
+
+
 def test_a_table_that_knows_no_warm_up_is_refused():
     old = {"arrival_ns": np.zeros(1), "status": np.zeros(1)}
     with pytest.raises(UserError, match="no after_warm_up"):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.report.page import html
 
-# Okabe and Ito's colours that are tale apart on white and on black; then they repeat.
+# Okabe and Ito's colours that differ on white and on black; then they repeat.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
 DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
