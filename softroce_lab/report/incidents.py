@@ -43,7 +43,7 @@ class Incident(NamedTuple):
 
     time_ns: int
     what: What
-    message: int  # row of the run's messages; NO_MESSAGE: it cannot be told
+    message: int  # row of the run's messages; NO_MESSAGE: it is not known
     first: int  # packets of the message, from 0
     last: int  # UNKNOWN: it is not recorded which packets
     attempt: int  # transmissions before this one

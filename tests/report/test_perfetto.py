@@ -62,6 +62,11 @@ def test_the_counter_of_each_host_ends_at_zero(trace):
     assert collections.Counter(last.values()).keys() == {0}
 
 
+def test_the_counter_changes_when_messages_begin_and_end(trace):
+    ends = {e["ts"] for phase in "be" for e in of(trace, phase)}
+    assert {e["ts"] for e in of(trace, "C")} == ends
+
+
 def test_what_cannot_be_written(ring_run, tmp_path):
     path = tmp_path / "none" / "trace.json"
     found = CliRunner().invoke(app, ["export", str(ring_run), "--perfetto", str(path)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.workload_run import FCT
 from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
 from tests.report.made import run
@@ -111,6 +112,19 @@ def test_the_timeline_has_each_completion_at_its_receiver(ring_run):
     assert (of["status"] == 0).all()
     shown = zip(line.get_xdata(), (hosts[round(y + 0.6)] for y in line.get_ydata()), strict=True)
     assert sorted(shown) == sorted(zip(of["completed_ns"] / 1000, of["destination"], strict=True))
+
+
+def test_percentiles_are_medians_of_the_seeds_in_microseconds(ring_run):
+    recorded = Recorded(ring_run)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._fct(axes, plots.Asked(recorded, None))
+    shown = {each.get_label(): each.lines[0].get_ydata() for each in axes.containers}
+    plt.close(figure)
+    for name in ("csa_ud", "irn", "rc"):
+        runs = [run for run in recorded.runs if run["transport"] == name]
+        middles = [np.median([run[key] / 1000 for run in runs]) for key in FCT]
+        assert shown[name] == pytest.approx(middles)
 
 
 def test_a_table_that_knows_no_warm_up_is_refused():
