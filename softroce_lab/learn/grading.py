@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import csv
 import io
 import multiprocessing
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +56,37 @@ def grade(
     how: How,
     jobs: int,
     progress: Callable[[int], None] = lambda _: None,
+    by: Callable[[str, How], Verdict] | None = None,
 ) -> list[Verdict]:
-    """A verdict for each folder, in their order. What cannot be read has no points."""
+    """A verdict for each folder, in their order. What cannot be read has no points.
+
+    A process that dies takes the others of its pool along: what is left is judged again, each in a
+    process of its own, so that one submission alone pays for it. `by`: who judges, `one`.
+    """
+    by = by or one
     found: dict[int, Verdict] = {}
     context = multiprocessing.get_context("spawn")
     jobs = min(jobs, len(folders))
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {pool.submit(one, str(path), how): place for place, path in enumerate(folders)}
+        futures = {pool.submit(by, str(path), how): place for place, path in enumerate(folders)}
         for future in concurrent.futures.as_completed(futures):
-            found[futures[future]] = future.result()
+            with contextlib.suppress(BrokenProcessPool):
+                found[futures[future]] = future.result()
+                progress(len(found))
+    for place, path in enumerate(folders):
+        if place not in found:
+            found[place] = _alone(str(path), how, by)
             progress(len(found))
     return [found[place] for place in range(len(folders))]
+
+
+def _alone(path: str, how: How, by: Callable[[str, How], Verdict]) -> Verdict:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        try:
+            return pool.submit(by, path, how).result()
+        except BrokenProcessPool:
+            return _without_points(path, "not decided, the judge was ended; look at it by hand")
 
 
 def one(path: str, how: How) -> Verdict:
@@ -100,10 +123,10 @@ def twins(verdicts: Sequence[Verdict]) -> tuple[dict[str, str], dict[str, str]]:
 
 def _first_others(groups: Any) -> dict[str, str]:
     return {
-        each: next(other for other in group if other != each)
+        each: other
         for group in groups
-        if len(group) > 1
         for each in group
+        if (other := next((other for other in group if other != each), None)) is not None
     }
 
 
@@ -178,6 +201,12 @@ def as_documents(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         {**row, "items": [item.document() for item in verdict.items]}
         for row, verdict in zip(rows(verdicts), verdicts, strict=True)
     ]
+
+
+def check_writable(path: Path) -> None:
+    """UserError if no file can be written there: before the work whose result it gets."""
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError("cannot be written", file=str(path), hint="is its folder there?")
 
 
 def write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:

@@ -8,6 +8,7 @@ can do, so 1 is the bound. A run that fails counts as one that lasted until its 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -96,12 +97,33 @@ def arenas(secret: bytes | None) -> list[tuple[str, int, Written]]:
 
 
 def entrant(text: str) -> tuple[str, Policy]:
-    """What FILE:CLASS names. UserError if it cannot be read."""
+    """What FILE:CLASS names. UserError if it cannot be read, or has no such name."""
     path, name = policy_file.split(text)
     source = folder.read_file(Path(path))
     if source is None:
         raise UserError("is not there", file=path)
+    try:
+        known = _names(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"is no Python: {error}", file=path) from None
+    if name not in known:
+        raise UserError(
+            f"has no class {name}", file=path, hint="FILE:CLASS, as it is written there"
+        )
     return text, Policy(source, name)
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """What the program defines or imports."""
+    found: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ClassDef):
+            found.add(each.name)
+        elif isinstance(each, ast.alias):
+            found.add(each.asname or each.name)
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            found.add(each.id)
+    return found
 
 
 def ranked(

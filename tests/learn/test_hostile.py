@@ -6,6 +6,7 @@ Each is a thing that a hostile reviewer tried; some of them worked once.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from softroce_lab.errors import UserError
 from softroce_lab.learn import crew, evidence, folder, grading, judge, labs, seeds
 from softroce_lab.learn.sandbox import seccomp, wire
 from softroce_lab.paths import PROJECT_ROOT
@@ -212,6 +214,34 @@ def test_a_failure_of_the_judge_is_of_one_submission(where, monkeypatch):
     found = grading.one(str(where), judge.How(submissions.SHUT_IN))
     assert (found.points, found.most) == (0, 0)
     assert "the judge itself failed" in found.next_step
+
+
+def ended(path, how):
+    """A judge, which is killed for one folder."""
+    if path.endswith("bad"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return judge.Verdict(path, 1, "ada", ())
+
+
+def test_a_judge_that_dies_is_of_one_submission():
+    folders = [Path("a"), Path("bad"), Path("b"), Path("c")]
+    found = grading.grade(folders, judge.How(submissions.SHUT_IN), 2, by=ended)
+    assert [each.folder for each in found] == ["a", "bad", "b", "c"]
+    assert ["not decided, the judge was ended" in each.next_step for each in found] == [
+        False, True, False, False
+    ]  # fmt: skip
+
+
+def test_the_same_folder_twice_has_no_twin():
+    twice = [judge.Verdict("a", 1, "ada", (), "shape")] * 2
+    assert grading.twins(twice) == ({}, {})
+
+
+def test_a_file_that_cannot_be_written_is_refused_first(tmp_path):
+    grading.check_writable(tmp_path / "grades.xml")
+    for path in (tmp_path / "none/grades.xml", tmp_path):
+        with pytest.raises(UserError, match="cannot be written"):
+            grading.check_writable(path)
 
 
 # --- What is printed, and where ----------------------------------------------------------------

@@ -71,5 +71,13 @@ def test_an_entrant_that_is_none(text):
         league.entrant(text)
 
 
+def test_a_class_that_is_not_there_is_refused_before_any_run(files):
+    with pytest.raises(UserError, match="has no class Nope"):
+        league.entrant(f"{files}/two.py:Nope")
+    (files / "broken.py").write_text("class (")
+    with pytest.raises(UserError, match="is no Python"):
+        league.entrant(f"{files}/broken.py:Mine")
+
+
 def test_a_standing_is_a_document():
     assert dataclasses.asdict(league.Standing("a", 1.5, 0, "lossy"))["over_oracle"] == 1.5

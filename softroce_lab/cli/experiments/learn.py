@@ -161,13 +161,13 @@ def grade(
         raise UserError("--json gradescope is of one submission", hint=hint)
     if as_json is not Format.GRADESCOPE:  # which wants its file, whatever was handed in
         grading.check_folders(directories)
+    if junit_file is not None:
+        grading.check_writable(junit_file)
     how = How(grading.safe_way(trust), _secret(secret))
     with Screen(quiet=quiet) as screen:
         count = len(directories)
         bar = screen.bar("grading", count, units.format_count(count, "submission"))
         found = grading.grade(directories, how, jobs or os.cpu_count() or 1, bar)
-    if junit_file is not None:
-        grading.write_junit(junit_file, found)
     if as_csv:
         print(grading.as_csv(found), end="")
     elif as_json is Format.GRADESCOPE:
@@ -176,6 +176,8 @@ def grade(
         print(json.dumps(grading.as_documents(found), indent=1))
     else:
         _print_grades(found)
+    if junit_file is not None:  # last: grades that are known are printed
+        grading.write_junit(junit_file, found)
 
 
 @app.command()
