@@ -3,12 +3,14 @@
 
 A gate is `FIGURE: CONDITION`, `TRANSPORT.FIGURE: CONDITION`, or a ratio of two of them. It holds if
 every run of every seed holds it; a ratio is of two runs of one seed and, in a sweep, of one cell.
+A run that passed without the figure is not judged, and is counted; a gate that judges no run fails.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,9 +152,12 @@ def _bound(text: str, figure: str) -> float:
     if figure in RATES:
         return units.parse_rate_bps(text)
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise UserError(f"{text!r} is no number") from None
+    if not math.isfinite(number):
+        raise UserError(f"{text!r} is no number that a figure can be compared with")
+    return number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,35 +187,63 @@ def _judge(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Judged:
     if not samples:
         return Judged(gate.text, passed=False, detail="no run is of such a transport")
     compare = _COMPARED[gate.compare]
-    bad = [(name, value) for name, value in samples
+    judged = [(name, value) for name, value in samples if not isinstance(value, Lacking)]
+    lacking = [(name, value) for name, value in samples if isinstance(value, Lacking)]
+    if not judged:
+        name, why = lacking[0]
+        return Judged(gate.text, passed=False, detail=f"judges no run: {name} {why}")
+    rest = f"; {len(lacking)} not judged: {lacking[0][0]} {lacking[0][1]}" if lacking else ""
+    bad = [(name, value) for name, value in judged
            if value is None or not compare(value, gate.bound)]  # fmt: skip
     if bad:
         name, value = bad[0]
-        count = (
-            f"{len(bad)} of {len(samples)} do not hold it; the first: {name} {_shown(value, gate)}"
-        )
-        return Judged(gate.text, passed=False, detail=count)
-    return Judged(gate.text, passed=True, detail=f"{len(samples)} held it")
+        count = f"{len(bad)} of {len(judged)} do not hold it; the first: {name} "
+        return Judged(gate.text, passed=False, detail=f"{count}{_shown(value, gate)}{rest}")
+    return Judged(gate.text, passed=True, detail=f"{len(judged)} held it{rest}")
+
+
+class Lacking(str):
+    """Why a run that passed has no value of a gate: it is not judged."""
+
+    __slots__ = ()
 
 
 def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Names of runs, and their values."""
-    below = {}
-    if gate.over is not None:
+    """Names of runs, and their values: None of a run that failed, `Lacking` of others."""
+    below: dict[tuple[Any, ...], Any] = {}
+    over = gate.over
+    if over is not None:
         for row in rows:
-            if gate.over.transport in (None, row["transport"]):
-                below[_place(row, axes, gate.over.transport is None)] = gate.over.value(row)
+            if over.transport in (None, row["transport"]):
+                below[_place(row, axes, over.transport is None)] = _value(over, row)
     for row in rows:
         if gate.term.transport not in (None, row["transport"]):
             continue
-        value = gate.term.value(row) if row.get("verdict") != "error" else None
-        if gate.over is not None:
-            if gate.term.transport is None and row["transport"] == gate.over.transport:
+        value = _value(gate.term, row)
+        if over is not None:
+            if gate.term.transport is None and row["transport"] == over.transport:
                 continue
-            divisor = below.get(_place(row, axes, gate.over.transport is None))
-            value = None if value is None or not divisor else value / divisor
+            value = _divided(value, below.get(_place(row, axes, over.transport is None)))
         cell = "".join(f", {axis}={row[axis]}" for axis in axes)
         yield f"{row['transport']}/{row['seed']}{cell}", value
+
+
+def _value(term: Term, row: Row) -> Any:
+    found = term.value(row) if row.get("verdict") != "error" else None
+    if isinstance(found, str):
+        return Lacking(f"has {term.figure} {found}")
+    if found is None and row.get("verdict") == "passed" and term.figure != VERIFIED:
+        return Lacking(f"has no {term.figure}")
+    return found
+
+
+def _divided(value: Any, divisor: Any) -> Any:
+    for each in (value, divisor):
+        if each is None or isinstance(each, Lacking):
+            return each
+    if divisor:
+        return value / divisor
+    return math.inf if value else Lacking("is 0 / 0")
 
 
 def _place(row: Row, axes: Sequence[str], with_transport: bool) -> tuple[Any, ...]:
@@ -222,7 +255,7 @@ def _shown(value: Any, gate: Gate) -> str:
     if value is None:
         figures = {each.figure for each in (gate.term, gate.over) if each is not None}
         unseen = "did not compare its bytes: payload: verify"
-        return unseen if VERIFIED in figures else "has no such figure"
+        return unseen if VERIFIED in figures else "did not pass, and has no such figure"
     if gate.over is not None:
         return f"{value:.3f}"
     if isinstance(value, bool):

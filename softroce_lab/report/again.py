@@ -109,13 +109,16 @@ def code_of(recorded: Recorded) -> str:
 
 
 def _bytes(first: Recorded, second: Recorded) -> Iterator[Difference]:
-    names = [each.name for each in sorted(first.path.iterdir()) if each.suffix == ".parquet"]
+    files = {each.name for side in (first, second) for each in side.path.iterdir()}
+    names = sorted(name for name in files if name.endswith(".parquet"))
     for name in (frozen.FILE, *names, "links.json", "stats.json"):
         one, other = (each.path / name for each in (first, second))
         if name == frozen.FILE and not one.is_file() and not other.is_file():
             continue  # `lab demo failover` is no experiment
-        if not other.is_file() or not one.is_file():
-            yield Difference(name, None if not one.is_file() else False, "is missing")
+        missing = [str(each.parent) for each in (one, other) if not each.is_file()]
+        if missing:
+            same = None if len(missing) == 2 else False
+            yield Difference(name, same, f"is missing in {' and '.join(missing)}")
         else:
             yield Difference(name, one.read_bytes() == other.read_bytes())
     yield from _manifests(first, second)

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import expect, spec
+from softroce_lab.experiment import expect, gates_fit, spec
 from softroce_lab.experiment.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Expected, Seeds
@@ -206,6 +206,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     gates = tuple(expect.gates(raw.expect))
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
+    gates_fit.check(source, [each.experiment for each in combinations], sweep=True)
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 

@@ -57,8 +57,49 @@ def test_what_does_not_hold_is_named():
     assert str(found) == (
         "expect fct_p99 < 1 ms: FAILED, 3 of 6 do not hold it; the first: irn/1 1.4 ms"
     )
-    assert "has no such figure" in str(one("excess_p99", "< 1.3"))
+    assert "FAILED, judges no run: csa_ud/1 has no excess_p99" in str(one("excess_p99", "< 1.3"))
     assert "no run is of such a transport" in str(one("rc.fct_p99", "< 1 s"))
+
+
+def of_excess(*values, verdict="passed"):
+    return [{**ROWS[0], "seed": seed, "excess_p99": value, "verdict": verdict}
+            for seed, value in enumerate(values, start=1)]  # fmt: skip
+
+
+def test_cells_without_the_figure_are_not_judged_and_said_so():
+    found = one("excess_p99", "< 1.3", of_excess("undefined", None, 1.2, 1.1))
+    assert str(found) == (
+        "expect excess_p99 < 1.3: passed, 2 held it; "
+        "2 not judged: csa_ud/1 has excess_p99 undefined"
+    )
+    found = one("excess_p99", "< 1.15", of_excess(None, "undefined", 1.2, 1.1))
+    assert "FAILED, 1 of 2 do not hold it; the first: csa_ud/3 1.2; 2 not judged" in str(found)
+    assert not one("excess_p99", "< 1.3", of_excess("undefined", None)).passed
+
+
+@pytest.mark.parametrize("verdict", ["failed", "error"])
+def test_a_run_that_failed_without_the_figure_does_not_hold(verdict):
+    rows = [*of_excess(1.0), *of_excess(None, verdict=verdict)]
+    assert "1 of 2 do not hold it" in str(one("excess_p99", "< 1.3", rows))
+
+
+def test_a_ratio_over_zero():
+    """Infinite; 0 over 0 is none; neither holds a gate by being taken for 0."""
+    rows = [
+        {**row, "retransmitted": count} for row, count in zip(ROWS, [0, 7, 4, 0, 0, 2], strict=True)
+    ]
+    found = one("csa_ud.retransmitted / irn.retransmitted", "< 3", rows)
+    assert found.detail == (
+        "1 of 2 do not hold it; the first: csa_ud/2 inf; 1 not judged: csa_ud/1 is 0 / 0"
+    )
+    found = one("csa_ud.retransmitted / rc.retransmitted", "< 3", rows)
+    assert not found.passed
+
+
+def test_a_bound_of_a_rate_is_in_bits():
+    rows = [{**row, "goodput_bps": 8 * 10**9} for row in ROWS]
+    assert one("goodput", "> 7.9 Gbit/s", rows).passed
+    assert not one("goodput", "> 8.1 Gbit/s", rows).passed
 
 
 def test_bytes_that_were_not_compared_are_said_to_be_so():
@@ -84,6 +125,8 @@ def test_cells_of_a_sweep_are_compared_with_themselves():
         ("fct_p99 / goodput", "< 1", "different units"),
         ("verified", "yes", "hint: verified: true"),
         ("fct_p99", True, "true is no condition\nhint: such as"),
+        ("retransmitted", "< nan", "is no number that a figure can be compared with"),
+        ("slowdown_p99", "< inf", "is no number that a figure can be compared with"),
         ("ftc_p99", "< 1 ms", "did you mean 'fct_p99'"),
         ("spurious", "< 1", "did you mean 'spurious_retransmissions'"),
         ("unrep", "< 1", "did you mean 'unrepaired'"),
@@ -147,6 +190,53 @@ def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, t
     assert found.exit_code == ExitCode.USAGE
     assert re.search(r"file.yaml:\d+:\d+: .*no run is over 'inr'", found.stderr)
     assert "did you mean 'irn'?" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("figure", "condition", "what"),
+    [
+        ("algbw", "> 1 Gbit/s", "point-to-point has no algbw: it is of collectives"),
+        ("slowdown_p99", "< 2", "point-to-point has no slowdown_p99"),
+        ("step_p99", "< 1 ms", "point-to-point has no step_p99"),
+        ("verified", True, "no bytes are compared"),
+        ("excess_p99", "< 1.3", "excess_p99"),
+        ("time_over_oracle", "< 2", "no run is of oracle"),
+    ],
+)
+@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
+def test_a_gate_that_no_run_can_have_is_refused_before(
+    figure, condition, what, verb, text, tmp_path
+):
+    text = text.partition("expect:")[0] + f"expect:\n  {json.dumps({figure: condition})[1:-1]}\n"
+    (tmp_path / "file.yaml").write_text(text)
+    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    assert found.exit_code == ExitCode.USAGE, found.output
+    assert re.search(r"file.yaml:\d+:\d+: ", found.stderr)
+    assert what in found.stderr
+
+
+EXCESS = """\
+name: excess
+experiment: point-to-point
+transports: [csa_ud, oracle]
+seeds: 2
+over:
+  loss:
+    none: {faults: []}
+    one: {faults: [{name: one, links: "*<->*", loss: random 1%}]}
+expect: {excess_p99: "< 100000"}
+"""
+
+
+def test_the_excess_of_a_sweep_is_a_gate(tmp_path, monkeypatch):
+    """Rows without loss have none, and some of the others are undefined."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.yaml").write_text(EXCESS)
+    found = CliRunner().invoke(app, ["sweep", "file.yaml", "-q", "-o", "out"])
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    assert "not judged: csa_ud/1, loss=none has no excess_p99" in found.output
+    (path,) = tmp_path.rglob("runs.parquet")
+    assert (path.parent / "manifest.json").is_file()
 
 
 def test_a_run_of_some_transports_of_a_file_keeps_its_gates(tmp_path):

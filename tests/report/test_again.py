@@ -31,7 +31,11 @@ def test_what_differs_is_named(ring_run, tmp_path):
     (other / "stats.json").unlink()
     found = again.compare(Recorded(ring_run), Recorded(other))
     wrong = {each.what: each.detail for each in found.differences if each.same is False}
-    assert wrong == {"links.json": "", "stats.json": "is missing", "manifest.json": "runs"}
+    assert wrong == {
+        "links.json": "",
+        "stats.json": f"is missing in {other}",
+        "manifest.json": "runs",
+    }
     assert found.document()["verdict"] == "different"
 
 
@@ -50,6 +54,17 @@ def as_real(folder, path, seconds):
     ]
     (path / "manifest.json").write_text(json.dumps(manifest))
     return Recorded(path)
+
+
+@pytest.mark.parametrize("name", ["messages.parquet", "events.parquet", "links.json"])
+def test_a_file_that_the_first_one_lost_is_a_difference(ring_run, tmp_path, name):
+    folder = shutil.copytree(ring_run, tmp_path / "lost")
+    (folder / name).unlink()
+    for sides in ((folder, ring_run), (ring_run, folder)):
+        found = again.compare(*map(Recorded, sides))
+        assert not found.same
+        (wrong,) = (each for each in found.differences if each.same is False)
+        assert (wrong.what, wrong.detail) == (name, f"is missing in {folder}")
 
 
 def test_the_real_clock_compares_fates_and_figures(ring_run, tmp_path):
