@@ -34,6 +34,9 @@ _RECEIVE_STATE = ("open", "id", "count", "received", "duplicates", "highest", "f
 _ASKED_BY = ("on_feedback", "on_send_timer")  # hooks that read the send's state nearly always
 _NEWEST_NS = (1 << 63) - 1
 _MOST_ACTIONS = 1 << 16
+_MOST_NOTED_BYTES = 1 << 27
+"""Of what is kept of a trial's decisions; model solutions come to a few MiB."""
+_NOTE_BYTES = 1 << 10  # of one without its arrays, rounded up
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Record:
     weightings: list[Weighting] = dataclasses.field(default_factory=list)
     calls: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     hosts: int = 0
+    noted_bytes: int = 0  # of the first two
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,6 +147,7 @@ class _Remote(MessagePolicy):
                 shares = tuple(action.weights)
                 decided = Weighting(now_ns, self._host, action.peer, shares, sent)
                 self._record.weightings.append(decided)
+                self._bounded(hook, 0)
         return actions
 
     def _answer(self, what: Any, of: int) -> Any:
@@ -173,6 +178,12 @@ class _Remote(MessagePolicy):
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, OverflowError):
             self._refuse(hook, "what is no action")
 
+    def _bounded(self, hook: str, size_bytes: int) -> None:
+        """PolicyError before the judge's memory is what a submission likes."""
+        self._record.noted_bytes += _NOTE_BYTES + size_bytes
+        if self._record.noted_bytes > _MOST_NOTED_BYTES:
+            self._refuse(hook, "more actions than a run needs: the run was ended")
+
     def _note(self, hook: str, action: hooked.Retransmit, now_ns: int) -> None:
         send = action.send
         state = self.view.send_state(send.handle)
@@ -180,6 +191,8 @@ class _Remote(MessagePolicy):
             return
         srtt_ns, rttvar_ns = self.rtt_ns(send)
         known = None if send.known_missing is None else self.missing(send)
+        arrays = (action.packets, known, state.sent_ns)
+        self._bounded(hook, sum(each.nbytes for each in arrays if each is not None))
         self._record.retransmissions.append(
             Retransmission(
                 now_ns, hook, self._host, send.peer, send.key, send.id, send.count, state.sent,

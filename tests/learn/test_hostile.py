@@ -6,6 +6,7 @@ Each is a thing that a hostile reviewer tried; some of them worked once.
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -271,6 +272,23 @@ def test_evidence_goes_through_no_link(where, tmp_path):
     assert victim.read_text() == "mine"
     assert "<svg" in (where / "failed-tail.svg").read_text()
     assert not (where / evidence.LAST).is_symlink()
+
+
+def test_actions_without_end_are_ended(where):
+    """Each decision is kept for the tasks: 45,000 a hook took the judge gigabytes."""
+    body = "        packets = self.packets_to_retransmit(first_missing, state.sent, send.count)\n"
+    source = submissions.changed(
+        submissions.solution(1),
+        (body + "        return [Retransmit(send, packets)]",
+         "        return [Retransmit(send, np.zeros(1, 'u4'))] * 45000"),
+    )  # fmt: skip
+    (where / "policy.py").write_text(source)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (item,) = submissions.judged(where, task="goes-back").items
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+    assert item.state == "fails"
+    assert "more actions than a run needs" in item.text
+    assert grown_kib < 1 << 20
 
 
 # --- What is left behind -----------------------------------------------------------------------
