@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.workload_run import NOT_DONE
 from softroce_lab.report.recorded import Columns, Recorded, Run
 
 _SUCCESS = 0
@@ -72,6 +71,6 @@ def step_times(recorded: Recorded, run: Run) -> tuple[Times, Times]:
     np.minimum.at(begun, where, of["posted_ns"])
     np.maximum.at(over, where, of["completed_ns"])
     whole = np.ones(len(unique), bool)
-    np.logical_and.at(whole, where, of["status"] != NOT_DONE)
+    np.logical_and.at(whole, where, of["status"] == _SUCCESS)
     whole &= begun >= 0
     return unique[whole], (over - begun)[whole]

@@ -3,6 +3,7 @@
 
 import itertools
 import re
+import types
 import warnings
 
 import numpy as np
@@ -125,6 +126,23 @@ def test_percentiles_are_medians_of_the_seeds_in_microseconds(ring_run):
         runs = [run for run in recorded.runs if run["transport"] == name]
         middles = [np.median([run[key] / 1000 for run in runs]) for key in FCT]
         assert shown[name] == pytest.approx(middles)
+
+
+def test_a_flow_that_waits_for_its_post_has_that_in_its_time():
+    """Arrived at 3, posted at 5, over at 9."""
+    of = {"arrival_ns": np.array([3]), "posted_ns": np.array([5]), "completed_ns": np.array([9])}
+    assert figures_of.since_begun_ns(of).tolist() == [6]
+
+
+def test_steps_with_a_failed_message_have_no_time():
+    """Of three steps the second has one that failed, and the last one that was never over."""
+    of = {
+        "step": np.array([0, 0, 1, 1, 2]), "operation": np.zeros(5, int),
+        "status": np.array([0, 0, 0, 12, -1]), "posted_ns": np.array([1, 2, 3, 3, 4]),
+        "completed_ns": np.array([7, 5, 8, 9, -1]),
+    }  # fmt: skip
+    found = figures_of.step_times(types.SimpleNamespace(table=lambda *_: of), {})
+    assert [each.tolist() for each in found] == [[0], [6]]
 
 
 def test_a_table_that_knows_no_warm_up_is_refused():
