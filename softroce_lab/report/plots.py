@@ -280,9 +280,13 @@ def _slowdown(axes: Any, asked: Asked) -> None:
             if (values := [one["p99"] for run in runs if run["transport"] == name
                            for one in run["slowdown"] if one["size_class"] == size and one["n"]])
         ]  # fmt: skip
-        x, values = zip(*known, strict=True)
-        _errors(axes, x, values, at, name, lines=True)
-        counts += map(len, values)
+        if known:
+            x, values = zip(*known, strict=True)
+            _errors(axes, x, values, at, name, lines=True)
+            counts += map(len, values)
+    if not counts:
+        hint = "a longer deadline; lab show has how many were delivered"
+        raise UserError("there is nothing to draw: no flow behind the warm-up arrived", hint=hint)
     axes.set(ylabel="p99 slowdown", xlabel=f"size of the flow; {_spread(counts)}")
     axes.set_xticks(range(len(SIZE_CLASSES)), list(SIZE_CLASSES), fontsize=6)
     _legend(axes)

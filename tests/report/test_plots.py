@@ -2,14 +2,17 @@
 """Figures for papers: every kind, their metadata, and what cannot be drawn."""
 
 import itertools
+import json
 import re
 import types
 import warnings
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.cli.app import app
+from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.workload_run import FCT
 from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
@@ -278,3 +281,17 @@ def test_without_losses_there_is_no_repair_to_draw(tmp_path):
     )
     with pytest.raises(UserError, match="there is nothing to draw: no packet was lost"):
         saved(whole, "recovery", tmp_path / "a.pdf")
+
+
+def test_no_slowdown_of_flows_that_never_arrived(tmp_path):
+    """Open-loop traffic that the deadline ended within the warm-up: classes without a flow."""
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    none = [{"size_class": "<=10kB", "n": 0, "p50": None, "p99": None}]
+    run = {"transport": "irn", "seed": 1, "verdict": "failed", "slowdown": none}
+    manifest = {"schema_version": 1, "state": "done", "runs": [run]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    arguments = ["plot", str(folder), "--kind", "slowdown", "-o", str(tmp_path / "s.png")]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == ExitCode.USAGE, found.output
+    assert "no flow behind the warm-up arrived" in found.output
