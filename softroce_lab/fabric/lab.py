@@ -344,9 +344,10 @@ def up(
         with interrupts.held() as check:
             made.append(_begun(plan, mode, means, ephemeral, say, on_step, check))
         return made[0]
-    except KeyboardInterrupt:  # that came after the last act, and before the lab is the caller's
+    except KeyboardInterrupt:  # also after the last act, before the lab is the caller's
         for lab in made:
             lab.down(say)
+        _say_removed(plan, say)
         raise
 
 
@@ -390,6 +391,16 @@ def owned(plan: Plan, *, mode: Mode = "auto", say: Say = _silent) -> Iterator[La
         with interrupts.held():  # or a running lab might have no owner
             lab = up(plan, mode=mode, ephemeral=True, say=say)
         yield lab
+    except KeyboardInterrupt:
+        if lab is not None:
+            lab.down(say)
+            lab = None
+            _say_removed(plan, say)
+        raise
     finally:
         if lab is not None:
             lab.down(say)
+
+
+def _say_removed(plan: Plan, say: Say) -> None:
+    say(f"interrupted; the lab {plan.name} is removed")

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import statistics
-from softroce_lab.errors import UserError
 from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import NOTHING
@@ -86,8 +85,7 @@ def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
     file = (recorded.manifest.get("environment") or {}).get("file")
     hint = f"lab run {file}" if file else "lab run and lab demo write it since version 0.1"
     path = fabric.kept(recorded.path, hint)
-    if recorded.state != "done":
-        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    recorded.need_whole()
     if any("capture" in run for run in recorded.runs):
         reporter.say("the first one was captured; captures are not repeated")
     experiment = spec.load(path)

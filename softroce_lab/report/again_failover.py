@@ -28,8 +28,7 @@ def again(recorded: Recorded, say: Callable[[str], None], *, under: Path) -> Com
 
     UserError, EnvironmentLackError (no lab comes up for the real clock), RunError.
     """
-    if recorded.state != "done":
-        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    recorded.need_whole()
     options = options_of(recorded)
     on_real = recorded.manifest.get("clock") == "real"
     outcomes, clock = failover_clock.run(options, "real" if on_real else "virtual", say)

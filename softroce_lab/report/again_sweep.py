@@ -38,8 +38,7 @@ def kept(path: Path) -> Path:
 
 def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
     """Run it once more, into a directory below `under`, and compare. UserError, RunError."""
-    if recorded.state != "done":
-        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    recorded.need_whole()
     sweep = spec.load(kept(recorded.path))
     target = under / sweep.name
     if target.exists() and target.resolve() == recorded.path.resolve():

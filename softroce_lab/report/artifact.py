@@ -64,8 +64,7 @@ class Artifact:
 
 def write(recorded: Recorded, path: Path) -> Artifact:
     """Write the zip aside, then rename. UserError for a run that cannot be repeated, RunError."""
-    if recorded.state != "done":
-        raise UserError(f"{recorded.path} is no whole result", hint=recorded.warning)
+    recorded.need_whole()
     if recorded.is_sweep:
         again_sweep.kept(recorded.path)
     elif again_failover.holds(recorded):

@@ -27,7 +27,8 @@ class Entry:
     state: str
     verdict: str
     clock: str
-    runs: int
+    runs: int  # that there are to be, of a sweep; else those that are over
+    done: int  # of them
     transports: tuple[str, ...]
     file: str
     problem: str = ""  # why it cannot be read
@@ -55,7 +56,7 @@ def _entry(path: Path) -> Entry:
     try:
         manifest = read_manifest(path)
     except UserError as error:
-        return Entry(path, "damaged", "", "", "", "", 0, (), "", str(error))
+        return Entry(path, "damaged", "", "", "", "", 0, 0, (), "", str(error))
     about = manifest.get("environment") or {}
     is_sweep = "axes" in manifest
     runs = manifest.get("runs") or []
@@ -65,6 +66,7 @@ def _entry(path: Path) -> Entry:
         if isinstance(runs, list) and runs
         else [t["label"] for t in asked]
     )
+    count = len(runs) if isinstance(runs, list) else int(runs)
     return Entry(
         path=path,
         kind="sweep" if is_sweep else "run",
@@ -72,7 +74,8 @@ def _entry(path: Path) -> Entry:
         state=str(manifest.get("state", "")),
         verdict=str(manifest.get("verdict", "")),
         clock=str(manifest.get("clock", "")),
-        runs=len(runs) if isinstance(runs, list) else int(runs),
+        runs=count,
+        done=int(manifest.get("done") or 0) if is_sweep else count,
         transports=tuple(dict.fromkeys(labels)),
         file=str(about.get("file") or ""),
     )
@@ -160,7 +163,7 @@ def problems(recorded: Recorded) -> Iterator[str]:
     """Why runs failed, or are not faithful; notes of the experiment; what is missing."""
     if recorded.warning:
         yield recorded.warning
-    for run in recorded.manifest.get("runs") or []:
+    for run in () if recorded.is_sweep else recorded.manifest.get("runs") or ():
         yield from (f"{name_of(run)}: {reason}" for reason in run.get("reasons") or ())
         reasons = (run.get("fidelity") or {}).get("reasons") or ()
         yield from (f"{name_of(run)} not faithful: {reason}" for reason in reasons)

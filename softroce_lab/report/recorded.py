@@ -68,6 +68,19 @@ class Recorded:
             "failed": f"broken off: {self.manifest.get('error', 'no reason was recorded')}",
         }.get(self.state)
 
+    def need_whole(self) -> None:
+        """UserError for what cannot be repeated, as it did not come to its end."""
+        if self.state == "done":
+            return
+        what = f"{self.path} is no whole result" + (f": {self.warning}" if self.warning else "")
+        file = shlex.quote(str((self.manifest.get("environment") or {}).get("file") or "FILE"))
+        hint = f"lab run {file} runs it anew, then this command"
+        if self.is_sweep:
+            hint = f"lab sweep {file} goes on where it ended, then this command"
+        elif "demo" in self.manifest:
+            hint = "lab demo failover runs it anew, then this command"
+        raise UserError(what, hint=hint)
+
     @property
     def runs(self) -> Sequence[Run]:
         """The figures of each run; UserError without any."""

@@ -27,10 +27,9 @@ class _Column(NamedTuple):
     cell: Callable[[Sequence[Row]], str]
 
 
-def sections(sweep: Sweep, rows: Sequence[Row]) -> Iterator[str]:
+def sections(axes: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     """Every section's text, in the order of the sweep; those without rows are left out."""
-    names = [axis.name for axis in sweep.axes]
-    outer, inner = names[:-1], names[-1:]
+    outer, inner = axes[:-1], axes[-1:]
 
     def place(row: Row) -> tuple[str, ...]:
         return tuple(label(row[name]) for name in outer)
@@ -49,7 +48,7 @@ def document(sweep: Sweep, rows: Sequence[Row]) -> str:
     fallen = [] if sweep.falls is None else [f"- {e}" for e in sweep.falls.lines(axes, rows)]
     own = ["\n".join(fallen) + "\n"] if fallen else []
     head = [f"# {sweep.name}\n", f"{sweep.about}\n", f"{note}\n"]
-    return "\n".join([*head, *own, *sections(sweep, rows)])
+    return "\n".join([*head, *own, *sections(axes, rows)])
 
 
 def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from softroce_lab import units
 from softroce_lab.cli.app import app
+from softroce_lab.cli.results import blame
 from softroce_lab.errors import ExitCode
 from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import Blame, Charge
@@ -159,3 +160,13 @@ def test_the_section_of_a_page(made, tmp_path, monkeypatch):
     quiet = lab("report", made, "--blame", "-o", page, "-q")
     assert (quiet.exit_code, quiet.stderr) == (0, "")
     assert '<section id="blame"' in page.read_text()
+
+
+def test_an_interrupt_is_a_line(made, monkeypatch):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(blame, "searched", pressed)
+    found = lab("blame", made)
+    assert found.exit_code == ExitCode.INTERRUPTED
+    assert "interrupted; its charges are known at the end only" in found.stderr

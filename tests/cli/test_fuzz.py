@@ -2,11 +2,13 @@
 """`lab fuzz`: what it is given instead of a case."""
 
 import json
+import types
 
 import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
+from softroce_lab.cli.experiments import fuzz_findings
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
@@ -184,3 +186,10 @@ def test_a_transport_that_needs_two_rails_is_refused():
     result = CliRunner().invoke(app, ["fuzz", "--transport", "shift", "--seeds", "1"])
     assert result.exit_code == 2
     assert "shift needs hosts with 2 rails" in result.stderr
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_coverage_is_of_a_campaign_that_was_not_interrupted(capsys, interrupted):
+    found = types.SimpleNamespace(coverage={"loss": 0.01}, violations=[], interrupted=interrupted)
+    fuzz_findings.show(found, str)
+    assert ("(rare)" in capsys.readouterr().out) is not interrupted

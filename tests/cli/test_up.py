@@ -122,6 +122,7 @@ def test_ctrl_c_cleans_up(lab, stage):
         process.send_signal(signal.SIGINT)
         stderr = process.communicate(timeout=30)[1]
     assert process.returncode in (130, -signal.SIGINT), stderr
+    assert f"lab: interrupted; the lab {lab.name} is removed" in stderr
     assert lab.traces() == []
 
 

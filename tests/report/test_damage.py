@@ -106,6 +106,7 @@ def test_it_is_not_whole(ring_run, damaged, state):
         done = lab(verb, damaged, ring_run)
         assert not clear(done)
         assert "is no whole result" in done.stderr
+        assert "runs it anew, then this command" in done.stderr
 
 
 def test_no_run_was_done(ring_run, damaged):

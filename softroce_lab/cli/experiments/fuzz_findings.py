@@ -37,8 +37,8 @@ def progress(screen: Counting, title: Callable[[Any], str]) -> Callable[[Any], N
 
 
 def show(found: Any, title: Callable[[Any], str]) -> None:
-    """Print the coverage and all violations."""
-    for name, share in found.coverage.items():
+    """Print the coverage, unless it was cut short by Ctrl-C, and all violations."""
+    for name, share in () if found.interrupted else found.coverage.items():
         print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
     for violation in found.violations:
         print(f"{title(violation)}: {violation.what}")

@@ -187,7 +187,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _print(outcome: Outcome, written: Path | None) -> None:
-    text = "\n".join(sweep_table.sections(outcome.sweep, outcome.rows))
+    axes = [axis.name for axis in outcome.sweep.axes]
+    text = "\n".join(sweep_table.sections(axes, outcome.rows))
     lines = text.splitlines()
     if len(lines) <= _MOST_LINES:
         print(text)

@@ -52,7 +52,12 @@ def blame(
         if undo is not None:
             documents.append(_undone(known, undo, as_json=as_json))
             continue
-        result = searched(known, runs, quiet=quiet)
+        try:
+            result = searched(known, runs, quiet=quiet)
+        except KeyboardInterrupt:
+            what = f"{known.known.name}: interrupted; its charges are known at the end only"
+            typer.echo(f"lab: {what}", err=True)
+            raise
         if as_json:
             documents.append(_document(result, known))
         else:

@@ -42,8 +42,9 @@ def list_runs(
     for title in ("directory", "verdict", "clock", "runs", "transports", "file"):
         table.add_column(title, no_wrap=title == "directory")
     for each in found:
-        verdict = each.verdict if each.state == "done" else f"{each.state} {each.verdict}".strip()
-        row = (verdict, each.clock, str(each.runs), ", ".join(each.transports), each.file)
+        verdict = each.verdict if each.state == "done" else each.state
+        runs = str(each.runs) if each.done == each.runs else f"{each.done} of {each.runs}"
+        row = (verdict, each.clock, runs, ", ".join(each.transports), each.file)
         if each.kind == "damaged":
             row = ("damaged", "", "", each.problem.partition("\n")[0], "")
         table.add_row(str(each.path), *row)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -45,7 +46,11 @@ def opened(where: str) -> Recorded:
 def need_run(found: Recorded) -> None:
     """UserError for a sweep's directory."""
     if found.is_sweep:
-        hint = "lab sweep --keep-runs keeps a run directory of each in runs/ below it"
+        name = shlex.quote(str(found.path))
+        hint = (
+            f"lab show {name} has its table, lab report {name} its figures; lab sweep --keep-runs "
+            "keeps a directory of each run, in runs/ below it"
+        )
         raise UserError(f"{found.path} is a sweep, not a run", hint=hint)
 
 

@@ -9,18 +9,19 @@ import typer
 
 from softroce_lab.cli import run_table
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunArgument, opened
+from softroce_lab.cli.results.result_options import RunOrSweep
 from softroce_lab.experiment.hosts import program_words
-from softroce_lab.report import listing
+from softroce_lab.report import listing, recorded, sweeps
 from softroce_lab.report.recorded import Recorded, name_of, programs_of
+from softroce_lab.sweep import table as sweep_table
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def show(run: RunArgument = "latest", as_json: Json = False) -> None:
-    """Show what was run, and the table that `lab run` printed. --json prints the manifest."""
-    found = opened(run)
+def show(run: RunOrSweep = "latest", as_json: Json = False) -> None:
+    """Show what was run, and the table of the run or of the sweep. --json prints the manifest."""
+    found = Recorded(recorded.find(run))
     if as_json:
         print(json.dumps(found.manifest | {"run_dir": str(found.path)}, indent=1))
         return
@@ -28,7 +29,9 @@ def show(run: RunArgument = "latest", as_json: Json = False) -> None:
         print(f"{title:12}  {text}")
     for line in listing.problems(found):
         print(f"  {line}")
-    if found.manifest.get("runs"):
+    if found.is_sweep:
+        print("", *sweep_table.sections(sweeps.axes(found), sweeps.rows(found)), sep="\n", end="")
+    elif found.manifest.get("runs"):
         _print(found)
     print(f"\n{found.path}")
 
