@@ -144,7 +144,10 @@ class SdrEc(SdrSr):
         state = self.view.send_state(send.handle)
         if state is None or self._repeats(send, state):
             return ()  # chunks have timers of their own
-        send.memory.timeouts = 0  # what was asked before concerned its turn
+        # What was asked before concerned its turn. Turns without effect back off, too: at one
+        # interval, a periodic outage may meet each of them.
+        missing = np.repeat(send.memory.missing, self.chunk_packets)[: state.count]
+        send.memory.timeouts = int(state.attempts[: state.count][missing].max(initial=1)) - 1
         return [SetTimer(send, now_ns + self._quiet_ns(send))]
 
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:
