@@ -82,12 +82,11 @@ def _run(
     options: HostOptions,
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
-    rails = experiment.rails_by_name(seed)
-    others = experiment.other_rails_by_name(transport, seed)
-    observation = Observation(lab, rails, others)
+    rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
+    observation = Observation(lab, *rails)
     with contextlib.ExitStack() as stack:
         own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, rails, others)
+        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, *rails)
         crew = handles.crew(workload, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
@@ -104,9 +103,7 @@ def _run(
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(reports, striped=shown)
-    found, of_losses = real_recoveries.recorded(
-        lab.plan, rails, others, observed, finished, begun_ns
-    )
+    found, of_losses = real_recoveries.recorded(lab.plan, *rails, observed, finished, begun_ns)
     verified, wrong, digests = _checked(reports)
     grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
     policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
@@ -125,12 +122,12 @@ def _run(
         events=events(observed, acts, begun_ns),
         recoveries=found,
         policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
-        transitions=_transitions(reports, lab, rails, begun_ns),
+        transitions=_transitions(reports, lab, rails[0], begun_ns),
         verified=verified,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, reports, lab)
-        | _timing(transport, lab, options, rails, others)
+        | _timing(transport, lab, options, *rails)
         | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
         cost={"grown_bytes": grown_bytes},
     )

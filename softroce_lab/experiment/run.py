@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import code_version, expect, frozen, over_oracle, workload_record
+from softroce_lab.experiment import code_version, frozen, over_oracle, workload_record
 from softroce_lab.experiment.capturing import (
     FILE,
     NOTHING,
@@ -38,6 +38,7 @@ from softroce_lab.experiment.forecast import (
     wide_windows,
 )
 from softroce_lab.experiment.forecast.blind_rules import LeftOut
+from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.spec import Experiment

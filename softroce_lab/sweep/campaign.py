@@ -17,8 +17,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import __version__, units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import code_version, expect
+from softroce_lab.experiment import code_version
 from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.gates import expect
 from softroce_lab.sweep import frozen, over_oracle, spec
 from softroce_lab.sweep import pool as sweep_pool
 from softroce_lab.sweep import rows as sweep_rows

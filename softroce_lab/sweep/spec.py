@@ -20,8 +20,9 @@ from pydantic import AfterValidator, Field
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import expect, gates_fit, spec
-from softroce_lab.experiment.expect import Gate
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.gates import expect, fit
+from softroce_lab.experiment.gates.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Expected, Seeds
 from softroce_lab.experiment.transports import written
@@ -206,7 +207,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     gates = tuple(expect.gates(raw.expect))
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
-    gates_fit.check(source, [each.experiment for each in combinations], sweep=True)
+    fit.check(source, [each.experiment for each in combinations], sweep=True)
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 

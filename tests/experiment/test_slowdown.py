@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.experiment import expect, slowdown, virtual, workload_record, workload_table
 from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import slowdown, virtual, workload_record, workload_table
+from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.workload_run import (
     FCT,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import junit
-from softroce_lab.experiment.expect import Judged
+from softroce_lab.experiment.gates.expect import Judged
 from softroce_lab.telemetry.rundir import give_to_user
 
 Junit = Annotated[

@@ -32,12 +32,13 @@ from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.experiment import gates_fit, over_oracle, spec, workload_table
+from softroce_lab.experiment import over_oracle, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.experiment.expect import check_transports
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.forecast.blind_rules import compared
+from softroce_lab.experiment.gates import fit
+from softroce_lab.experiment.gates.expect import check_transports
 from softroce_lab.experiment.hosts import program_words
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run import BrokenOffError, Outcome
@@ -156,7 +157,7 @@ def run(
     if transport:
         loaded = spec.with_transports(loaded, transport)
     check_transports(whole.source, [each.label for each in (*whole.transports, *loaded.transports)])
-    gates_fit.check(whole.source, [whole, loaded])
+    fit.check(whole.source, [whole, loaded])
     if loaded.clock == "virtual":
         refuse(context, "the virtual clock", ("xdp",))
     wanted = Wanted(tuple(capture or ()), snap)

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.experiment import expect, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment import spec, workload_table
+from softroce_lab.experiment.gates import expect
 from softroce_lab.paths import PROJECT_ROOT
 from tests.report.made import Silent
 

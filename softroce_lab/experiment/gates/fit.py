@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab.experiment import over_oracle
-from softroce_lab.experiment.expect import VERIFIED, Term
+from softroce_lab.experiment.gates.expect import VERIFIED, Term
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.workloads.collectives.collective import Collective
