@@ -120,8 +120,11 @@ def test_a_full_queue_has_room_for_the_fence(rig):
     assert (a.state, b.state) == (Sender.WAIT_SIGNALED, Sender.WAIT_DRAINED)
     for number in range(64):
         a.memory[100 + number] = number + 1
-        a.post(IBV_WR_RDMA_WRITE, 1, 100 + number, to=1000 + number, flags=0, wr_id=3)
-    assert a.qp.machine.waiting_requests == 0  # all of them are in flight
+        a.post(IBV_WR_SEND, 1, 100 + number, flags=0, wr_id=3)
+    assert a.qp.machine.waiting_requests == 0  # all of them are in flight, until there are receives
+    assert rig.until(lambda: a.state is Sender.WAIT_DRAINED, 100_000)
+    for number in range(64):
+        b.receive(1, 1000 + number)
     assert rig.until(rig.is_default, 1_000_000)
     assert b.memory[1000:1064].tolist() == list(range(1, 65))
 
