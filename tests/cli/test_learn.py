@@ -172,6 +172,13 @@ def test_a_teacher_is_told_of_the_policy_first_and_how_to_see_it():
     assert (row["first_failure"][:13], row["replay"]) == ("prediction p1", "")
 
 
+def test_gradescope_has_the_points_that_were_earned():
+    items = Item("p1", "prediction p1", "holds", 1, 1), Item("tail", "a", "fails", 2, 5, "lost")
+    document = grading.as_gradescope(Verdict("a", 1, "ada", items))
+    assert document["score"] == 3
+    assert [(each["score"], each["max_score"]) for each in document["tests"]] == [(1, 1), (2, 5)]
+
+
 def test_an_empty_folder_is_one_line_in_the_table(tmp_path):
     (row,) = grading.rows([grading.one(str(tmp_path), How(shut_in=True))])
     assert "has no answers.txt" in row["first_failure"]

@@ -53,6 +53,7 @@ def verdict(where, body, *, shut_in, top="", task="goes-back"):
         ("import os; os.kill(os.getppid(), 9)", "PermissionError"),
         (f"open('{LEFT}', 'w')", "PermissionError"),
         ("open('policy.py', 'a')", "PermissionError"),
+        ("open('policy.py', 'r+')", "PermissionError"),
         (f"import os; os.mkdir('{LEFT}')", "PermissionError"),
         ("import os; os.unlink(__file__)", "PermissionError"),
         ("x = []\nwhile True:\n    x.append(bytearray(1 << 26))", "MemoryError"),
@@ -103,6 +104,14 @@ def test_the_rest_of_the_machine_is_not_there(where, tmp_path):
     item = verdict(where, "import softroce_lab.learn.judge", shut_in=True)
     assert "ModuleNotFoundError" in item.text or "ImportError" in item.text or "No" in item.text
     assert item.state == "fails"
+
+
+def test_its_network_has_only_a_loopback(where):
+    if not submissions.SHUT_IN:
+        pytest.skip(crew.lacks_bubblewrap())
+    asks = [sys.executable, "-c", "import socket; print(*socket.if_nameindex())"]
+    done = subprocess.run([*crew._bubblewrap(where), *asks], capture_output=True, text=True)
+    assert done.stdout == "(1, 'lo')\n", done.stderr
 
 
 @WAYS

@@ -372,6 +372,18 @@ def test_a_wrong_answer(written, text, tmp_path):
     assert text in item.text
 
 
+@pytest.mark.parametrize("tolerances", [-2, -0.5, 0.5, 2])
+@pytest.mark.parametrize("lab", list(submissions.labs.SERIES.values()), ids=lambda lab: lab.number)
+def test_an_answer_is_right_within_its_tolerance(lab, tolerances, tmp_path):
+    where = submissions.laid_out(lab.number, tmp_path / "lab")
+    question = next(each for each in lab.questions if each.kind != "prediction" and each.tolerance)
+    right = question.right(submissions.folder.read(where).dice)
+    given = right * (1 + tolerances * question.tolerance)
+    submissions.answer(where, lab, **{question.id: f"{given:.12g}"})
+    (item,) = (each for each in submissions.judged(where).items if each.id == question.id)
+    assert (item.state == "holds") == (abs(tolerances) < 1)
+
+
 def test_answers_of_another_student_are_wrong(tmp_path):
     where = submissions.laid_out(1, tmp_path / "lab", student="ada", answers=True)
     answers = (where / "answers.txt").read_text().replace("student = ada", "student = grace")
