@@ -123,7 +123,7 @@ class End {
       attr.dest_qp = peer.number_;
       attr.address.destination = peer.config_.messages.gid;
       attr.address.mac = peer.config_.mac;
-      attr.timeout = 14;
+      attr.timeout = 19;  // 2 s: nothing is lost here, and an emulated guest may stand still
       attr.retry_count = attr.rnr_retry = 7;
       done(rnic.modify_qp(number_, attr,
                           kAttrState | kAttrAddress | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
