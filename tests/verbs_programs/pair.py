@@ -18,6 +18,7 @@ from softroce_lab.paths import PROJECT_ROOT
 TIMEOUT_S = 30
 PREPARE_S = 1800
 LISTENS_S = 20
+BEGINS_S = 1.5  # of a program: Python's start, and the library's
 RETRIES_EXCEEDED = "transport retry counter exceeded"  # as ibv_wc_status_str has it
 MTU_BYTES = 2048
 TCP_PORT = 18515  # of perftest and the pingpongs
@@ -87,8 +88,11 @@ class Pair:
         """Two programs, the first is the server; returns both results.
 
         A server listens some time after it began: until then its host refuses, or nobody is there.
+        The first client waits: one of several connections has some refused in that moment and
+        takes the others back, at which `ucmatose` as a server ends.
         """
         with ended(self.start(self.server, *server)) as listener:
+            time.sleep(BEGINS_S)
             deadline = time.monotonic() + LISTENS_S
             while True:
                 assert listener.poll() is None, listener.communicate()
