@@ -24,13 +24,8 @@ ALL_UP_TO = 12
 _BLOCK = 256
 
 
-def sign_test(differences: Sequence[float]) -> float:
-    """Two-sided p of the hypothesis that their median is 0; equal pairs do not count."""
-    above = sum(each > 0 for each in differences)
-    return _p(above + sum(each < 0 for each in differences), above)
-
-
 def _p(count: int, above: int) -> float:
+    """Two-sided p of the hypothesis that the median is 0; equal pairs are not in the count."""
     most = max(above, count - above)
     tail = sum(math.comb(count, each) for each in range(most, count + 1)) / (1 << count)
     return min(1.0, 2 * tail)
