@@ -179,21 +179,27 @@ def talk(near, set_link, goes_on):
     goes_on()
 
 
+def joined(rails, kind, *, timeout):
+    """(near end of this class, peer, what goes on while either waits), connected in memory."""
+    peer = shift_peer.Peer(rails.contexts[1], rnic, 0, timeout=timeout)
+
+    def go_on():
+        rails.pass_time(20_000)
+        near.backup.advance()
+        while peer.step():
+            pass
+
+    near = kind(rails.contexts[0], IN_MEMORY, go_on, timeout=3, retry_cnt=1)
+    near.know(peer.hello())
+    peer.connect(**near.here())
+    near.connect(peer.gids[0], peer.qps[0].qp_num, peer.psns[0])
+    return near, peer, go_on
+
+
 def test_the_peer_is_one_over_rnics_in_memory():
     """What the guest's program does is right where nothing but the lab is concerned."""
     with Rails(delay_ns=1000) as rails:
-        peer = shift_peer.Peer(rails.contexts[1], rnic, 0, timeout=5)
-
-        def go_on():
-            rails.pass_time(20_000)
-            near.backup.advance()
-            while peer.step():
-                pass
-
-        near = Near(rails.contexts[0], IN_MEMORY, go_on, timeout=3, retry_cnt=1)
-        near.know(peer.hello())
-        peer.connect(**near.here())
-        near.connect(peer.gids[0], peer.qps[0].qp_num, peer.psns[0])
+        near, peer, go_on = joined(rails, Near, timeout=5)
         talk(near, lambda word: rails.cut(down=word == "down"), go_on)
         assert [epoch for epoch, *_ in peer.moves] == [1, 2]
         check(near, peer.report(), peer.digest)
@@ -299,18 +305,7 @@ def test_a_program_over_rnics_in_memory_sends_to_a_shift_qp(dead, resubmitted):
             rails.pairs[0].cable(side).down = word == "down"
 
     with Rails(delay_ns=1000) as rails:
-        peer = shift_peer.Peer(rails.contexts[1], rnic, 0, timeout=3)
-
-        def go_on():
-            rails.pass_time(20_000)
-            near.backup.advance()
-            while peer.step():
-                pass
-
-        near = Taking(rails.contexts[0], IN_MEMORY, go_on, timeout=3, retry_cnt=1)
-        near.know(peer.hello())
-        peer.connect(**near.here())
-        near.connect(peer.gids[0], peer.qps[0].qp_num, peer.psns[0])
+        near, peer, _ = joined(rails, Taking, timeout=3)
         listen(near, lambda rounds: peer.send(rounds, **near.target()), peer.drain, set_link)
         report = peer.report()
         assert [epoch for epoch, *_ in report["moves"]] == [1, 2]
