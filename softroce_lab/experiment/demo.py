@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from softroce_lab import topology
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
@@ -47,6 +47,8 @@ DEFAULT_BYTES = {"real": 128 << 20, "virtual": 32 << 20}  # a simulation takes s
 _DEADLINE = "3600s"  # transports give up long before
 
 Clock: TypeAlias = Literal["auto", "real", "virtual"]
+OneClock: TypeAlias = Literal["real", "virtual"]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,19 +176,36 @@ def run(options: Options, reporter: Reporter) -> Outcome:
     happens, the lab is gone afterwards.
     """
     _check(options)
-    if options.clock != "virtual":
+    return on_clock(
+        options.clock,
+        lambda clock: _run_on(clock, options, reporter),
+        options.of_a_lab,
+        reporter.say,
+    )
+
+
+def on_clock(
+    clock: Clock,
+    run_on: Callable[[OneClock], T],
+    of_a_lab: list[str],
+    say: Callable[[str], None],
+) -> T:
+    """Run on a lab, or, where none comes up and `auto` allows it, simulated, with a notice.
+
+    EnvironmentLackError if the real clock, or an option that only a lab has, was chosen.
+    """
+    if clock != "virtual":
         try:
-            check_machine()
-            return _run_on("real", options, reporter)
+            _check_machine()
+            return run_on("real")
         except EnvironmentLackError as lack:
-            if options.clock == "real":
+            if clock == "real":
                 raise
-            fall_back(lack, options.of_a_lab, reporter.say)
-    return _run_on("virtual", options, reporter)
+            _fall_back(lack, of_a_lab, say)
+    return run_on("virtual")
 
 
-def fall_back(lack: EnvironmentLackError, of_a_lab: list[str], say: Callable[[str], None]) -> None:
-    """Say that no lab comes up; EnvironmentLackError if an option that only a lab has is chosen."""
+def _fall_back(lack: EnvironmentLackError, of_a_lab: list[str], say: Callable[[str], None]) -> None:
     if of_a_lab:
         what = f"{lack.what}, and the virtual clock has no {', no '.join(of_a_lab)}"
         raise EnvironmentLackError(lack.capability, what, hint=lack.hint) from lack
@@ -208,7 +227,7 @@ def _check(options: Options) -> None:
         raise UserError("a transport is named twice", hint="run the demo twice, with one --seed")
 
 
-def check_machine() -> None:
+def _check_machine() -> None:
     """EnvironmentLackError where no lab comes up."""
     need_live()
     if os.geteuid() != 0:
@@ -217,7 +236,7 @@ def check_machine() -> None:
     lacks.need_compiler()
 
 
-def _run_on(clock: Literal["real", "virtual"], options: Options, reporter: Reporter) -> Outcome:
+def _run_on(clock: OneClock, options: Options, reporter: Reporter) -> Outcome:
     path = (options.file or default_file()).resolve()
     most = None if options.file else DEFAULT_BYTES[clock]
     with saving(options.save, path) as saved:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.experiment import demo
 from softroce_lab.perftest import failover, failover_virtual
 from softroce_lab.perftest.failover import Options, Outcome
@@ -20,12 +19,9 @@ def run(options: Options, clock: demo.Clock, say: Say) -> tuple[list[Outcome], s
     UserError, EnvironmentLackError (if the real clock, or a way of XDP, was insisted on), RunError.
     """
     failover.plan_of(options)  # refuses what works on no clock
-    if clock != "virtual":
-        try:
-            demo.check_machine()
-            return failover.run(options, say), "real"
-        except EnvironmentLackError as lack:
-            if clock == "real":
-                raise
-            demo.fall_back(lack, demo.of_xdp(options.mode), say)
-    return failover_virtual.run(options, say), "virtual"
+
+    def on(clock: demo.OneClock) -> tuple[list[Outcome], str]:
+        job = failover.run if clock == "real" else failover_virtual.run
+        return job(options, say), clock
+
+    return demo.on_clock(clock, on, demo.of_xdp(options.mode), say)
