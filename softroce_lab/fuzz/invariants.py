@@ -31,6 +31,7 @@ Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
 _HEAVY = 0.1  # of all packets lost,
 _HEAVY_ROUND_TRIP = 1 / 6  # and of those that go there and back
+_BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold (docs/retry-bounds.md)
 _OUTAGES = (Down, Blackout, Burst, Gemodel, Periodic)
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _JUSTIFIED = {
@@ -81,9 +82,9 @@ def _all_give_up(run: WorkloadRun, made: VirtualRun) -> bool:
 def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
     """Whether two hosts of a transport with few retries may have run out of them.
 
-    A policy has enough of them, unless a knob is set otherwise. The others: only where loss is
-    heavy or comes in outages, and between the two hosts so much was lost that every retry in a row
-    can have met a loss.
+    A policy has enough of them, unless a knob is set otherwise, or outages take more than it is
+    made for. The others: only where loss is heavy or comes in outages, and between the two hosts so
+    much was lost that every retry in a row can have met a loss.
     """
     transport = _of_pair(made, pair)
     kind = transport.entry.kind
@@ -92,12 +93,37 @@ def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) ->
     if transport.entry.virtual_only:
         return False
     if kind != Kind.NATIVE:
-        return transport.knobs.retry_count is not None
+        chosen = transport.knobs.retry_count is not None
+        return chosen or _keepalives_lost(run, made, pair, failed_ns)
     sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
     if sum(map(_lost, run.links)) <= _HEAVY * sent:
         return False
     retries: int = made.model_of(transport).config(0).retry_limit
     return len(_losses(made, pair, failed_ns)) + _unrecorded(run, made, pair) >= retries
+
+
+def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
+    """Whether outages may have taken every keepalive in a row, or its answer.
+
+    A link that flaps in step with a round trip answers few of them, although it is up most of the
+    time. More than `_BOUNDED` of what the two hosts sent was lost then.
+    """
+    losses = _losses(made, pair, failed_ns)
+    lost = len(losses) + _unrouted(made)
+    ends = {made.plan.plain_hosts[host].name for host in pair}
+    sent = sum(
+        int(link["sent"] + link["injected_drops"])
+        for (_, near, _), link in zip(made.plan.halves, run.links, strict=True)
+        if near.node in ends
+    )
+    heavy = lost > _BOUNDED * sent and lost >= made.timing.keepalive_probes
+    return heavy and (_in_outages(made, losses) or _unrouted(made) > 0)
+
+
+def _in_outages(made: VirtualRun, losses: Drops) -> bool:
+    """Whether rules that take packets in a row took one of these."""
+    outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
+    return bool(np.isin(losses["rule_id"], list(outages)).any())
 
 
 def _of_pair(made: VirtualRun, pair: Pair) -> Transport:
@@ -121,8 +147,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     control = transport.congestion_control or made.usual_control
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
-    outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
-    outage = np.isin(losses["rule_id"], list(outages)).any() or _unrouted(made)
+    outage = _in_outages(made, losses) or _unrouted(made)
     chosen = transport.knobs.retry_count is not None
     if not (chosen or stalled_ns or outage or _rc_heavy(run, made, settings.retry_count)):
         return False

@@ -139,6 +139,25 @@ def test_an_outage_excuses_nobody_who_fails_long_after_it():
     assert not excused(made, run, later_ns=17 * TIMEOUT_US * 1000)
 
 
+def flapping(us):
+    """ud_rto from h1 to h4 while the link of h1 flaps, for some 400 round trips."""
+    return cut_short(
+        "ud_rto",
+        f'faults=[{{name: x, links: "h1<->*", at: 1us, down: true, every: 50us, for: {us}us}}]',
+        "workload={kind: point-to-point, bytes: 1MiB, message: 16KiB, from: h1, to: h4}",
+        "transports=[ud_rto]",
+        ROOMY,
+        "lb=flow",
+        "deadline=10s",
+    )
+
+
+@pytest.mark.parametrize(("down_us", "may"), [(25, True), (1, False)])
+def test_outages_excuse_a_policy_where_they_take_more_than_its_bounds_allow(down_us, may):
+    made, run = flapping(down_us)
+    assert excused(made, run) is may
+
+
 @pytest.mark.parametrize("transport", ["irn", "srnic"])
 def test_what_others_lose_excuses_nobody_who_asks_forty_times(transport):
     made, run = cut_short(

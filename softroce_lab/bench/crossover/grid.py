@@ -63,12 +63,13 @@ class Options:
     losses: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)  # of chunks
     schemes: Sequence[str] = tuple(SCHEMES)
     bytes_a_cell: int = 512 << 20
+    least_messages: int = 2
     most_messages: int = 100
     rounds: int = 1
 
     def messages(self, size: int) -> int:
         """Of a cell in a round."""
-        return max(min(self.bytes_a_cell // size, self.most_messages), 2)
+        return max(min(self.bytes_a_cell // size, self.most_messages), self.least_messages)
 
 
 SHORT = Options()
@@ -76,6 +77,7 @@ FULL = Options(
     distances_km=(3750, 75, 6000, 750),  # the paper's own first, should it take too long
     sizes=(128 << 10, 1 << 20, 8 << 20, 128 << 20, 1 << 30),
     losses=(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1),
+    least_messages=16,  # `auto` has to measure the loss first, by two of them
     most_messages=500,
 )
 
