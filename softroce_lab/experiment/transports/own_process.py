@@ -8,6 +8,7 @@ keeps the interpreter's lock, or below millions of frames.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import multiprocessing
@@ -17,7 +18,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -80,6 +81,33 @@ def call(file: str, run: Callable[[Progress], T], progress: Progress) -> T:
         if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def announced(what: str) -> Iterator[None]:
+    """If this process ends meanwhile, one beside it writes `what` to stderr."""
+    theirs, ours = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _announce(theirs, ours, what.encode())
+    os.close(theirs)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the user's file may have closed it
+            os.write(ours, b".")
+            os.close(ours)
+        os.waitpid(pid, 0)
+
+
+def _announce(theirs: int, ours: int, what: bytes) -> NoReturn:
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the other one, too
+        os.close(ours)
+        if not os.read(theirs, 1):
+            os.write(2, what)
+    finally:
+        os._exit(0)
 
 
 def _ending(pid: int) -> str:

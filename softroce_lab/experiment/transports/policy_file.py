@@ -2,19 +2,24 @@
 """A user's own policy: a class in one Python file, read where the transport is used.
 
 The file is executed, as the user who starts the run; the first time in a process of its own, whose
-end is an error. Each process executes the bytes whose SHA-256 it was given, or refuses them.
+end is an error. Where it is executed again it cannot end the process by `os._exit`. Each process
+executes the bytes whose SHA-256 it was given, or refuses them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import os
+import posix
 import sys
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
@@ -31,6 +36,7 @@ from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
 
 EXAMPLE = "policy: ./mine.py:Mine, a file and a class in it"
+ENDING = "executing it ended its process"
 _OWN = "softroce_lab_user_"  # what names of modules of users' files begin with
 
 
@@ -67,8 +73,14 @@ def tried(file: str, name: str, sha256: str) -> None:
     try:
         own_process.call(file, execute, lambda _: None)
     except PolicyError as error:
-        why = error.why.replace(own_process.ENDED, "executing it ended its process")
+        why = error.why.replace(own_process.ENDED, ENDING)
         raise UserError(why, hint=error.hint, file=file, line=error.line) from None
+
+
+def used(file: str, name: str, sha256: str) -> None:
+    """Execute the file in the process of the command, after `tried`. UserError, as of `entry`."""
+    with own_process.announced(f"lab: {file}: executing it ended the command\n"):
+        entry(file, name, sha256)
 
 
 @functools.lru_cache(maxsize=64)
@@ -149,7 +161,8 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickle use it
     try:
         code = compile(source, file, "exec")
-        PolicyCall(file, "the file").watched(lambda: exec(code, vars(module)))  # noqa: S102
+        with _process_goes_on():
+            PolicyCall(file, "the file").watched(lambda: exec(code, vars(module)))  # noqa: S102
     except SyntaxError as error:
         own = error.filename == file
         where = {"line": error.lineno, "column": error.offset} if own else {}
@@ -160,8 +173,34 @@ def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
         if by_user(error):
             raise
         line = line_in(file, reversed(list(traceback.walk_tb(error.__traceback__))))
-        raise UserError(f"{type(error).__name__}: {error}", file=file, line=line) from None
+        ended = isinstance(error, _EndedError)
+        what = str(error) if ended else f"{type(error).__name__}: {error}"
+        raise UserError(what, file=file, line=line) from None
     return module
+
+
+class _EndedError(BaseException):
+    """The file was to end the process. Not an `Exception`: its `except Exception` lets it pass."""
+
+
+@contextlib.contextmanager
+def _process_goes_on() -> Iterator[None]:
+    """`os._exit` in this process raises: it would end the command without a message."""
+    end, pid = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != pid:  # a child that the file forked
+            end(status)
+        raise _EndedError(f"{ENDING}: exit code {status}")
+
+    places = (os, posix)
+    for each in places:
+        vars(each)["_exit"] = refuse
+    try:
+        yield
+    finally:
+        for each in places:
+            vars(each)["_exit"] = end
 
 
 def _absent(file: str, source: bytes, name: str, sha256: str) -> UserError:

@@ -125,7 +125,7 @@ def _own(reference: str, source: Source, place: Place) -> dict[str, Any]:
         file = Path(source.file or "").parent.absolute() / written
         own = {"name": name, "file": str(file), "sha256": policy_file.digest(file)}
         policy_file.tried(own["file"], name, own["sha256"])
-        policy_file.entry(own["file"], name, own["sha256"])
+        policy_file.used(own["file"], name, own["sha256"])
     except UserError as error:
         if error.line is not None:
             raise

@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import posix
 import subprocess
 import sys
 
@@ -167,14 +168,48 @@ def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, 
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize(
-    ("end", "how"), [("os._exit(0)", "exit code 0"), ("os.abort()", "killed by SIGABRT")]
-)
-def test_a_file_that_ends_its_process_ends_that_one_alone(tmp_path, end, how):
+@pytest.mark.parametrize("end", ["os._exit(3)", "import posix; posix._exit(3)"])
+def test_a_file_cannot_end_its_process(tmp_path, end):
     with pytest.raises(UserError) as caught:
         experiment(tmp_path, "./mine.py:Mine", f"import os\n{end}\n")
-    why = f"{tmp_path}/mine.py: executing it ended its process: {how}"
+    why = "executing it ended its process: exit code 3"
+    assert str(caught.value) == f"{tmp_path}/mine.py:2: {why}"
+    assert os._exit is posix._exit
+    assert os._exit.__name__ == "_exit"
+
+
+def test_a_file_that_kills_its_process_kills_that_one_alone(tmp_path):
+    with pytest.raises(UserError) as caught:
+        experiment(tmp_path, "./mine.py:Mine", "import os\nos.abort()\n")
+    why = f"{tmp_path}/mine.py: executing it ended its process: killed by SIGABRT"
     assert str(caught.value) == f"{tmp_path}/x.yaml:5:5: {why}"
+
+
+def test_a_child_of_a_file_may_end(tmp_path):
+    forks = "import os\nif not (child := os.fork()):\n    os._exit(0)\nos.waitpid(child, 0)\n"
+    assert experiment(tmp_path, "./mine.py:Mine", forks + MINE)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "what"),
+    [
+        ("os._exit(0)", 2, "lab: {file}:6: executing it ended its process: exit code 0"),
+        ("os.kill(os.getpid(), 9)", -9, "lab: {file}: executing it ended the command"),
+    ],
+)
+def test_a_file_that_ends_the_command_at_its_second_execution(tmp_path, end, status, what):
+    (tmp_path / "mine.py").write_text(
+        "import os\nimport pathlib\nmark = pathlib.Path(__file__).with_name('mark')\n"
+        f"if mark.exists():\n    # the second time\n    {end}\nmark.touch()\n{MINE}"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "softroce_lab.cli", "run", "incast", "--clock", "virtual",
+         "--transport", "mine.py:Mine", "-o", tmp_path],
+        env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert found.returncode == status
+    assert found.stderr.strip() == what.format(file=tmp_path / "mine.py")
 
 
 def test_what_a_file_prints_is_printed_once(tmp_path):
