@@ -3,6 +3,7 @@
 
 import json
 import types
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,10 @@ from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.fuzz.failover import campaign
+from softroce_lab.fuzz.failover import case as failover_case
+from softroce_lab.fuzz.failover.draw import Drawn
 from softroce_lab.inputs import yaml_source
+from softroce_lab.shift.machine import Machine
 
 RC = Transport.named("rc")
 PLAIN = """\
@@ -154,11 +158,80 @@ def test_a_violation_of_a_failover_is_shown_again_by_its_seed(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("option", [("--transport", "rc"), ("--no-shrink",), ("--keep", "x")])
-def test_options_of_transports_have_no_effect_on_failovers(option):
-    result = failovers(*option)
+def test_a_transport_has_no_effect_on_failovers():
+    result = failovers("--transport", "rc")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no effect with --failover" in result.stderr
+
+
+class ForgetsTheProbe(Machine):
+    """Requests follow a failed probe with its PSN: seed 203 finds it (tests/shift/test_fuzz.py)."""
+
+    def reprepare(self):
+        super().reprepare()
+        self._probe_unsure = False
+
+
+def _requests(drawn):
+    both = [*drawn.ops, *(each for _, later in drawn.bursts for each in later)]
+    return sum(map(len, both))
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeypatch, shrinks):
+    monkeypatch.setattr("softroce_lab.shift.qp.Machine", ForgetsTheProbe)
+    monkeypatch.setattr(fuzz_pool, "over", lambda seeds, *_: map(campaign.run_seed, seeds))
+    shrink = "--shrink" if shrinks else "--no-shrink"
+    options = ("--keep", str(tmp_path / "kept"), shrink, "--json", "-q")
+    result = failovers("--from", "203", "--seeds", "1", *options)
+    document = json.loads(result.stdout)
+    [broken] = document["violations"]
+    assert document["files"] == [str(tmp_path / "kept" / "seed-203-failover.yaml")]
+    [file] = document["files"]
+    text = Path(file).read_text()
+    assert text.splitlines()[1] == f"# lab fuzz --failover --case {file}"
+    drawn = failover_case.of(yaml_source.parse(text))
+    if shrinks:
+        assert _requests(drawn) < _requests(Drawn.of_seed(203)) // 3
+    else:
+        assert drawn == Drawn.of_seed(203)
+        assert text.splitlines()[0] == f"# {broken['what']}"
+    line = ["fuzz", "--failover", "--case", file]
+    again = CliRunner().invoke(app, [*line, "--no-shrink", "--keep", str(tmp_path), "-q"])
+    assert again.exit_code == 1
+    assert f"again: lab fuzz --failover --case {file}" in again.stdout
+    assert (tmp_path / "seed-203-failover-small-failover.yaml").exists()
+    monkeypatch.undo()
+    assert CliRunner().invoke(app, [*line, "-q"]).exit_code == 0
+
+
+@pytest.mark.parametrize("seed", [1, 5, 203, 99_999])
+def test_a_failover_is_written_as_it_was_drawn(seed):
+    drawn = Drawn.of_seed(seed)
+    assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "old_packets",
+            "old_pakets",
+            "unknown key 'old_pakets'\n  hint: did you mean 'old_packets'",
+        ),
+        ("SEND_WITH_IMM 8", "SEND_WIT_IMM 8", "no request is called 'SEND_WIT_IMM'"),
+        ("SEND_WITH_IMM 8", "SEND_WITH_IMM 1025", "expected its bytes, at most 1024"),
+        ("cable: up", "cable: ups", "'ups' is no state of a cable\n  hint: down, up"),
+    ],
+)
+def test_a_file_that_is_no_failover(tmp_path, old, new, complaint):
+    file = tmp_path / "case.yaml"
+    file.write_text(failover_case.text(Drawn.of_seed(1)).replace(old, new, 1))
+    line = ["fuzz", "--failover", "--case", str(file), "--keep", str(tmp_path)]
+    result = CliRunner().invoke(app, line)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file}:" in result.stderr
+    assert complaint in result.stderr
 
 
 OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"

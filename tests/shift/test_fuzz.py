@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.fuzz.failover.draw import run
+from softroce_lab.fuzz.failover.draw import Drawn, run
 from softroce_lab.fuzz.failover.work import BrokenError
 from softroce_lab.shift.machine import Machine
 
@@ -21,13 +21,13 @@ def test_a_probe_that_was_executed_and_not_acknowledged(monkeypatch):
 
     The peer alone finds the default path well, and both go back to it.
     """
-    assert "failback" in run(203).features
+    assert "failback" in run(Drawn.of_seed(203)).features
     monkeypatch.setattr("softroce_lab.shift.qp.Machine", ForgetsTheProbe)
     with pytest.raises(BrokenError):
-        run(203)
+        run(Drawn.of_seed(203))
 
 
 def test_seeds():
-    results = [run(seed) for seed in range(1, 61)]
+    results = [run(Drawn.of_seed(seed)) for seed in range(1, 61)]
     assert sum(each.moves for each in results) >= 20
     assert any(each.failed for each in results)

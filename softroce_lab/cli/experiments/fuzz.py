@@ -33,7 +33,6 @@ from softroce_lab.topology.model import SEED_MAX
 app = typer.Typer(add_completion=False)
 
 _SEEDS = 200
-_MOST_SHRUNK = 3
 
 
 class _Command(ModalCommand):
@@ -41,7 +40,7 @@ class _Command(ModalCommand):
 
     modes = (
         Mode("--case", flag("case"), ("seeds", "first", "minutes", "jobs")),
-        Mode("--failover", flag("failover"), ("transport", "case", "keep", "shrink")),
+        Mode("--failover", flag("failover"), ("transport",)),
     )
 
 
@@ -84,14 +83,14 @@ def fuzz(
     Exits with 1 if an invariant fails, and prints the command that reproduces it.
     """
     _check_seeds(first, seeds)
+    _check_keep(keep)
     if failover:
         fuzz_failover.fuzz(
-            _numbers(first, seeds, minutes), jobs or os.cpu_count() or 1, minutes,
-            as_json=as_json, quiet=quiet,
+            _numbers(first, seeds, minutes), jobs or os.cpu_count() or 1, minutes, case,
+            fuzz_failover.Keeping(keep, shrink), as_json=as_json, quiet=quiet,
         )  # fmt: skip
         return
     transports = experiment_fuzz.transports_of(transport)
-    _check_keep(keep)
     commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
@@ -100,7 +99,10 @@ def fuzz(
             numbers = _numbers(first, seeds, minutes)
             screen.begin(None if seeds is None and minutes is not None else len(numbers))
             found = _many(numbers, transports, jobs or os.cpu_count() or 1, minutes, screen)
-        files = [_kept(each, keep, shrink, screen) for each in found.violations[:_MOST_SHRUNK]]
+        files = [
+            _kept(each, keep, shrink, screen)
+            for each in found.violations[: fuzz_findings.MOST_KEPT]
+        ]
         if found.interrupted:
             screen.say(f"stopped; --from {first + found.seeds} goes on")
     about = {"commit": commit, "files": [str(file) for file in files]}
@@ -197,5 +199,4 @@ def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None
     print(f"{units.format_count(found.seeds, 'seed')}, {runs}, {len(found.violations)} violations")
     print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
     fuzz_findings.show(found, _title)
-    for file in files:
-        print(f"small case: {file}; its first lines have what failed, and the command")
+    fuzz_findings.show_files(files)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import typer
@@ -14,6 +14,8 @@ from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.errors import ExitCode
 
 _RARE = 0.05
+MOST_KEPT = 3
+"""Cases that become files: to reduce one takes time."""
 
 
 def over_after(minutes: float | None) -> Callable[[], bool]:
@@ -43,6 +45,12 @@ def show(found: Any, title: Callable[[Any], str]) -> None:
     for violation in found.violations:
         print(f"{title(violation)}: {violation.what}")
         print(f"  again: {typed.name()}{violation.replay.removeprefix('lab')}")
+
+
+def show_files(files: Iterable[object]) -> None:
+    """Print where the cases are."""
+    for file in files:
+        print(f"small case: {file}; its first lines have what failed, and the command")
 
 
 def end(found: Any) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from softroce_lab.fuzz import pool
 from softroce_lab.fuzz.failover import draw
-from softroce_lab.fuzz.failover.draw import Outcome
+from softroce_lab.fuzz.failover.draw import Drawn, Outcome
 from softroce_lab.fuzz.gathering import gather
 
 _EXPECTED = (
@@ -28,10 +29,14 @@ class Seen:
     seed: int
     outcome: Outcome | None
     what: str = ""
+    drawn: Drawn | None = None  # what was run, of one that broke; None: its process was lost
+    file: str | None = None  # that it came from
 
     @property
     def replay(self) -> str:
         """The command that shows it again."""
+        if self.file is not None:
+            return shlex.join(["lab", "fuzz", "--failover", "--case", self.file])
         return f"lab fuzz --failover --from {self.seed} --seeds 1"
 
 
@@ -76,11 +81,16 @@ class Campaign:
 
 
 def run_seed(seed: int) -> Seen:
-    """A seed; whatever is raised is a violation."""
+    """A seed."""
+    return run_drawn(Drawn.of_seed(seed))
+
+
+def run_drawn(drawn: Drawn, file: str | None = None) -> Seen:
+    """What a seed means, or a file; whatever is raised is a violation."""
     try:
-        return Seen(seed, draw.run(seed))
+        return Seen(drawn.seed, draw.run(drawn))
     except Exception as error:  # a bug of ours is what this is for
-        return Seen(seed, None, f"{type(error).__name__}: {error}")
+        return Seen(drawn.seed, None, f"{type(error).__name__}: {error}", drawn, file)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

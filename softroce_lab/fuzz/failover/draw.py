@@ -22,7 +22,7 @@ _CONTROL_NS = 8 * 4 * (4096 << 3)
 _HARMLESS = (W, WI, S, SI)
 _CERTAIN = 2**64
 _OLD_EVERY_NS = 16_000
-_BOTH = 2  # directions
+BOTH = 2  # directions
 
 
 class Change(NamedTuple):
@@ -34,67 +34,51 @@ class Change(NamedTuple):
     what: bool | int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a seed means."""
+    """What a seed means, or a file (case.py)."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        draw = self._draw = random.Random(seed)  # noqa: S311 - not for secrets
-        self.only_harmless = draw.random() < 0.6
-        self.ops = [self._ops(draw.randrange(1, 24)), self._ops(draw.randrange(0, 10))]
-        self.at_once = draw.randrange(1, 8)
-        self.receive_every = draw.choice([1, 1, 3, 10])
-        self.backup_fails = draw.random() < 0.15
-        self.old_packets = draw.random() < 0.4
-        self.delay_ns = draw.choice([500, 1000, 1000, 5000, 15_000])
-        self.jitter_ns = draw.choice([0, 0, 0, 3000])
-        self.duplicate = draw.choice([0, 0, 0.05])
-        self.control_loss = draw.choice([0, 0, 0.02])
-        self.changes = self._changes()
-        self.bursts = self._bursts()
+    seed: int  # of the cables' losses and delays
+    only_harmless: bool
+    ops: list[list[Op]]  # of each host
+    at_once: int
+    receive_every: int
+    backup_fails: bool
+    old_packets: bool
+    delay_ns: int
+    jitter_ns: int
+    duplicate: float
+    control_loss: float
+    changes: list[Change]  # by time
+    bursts: list[tuple[int, list[list[Op]]]]
+    """Requests that are posted later, by time: the fence of a failback is among them."""
 
-    def _ops(self, count: int) -> list[Op]:
-        draw = self._draw
-        kinds = _HARMLESS if self.only_harmless else (*_HARMLESS, FA, R)
-        made = []
-        for number in range(count):
-            # The peer's memory is free again when it is notified: that must not take too long.
-            kind = draw.choice(kinds if number % 4 else (WI, S, SI))
-            longest = 1024 if kind in (S, SI) else 2048
-            length = 8 if kind == FA else draw.choice([0, 1, 64, 700, 1500, longest])
-            once = not self.only_harmless and draw.random() < 0.05
-            signaled = draw.random() < 0.7 or number % 4 == 0  # sources are free when that is done
-            made.append(Op(kind, min(length, longest), signaled, once))
-        return [*made, Op(SI, 8)] if made else []
-
-    def _changes(self) -> list[Change]:
-        """By time."""
-        draw, made = self._draw, []
-        at = draw.randrange(0, 40_000)
-        for _ in range(draw.randrange(1, 6)):
-            side = draw.choice([0, 1, 2])
-            what = draw.choice([True, True, draw.randrange(0, 12)])
-            made.append(Change(at, 0, side, what))
-            at += draw.choice([5_000, 60_000, 300_000, 900_000])
-            made.append(Change(at, 0, _BOTH, False))
-            at += draw.choice([20_000, 200_000, 700_000])
-        if self.backup_fails:
-            made.append(Change(draw.randrange(0, at), 1, draw.choice([0, 1, 2]), True))
-        return sorted(made, key=lambda change: change.at_ns)
-
-    def _bursts(self) -> list[tuple[int, list[list[Op]]]]:
-        """Requests that are posted later, by time: the fence of a failback is among them."""
-        draw, last = self._draw, self.changes[-1].at_ns
-        count = draw.choice([0, 2, 4, 8])
-        times = sorted(draw.randrange(0, last + 1_000_000) for _ in range(count))
-        return [
-            (at, [self._ops(draw.randrange(0, 8)), self._ops(draw.randrange(0, 8))]) for at in times
-        ]
+    @classmethod
+    def of_seed(cls, seed: int) -> Drawn:
+        """As the seed draws it."""
+        draw = random.Random(seed)  # noqa: S311 - not for secrets
+        harmless = draw.random() < 0.6
+        ops = [_ops(draw, draw.randrange(1, 24), harmless)]
+        ops.append(_ops(draw, draw.randrange(0, 10), harmless))
+        at_once = draw.randrange(1, 8)
+        receive_every = draw.choice([1, 1, 3, 10])
+        backup_fails = draw.random() < 0.15
+        old_packets = draw.random() < 0.4
+        delay_ns = draw.choice([500, 1000, 1000, 5000, 15_000])
+        jitter_ns = draw.choice([0, 0, 0, 3000])
+        duplicate = draw.choice([0, 0, 0.05])
+        control_loss = draw.choice([0, 0, 0.02])
+        changes = _changes(draw, backup_fails)
+        bursts = _bursts(draw, changes[-1].at_ns, harmless)
+        return cls(
+            seed, harmless, ops, at_once, receive_every, backup_fails, old_packets, delay_ns,
+            jitter_ns, duplicate, control_loss, changes, bursts,
+        )  # fmt: skip
 
     @property
     def bound_ns(self) -> int:
         """Each cut may cost a detection, a handshake and what is repeated."""
-        last = self.changes[-1].at_ns + 1_000_000
+        last = max((change.at_ns for change in self.changes), default=0) + 1_000_000
         failures = len(self.changes) + len(self.bursts) + 1
         each = BOUND_NS + _CONTROL_NS + SETTINGS.drain_timeout_ns
         found = last + failures * each + SETTINGS.handshake_timeout_ns
@@ -119,6 +103,46 @@ class Drawn:
         yield from (name for name, met in drawn.items() if met)
 
 
+def _ops(draw: random.Random, count: int, only_harmless: bool) -> list[Op]:
+    kinds = _HARMLESS if only_harmless else (*_HARMLESS, FA, R)
+    made = []
+    for number in range(count):
+        # The peer's memory is free again when it is notified: that must not take too long.
+        kind = draw.choice(kinds if number % 4 else (WI, S, SI))
+        longest = 1024 if kind in (S, SI) else 2048
+        length = 8 if kind == FA else draw.choice([0, 1, 64, 700, 1500, longest])
+        once = not only_harmless and draw.random() < 0.05
+        signaled = draw.random() < 0.7 or number % 4 == 0  # sources are free when that is done
+        made.append(Op(kind, min(length, longest), signaled, once))
+    return [*made, Op(SI, 8)] if made else []
+
+
+def _changes(draw: random.Random, backup_fails: bool) -> list[Change]:
+    """By time."""
+    made = []
+    at = draw.randrange(0, 40_000)
+    for _ in range(draw.randrange(1, 6)):
+        side = draw.choice([0, 1, 2])
+        what = draw.choice([True, True, draw.randrange(0, 12)])
+        made.append(Change(at, 0, side, what))
+        at += draw.choice([5_000, 60_000, 300_000, 900_000])
+        made.append(Change(at, 0, BOTH, False))
+        at += draw.choice([20_000, 200_000, 700_000])
+    if backup_fails:
+        made.append(Change(draw.randrange(0, at), 1, draw.choice([0, 1, 2]), True))
+    return sorted(made, key=lambda change: change.at_ns)
+
+
+def _bursts(
+    draw: random.Random, last_ns: int, only_harmless: bool
+) -> list[tuple[int, list[list[Op]]]]:
+    count = draw.choice([0, 2, 4, 8])
+    times = sorted(draw.randrange(0, last_ns + 1_000_000) for _ in range(count))
+    return [
+        (at, [_ops(draw, draw.randrange(0, 8), only_harmless) for _ in range(2)]) for at in times
+    ]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """What a seed came to."""
@@ -128,11 +152,10 @@ class Outcome:
     features: frozenset[str]
 
 
-def run(seed: int) -> Outcome:
+def run(drawn: Drawn) -> Outcome:
     """BrokenError if exactly-once, order, memory or the bound do not hold."""
-    drawn = Drawn(seed)
     # With loss on the backup a retry more: two losses in a row are then no failure of it.
-    rig = Rig(seed=seed, retry_cnt=7 if drawn.control_loss else 1)
+    rig = Rig(seed=drawn.seed, retry_cnt=7 if drawn.control_loss else 1)
     _shape(rig, drawn)
     case = Case(rig, drawn.ops, drawn.at_once, drawn.receive_every)
     _go(rig, case, drawn)
@@ -191,7 +214,7 @@ def _go(rig: Rig, case: Case, drawn: Drawn) -> None:
 
 
 def _apply(rig: Rig, change: Change) -> None:
-    directions = (0, 1) if change.direction == _BOTH else (change.direction,)
+    directions = (0, 1) if change.direction == BOTH else (change.direction,)
     for direction in directions:
         cable = rig.pairs[change.rail].cable(direction)
         if isinstance(change.what, bool):
