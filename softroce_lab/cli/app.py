@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import time
@@ -87,6 +88,9 @@ class LazyGroup(TyperGroup):
 
             typer.echo(f"lab: {as_typed(str(error), VERBS)}", err=True)
             raise typer.Exit(error.exit_code) from error
+        except typer.BadParameter as error:
+            error.message = _plain(error)
+            raise
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
                 raise
@@ -94,6 +98,19 @@ class LazyGroup(TyperGroup):
             typer.echo(f"lab: cannot write the output: {error.strerror}", err=True)
             raise typer.Exit(ExitCode.FAILED) from error
         return result
+
+
+def _plain(error: typer.BadParameter) -> str:
+    """Its message in words of the command line: typer passes on those of pydantic."""
+    words = error.message.replace("Value error, ", "")
+    for kind in ("integer", "number"):
+        words = re.sub(
+            f"Input should be a valid {kind}(, unable to parse string as an? {kind})?",
+            "expected a whole number" if kind == "integer" else "expected a number",
+            words,
+        )
+    repeats = words != error.message and getattr(error.param, "multiple", False)
+    return f"{words}; give the option once for each value" if repeats else words
 
 
 def _load(verb: str) -> Any:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from softroce_lab.errors import UserError
-from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.inputs.validation import did_you_mean, listed
 
 NOWHERE: Mapping[str, Path] = MappingProxyType({})
 
@@ -22,11 +23,14 @@ def find(
 ) -> Path:
     """Resolve a path, or a bare name: here, here with `.yaml`, then in the ready `folder`.
 
-    A path is returned as it is, there or not. UserError if a bare name is nowhere; it knows what
-    the ready files of other commands are called, which `elsewhere` has by command.
+    UserError if it is nowhere, with the nearest name; it knows what the ready files of other
+    commands are called, which `elsewhere` has by command.
     """
     path = Path(where)
     if path.name != os.fspath(where) or path.suffix:
+        if not _may_be_there(path):
+            hint = _near(path, folder, what)
+            raise UserError("cannot be read: No such file or directory", hint=hint, file=str(path))
         return path
     here = path.with_name(path.name + ".yaml") if path.name else path
     for candidate in (path, here, folder / here):
@@ -41,3 +45,27 @@ def find(
         if (other / here.name).is_file():
             hint = f"{command} {path} runs that"
     raise UserError(f"no {what} called {os.fspath(where)!r}", hint=hint)
+
+
+def _may_be_there(path: Path) -> bool:
+    """False: it is not. Whatever else is wrong with it is found when it is read."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return os.path.islink(path)  # noqa: PTH114 - which points nowhere
+    except (OSError, ValueError):
+        pass
+    return True
+
+
+def _near(path: Path, folder: Path, what: str) -> str:
+    """A file beside it of a similar name, or a ready one."""
+    files = [each for each in path.parent.glob("*") if each.suffix == path.suffix]
+    beside = {each.stem: str(each) for each in files}
+    if near := difflib.get_close_matches(path.stem, beside, n=1):
+        return f"did you mean {beside[near[0]]!r}?"
+    ready = sorted(each.stem for each in folder.glob("*.yaml"))
+    near = difflib.get_close_matches(path.stem, ready, n=1)
+    if near:
+        return f"did you mean {near[0]!r}, a ready {what}?"
+    return f"a file, or a ready {what} by its name: {listed(ready)}"

@@ -127,8 +127,10 @@ def _words(error: ErrorDetails) -> tuple[str, str | None]:
         return cause.what, cause.hint
     words = _WORDS.get(error["type"])
     what = words(error) if words else str(cause or error["msg"])
-    expected = error.get("ctx", {}).get("expected_tags")
-    return what, f"known: {expected}" if expected else None
+    context = error.get("ctx", {})
+    if error["type"] == "union_tag_invalid":  # tags are in quotes, which separate them
+        return what, did_you_mean(str(context["tag"]), context["expected_tags"].split("'")[1::2])
+    return what, None
 
 
 def _shown(error: ErrorDetails) -> str:

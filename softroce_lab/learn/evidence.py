@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,22 @@ def write(folder: Path, lab: Lab, task: Task, found: Ran) -> list[str]:
     drawn = lab.draw(found, f"{task.id}, seed {found.seed}")
     if drawn is None:
         return []
-    path = folder / f"failed-{task.id}.svg"
+    path = _picture(folder, task.id)
     with contextlib.suppress(OSError):
         write_file(path, drawn.svg)
         return [f"Picture of it: {path}", *(f"  {line}" for line in drawn.lines)]
     return []
+
+
+def clear(folder: Path, tasks: Iterable[str]) -> None:
+    """Remove the pictures that an earlier check left of these tasks."""
+    for each in tasks:
+        with contextlib.suppress(OSError):
+            _picture(folder, each).unlink()
+
+
+def _picture(folder: Path, task: str) -> Path:
+    return folder / f"failed-{task}.svg"
 
 
 def remember(folder: Path, verdict: Verdict) -> None:

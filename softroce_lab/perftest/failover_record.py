@@ -62,7 +62,7 @@ def _run(outcome: Outcome, options: Options, clock: str, hosts: tuple[str, ...])
         links=outcome.links,
         events=outcome.events,
         transitions=[_row(outcome, each) for each in outcome.moments],
-        verified=outcome.right,
+        verified=None if outcome.errors else outcome.right,  # the job stopped: not compared
         problems=list(outcome.errors),
         fidelity=outcome.fidelity,
         figures={"steps": outcome.steps_done, "step_p50_ns": outcome.step_p50_ns},

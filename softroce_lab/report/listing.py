@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,14 @@ def _entry(path: Path) -> Entry:
         runs=count,
         done=int(manifest.get("done") or 0) if is_sweep else count,
         transports=tuple(dict.fromkeys(labels)),
-        file=str(about.get("file") or ""),
+        file=str(about.get("file") or _verb(manifest)),
     )
+
+
+def _verb(manifest: Mapping[str, Any]) -> str:
+    """What ran, where no file did."""
+    story = (manifest.get("demo") or {}).get("story")
+    return f"lab demo {story}" if story else ""
 
 
 def facts_to_share(recorded: Recorded) -> list[tuple[str, str]]:

@@ -164,3 +164,19 @@ def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(nu
         start_new_session=True,
     )
     assert result.stdout.splitlines() == ["cleaned up", "again"], result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "incast", "--seed", "1,2"],
+         "'--seed': expected a whole number; give the option once for each value"),
+        (["run", "incast", "--clock", "wall"], "'--clock': 'wall' is not one of"),
+        (["fuzz", "--seeds", "x"], "'--seeds': expected a whole number "),
+        (["fuzz", "--minutes", "x"], "'--minutes': expected a number "),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_in_words_of_the_command_line(arguments, words):
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())

@@ -302,7 +302,10 @@ def test_nothing_of_it_needs_the_real_clock():
             "x.yaml:4:34: rc has its own packets, and no framing to choose",
         ),
         (PLAIN.replace("[csa_ud]", "[]"), "x.yaml:4:13: expected at least 1 entry"),
-        (PLAIN.replace("all-to-all", "all-to-some"), "x.yaml:5:11: unknown kind 'all-to-some'"),
+        (
+            PLAIN.replace("all-to-all", "all-to-some"),
+            "x.yaml:5:11: unknown kind 'all-to-some'\n  hint: did you mean 'all-to-all'?",
+        ),
         (PLAIN.replace("64KiB", "64"), "x.yaml:5:37: size '64' has no unit"),
         (PLAIN.replace("64KiB", "64KiB, to: h1"), "x.yaml:5:44: unknown key 'to'"),
         (PLAIN.replace("64KiB", "64KiB, hosts: 5"), "x.yaml:5:51: 5 hosts, and the topology has 4"),

@@ -36,9 +36,29 @@ def test_a_folder_of_that_name_is_passed_over(folder: Path) -> None:
     assert find("ring", folder, "topology") == folder / "ring.yaml"
 
 
-@pytest.mark.parametrize("path", ["ring.yaml", "./ring", "a/ring", "/ring", "ring.yml"])
+@pytest.mark.parametrize("path", ["ring.yaml", "./ring", "a/ring", "ring.yml"])
 def test_a_path_is_taken_as_it_is(folder: Path, path: str) -> None:
-    assert str(find(path, folder, "topology")) == str(Path(path))
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).symlink_to("nowhere")
+    assert find(path, folder, "topology") == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("mine.yaml", "did you mean 'mime.yaml'?"),
+        ("./mine.yaml", "did you mean 'mime.yaml'?"),
+        ("rng.yaml", "did you mean 'ring', a ready topology?"),
+        ("a/ring", "did you mean 'ring', a ready topology?"),
+        ("other.yaml", "a file, or a ready topology by its name: ring"),
+    ],
+)
+def test_a_path_to_nothing_is_refused_with_the_nearest(folder: Path, path: str, hint: str) -> None:
+    Path("mime.yaml").touch()
+    with pytest.raises(UserError, match="cannot be read: No such file or directory") as caught:
+        find(path, folder, "topology")
+    assert caught.value.hint == hint
+    assert caught.value.file == str(Path(path))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,12 @@ def test_check_draws_a_failover_that_fails(tmp_path):
     assert "notified of request" in picture
     assert '<desc id="words">' in picture
     assert "Picture of it" in done.stdout
+    (where / "policy.py").write_text(submissions.solution(7))
+    (where / "failed-other.svg").touch()
+    check = ["learn", "check", str(where), "--task", "counted"]
+    assert CliRunner().invoke(cli.app, check).exit_code == 0
+    assert not (where / "failed-counted.svg").exists()
+    assert (where / "failed-other.svg").exists()
 
 
 @pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))

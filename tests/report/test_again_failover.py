@@ -32,6 +32,19 @@ def test_it_is_repeated_byte_for_byte(tmp_path, monkeypatch):
     assert (tmp_path / "again" / "latest" / "shift.parquet").is_file()
 
 
+def test_it_is_listed_and_a_job_that_stopped_is_not_judged(tmp_path):
+    path = made(tmp_path / "runs").path
+    assert "lab demo failover" in CliRunner().invoke(app, ["list", str(path.parent)]).output
+    runs = {
+        each["transport"]: each for each in json.loads((path / "manifest.json").read_text())["runs"]
+    }
+    assert (runs["shift"]["verified"], runs["rc"]["verified"]) == (True, None)
+    assert runs["rc"]["verdict"] == "failed"
+    shown = CliRunner().invoke(app, ["show", str(path)]).output
+    [line] = [each for each in shown.splitlines() if each.startswith("verified, every byte")]
+    assert sorted(line.split()[3:]) == ["-", "yes"]
+
+
 def test_a_difference_is_found(tmp_path):
     first = made(tmp_path)
     path = first.path / "links.json"

@@ -145,7 +145,7 @@ def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
             "{defaults: {kind: switch}, generator: {kind: star, hosts: 2}}",
             "2:12: a generator knows its switches: its defaults are those of the hosts",
         ),
-        ("{generator: {kind: torus}}", "2:23: unknown kind 'torus'\n  hint: known: 'star', 'dumb"),
+        ("{generator: {kind: torus}}", "2:23: unknown kind 'torus'\n  hint: known: star, dumb"),
         ("{generator: {paths: 1}}", "2:23: key 'kind' is missing"),
         ("{generator: {kind: parallel-paths}}", "2:23: key 'paths' is missing"),
         ("{generator: {kind: parallel-paths, path: 1}}", "2:46: unknown key 'path'"),

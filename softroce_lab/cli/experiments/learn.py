@@ -109,6 +109,7 @@ def check(
     size_bytes = None if size is None else units.parse_bytes(size)
     how = How(lacks is None, task=task, seed=seed, size_bytes=size_bytes, prints=True)
     notes: list[str] = []
+    evidence.clear(directory, [each.id for each in submission.lab.tasks if task in (None, each.id)])
 
     def failed(which: Task, found: Ran) -> None:
         notes.extend([] if notes else evidence.write(directory, submission.lab, which, found))

@@ -16,8 +16,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _CLASS = "Mine"
 _TEMPLATE = '''"""A transport of my own.
 
-Run it: lab run ring-all-reduce --transport {file}:Mine --transport ud_rto
-Test it: lab fuzz --transport {file}:Mine --seeds 100
+Run it: {lab} run ring-all-reduce --transport {file}:Mine --transport ud_rto
+Test it: {lab} fuzz --transport {file}:Mine --seeds 100
 """
 
 from softroce_lab.recovery.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
@@ -78,7 +78,7 @@ def transport(
         raise UserError(f"{file} is no Python file", hint="a name that ends in .py")
     try:
         with file.open("x") as out:
-            out.write(_TEMPLATE.format(file=_shown(file)))
+            out.write(_TEMPLATE.format(file=_shown(file), lab=typed.name()))
     except FileExistsError:
         raise UserError(f"{file} exists", hint="another name") from None
     except OSError as error:

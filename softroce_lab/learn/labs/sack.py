@@ -106,7 +106,8 @@ def _waits_for_late_packets(found: Trial) -> list[str]:
     return [
         f"nothing was lost, and {again:,} of {sent:,} packets were sent again. "
         f"{_too_early(found)}. Paths differ: a packet that was overtaken may only be late. "
-        "Leave it a reordering window, a part of SRTT, before it counts as lost"
+        "Leave it a reordering window before it counts as lost: a part of SRTT, and, because RTTs "
+        "vary, some RTTVAR more"
     ]
 
 
