@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "../live/port_turn.hpp"
 #include "../system/clock.hpp"
 #include "objects.hpp"
+#include "process_name.hpp"
 
 namespace softroce::verbs {
 namespace {
@@ -72,6 +72,16 @@ Engine::Engine(const Settings& settings)
     : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
   for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
   skip_numbers(rnic_, epoch_ns_);
+  if (!settings.losses.empty()) log_losses();
+}
+
+void Engine::log_losses() {
+  try {
+    losses_ = std::make_shared<LossLog>(settings_.losses, rnic_, epoch_ns_);
+    rnic_.set_event_sink(losses_);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: losses are not recorded: %s\n", error.what());
+  }
 }
 
 Time Engine::since_epoch() const { return (monotonic_ns() - epoch_ns_) * kNanosecond; }
@@ -110,6 +120,10 @@ void Engine::close_port() {
   stop_helper();
   if (statistics_) publish(now());
   keep_counters();
+  if (losses_) {
+    losses_->forget_all();
+    losses_->write();
+  }
   abandon_port();
 }
 
@@ -132,6 +146,8 @@ void Engine::break_down(const char* why) {
 void Engine::after_fork_in_child() {
   orphan_ = true;
   helps_ = false;
+  rnic_.set_event_sink(nullptr);
+  losses_.reset();
   if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
   port_.reset();
   owner_.release();
@@ -247,12 +263,14 @@ void Engine::posted(Time at) {
 
 void Engine::publish(Time at) {
   publish_at_ = at + kPublishInterval;
+  if (losses_) losses_->write();
   if (!statistics_) return;
   put_socket_counts(port_->statistics(), counts_);
   statistics_->publish(rnic_, counts_, epoch_ns_ + at / kNanosecond);
 }
 
 void Engine::forget_qp(std::uint32_t number) {
+  if (losses_) losses_->forget(number);
   const QueuePair* qp = rnic_.find_qp(number);
   if (qp != nullptr && !settings_.kept.empty() && ++qps_gone_ <= statistics::kMostQps)
     statistics::add_qp(*qp, gone_);
@@ -261,13 +279,9 @@ void Engine::forget_qp(std::uint32_t number) {
 // By process and name, in the folder that asks for it.
 void Engine::keep_counters() {
   if (!port_ || settings_.kept.empty()) return;
-  std::string name;
-  std::getline(std::ifstream("/proc/self/comm"), name);
-  std::ranges::replace(name, '/', '_');
   try {
     put_socket_counts(port_->statistics(), counts_);
-    statistics::keep(settings_.kept + "/" + std::to_string(getpid()) + "." + name, rnic_, counts_,
-                     monotonic_ns(), gone_);
+    statistics::keep(settings_.kept + "/" + process_name(), rnic_, counts_, monotonic_ns(), gone_);
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "softroce: counters are not kept: %s\n", error.what());
   }

@@ -20,6 +20,7 @@
 #include "../engine/rnic/rnic.hpp"
 #include "../live/xsk_port.hpp"
 #include "exit_lock.hpp"
+#include "loss_log.hpp"
 #include "port_owner.hpp"
 #include "settings.hpp"
 
@@ -100,6 +101,7 @@ class Engine {
   void abandon_port();
   void publish(Time at);
   void keep_counters();
+  void log_losses();
   void break_down(const char* why);
 
   const Settings settings_;
@@ -117,6 +119,7 @@ class Engine {
   std::vector<std::uint64_t> gone_;  // words of queue pairs that were destroyed
   std::size_t qps_gone_ = 0;
   Time publish_at_ = 0;
+  std::shared_ptr<LossLog> losses_;  // where something asks for it
 
   pthread_t helper_{};
   bool helps_ = false;

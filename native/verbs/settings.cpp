@@ -57,6 +57,7 @@ std::optional<Settings> read_settings() {
     return std::nullopt;
   }
   if (const char* folder = secure_getenv("SOFTROCE_COUNTERS")) settings.kept = folder;
+  if (const char* folder = secure_getenv("SOFTROCE_LOSSES")) settings.losses = folder;
   if (settings.device.empty() || settings.gids.empty()) return std::nullopt;
   return settings;
 }

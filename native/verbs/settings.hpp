@@ -25,7 +25,8 @@ struct Settings {
   std::uint32_t path_mtu = 1024;
   bool generic = false;
   std::string xsks_map{}, statistics{};
-  std::string kept{};  // folder for the counters of processes that have ended; empty: nowhere
+  std::string kept{};    // folder for the counters of processes that have ended; empty: nowhere
+  std::string losses{};  // folder for what is done about losses; empty: nowhere
 };
 
 // Nothing: no file, so no device. A line that it does not know is a file of another version: that

@@ -55,6 +55,11 @@ def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
             add(part)
     if any(run.transitions for run in runs):
         directory.table("shift", _joined([_transitions(run) for run in runs]))
+    if any(run.program_messages for run in runs):
+        tables = [_of(run, len(run.program_messages["bytes"])) for run in runs]
+        rows = zip(tables, runs, strict=True)
+        found = [table | dict(run.program_messages) for table, run in rows]
+        directory.table("program_messages", _joined(found))
 
 
 def _counters(run: WorkloadRun) -> dict[str, Any]:

@@ -190,6 +190,8 @@ class WorkloadRun:
     flows: Flows | None = None  # of open-loop traffic
     recoveries: Iterable[Mapping[str, Any]] = ()
     """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
+    program_messages: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
+    """Columns of program_messages.parquet (hosts/program_losses.py); of programs alone."""
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
     held_back: Sequence[Mapping[str, Any]] | None = None  # held_back.named; None: not measured
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest

@@ -55,6 +55,14 @@ class Explained:
         taken = int(story.completion_ns(self.bound)[tale.row])
         return None if taken == np.iinfo(np.int64).max else taken
 
+    def words(self, tale: Story) -> list[str]:
+        """The story in sentences."""
+        lines = story.words(tale, self.bound_ns(tale))
+        if not self.has_decisions:
+            what = "Which packets a decision was about was not recorded"
+            lines.append(f"{what}; the virtual clock records it.")
+        return lines
+
     @property
     def losses(self) -> int:
         """Data packets that were lost, retransmissions included.

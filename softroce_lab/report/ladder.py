@@ -19,7 +19,7 @@ class Rung(NamedTuple):
     """A line of a ladder."""
 
     time_ns: int
-    shape: str  # ">": to the receiver, "<": to the sender, "X": lost on the way, "": at a host
+    shape: str  # ">": to the receiver, "<": to the sender, "X", "x": lost that way, "": at a host
     label: str  # of the arrow
     note: str
 
@@ -91,6 +91,8 @@ def _drawn(rung: Rung) -> str:
     label = f" {rung.label} "
     if rung.shape == "X":
         return f"|-{label.center(_WIDTH // 2, '-')}X".ljust(_WIDTH - 1) + "|"
+    if rung.shape == "x":
+        return "|" + f"X{label.center(_WIDTH // 2, '-')}-|".rjust(_WIDTH - 1)
     inside = label.center(_WIDTH - 4, "-")
     return {">": f"|-{inside}>|", "<": f"|<{inside}-|"}.get(rung.shape, _IDLE)
 
@@ -101,6 +103,7 @@ def _packets(each: Incident) -> str:
     return f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
 
 
+_BACK = {"response": "response", "control": "ACK or NAK"}  # kinds of packets to the sender
 _RECEIVED = {"nak_received": "NAK", "nack_received": "NACK"}
 
 
@@ -110,7 +113,10 @@ def _rung(tale: Story, each: Incident, count: int) -> Rung:
     match each.what:
         case What.DROP:
             on = f" on {each.where}" if each.where else ""
-            return Rung(at, "X", packets, f"dropped{on}: {each.why}")
+            shape, label = "X", packets
+            if each.kind in _BACK:
+                shape, label = "x", _BACK[each.kind]
+            return Rung(at, shape, label, f"dropped{on}: {each.why}")
         case What.SENT_AGAIN:
             number = f"{ordinal(each.attempt)} transmission" if each.attempt else "sent again"
             return Rung(at, ">", packets, number)

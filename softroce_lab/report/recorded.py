@@ -171,9 +171,9 @@ def programs_of(run: Run) -> Mapping[str, Mapping[str, Any]]:
 
 
 def need_messages(run: Run) -> None:
-    """UserError for a run of programs: no figure, story or trace can be made of its messages."""
+    """UserError for a run of programs: no figure and no trace can be made of its messages."""
     if programs_of(run):
-        hint = "lab show has what became of the programs, lab report the drops of each link"
+        hint = "lab explain has those that met a loss, lab show what became of the programs"
         raise UserError(f"{name_of(run)} has no messages: {UNSEEN}", hint=hint)
 
 

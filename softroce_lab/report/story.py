@@ -22,6 +22,8 @@ from softroce_lab.experiment.workload_run import NOT_DONE
 from softroce_lab.report.figures_of import since_begun_ns
 from softroce_lab.report.incidents import UNKNOWN, Incident, Messages, What
 
+DATA = ("data", "other", "response")
+"""Kinds of packets with data: named, of a queue pair, and a READ's or an atomic's result."""
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 
 
@@ -67,7 +69,7 @@ class Story:
 
     def count(self, what: What) -> int:
         """Incidents of packets with data, of this kind."""
-        return sum(e.what is what and e.kind in ("data", "other") for e in self.incidents)
+        return sum(e.what is what and e.kind in DATA for e in self.incidents)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -117,7 +119,7 @@ def story(
         destination=str(of["destination"][row]),
         size_bytes=int(of["bytes"][row]),
         packets=messages.packets(row),
-        status="delivered" if delivered else _ended(status),
+        status="delivered" if delivered else ended(status),
         times=times,
         incidents=list(found),
         sent_again=int(of["retransmitted"][row]) if counted else _sent_again(found),
@@ -128,10 +130,11 @@ def story(
 
 
 def _sent_again(found: Sequence[Incident]) -> int:
-    return sum(each.what is What.SENT_AGAIN and each.kind in ("data", "other") for each in found)
+    return sum(each.what is What.SENT_AGAIN and each.kind in DATA for each in found)
 
 
-def _ended(status: int) -> str:
+def ended(status: int) -> str:
+    """How a message ended that was not delivered."""
     return "not delivered" if status == NOT_DONE else ibv_wc_status(status).name
 
 
@@ -168,7 +171,7 @@ def _cuts_of(packet: int, found: Sequence[Incident]) -> list[tuple[str, int]]:
             cuts.append((title, each.time_ns))
         if not each.about(packet):
             continue
-        if each.what is What.DROP and each.kind in ("data", "other"):
+        if each.what is What.DROP and each.kind in DATA:
             title = "retransmission under way" if lost else "sending until the loss"
             cuts.append((title, each.time_ns))
             lost, decided = True, False
@@ -271,15 +274,23 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
     if tale.last_packet is not None:
         lines.append(f"Of the lost packets, packet {tale.last_packet} came last:")
         lines += [f"  {line}" for line in packet_words(tale, tale.last_packet)]
-    if tale.parts and taken:
-        lines.append("Where the time went:")
-        for part in tale.parts:
-            share = 100 * part.length_ns / taken
-            length = units.format_duration(part.length_ns)
-            lines.append(f"  {length:>9} {share:5.1f} %  {part.title}")
+    lines += parts_words(tale)
     if bound_ns and taken:
         ratio = f"{taken / bound_ns:.2f} times"
         lines.append(f"Under oracle it took {units.format_duration(bound_ns)}: {ratio} the bound.")
+    return lines
+
+
+def parts_words(tale: Story) -> list[str]:
+    """Where the time went; nothing of a message that was not delivered."""
+    taken = tale.taken_ns
+    if not tale.parts or not taken:
+        return []
+    lines = ["Where the time went:"]
+    for part in tale.parts:
+        share = 100 * part.length_ns / taken
+        length = units.format_duration(part.length_ns)
+        lines.append(f"  {length:>9} {share:5.1f} %  {part.title}")
     return lines
 
 

@@ -6,6 +6,7 @@
     events.parquet    injected drops and the policies' acts, in the order of time
     recovery.parquet  what was retransmitted, and why
     repairs.parquet   packets whose first transmission was lost; of the virtual clock
+    program_messages.parquet  messages of unmodified programs that met a loss
     links.json        figures of every directed link, by transport
     stats.json        all counters of every host and its queue pairs in the end, by transport
     experiment.json   the experiment with all that it named: `lab rerun` (experiment/frozen.py)

@@ -71,10 +71,11 @@ def test_they_are_shown(made):
 
 
 @pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "program/1")])
-def test_they_have_no_story(made, options):
+def test_they_have_no_story_if_nothing_was_recorded(made, options):
     done = lab("explain", made, *options)
     assert done.exit_code == 2
-    assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr
+    what = "program/1: what its programs' RNICs did about losses was not recorded"
+    assert what in str(done.exception) + done.stderr
 
 
 def test_they_have_no_trace(made, tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -87,6 +88,52 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
         r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
     )
     assert re.search(words, shown.stdout), shown.stdout
+
+
+@pytest.mark.parametrize("test", ["write", "read"])
+def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
+    """Every drop that a queue pair repaired: by whom it was found, and what was sent again."""
+    file = tmp_path / "own.yaml"
+    perftest = f"ib_{test}_bw -F -x 0 -n 200 -u 12"
+    file.write_text(
+        HEAD.format(name=f"t{secrets.token_hex(3)}")
+        + f"    h2: {{run: {perftest}, listens: 18515}}\n"
+        + f"    h1: {{run: {perftest} h2, after: h2}}\n"
+        + 'faults: [{name: lossy, links: "h1<->s1", loss: 1%}]\n'
+    )
+    assert json.loads(run(file, "--json", "-q", "-o", tmp_path).stdout)["verdict"] == "passed"
+    directory = tmp_path / "latest"
+    shown = CliRunner().invoke(app, ["explain", str(directory), "--worst", "10000", "--json"])
+    stories = json.loads(shown.stdout)["stories"]
+    drops = pq.read_table(directory / "events.parquet").to_pylist()
+    ends = ("10.0.0.1", "10.0.0.2") if test == "write" else ("10.0.0.2", "10.0.0.1")
+    kind = "other" if test == "write" else "response"
+    with_data = {
+        (each["time_ns"], each["link"]) for each in drops if (each["src"], each["dst"]) == ends
+    }
+    found = {}
+    for each in stories:
+        assert each["status"] == "delivered"
+        assert each["parts"][0]["begin_ns"] == each["posted_ns"]
+        assert sum(part["length_ns"] for part in each["parts"]) == each["taken_ns"]
+        for number, incident in enumerate(each["incidents"]):
+            if incident["what"] == "dropped" and incident["kind"] == kind:
+                found[incident["time_ns"], incident["where"]] = each, number
+    assert len(with_data) > 20
+    # What a go-back repeated for nothing may be lost, too, and nobody misses it.
+    assert len(with_data - found.keys()) <= len(with_data) // 10
+    repaired = 0
+    for each, number in found.values():
+        packet = each["incidents"][number]["first"]
+        later = each["incidents"][number + 1 :]
+        repaired += any(
+            one["what"] == "retransmission decided" and one["first"] <= packet <= one["last"]
+            for one in later
+        )
+    assert repaired >= len(found) * 9 // 10
+    words = CliRunner().invoke(app, ["explain", str(directory)]).stdout
+    assert re.search(r"program/1: RDMA_\w+ h1->h2:\d+/\d+, 64 KiB in 32 packets, took", words)
+    assert f"ib_{test}_bw (process " in words
 
 
 def test_counters_of_a_killed_program_are_those_it_published_last(experiment, tmp_path):

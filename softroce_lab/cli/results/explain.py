@@ -6,15 +6,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
-from softroce_lab.report import explained, ladder, recorded, story
+from softroce_lab.report import explained, ladder, program_story, recorded, story
 from softroce_lab.report.explained import Explained
+from softroce_lab.report.program_story import ProgramRun
 from softroce_lab.report.story import Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
@@ -39,27 +40,55 @@ def explain(
 ) -> None:
     """Tell what delayed a message: losses, their detection, retransmissions, and where time went.
 
-    Without --run: of each transport's run with the first seed.
+    Without --run: of each transport's run with the first seed. A message of an unmodified program
+    is a work request of an RC queue pair: 'h1->h2:QPN/NUMBER'.
     """
     if sum(each is not None for each in (message, worst, step)) > 1:
         raise UserError("--message, --worst and --step exclude each other")
-    found = opened(run)
-    tale = []
+    found, where = opened(run), shlex.quote(run)
+    tale: list[_Shown] = []
     for each in runs_of(found, of):
-        recorded.need_messages(each)
-        known = Explained.of(found, each)
-        chosen = _chosen(known, shlex.quote(run), message, worst or 1, step)
-        tale += [(known, one) for one in chosen]
+        if recorded.programs_of(each):
+            tale += _of_programs(ProgramRun.of(found, each), where, message, worst or 1, step)
+        else:
+            tale += _of_messages(Explained.of(found, each), where, message, worst or 1, step)
     if as_json:
-        stories = [one.document() | {"oracle_ns": known.bound_ns(one)} for known, one in tale]
+        stories = [each.one.document() | {"oracle_ns": each.bound_ns} for each in tale if each.one]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
         return
     if found.warning:
         print(f"{found.warning}\n")
-    for number, (known, one) in enumerate(tale):
+    for number, shown in enumerate(tale):
         if number:
             print()
-        _print(known, one, step)
+        _print(shown)
+
+
+class _Shown(NamedTuple):
+    one: Story | None  # None: no message of the run is recorded
+    words: list[str]
+    of_run: str
+    bound_ns: int | None = None
+
+
+def _of_messages(
+    known: Explained, where: str, message: str | None, worst: int, step: int | None
+) -> Iterator[_Shown]:
+    for one in _chosen(known, where, message, worst, step):
+        of_step = [] if step is None else [explained.step_words(known, step)]
+        yield _Shown(one, of_step + known.words(one), known.loss_words(), known.bound_ns(one))
+
+
+def _of_programs(
+    known: ProgramRun, where: str, message: str | None, worst: int, step: int | None
+) -> Iterator[_Shown]:
+    if step is not None:
+        raise UserError(f"{known.name}: programs have no steps", hint="--worst N, or --message KEY")
+    rows = known.worst(worst) if message is None else [known.named(message, where)]
+    for one in map(known.story, rows):
+        yield _Shown(one, program_story.words(one), known.loss_words())
+    if not rows:
+        yield _Shown(None, [], known.loss_words())
 
 
 def _chosen(
@@ -74,14 +103,11 @@ def _chosen(
         yield known.story(row)
 
 
-def _print(known: Explained, one: Story, step: int | None) -> None:
-    if step is not None:
-        print(explained.step_words(known, step))
-    for line in story.words(one, known.bound_ns(one)):
+def _print(shown: _Shown) -> None:
+    for line in shown.words:
         print(line)
-    if not known.has_decisions:
-        print("Which packets a decision was about was not recorded; the virtual clock records it.")
-    print()
-    for line in ladder.lines(one):
-        print(line)
-    print(known.loss_words())
+    if shown.one is not None:
+        print()
+        for line in ladder.lines(shown.one):
+            print(line)
+    print(shown.of_run)

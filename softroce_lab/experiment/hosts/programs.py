@@ -18,13 +18,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from softroce_lab import units
 from softroce_lab.experiment import real
-from softroce_lab.experiment.hosts import leftovers, program_counters, program_words
+from softroce_lab.experiment.hosts import leftovers, program_counters, program_losses, program_words
 from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, Printed, search
-from softroce_lab.experiment.hosts.program_counters import OfProcess, ProgramCounters
+from softroce_lab.experiment.hosts.program_counters import OfProcess
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
@@ -55,10 +55,14 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     lab.faults.restart(time.monotonic_ns())
     begun_ns = time.monotonic_ns() - observation.epoch_ns
     taking_part = [names[index] for index in workload.commands]
-    with program_counters.of_run(lab, taking_part) as counters:
-        with _crew(workload, names, lab, counters) as crew:
+    with (
+        program_counters.of_run(lab, taking_part) as counters,
+        program_losses.of_run(lab.plan, taking_part) as losses,
+    ):
+        with _crew(workload, names, lab, (counters, losses)) as crew:
             problems = _until_over(crew, experiment.deadline_ns, counters.look)
         processes = counters.end()
+        messages, recoveries, missed = losses.end(observation.epoch_ns + begun_ns)
     end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
     problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
     observed = observation.end({}, striped=False, hosts=list(crew))
@@ -77,14 +81,17 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         links=[dataclasses.asdict(link) for link in observed.links],
         stats={host: program_counters.stats(each) for host, each in processes.items()},
         events=real.events(observed, {}, begun_ns),
+        recoveries=recoveries,
+        program_messages=messages,
         problems=[each for each in problems if each],
         fidelity=observed.fidelity.document(),
         facts=real.facts(observed, {}, lab)
         | {
+            "recoveries_not_recorded": missed,
             "programs": {
                 name: each.document(packets[name], processes.get(name, ()))
                 for name, each in crew.items()
-            }
+            },
         },
     )
 
@@ -96,6 +103,13 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
         if near.node in found:
             found[near.node] += observed.links[number].received
     return found
+
+
+class Records(Protocol):
+    """What the libraries of the programs write for a run, to where the environment names."""
+
+    def environment(self, host: str) -> dict[str, str]:
+        """For the commands of a host."""
 
 
 class _Process:
@@ -266,13 +280,16 @@ def _dying_with(parent: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _crew(
-    workload: Programs, names: tuple[str, ...], lab: Lab, counters: ProgramCounters
+    workload: Programs, names: tuple[str, ...], lab: Lab, records: Sequence[Records]
 ) -> Iterator[dict[str, _Process]]:
     """All commands by host; none of them runs afterwards."""
     crew: dict[str, _Process] = {}
     for index, command in workload.commands.items():
         host = names[index]
-        crew[host] = _Process(host, command, lab, counters.environment(host))
+        variables = {
+            name: text for each in records for name, text in each.environment(host).items()
+        }
+        crew[host] = _Process(host, command, lab, variables)
     for index, command in workload.commands.items():
         if command.after is not None:
             crew[names[index]].after = crew[names[command.after]]

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What became of the messages of RC queue pairs while losses were repaired, in a file for
+// `lab explain`: those that were outstanding then, or failed, and what the queue pairs did. A
+// message that met no loss costs a few stores, and leaves nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../engine/rnic/rnic.hpp"
+#include "../engine/verbs/qp_event.hpp"
+
+namespace softroce::verbs {
+
+enum class LossKind : std::uint8_t {
+  message,     // `code`: WcStatus, or kUnfinished
+  retransmit,  // [psn, last_psn] are to be sent again; `code`: RetransmitReason
+  timeout,     // `psn`: the oldest that is not acknowledged
+  nak_sent,    // `psn`: the one that is missed; `code`: the syndrome
+  nak_received,
+  left_out,  // `number` records more, for which there was no room
+};
+
+// As softroce_lab/telemetry/program_losses.py reads it. Times are CLOCK_MONOTONIC.
+struct LossRecord {
+  std::int64_t at_ns = 0;  // of a message: when it completed
+  std::int64_t posted_ns = 0;
+  std::int64_t sent_ns = 0;  // all packets had left once, and the PSNs are known; 0: not yet
+  std::uint64_t bytes = 0;
+  std::uint64_t number = 0;  // of a message: how many its queue pair had before
+  std::uint64_t remote_high = 0, remote_low = 0;  // GID of the queue pair's peer
+  std::uint32_t qp = 0, remote_qp = 0;
+  std::uint32_t psn = 0, last_psn = 0;
+  LossKind kind{};
+  std::uint8_t code = 0;
+  std::uint8_t opcode = 0;  // WrOpcode
+  std::uint8_t unused[5] = {};
+};
+static_assert(sizeof(LossRecord) == 80);
+
+class LossLog final : public QpEventSink {
+ public:
+  static constexpr std::uint8_t kUnfinished = 255;
+
+  // A file of the process's number and name in `folder`, which goes on if it is there. Throws
+  // std::system_error.
+  LossLog(const std::string& folder, const Rnic& rnic, std::int64_t epoch_ns);
+  ~LossLog() override;
+  LossLog(const LossLog&) = delete;
+  LossLog& operator=(const LossLog&) = delete;
+
+  void note(const QpEvent& event) override;
+
+  // The queue pair is about to go: what is outstanding does not complete.
+  void forget(std::uint32_t qp);
+  // All of them are.
+  void forget_all();
+  // Records so far into the file.
+  void write();
+
+ private:
+  struct Outstanding {
+    LossRecord record;
+    bool met_loss = false;
+  };
+  struct Pair {
+    std::deque<Outstanding> sends;  // in the order of posts, which is that of completions
+    std::size_t sent = 0;           // of them
+    std::uint64_t posts = 0;
+    bool is_rc = false;
+  };
+
+  Pair& pair_of(std::uint32_t qp);
+  void posted(const QpEvent& event);
+  void sent(const QpEvent& event);
+  void completed(const QpEvent& event);
+  void changed(const QpEvent& event);
+  void repairs(const QpEvent& event, LossKind kind);
+  void unfinished(Pair& pair);
+  void add(LossRecord record);
+  std::int64_t time_of(const QpEvent& event) const { return epoch_ns_ + event.at / kNanosecond; }
+
+  const Rnic& rnic_;
+  const std::int64_t epoch_ns_;
+  int fd_ = -1;
+  std::unordered_map<std::uint32_t, Pair> pairs_;
+  Pair* last_ = nullptr;  // looked up last
+  std::uint32_t last_qp_ = 0;
+  std::vector<LossRecord> records_;
+  std::uint64_t written_ = 0, left_out_ = 0;
+};
+
+}  // namespace softroce::verbs
