@@ -32,7 +32,8 @@ Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 _HEAVY = 0.1  # of all packets lost,
 _HEAVY_ROUND_TRIP = 1 / 6  # and of those that go there and back
 _BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold (docs/retry-bounds.md)
-_OUTAGES = (Down, Blackout, Burst, Gemodel, Periodic)
+_DEAD = (Down, Blackout)
+_OUTAGES = (*_DEAD, Burst, Gemodel, Periodic)
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _JUSTIFIED = {
     int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR),
@@ -117,13 +118,13 @@ def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: 
         if near.node in ends
     )
     heavy = lost > _BOUNDED * sent and lost >= made.timing.keepalive_probes
-    return heavy and (_in_outages(made, losses) or _unrouted(made) > 0)
+    return heavy and (_took(made, losses, _DEAD) or _unrouted(made) > 0)
 
 
-def _in_outages(made: VirtualRun, losses: Drops) -> bool:
-    """Whether rules that take packets in a row took one of these."""
-    outages = {f.rule_id for f in made.plan.faults if isinstance(f.effect, _OUTAGES)}
-    return bool(np.isin(losses["rule_id"], list(outages)).any())
+def _took(made: VirtualRun, losses: Drops, kinds: tuple[type, ...]) -> bool:
+    """Whether a rule with such an effect took one of these."""
+    rules = {fault.rule_id for fault in made.plan.faults if isinstance(fault.effect, kinds)}
+    return bool(np.isin(losses["rule_id"], list(rules)).any())
 
 
 def _of_pair(made: VirtualRun, pair: Pair) -> Transport:
@@ -147,7 +148,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     control = transport.congestion_control or made.usual_control
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
-    outage = _in_outages(made, losses) or _unrouted(made)
+    outage = _took(made, losses, _OUTAGES) or _unrouted(made)
     chosen = transport.knobs.retry_count is not None
     if not (chosen or stalled_ns or outage or _rc_heavy(run, made, settings.retry_count)):
         return False

@@ -42,6 +42,7 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 
 _NOTHING = control.packet_set(np.zeros(0, dtype=np.bool_))
 _HEDGED_AFTER = 2  # transmissions of a packet that were lost
+_IN_STEP_AFTER = 8  # the same: losses may be in step with what a round of recovery sends
 _HEDGE_SHARE = 0.01  # of the packets of a peer's messages
 
 
@@ -247,11 +248,15 @@ class CsaUd(Session):
         ]
 
     def _hedged(self, lost: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Those of which two copies are sent: they were lost again, and are few."""
+        """Those of which two copies are sent: they were lost again, and are few.
+
+        One that was lost many times in any case: where a packet and two probes are a round, a rule
+        that takes every third packet takes all its copies.
+        """
         again: npt.NDArray[np.bool_] = lost["attempts"] >= _HEDGED_AFTER
         most = _HEDGE_SHARE * self._sent_packets
         if not self.values["hedging"] or self._hedged_packets + int(again.sum()) > most:
-            return np.zeros_like(again)
+            again = lost["attempts"] >= _IN_STEP_AFTER
         self._hedged_packets += int(again.sum())
         return again
 

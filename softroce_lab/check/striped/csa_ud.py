@@ -46,6 +46,7 @@ RULES = (
 _TIMER = 2  # of the flags of a NACK
 _SECOND_COPY = 3  # attempt: what was lost twice is sent again in two copies (hedging)
 HEDGED_SHARE = 0.01  # of the packets; more second copies than that are none
+_IN_STEP_COPY = 9  # attempt: what was lost eight times is, whatever it costs
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
@@ -187,6 +188,8 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
     for number in again.tolist():
         one, before = sent[number], _attempt_before(sent, number)
         if _asked_between(controls, before, one):
+            tally.passed()
+        elif one["attempt"] >= _IN_STEP_COPY and _is_second_copy(controls, sent, number):
             tally.passed()
         elif copies and _is_second_copy(controls, sent, number):
             copies -= 1

@@ -177,6 +177,15 @@ def test_more_copies_than_a_hundredth_of_the_packets_are_violations(tmp_path):
     assert "csa.asked" in failed(tape.check(tmp_path))
 
 
+def test_two_copies_of_what_was_lost_eight_times_need_one_nack(tmp_path):
+    """Without hedging: losses may be in step with what a round of recovery sends."""
+    tape = csa_ud([first(1, 3) | {"attempt_last": 7}], messages=2)
+    assert attempts(tape, 1, 3) == list(range(10))
+    verdicts = tape.check(tmp_path)
+    assert ours(verdicts, Outcome.FAIL) == set()
+    assert verdicts["csa.asked"].checked == 9
+
+
 # ---------------------------------------------------------------- planted faults
 
 
