@@ -187,12 +187,11 @@ def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> N
     copies = int(HEDGED_SHARE * np.count_nonzero(sent["attempt"] == 0))
     for number in again.tolist():
         one, before = sent[number], _attempt_before(sent, number)
+        free = one["attempt"] >= _IN_STEP_COPY
         if _asked_between(controls, before, one):
             tally.passed()
-        elif one["attempt"] >= _IN_STEP_COPY and _is_second_copy(controls, sent, number):
-            tally.passed()
-        elif copies and _is_second_copy(controls, sent, number):
-            copies -= 1
+        elif (free or copies) and _is_second_copy(controls, sent, number):
+            copies -= 0 if free else 1
             tally.passed()
         elif doubt:
             tally.doubts(doubt)
