@@ -4,7 +4,8 @@
 Each host's flows are a Poisson process with sizes of a distribution, as in HPCC's traffic
 generator, and are drawn from the host's own streams. A sample of few large flows is far from its
 mean, so a host's process is drawn anew until the bytes of all hosts up to this one are within half
-a percent of what they are to be. What hosts draw depends on no later host.
+a percent of what they are to be, those behind the warm-up and all together. What hosts draw depends
+on no later host.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ TOLERANCE = Fraction(1, 100)  # of the load that was drawn
 WARM_UP = Fraction(1, 5)  # of the duration: flows that arrive before it is over have no figures
 
 _CLOSE = 0.005
+_CLOSEST = (1.0, 1.0)  # all bytes, and those with figures: within the tolerance
 _TRIES = 1024
 _MOST_TRIED = 64  # at once
 
@@ -47,6 +49,13 @@ class IncastMix:
     degree: int
     share: Fraction  # of all bytes
     size_bytes: int
+
+
+class _Bytes(NamedTuple):
+    """Of flows: all of them, and those that arrive behind the warm-up, which have figures."""
+
+    all: float
+    warm: float
 
 
 class _Drawn(NamedTuple):
@@ -134,8 +143,13 @@ class OpenLoop(Buffered):
     @functools.cached_property
     def warm(self) -> npt.NDArray[np.bool_]:
         """Which flows have figures: those that arrive after the warm-up."""
-        late: npt.NDArray[np.bool_] = self.flows["at_ns"] >= math.ceil(WARM_UP * self.duration_ns)
+        late: npt.NDArray[np.bool_] = self.flows["at_ns"] >= self._warm_ns
         return late
+
+    @property
+    def _warm_ns(self) -> int:
+        """When the warm-up is over."""
+        return math.ceil(WARM_UP * self.duration_ns)
 
     def _single_flows(self, share: Fraction) -> npt.NDArray[np.void]:
         found = []
@@ -165,24 +179,28 @@ class OpenLoop(Buffered):
 
     def _processes(self, what: str, share: Fraction, sizes: Sizes) -> Iterator[_Process]:
         """A process for each rank, with this share of the load."""
-        due = drawn = 0.0
+        due, drawn = 0.0, _Bytes(0.0, 0.0)
         for rank, rate_bps in enumerate(self.rates_bps):
             budget = float(self.load * share * rate_bps * self.duration_ns / (8 * 10**9))
             due += budget
-            process = self._process(what, rank, sizes, budget, due - drawn, _CLOSE * due)
-            drawn += float(process[1].sum())
+            warm = due * (1 - self._warm_ns / self.duration_ns)
+            wanted = _Bytes(due - drawn.all, warm - drawn.warm)
+            process = self._process(what, rank, sizes, budget, wanted, _CLOSE * due)
+            late = process[1][process[0] >= self._warm_ns]
+            drawn = _Bytes(drawn.all + float(process[1].sum()), drawn.warm + float(late.sum()))
             yield process
 
     def _process(
-        self, what: str, rank: int, sizes: Sizes, budget: float, wanted: float, tolerance: float
+        self, what: str, rank: int, sizes: Sizes, budget: float, wanted: _Bytes, tolerance: float
     ) -> _Process:
-        """The first one whose bytes are so close to those wanted, else the closest of all tries.
+        """The first one whose bytes are so close to those wanted, all and those with figures.
 
-        `budget` are the bytes of the mean process.
+        If no try is that, the one closest to those with figures, of those close to all; if none of
+        them is close to all, the closest. `budget` are the bytes of the mean process.
         """
         count = budget / float(sizes.mean_bytes)
         block = math.ceil(count + 10 * math.sqrt(count) + 20)  # of more there is no chance
-        closest, best = math.inf, (np.zeros(0, dtype=np.int64),) * 2
+        closest, best = (math.inf, math.inf), (np.zeros(0, dtype=np.int64),) * 2
         for first, tries in _batches(block):
             drawn = [
                 words(self._key(what, part, rank), first * block, tries * block)
@@ -192,12 +210,15 @@ class OpenLoop(Buffered):
             at_ns = np.cumsum(gaps * (self.duration_ns / count), axis=1).astype(np.int64)
             inside = at_ns < self.duration_ns
             lengths = sizes.drawn(drawn[1]).reshape(tries, block)
-            off = np.abs((lengths * inside).sum(axis=1) - wanted)
-            found = int(np.argmax(off <= tolerance)) if off.min() <= tolerance else np.argmin(off)
-            if off[found] < closest:
-                closest = off[found]
+            warm = inside & (at_ns >= self._warm_ns)
+            found, off = _closest(
+                np.abs((lengths * inside).sum(axis=1) - wanted.all) / tolerance,
+                np.abs((lengths * warm).sum(axis=1) - wanted.warm) / tolerance,
+            )
+            if off < closest:
+                closest = off
                 best = at_ns[found][inside[found]], lengths[found][inside[found]]
-            if closest <= tolerance:
+            if closest == _CLOSEST:
                 break
         return best
 
@@ -286,6 +307,19 @@ class OpenLoop(Buffered):
                 at = message.destination_offset
                 buffer[at : at + length] = random_bytes(key, message.source_offset, length)
         return buffer
+
+
+def _closest(
+    all_: npt.NDArray[np.float64], warm: npt.NDArray[np.float64]
+) -> tuple[int, tuple[float, float]]:
+    """The best of some tries, and how far it is off.
+
+    `all_` and `warm`: how far the bytes of each are off, in tolerances. What is close enough to
+    all is 1 off, and so is what is close enough to those with figures.
+    """
+    off = np.maximum(all_, 1)
+    found = int(np.lexsort((np.maximum(warm, 1), off))[0])  # the first one of equals
+    return found, (float(off[found]), float(max(warm[found], 1)))
 
 
 def _other(rank: int, among: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

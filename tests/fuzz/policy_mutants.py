@@ -119,7 +119,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(Session, "_on_keepalive", "csa_ud", 7)
+@mutant(Session, "_on_keepalive", "csa_ud", 41)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 
@@ -153,7 +153,7 @@ def first_loss_forgotten(original):
     return on_loss
 
 
-@mutant(CsaUd, "check_send", "csa_ud", 7)
+@mutant(CsaUd, "check_send", "csa_ud", 47)
 def asks_once(original):
     """A sender without a word asks once."""
 
@@ -228,7 +228,7 @@ def chunk_without_its_last_packet(original):
 # --- sdr_ec ----------------------------------------------------------------------------------
 
 
-@mutant(SdrEc, "on_send_timer", "sdr_ec", 7)
+@mutant(SdrEc, "on_send_timer", "sdr_ec", 15)
 def state_asked_for_once(original):
     """A sender that hears nothing asks once, and retransmits once."""
     return lambda self, send, now_ns: without_timers(original(self, send, now_ns))

@@ -184,6 +184,26 @@ def test_the_load_of_flows_with_figures_is_of_the_time_in_which_they_arrive():
     assert float(work.measured_load) == pytest.approx(late * 8e9 / (16 * RATE_BPS * 16 * MS))
 
 
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("sizes", PUBLISHED)
+@pytest.mark.parametrize("incast", [None, INCAST])
+def test_the_load_of_flows_with_figures_is_the_load_asked_for(sizes, load, incast):
+    for seed in range(3):
+        work = traffic(16, load, sizes=sizes, seed=seed, incast=incast)
+        assert float(work.measured_load) == pytest.approx(float(load), rel=0.01)
+
+
+@pytest.mark.parametrize("sizes", PUBLISHED)
+def test_sizes_and_gaps_before_and_after_the_warm_up_are_distributed_alike(sizes):
+    work = traffic(16, LOADS[1], 50 * MS, sizes, seed=5)
+    mean_ns = float(work.sizes.mean_bytes * 8 * 10**9 / (LOADS[1] * RATE_BPS))
+    for part in (work.flows[work.warm], work.flows[~work.warm]):
+        assert_drawn_from(work.sizes, part["bytes"])
+    late = work.flows[work.warm]
+    each = (late["at_ns"][late["source"] == rank] for rank in range(16))
+    assert_exponential(np.concatenate([np.diff(at_ns) for at_ns in each]), mean_ns)
+
+
 def test_messages_are_the_flows_one_each():
     work = traffic(3, duration_ns=5 * MS)
     messages = list(work.messages())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Open-loop traffic whose draw is not what the file asks for, as a few flows cannot be.
 
-A host's flows are drawn until their bytes are those of the load (`workloads/open_loop.py`). Where
-these are few beside the largest size, large flows are rarer than in the distribution; where flows
-are few, those behind the warm-up, which alone have figures, have another load than the whole; and
-incasts are whole events, of which a small share may have none.
+A host's flows are drawn until their bytes are those of the load, with the warm-up and without
+(`workloads/open_loop.py`). Where these are few beside the largest size, large flows are rarer than
+in the distribution; where flows are few, no draw may have both loads; and incasts are whole events,
+of which a small share may have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from softroce_lab.workloads.work import Workload
 
 LEAST_TIMES = 2
 """How many times the largest size a host is to send, at least."""
-LOAD_OFF, SHARE_OFF = Fraction(1, 20), Fraction(1, 10)
+LOAD_OFF, SHARE_OFF = Fraction(1, 100), Fraction(1, 10)
 """How far the load behind the warm-up, and the share of incasts, may be off: of what was asked."""
 
 
