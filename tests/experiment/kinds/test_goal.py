@@ -10,7 +10,7 @@ from softroce_lab.experiment.kinds.collectives import algorithms
 from softroce_lab.inputs import yaml_source
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.goal import writer
-from tests.workloads.goal.texts import binomial_tree, ranks
+from tests.workloads.goal.texts import binomial_tree, dissemination, ranks
 
 FABRIC = """\
 name: goal
@@ -126,6 +126,22 @@ def test_a_tree_of_loggopsim_sends_what_it_says(transport, tmp_path):
     arrived = {0: 0} | dict(zip(messages["destination"], messages["received_ns"], strict=True))
     for source, posted_ns in zip(messages["source"], messages["posted_ns"], strict=True):
         assert posted_ns == arrived[source]
+
+
+@pytest.mark.parametrize("transport", ["rc", "csa_ud", "irn", "ud_rto"])
+def test_a_dissemination_of_loggopsim_sends_what_it_says(transport, tmp_path):
+    """A round's send is posted when the message of the round before is there."""
+    tmp_path.joinpath("some.goal").write_text(dissemination(8))
+    more = {"transports": f"[{transport}]", "payload": "verify"}
+    found = run(experiment(tmp_path, GOAL, **more))
+    assert (found.verdict, found.verified) == ("passed", True)
+    times = {(row["source"], row["destination"]): row for row in found.messages}
+    assert len(times) == len(found.messages) == 8 * 3
+    for rank in range(8):
+        assert times[rank, (rank + 1) % 8]["posted_ns"] == 0
+        for number in (1, 2):
+            before = times[(rank - (1 << number - 1)) % 8, rank]
+            assert times[rank, (rank + (1 << number)) % 8]["posted_ns"] == before["received_ns"]
 
 
 def test_computations_take_their_time_and_share_a_processor(tmp_path):

@@ -11,7 +11,15 @@ from softroce_lab.errors import UserError
 from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.schedule import Compute, Receive, Send
 from softroce_lab.workloads.work import mismatches
-from tests.workloads.goal.texts import CROSSED, assert_refused, binomial_tree, of, output, ranks
+from tests.workloads.goal.texts import (
+    CROSSED,
+    assert_refused,
+    binomial_tree,
+    dissemination,
+    of,
+    output,
+    ranks,
+)
 from tests.workloads.legal_order import Network, carry_out
 
 
@@ -32,6 +40,25 @@ def test_a_tree_of_loggopsim_sends_what_it_says(count):
     for message in network.delivered:
         assert message.source in reached
         reached.add(message.destination)
+    assert mismatches(workload, list(network.buffers.items()), 1) == []
+
+
+@pytest.mark.parametrize("count", [16, 32])
+def test_a_dissemination_of_loggopsim_sends_what_it_says(count):
+    workload = of(dissemination(count))
+    rounds = count.bit_length() - 1
+    found = sorted((m.source, m.destination, m.length_bytes) for m in workload.messages())
+    assert found == sorted(
+        (rank, (rank + (1 << number)) % count, 1)
+        for rank in range(count) for number in range(rounds)
+    )  # fmt: skip
+    network = Network(workload, 1, 2, 5)
+    network.carry_out()
+    place = {(m.source, m.destination): n for n, m in enumerate(network.delivered)}
+    for rank in range(count):
+        for number in range(1, rounds):  # behind the receive of the round before
+            before = place[(rank - (1 << number - 1)) % count, rank]
+            assert before < place[rank, (rank + (1 << number)) % count]
     assert mismatches(workload, list(network.buffers.items()), 1) == []
 
 

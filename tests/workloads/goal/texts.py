@@ -71,6 +71,25 @@ def _own(vertex):
     return message.key, message.source, message.destination, message.length_bytes
 
 
+def dissemination(count):
+    """LogGOPSim's dissemination_16.goal and dissemination_32.goal, for any power of two of ranks.
+
+    In round i rank r sends to r + 2**i and receives from r - 2**i; a send requires the receive of
+    the round before.
+    """
+    lines = [f"num_ranks {count}", ""]
+    for rank in range(count):
+        lines.append(f"rank {rank} {{")
+        for number in range(count.bit_length() - 1):
+            to, source = (rank + (1 << number)) % count, (rank - (1 << number)) % count
+            lines.append(f"l{2 * number + 1}: send 1b to {to} tag 0")
+            if number:
+                lines.append(f"l{2 * number + 1} requires l{2 * number}")
+            lines.append(f"l{2 * number + 2}: recv 1b from {source} tag 0")
+        lines += ["}", ""]
+    return "\n".join(lines)
+
+
 def binomial_tree(count):
     """LogGOPSim's src/LogGOPSim/binary_tree_32.goal, for any number of ranks: 1 byte from rank 0.
 
