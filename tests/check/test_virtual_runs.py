@@ -71,6 +71,17 @@ def test_what_parity_restored_need_not_be_retransmitted(tmp_path, framing, loss,
     assert verdicts["once.whole"].outcome == Outcome.PASS
 
 
+@pytest.mark.parametrize("links", [("h2",), ("h1",), ("*",)])
+def test_a_sender_that_chooses_its_code_may_retransmit_by_its_timer(tmp_path, links):
+    """Most answers are lost; without parity its timer then retransmits what nobody asked for."""
+    loss = '{name: loss, links: "s2->s1", loss: random 60%, only: control}'
+    text = LINE.replace("400kB", "2MB").replace("40kB", "4kB") + f"faults: [{loss}]\n"
+    transport = "{name: sdr_auto, options: {chunk: 4KiB}}"
+    verdicts = checked(tmp_path, "mtu: 1500\n" + text, transport, links, 0)
+    assert failed(verdicts) == set()
+    assert verdicts["sr.only-holes"].checked > 20
+
+
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "sdr_sr"])
 @pytest.mark.parametrize("links", [("h2",), ("*",)])
 def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from softroce_lab.telemetry.packets import Has
 
-CODED = ("sdr_ec",)
+CODED = ("sdr_ec", "sdr_auto")
 """The transports that have codes."""
 
 

@@ -32,8 +32,9 @@ from softroce_lab.recovery.control import (
 )
 
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
-SDR_EC = "sdr_ec"
-TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC)  # by timers of the sender, which has a bitmap
+SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
+TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC, SDR_AUTO)
+"""By timers of the sender, which has a bitmap."""
 _UNSEEN = "oracle"  # of which no capture has feedback
 
 
