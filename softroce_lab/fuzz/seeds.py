@@ -189,6 +189,8 @@ _BY_POLICIES = {
     "losses by gap": "lost_by_gap",
     "losses by probe": "lost_by_probe",
     "losses by timer": "lost_by_timer",
+    "restored from parity": "restored",
+    "fell back from parity": "fallbacks",
 }
 _ON_LINKS = {"tail drops": "dropped_by_queue", "ECN marks": "marked", "trimmed": "trimmed"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What holds of what hosts post: nothing before what it requires, and what the file contains.
+"""What holds of what hosts post: when, not before and not after it may be, and what the file has.
 
 The first is checked against the graph that hosts are driven by. That graph may itself be wrong: so
 programs of GOAL are read once more, by other code, and of experts and training it is known how much
@@ -13,7 +13,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from softroce_lab.experiment.kinds.jobs import JobsSpec
 from softroce_lab.experiment.kinds.training import MoeSpec, TrainingSpec
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import NEVER_NS, Messages, WorkloadRun
+from softroce_lab.fuzz import promptness
+from softroce_lab.fuzz.promptness import Name, Times
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.moe import COMBINE, DISPATCH
 from softroce_lab.workloads.open_loop import OpenLoop
@@ -31,8 +33,6 @@ from softroce_lab.workloads.training import Traffic
 from softroce_lab.workloads.work import Workload
 
 _NAME = ("source", "destination", "operation", "step", "message")
-_Name: TypeAlias = tuple[int, int, int, int, int]  # the same
-_Times: TypeAlias = tuple[float, float, float]  # posted, acknowledged, there
 
 
 @dataclasses.dataclass(slots=True)
@@ -49,17 +49,28 @@ class _Doing:
 
 
 def violations(made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
-    """What hosts posted too early, and messages that are not those of the file."""
+    """What hosts posted too early or too late, and messages that are not those of the file."""
     rows = _rows(run.messages)
     for host, vertices in made.schedule.of.items():
         doings = [_of_vertex(each, rows) for each in vertices]
         yield from _too_early(run.hosts[host], doings)
+    yield from _too_late(made, run, rows)
     yield from _as_written(made.experiment.raw.workload, made.workload, run)
 
 
-def _rows(messages: Messages) -> dict[_Name, _Times]:
+def _too_late(made: VirtualRun, run: WorkloadRun, rows: Mapping[Name, Times]) -> Iterator[str]:
+    """Sends that were posted later than they might have been; if nothing failed or stood still."""
+    if made.experiment.stalls(run.seed) or not promptness.all_arrived(rows):
+        return
+    for host, vertices in made.schedule.of.items():
+        for found in promptness.late(vertices, rows, made.experiment.depth):
+            yield f"dawdles: {run.hosts[host]} posts {found}"
+            return
+
+
+def _rows(messages: Messages) -> dict[Name, Times]:
     """Of each message when it was posted, acknowledged, there: infinity if that never came."""
-    found: dict[_Name, _Times] = {}
+    found: dict[Name, Times] = {}
     for row in messages:
         source, destination, *key = (int(row[each]) for each in _NAME)
         times = (int(row[each]) for each in ("posted_ns", "completed_ns", "received_ns"))
@@ -69,7 +80,7 @@ def _rows(messages: Messages) -> dict[_Name, _Times]:
     return found
 
 
-def _of_vertex(vertex: Vertex, rows: Mapping[_Name, _Times]) -> _Doing:
+def _of_vertex(vertex: Vertex, rows: Mapping[Name, Times]) -> _Doing:
     needs: dict[str, Any] = {"requires": vertex.requires, "irequires": vertex.irequires}
     if isinstance(vertex, Compute):
         return _Doing("a computation", vertex.at_ns, vertex.duration_ns, **needs)
@@ -143,7 +154,7 @@ def _program(
 ) -> Iterator[str]:
     rows = _rows(messages)
     sizes = {name: int(row["bytes"]) for name, row in zip(rows, messages, strict=True)}
-    written: dict[_Name, int] = {}
+    written: dict[Name, int] = {}
     blocks = _RANK.split(text)[1:]
     for rank, block in zip(map(int, blocks[::2]), blocks[1::2], strict=True):
         numbers: collections.Counter[tuple[str, int, int]] = collections.Counter()

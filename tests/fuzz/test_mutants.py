@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.recovery.sdr_ec import SdrEc
 from tests.fuzz import workload_mutants
 from tests.fuzz.mutants import NativeMutants, first_violation
 from tests.fuzz.policy_mutants import MUTANTS
@@ -87,6 +89,28 @@ def test_every_mistake_in_python_is_noticed(mutants, full, monkeypatch):
         assert {name: each[0] for name, each in found.items()} == {
             name: mutant.seed for name, mutant in mutants.items()
         }
+
+
+@pytest.mark.parametrize(
+    ("method", "mistake", "missed"),
+    [
+        ("on_receive_timer", lambda self, receive, now_ns: (), "fell back from parity"),
+        ("on_chunk", lambda self, receive, submessage, now_ns: (), "restored from parity"),
+    ],
+)
+def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(
+    method, mistake, missed, monkeypatch
+):
+    """A receiver that never falls back, or never decodes: its sender's timers bring all there."""
+    transports = fuzz.transports_of(["sdr_ec"])
+
+    def met():
+        return {each for seed in (10, 13, 20) for each in fuzz.run_seed(seed, transports).features}
+
+    assert {"fell back from parity", "restored from parity"} <= met()
+    monkeypatch.setattr(SdrEc, method, mistake)
+    assert missed not in met()
+    assert missed in fuzz.expected_features()
 
 
 def tell(found):

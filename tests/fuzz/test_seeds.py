@@ -81,9 +81,9 @@ def test_whatever_can_be_drawn_is_drawn_often():
 
 
 def test_what_is_drawn_is_met():
-    """By one transport of each kind, which is enough for all of them."""
-    three = fuzz.transports_of(THREE)
-    found = fuzz.campaign(fuzz.in_process(range(481, 481 + 34), three), three)
+    """By one transport of each kind, and one with parity, which is enough for all of them."""
+    four = fuzz.transports_of((*THREE, "sdr_ec"))
+    found = fuzz.campaign(fuzz.in_process(range(481, 481 + 34), four), four)
     others = set(registry.transports()) - set(THREE)
     missing = set(fuzz.expected_features()) - found.features.keys() - others
     assert not missing

@@ -10,7 +10,7 @@ from softroce_lab.workloads import composite, gate, moe
 from softroce_lab.workloads.goal import matching
 from softroce_lab.workloads.goal import workload as goal
 from softroce_lab.workloads.open_loop import OpenLoop
-from softroce_lab.workloads.progress import HostWork
+from softroce_lab.workloads.progress import DEPTH, HostWork
 from softroce_lab.workloads.schedule import Compute, Schedule
 from tests.fuzz.policy_mutants import Mutant
 
@@ -78,6 +78,30 @@ def a_receive_not_followed(original):
         original(self, index)
 
     return end_receive
+
+
+@mutant(HostWork, "__init__", "csa_ud", 2)
+def a_send_outstanding_too_few(original):
+    """One less than may be; the sends come later, and all arrives."""
+
+    def init(self, vertices, depth=DEPTH):
+        original(self, vertices, max(1, depth - 1))
+
+    return init
+
+
+@mutant(HostWork, "_next_compute", "csa_ud", 27)
+def a_computation_a_nanosecond_too_long(original):
+    """Each takes a nanosecond more than it should."""
+
+    def next_compute(self, processor):
+        running = set(self._running)
+        original(self, processor)
+        begun = self._running - running
+        self._alarms = [(at_ns + (index in begun), index) for at_ns, index in self._alarms]
+        heapq.heapify(self._alarms)
+
+    return next_compute
 
 
 # --- Graphs ----------------------------------------------------------------------------------

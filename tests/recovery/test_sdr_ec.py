@@ -78,6 +78,56 @@ def test_more_than_m_losses_fall_back_to_selective_repeat(framing):
         assert rig.sides[1].policy.summary()["fallbacks"] == 1
 
 
+MANY = 40  # packets of data: ten submessages
+SLOW_BPS = 100_000_000  # a port that takes longer than the cable: FTO is its time
+
+
+def took_after_a_fallback_ns(beta, line_rate_bps=SLOW_BPS):
+    """Of a message of which more is lost than its parity restores, from its posting."""
+    rig = make(MDS | {"beta": beta}, framing="ud", line_rate_bps=line_rate_bps)
+    rig.transfer((0, 0, 0), MTU)
+    rig.finish()  # both ends know the RTT
+    lose_first(rig, 0, 1, 2)
+    begun_ns = rig.now_ns
+    rig.transfer(KEY, MANY * PACKET_BYTES["ud"])
+    rig.finish()
+    rig.check()
+    assert rig.sides[1].policy.summary()["fallbacks"] == 1
+    return rig.sides[1].completions[-1].completed_ns - begun_ns
+
+
+def fto_ns(line_rate_bps=SLOW_BPS):
+    """(M + ceil(M / R)) T_inj."""
+    return (MANY + MANY * M // K) * PACKET_BYTES["ud"] * 8 * 10**9 // line_rate_bps
+
+
+FALLBACKS = [(0.5, SLOW_BPS), (1.0, SLOW_BPS), (3.0, SLOW_BPS), (1.0, 4 * SLOW_BPS)]
+
+
+@pytest.mark.parametrize(("beta", "line_rate_bps"), FALLBACKS)
+def test_the_receiver_falls_back_when_fto_ends(beta, line_rate_bps):
+    """FTO runs from the first bit; then the NACK and what it names take a round trip."""
+    rtt_ns = 2 * MILLISECOND_NS
+    expected_ns = rtt_ns / 2 + fto_ns(line_rate_bps) + beta * rtt_ns + rtt_ns
+    assert took_after_a_fallback_ns(beta, line_rate_bps) == pytest.approx(expected_ns, abs=100_000)
+
+
+@pytest.mark.parametrize(
+    ("method", "mistake"),
+    [
+        ("fto_ns", lambda self, state: 0),
+        ("slack_ns", lambda self, receive: 0),
+        ("slack_ns", lambda self, receive: 10 * MILLISECOND_NS),
+        ("on_receive_timer", lambda self, receive, now_ns: ()),
+    ],
+    ids=["no time of the message", "no RTT behind it", "too many of them", "never"],
+)
+def test_planted_another_fto_is_noticed(method, mistake, monkeypatch):
+    monkeypatch.setattr(SdrEc, method, mistake)
+    with pytest.raises(AssertionError):
+        test_the_receiver_falls_back_when_fto_ends(1.0, SLOW_BPS)
+
+
 def test_xor_restores_one_loss_in_each_group():
     for lost in itertools.combinations(range(K + M), 2):
         groups = [packet % M for packet in lost]
