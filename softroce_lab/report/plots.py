@@ -63,25 +63,55 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
     draw = KINDS.get(kind)
     if draw is None:
         raise UserError(f"there is no figure {kind!r}", hint=f"--kind {'|'.join(KINDS)}")
-    suffix = path.suffix.lstrip(".")
-    if suffix not in SUFFIXES:
-        raise UserError(f"{path}: of what kind is it?", hint="-o FILE.pdf, FILE.svg or FILE.png")
+    suffix = suffix_of(path)
     if asked.recorded.is_sweep and kind not in OF_SWEEPS:
         hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab sweep --keep-runs keeps its runs"
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
     if not asked.recorded.is_sweep and kind not in OF_LINKS:
         for run in asked.recorded.runs:
             need_messages(run)
-    mpl, plt = _matplotlib()
 
+    def paint(mpl: Any, figure: Any) -> None:
+        axes = figure.subplots()
+        draw(axes, asked)
+        _few_decades(mpl, axes)
+
+    title = f"{asked.recorded.manifest.get('name')}: {asked.recorded.name}"
+    text = f"{command}; sha256 of the results {digest(asked.recorded)}"
+    write(path, paint, metadata(title, text, suffix))
+
+
+def suffix_of(path: Path) -> str:
+    """Which format a file's name asks for. UserError if there is no such format."""
+    suffix = path.suffix.lstrip(".")
+    if suffix not in SUFFIXES:
+        raise UserError(f"{path}: of what kind is it?", hint="-o FILE.pdf, FILE.svg or FILE.png")
+    return suffix
+
+
+def need(path: Path) -> None:
+    """UserError, EnvironmentLackError: why no figure would be written to this file."""
+    suffix_of(path)
+    _matplotlib()
+
+
+def write(
+    path: Path,
+    paint: Callable[[Any, Any], None],
+    about: dict[str, Any],
+    inches: tuple[float, float] = _INCHES,
+) -> None:
+    """Let `paint` draw into a figure of matplotlib, and write it aside and rename it.
+
+    `about`: its `metadata`. UserError, EnvironmentLackError.
+    """
+    mpl, plt = _matplotlib()
     drawn = io.BytesIO()  # matplotlib's PDF does not survive a full disk
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
+        figure = plt.figure(figsize=inches, layout="constrained")
         try:
-            draw(axes, asked)
-            _few_decades(mpl, axes)
-            metadata = _metadata(asked.recorded, suffix, command)
-            figure.savefig(drawn, format=suffix, metadata=metadata)
+            paint(mpl, figure)
+            figure.savefig(drawn, format=suffix_of(path), metadata=about)
         finally:
             plt.close(figure)
     aside.write(path, drawn.getvalue())
@@ -127,10 +157,8 @@ def digest(recorded: Recorded) -> str:
     return found.hexdigest()
 
 
-def _metadata(recorded: Recorded, suffix: str, command: str) -> dict[str, Any]:
-    """The command and the digest, by the names that the format has."""
-    text = f"{command}; sha256 of the results {digest(recorded)}"
-    title = f"{recorded.manifest.get('name')}: {recorded.name}"
+def metadata(title: str, text: str, suffix: str) -> dict[str, Any]:
+    """A title, and the command with the digest, by the names that the format has."""
     by = f"softroce_lab {__version__}"
     if suffix == "pdf":
         return {"Title": title, "Subject": text, "Creator": by, "CreationDate": None}

@@ -75,6 +75,41 @@ def test_parquet_has_all_figures_side_by_side(cells, tmp_path):
     assert wanted <= set(table.column_names)
 
 
+def test_overhead_is_parity_and_what_is_sent_again(cells):
+    """(32, 8): 8 chunks of parity for 32 of data; without a code only what was lost."""
+    for each in cells:
+        data = each.messages * grid.data_packets(each.message_bytes)
+        if each.scheme in ("sr_rto", "sr_nack"):
+            assert each.parity == 0
+            assert each.overhead == each.retransmitted / data
+        elif each.scheme == "mds":
+            chunks = -(-grid.data_packets(each.message_bytes) // grid.CHUNK_PACKETS)
+            parity = -(-chunks * 8 // 32) * grid.CHUNK_PACKETS * each.messages
+            assert 0.9 * parity <= each.parity <= parity
+    lines = tables.overheads(cells)
+    assert len(lines) == 2 + 8
+    assert lines[0] == "| distance | message | chunk loss | sr_rto | sr_nack | mds | xor | auto |"
+    [line] = [each for each in lines if each.startswith("| 3750 km | 8 MiB | 0.01 |")]
+    by = {(each.distance_km, each.message_bytes, each.chunk_loss, each.scheme): each
+          for each in cells}  # fmt: skip
+    of = {scheme: by[3750, 8 << 20, 1e-2, scheme] for scheme in ("sr_rto", "mds")}
+    recovered_ms = (of["sr_rto"].mean_ns - of["mds"].mean_ns) / 1e6
+    assert f"{of['mds'].overhead:.2%}, {recovered_ms:.3f} ms" in line
+
+
+def test_a_state_of_before_has_the_parity_of_the_code(cells):
+    """Which code `auto` took is not known then."""
+    place = grid.Place(3750, 8 << 20, 1e-2, "mds")
+    sample = grid.Sample(place, 1, 10, 10e9, 1e19, 1e9, 0, 0, 0, 100)
+    counted = next(
+        each for each in cells
+        if (each.distance_km, each.message_bytes, each.scheme) == (3750, 8 << 20, "mds")
+    )  # fmt: skip
+    assert cells_of.of([sample])[0].parity == 10 * counted.parity / counted.messages
+    auto = dataclasses.replace(sample, place=dataclasses.replace(place, scheme="auto"))
+    assert cells_of.of([auto])[0].overhead is None
+
+
 # ---------------------------------------------------------------- long maps
 
 

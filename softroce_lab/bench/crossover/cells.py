@@ -8,7 +8,17 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from softroce_lab.bench.crossover.grid import NEAR, TAIL, Place, Sample, predicted, published
+from softroce_lab.bench.crossover.grid import (
+    CHUNK_PACKETS,
+    NEAR,
+    TAIL,
+    Place,
+    Sample,
+    data_packets,
+    predicted,
+    published,
+    scenario,
+)
 
 MEAN_WITHIN = 0.05
 ERRORS = 3  # standard errors
@@ -36,6 +46,15 @@ class Cell:
     tail_agrees: bool
     fell_back: int
     retransmitted: int
+    parity: int | None  # packets; None: not known
+
+    @property
+    def overhead(self) -> float | None:
+        """Packets of parity and retransmissions over those of the data; None: not known."""
+        if self.parity is None:
+            return None
+        data = self.messages * data_packets(self.message_bytes)
+        return (self.parity + self.retransmitted) / data
 
     @property
     def over_model(self) -> float:
@@ -95,7 +114,23 @@ def _cell(place: Place, samples: Sequence[Sample]) -> Cell:
         ),
         sum(each.fell_back for each in samples),
         sum(each.retransmitted for each in samples),
+        _parity(place, samples),
     )
+
+
+def _parity(place: Place, samples: Sequence[Sample]) -> int | None:
+    """Packets that were sent. In states of before they are not: parity is sent once, by all codes.
+
+    Which code `auto` took is not known then.
+    """
+    counted = [each.parity for each in samples]
+    if None not in counted:
+        return sum(filter(None, counted))
+    if place.scheme == "auto":
+        return None
+    coded = place.scheme in ("mds", "xor")
+    messages = sum(each.messages for each in samples)
+    return messages * scenario(place).parity * CHUNK_PACKETS if coded else 0
 
 
 def within_tail(
@@ -152,4 +187,5 @@ def row(cell: Cell) -> dict[str, object]:
         "over_model": cell.over_model,
         "over_paper": cell.over_paper,
         "agrees": cell.agrees,
+        "overhead": cell.overhead,
     }

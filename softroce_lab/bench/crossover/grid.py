@@ -111,6 +111,7 @@ class Sample:
     from_tail: int  # messages no earlier than that, by less than `NEAR`
     fell_back: int  # messages with parity that it was not enough for
     retransmitted: int  # packets
+    parity: int | None = None  # packets of it that were sent; None: a state that was written before
 
 
 Say = Callable[[str], None]
@@ -153,6 +154,11 @@ def _points(options: Options) -> Iterator[tuple[float, int, float]]:
 # ---------------------------------------------------------------- the models
 
 
+def data_packets(message_bytes: int) -> int:
+    """Of a message, without parity."""
+    return -(-message_bytes // (PATH_MTU - HEADER_BYTES))
+
+
 def scenario(place: Place, *, kept_packets: int = CHUNK_PACKETS) -> sdr.Scenario:
     """Of chunks as the simulated packets carry them."""
     chunk = CHUNK_PACKETS * (PATH_MTU - HEADER_BYTES)
@@ -180,14 +186,13 @@ def predicted(place: Place) -> Completion:
     of = scenario(place)
     if place.scheme in ("mds", "xor"):
         return partial_repeat.completion(of, cast("Scheme", place.scheme))
-    packets = -(-place.message_bytes // (PATH_MTU - HEADER_BYTES))
     return selective_repeat.completion(
         of.chunks,
         sdr.packet_loss(of.loss, CHUNK_PACKETS),
         of.inject_ns,
         of.rtt_ns * (1 + (of.alpha if place.scheme == "sr_rto" else 0)),
         of.rtt_ns,
-        packets=packets / of.chunks,  # the last chunk has fewer
+        packets=data_packets(place.message_bytes) / of.chunks,  # the last chunk has fewer
     )
 
 
@@ -223,6 +228,7 @@ def simulate(place: Place, messages: int, seed: int) -> Sample:
         int((took >= tail_ns * (1 - NEAR)).sum()),
         int((took > decoded_ns + _LATER_RTT * rtt_ns).sum()) if coded else 0,
         int(done.messages["retransmitted"].sum()),
+        done.count(["tx_parity"]),
     )
 
 

@@ -98,6 +98,38 @@ def auto_over_best(cells: Sequence[Cell]) -> dict[Point, float]:
     return auto_over(by_point(cells))
 
 
+# ---------------------------------------------------------------- what parity costs, and saves
+
+OVERHEAD_LEGEND = (
+    "Packets of parity and retransmissions over those of the data, and the time that a scheme "
+    "recovers: by how much its mean is below that of `sdr_sr`."
+)
+
+
+def overheads(cells: Sequence[Cell]) -> list[str]:
+    """Lines of Markdown: bandwidth overhead and recovered time of each scheme at each point."""
+    schemes = list(dict.fromkeys(each.scheme for each in cells))
+    points = {w: here for w, here in by_point(cells).items() if "sr_rto" in here}
+    if not points:
+        return []
+    lines = [
+        f"| distance | message | chunk loss | {' | '.join(schemes)} |",
+        "|---|---|---|" + "---:|" * len(schemes),
+    ]
+    for (km, size, loss), here in points.items():
+        shown = (_cost(here.get(name), here["sr_rto"]) for name in schemes)
+        lines.append(f"| {km:g} km | {units.format_bytes(size)} | {loss:g} | {' | '.join(shown)} |")
+    return lines
+
+
+def _cost(cell: Cell | None, without: Cell) -> str:
+    if cell is None:
+        return "-"
+    overhead = "?" if cell.overhead is None else f"{cell.overhead:.2%}"
+    recovered_ms = (without.mean_ns - cell.mean_ns) / 1e6
+    return overhead if cell is without else f"{overhead}, {recovered_ms:.3f} ms"
+
+
 # ---------------------------------------------------------------- beside the paper's figures
 
 
@@ -176,5 +208,7 @@ def _named_cell(cell: Cell) -> str:
 
 def figures(cells: Sequence[Cell]) -> list[str]:
     """All of it, as `lab bench crossover` prints it."""
+    costs = overheads(cells)
     parts = [table(cells), [LEGEND], summary(cells), published_shape(cells)]
+    parts += [costs, [OVERHEAD_LEGEND]] if costs else []
     return [line for part in parts if part for line in ["", *part]][1:]

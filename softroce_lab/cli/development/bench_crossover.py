@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +16,7 @@ import typer
 from softroce_lab.bench.crossover import cells, grid, jump, ring, tables
 from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import UserError
+from softroce_lab.report import crossover_map
 
 
 def crossover(
@@ -36,14 +39,21 @@ def crossover(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the cells as a Parquet table.")
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", help="Draw the map into this file: .pdf, .svg or .png."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare SDR-RDMA's selective repeat, erasure codes and sdr_auto with the paper's model."""
     if sites and jumps:
         raise UserError("--sites and --jumps are two experiments", hint="one at a time")
-    if (sites or jumps) and (state is not None or rounds != 1):
-        raise UserError("--state and --rounds are of the map", hint="without --sites and --jumps")
+    if (sites or jumps) and (state is not None or rounds != 1 or figure is not None):
+        what = "--state, --rounds and --figure are of the map"
+        raise UserError(what, hint="without --sites and --jumps")
+    if figure is not None:
+        crossover_map.need(figure)
     if sites or jumps:
         _others(sites=sites, full=full, output=output, as_json=as_json, say=saying(quiet))
         return
@@ -51,6 +61,8 @@ def crossover(
     found = cells.of(grid.run(options, saying(quiet), state))
     if output is not None:
         cells.save(found, output)
+    if figure is not None:
+        crossover_map.save(found, figure, shlex.join(["lab", *sys.argv[1:]]))
     if as_json:
         print(json.dumps([cells.row(each) for each in found], indent=1))
         return
