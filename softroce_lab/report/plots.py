@@ -30,6 +30,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osv^Dx+"
 _MOST_LINKS = 20
+_LANE = 0.16  # between the kinds of points of a receiver, where 1 is between receivers
 _INCHES = (3.4, 2.4)  # a column of a paper
 _PANEL_INCHES = 0.9  # the height of one of several above each other
 _WIDEST_TITLE, _WIDEST_LABEL, _MOST_LINES = 52, 20, 3  # characters, and lines, of a sweep's cells
@@ -361,15 +362,16 @@ def _timeline(axes: Any, asked: Asked) -> None:
     hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
     rows = {host: row for row, host in enumerate(hosts)}
     shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o"}
+    middle = len(shown) / 2
     for at, (what, marker) in enumerate(shown.items()):
         found = [each for each in known.incidents if each.what is what and each.message >= 0]
         x = [each.time_ns / 1000 for each in found]
-        y = [rows[of[each.message]] - 0.15 * at for each in found]
+        y = [rows[of[each.message]] + _LANE * (middle - at) for each in found]
         axes.plot(x, y, marker, ms=3, mfc="none", color=_COLOURS[at], label=what.value,
                   rasterized=len(x) > 5000)  # fmt: skip
     done = known.messages.columns["status"] == 0
     over = known.messages.columns["completed_ns"][done] / 1000
-    y = [rows[host] - 0.15 * len(shown) for host in of[done]]
+    y = [rows[host] + _LANE * (middle - len(shown)) for host in of[done]]
     axes.plot(over, y, "+", ms=3, color=_COLOURS[len(shown)], label="completed",
               rasterized=len(over) > 5000)  # fmt: skip
     axes.set(xlabel=f"time (us), {known.name}", ylabel="receiver")

@@ -115,7 +115,7 @@ def test_the_timeline_has_each_completion_at_its_receiver(ring_run):
     plt.close(figure)
     of = recorded.table("messages", recorded.run("irn/1"))
     assert (of["status"] == 0).all()
-    shown = zip(line.get_xdata(), (hosts[round(y + 0.6)] for y in line.get_ydata()), strict=True)
+    shown = zip(line.get_xdata(), (hosts[round(y + 0.32)] for y in line.get_ydata()), strict=True)
     assert sorted(shown) == sorted(zip(of["completed_ns"] / 1000, of["destination"], strict=True))
 
 
