@@ -40,7 +40,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "holes_shifted": ("csa_ud", 15),
     "loss_forgotten": ("csa_ud", 2),
     "pace_not_armed": ("csa_ud", 41),
-    "generation_unchecked": ("sdr_sr", 7),
+    "generation_unchecked": ("sdr_sr", 41),
     "clearance_not_repeated": ("sdr_sr", 2),
     "slot_given_twice": ("sdr_sr", 1),
     "decode_skipped": ("sdr_ec", 1),
