@@ -47,7 +47,7 @@ def explained(recorded: Recorded) -> dict[str, Explained]:
 def unseen() -> str:
     """In place of the chart, for programs."""
     words = "The messages of programs are not seen, so their losses are not shown in time."
-    more = "Links has the drops of each link."
+    more = "Links has the drops of each link, lab explain the messages that met one."
     return html.section("timeline", _TITLE, html.paragraph(words, more))
 
 
