@@ -57,6 +57,7 @@ _MECHANISMS = {
         "reordering_window", True, "the reordering window of a path adapts, else it stays 0"
     ),
     32: Option("port_trials", True, "a path that fell silent tries its first source port again"),
+    64: Option("path_choice", True, "a packet takes the path with the fewest packets on their way"),
 }
 
 
@@ -80,7 +81,7 @@ class CsaUd(Session):
         ),
         Option(
             "interval",
-            intervals.SYNC_AWARE,
+            intervals.LINEAR,
             "rule for the time between two loss checks of a message",
             choices=tuple(intervals.names()),
         ),

@@ -17,6 +17,7 @@ from softroce_lab.recovery.defaults import Timing
 Rule: TypeAlias = Callable[[Timing, int, int, bool], int]
 """(timing, round trip, transfer of what is missing, whether a step waits for it) -> ns."""
 
+LINEAR = "linear"
 SYNC_AWARE = "sync-aware"
 
 
@@ -42,7 +43,7 @@ def sync_aware(timing: Timing, round_trip_ns: int, transfer_ns: int, straggles: 
 
 _RULES: dict[str, Rule] = {
     "fixed": fixed,
-    "linear": linear,
+    LINEAR: linear,
     "exponential": exponential,
     SYNC_AWARE: sync_aware,
 }

@@ -75,7 +75,7 @@ def acknowledgement_of_any_generation(original):
     return acknowledged
 
 
-@mutant(PeerWork, "outcome", "csa_ud", 7)
+@mutant(PeerWork, "outcome", "csa_ud", 41)
 def outcome_of_any_generation(original):
     """What became of a message is what became of its slot's newest."""
 
@@ -119,7 +119,7 @@ def the_third_attempt_is_the_last(original):
     return retransmit
 
 
-@mutant(Session, "_on_keepalive", "csa_ud", 41)
+@mutant(Session, "_on_keepalive", "csa_ud", 47)
 def questions_unanswered(original):
     """A probe for a message is not answered."""
 

@@ -107,7 +107,7 @@ def test_an_entry_describes_itself():
 def test_options_reach_the_policy_validated():
     view = PairRig("csa_ud").sides[0].endpoint
     csa = registry.find("csa_ud")
-    assert csa.make(view, DEFAULT_TIMING, {}).values["interval"] == "sync-aware"
+    assert csa.make(view, DEFAULT_TIMING, {}).values["interval"] == "linear"
     assert csa.make(view, DEFAULT_TIMING, {"interval": "fixed"}).values["interval"] == "fixed"
     assert csa.engine_options({}) == {"without": 0}
     assert csa.engine_options({"probes": False, "port_trials": False}) == {"without": 2 + 32}

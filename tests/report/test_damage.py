@@ -70,7 +70,6 @@ MISSING = {
     "experiment.json": {"rerun", "blame", "artifact"},
     "recovery.parquet": set(),
     "repairs.parquet": set(),
-    "samples.parquet": set(),
 }
 
 

@@ -77,8 +77,11 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
                              now);
   relaxed_store(peer.reported_packets, report.packets);
   peer.reported_ce = report.ce_packets;
-  for (std::uint32_t path = 0; path < report.paths; ++path)
+  for (std::uint8_t path = 0; path < report.paths; ++path) {
+    peer.loads.left(path, since(report.arrived[path].packets, peer.progress[path].arrived));
     peer.progress[path].note(report.arrived[path].packets, now);
+  }
+  if (peer.flight.in_flight() == 0) peer.loads.clear();
   return true;
 }
 

@@ -21,6 +21,7 @@ enum Mechanism : std::uint32_t {
   kJoinedReports = 8,      // reports go with acknowledgements and NACKs
   kReorderingWindow = 16,  // it adapts, else it stays 0
   kPortTrials = 32,        // a silent path tries its first port again
+  kPathChoice = 64,        // the path with the fewest packets on their way
 };
 
 struct MessageConfig {

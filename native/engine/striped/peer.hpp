@@ -17,6 +17,7 @@
 #include "channels.hpp"
 #include "message.hpp"
 #include "message_names.hpp"
+#include "path_loads.hpp"
 #include "paths.hpp"
 
 namespace softroce {
@@ -218,6 +219,7 @@ struct Peer {
   std::deque<Handle> sends;  // first passes, in the order posted
   PathSchedule schedule;
   PathPorts ports;
+  PathLoads loads;
   FlightLog flight;
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
   std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits

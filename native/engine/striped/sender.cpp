@@ -220,7 +220,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   Sent& sent = message.sent[index];
   const std::uint16_t attempt = sent.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
-                            : retransmit             ? peer.schedule.next_other(sent.path())
+                            : retransmit             ? other_path(peer, message, sent.path())
                                                      : first_path(peer, message);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
   const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;
@@ -243,6 +243,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
   if (index >= message.count) put_parity(message, index - message.count, packet);
   peer.last_path = path;
+  peer.loads.sent(path);
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.unprobed |= 1U << path;
   ++peer.unprobed_packets;

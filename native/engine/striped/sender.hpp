@@ -85,6 +85,8 @@ class Sender {
 
   // Of recovery by path numbers, sender_losses.cpp.
   std::uint8_t first_path(Peer& peer, SendMessage& message);
+  std::uint8_t other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on);
+  bool chooses_paths(const Peer& peer, const SendMessage& message) const;
   void probe_when_idle(Peer& peer, Time now);
   Time probes_due(const Peer& peer) const;
   void queue_probe(Peer& peer, std::uint32_t paths);
@@ -96,7 +98,7 @@ class Sender {
   SendMessage* find_by_id(Peer& peer, std::uint32_t id);
   void find_lost(Peer& peer, std::span<const NackWord> words, Time now);
   void find_lost_whole(Peer& peer, Time now);
-  void note_lost(const Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,
+  void note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,
                  Time now);
   void report_lost(const SendMessage& message, Time now);
 

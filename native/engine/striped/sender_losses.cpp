@@ -36,6 +36,12 @@ bool is_older(std::uint32_t id, std::uint32_t than) {
 
 }  // namespace
 
+// Whether its packets take the path with the fewest on their way. One that is over before reports
+// tell much takes its few paths in turn.
+bool Sender::chooses_paths(const Peer& peer, const SendMessage& message) const {
+  return state_.has(kPathChoice) && message.ways.size() == peer.schedule.paths();
+}
+
 // A message of n packets takes n / 8 paths, rounded up, other ones than that before it.
 std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
   if (!state_.numbers_paths()) return peer.schedule.next();
@@ -44,9 +50,23 @@ std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
     message.ways.resize(std::min(most, peer.schedule.paths()));
     for (std::uint8_t& way : message.ways) way = peer.schedule.next();
   }
-  const std::uint8_t path = message.ways[message.turn];
-  message.turn = message.turn + 1 < message.ways.size() ? message.turn + 1 : 0;
-  return path;
+  const auto ways = static_cast<std::uint32_t>(message.ways.size());
+  std::uint32_t best = message.turn;
+  for (std::uint32_t n = 1; n < ways && chooses_paths(peer, message); ++n) {
+    const std::uint32_t turn = (message.turn + n) % ways;
+    if (peer.loads.of(message.ways[turn]) < peer.loads.of(message.ways[best])) best = turn;
+  }
+  message.turn = best + 1 < ways ? best + 1 : 0;
+  return message.ways[best];
+}
+
+// Of a retransmission: another path than that which lost the packet, if there is another.
+std::uint8_t Sender::other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on) {
+  std::uint8_t best = peer.schedule.next_other(lost_on);
+  if (!state_.numbers_paths() || !chooses_paths(peer, message)) return best;
+  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path)
+    if (path != lost_on && peer.loads.of(path) < peer.loads.of(best)) best = path;
+  return best;
 }
 
 // ---------------------------------------------------------------- probes
@@ -281,8 +301,8 @@ void Sender::find_lost_whole(Peer& peer, Time now) {
 // Packets [begin, end) are missing there. Those are lost whose last transmission is settled, and,
 // by a loss check, those sent longer ago than a round trip takes on a path that stands still: on
 // one that moves, the next packet will show it.
-void Sender::note_lost(const Peer& peer, SendMessage& message, std::uint32_t begin,
-                       std::uint32_t end, Time now) {
+void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,
+                       Time now) {
   const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
   const std::int64_t overdue_ns = (now - srtt - 4 * peer.rtt.rttvar) / kNanosecond;
   const LossReason by_number = nack_.has(kNackProbe) ? LossReason::probe : LossReason::gap;
@@ -295,6 +315,7 @@ void Sender::note_lost(const Peer& peer, SendMessage& message, std::uint32_t beg
                         peer.progress[sent.path()].at <= overdue_ns * kNanosecond;
     const bool overdue = nack_.has(kNackTimer) && sent.at_ns() <= overdue_ns && stands;
     if (!overdue && (!settled || sent.is_reported())) continue;
+    if (!sent.is_reported() && sent.path() < kMaxPaths) peer.loads.left(sent.path(), 1);
     sent.set_reported();
     const LossReason reason = settled ? by_number : LossReason::timer;
     const bool left = is_before(sent.number(), peer.progress[sent.path() % kMaxPaths].moved_at);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Data packets on their way to a peer, by path: where flows collide, a path has a queue, and so
+// more of them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "paths.hpp"
+
+namespace softroce {
+
+class PathLoads {
+ public:
+  std::uint32_t of(std::uint8_t path) const { return on_way_[path]; }
+
+  void sent(std::uint8_t path) { ++on_way_[path]; }
+  // By the peer's reports, or its NACKs. A packet that was taken for lost may arrive: then the path
+  // has fewer than none, which is none.
+  void left(std::uint8_t path, std::uint32_t packets) {
+    on_way_[path] -= std::min(on_way_[path], packets);
+  }
+  void clear() { on_way_.fill(0); }
+
+ private:
+  std::array<std::uint32_t, kMaxPaths> on_way_{};
+};
+
+}  // namespace softroce
