@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -7,6 +8,8 @@
 #include <memory>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "../sim/fabric.hpp"
 #include "bindings.hpp"
@@ -147,6 +150,17 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> take_recoveries(Fabric& fabric
   return {bytes, {size}, owner};
 }
 
+template <typename T>
+nb::bytes bytes_of(const std::vector<T>& values) {
+  return nb::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+// Times in picoseconds (int64), and a row of values (uint32) for each.
+std::pair<nb::bytes, nb::bytes> samples(const Fabric& fabric) {
+  if (fabric.samples() == nullptr) throw std::invalid_argument("no samples are taken");
+  return {bytes_of(fabric.samples()->times()), bytes_of(fabric.samples()->values())};
+}
+
 std::vector<std::uint64_t> end_capture(Fabric& fabric) {
   if (fabric.tap() == nullptr) throw std::logic_error("nothing is captured");
   return fabric.tap()->finish(fabric.now());
@@ -235,6 +249,11 @@ void bind_sim(nb::module_& m) {
                    [](const Fabric& f) {
                      return f.recoveries() == nullptr ? 0 : f.recoveries()->not_recorded();
                    })
+      .def("record_samples", &Fabric::record_samples,
+           "When all is built: from now on links and ports are looked at from time to time")
+      .def_prop_ro("samples", &samples,
+                   "Times in ps (int64), and for each (uint32) the bytes that wait at each link, "
+                   "then packets in flight and window of each port")
       .def("keep_fates", &Fabric::keep_fates,
            "Before the run: the key of each fate that rules decide is kept, beside `drops`")
       .def("replay_fates", &replay_fates, "keys"_a, "rules"_a, "effects"_a,

@@ -42,6 +42,8 @@ bool Fabric::run(Time until, std::uint64_t most_events) {
   std::uint64_t left = most_events;
   while (attention_.empty() && left != 0 && wheel_.take(until, now_, event)) {
     --left;
+    if (now_ >= sample_at_) [[unlikely]]
+      sample();
     look_ahead();
     switch (event.kind) {
       case EventKind::arrival:

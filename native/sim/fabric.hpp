@@ -28,6 +28,7 @@
 #include "link.hpp"
 #include "repairs.hpp"
 #include "rnic_limits.hpp"
+#include "samples.hpp"
 #include "slab.hpp"
 #include "tap.hpp"
 
@@ -92,6 +93,8 @@ class Fabric {
 
   // From now on what is done about losses is recorded.
   void record_recoveries();
+  // From now on samples are taken of links and ports, all of which are there.
+  void record_samples();
   // Before the first packet: the key of each fate that rules decide is kept, beside drops();
   void keep_fates();
   // or these happen, by key (fates.hpp), and rules draw for nothing.
@@ -128,6 +131,8 @@ class Fabric {
   std::vector<Recovery> take_recoveries() {
     return recoveries_ == nullptr ? std::vector<Recovery>() : recoveries_->take();
   }
+  // Null: none are taken.
+  const Samples* samples() const { return samples_.get(); }
   // Null: nothing is captured.
   Tap* tap() { return tap_.get(); }
 
@@ -243,6 +248,7 @@ class Fabric {
   void prepare(Flight& flight, Load& load);
   void plan(Port& port, Flight& flight, const lab_flow& flow);
   void look_ahead();
+  void sample();
   void prefetch_next(FlightIndex index) const;
   std::uint32_t port_of(std::uint32_t address) const;
 
@@ -310,6 +316,7 @@ class Fabric {
   LoadBalancing load_balancing_;
   std::uint64_t tie_key_;
   Time now_ = 0;
+  Time sample_at_ = kNever;  // or when something happens after it
   bool paused_ = false;
   static constexpr int kTieBits = 11;  // what events have room for
   wire::Wheel<Event, 10, kTieBits> wheel_;
@@ -331,6 +338,7 @@ class Fabric {
   Repairs repairs_;
   std::unique_ptr<Recoveries> recoveries_;
   std::unique_ptr<Fates> fates_;
+  std::unique_ptr<Samples> samples_;
   Copies copies_;
   std::size_t off_links_ = 0;  // flights that are no packets: ghosts, and feedback
   std::unique_ptr<Tap> tap_;

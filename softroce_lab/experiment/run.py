@@ -13,7 +13,7 @@ import functools
 import os
 import resource
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -153,11 +153,10 @@ def run(
     runs: list[WorkloadRun] = []
     try:
         frozen.write(directory, whole)
-        table = directory.growing_table
-        with table("events") as add_events, table("recovery") as add_recoveries:
+        with contextlib.ExitStack() as tables:
+            add = {name: tables.enter_context(directory.growing_table(name)) for name in _GROWING}
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
-            write_rows = functools.partial(_without_rows, add_events, add_recoveries)
-            runs.extend(map(write_rows, done))  # holds one at a time
+            runs.extend(_without_rows(add, run) for run in done)  # holds one at a time
         _write(directory, runs, about)
         outcome = Outcome(experiment, directory.path, runs, left_out)
         verdict = "passed" if outcome.passed else "failed"
@@ -213,17 +212,20 @@ def notes(experiment: Experiment) -> list[str]:
     ]
 
 
-def _without_rows(
-    add_events: Callable[[Columns], None],
-    add_recoveries: Callable[[Columns], None],
-    run: WorkloadRun,
-) -> WorkloadRun:
-    """The run, its events and what was done about losses written: millions that no other needs."""
-    for part in workload_record.events(run):
-        add_events(part)
-    for part in workload_record.recoveries(run):
-        add_recoveries(part)
-    return dataclasses.replace(run, events={}, recoveries=())
+_GROWING: Mapping[str, Callable[[WorkloadRun], Iterator[Columns]]] = {
+    "events": workload_record.events,
+    "recovery": workload_record.recoveries,
+    "samples": workload_record.samples,
+}
+"""Tables that are written run by run."""
+
+
+def _without_rows(add: Mapping[str, Callable[[Columns], None]], run: WorkloadRun) -> WorkloadRun:
+    """The run, its rows of these tables written: there may be millions, which no other needs."""
+    for name, rows in _GROWING.items():
+        for part in rows(run):
+            add[name](part)
+    return dataclasses.replace(run, events={}, recoveries=(), samples=None)
 
 
 def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:

@@ -206,6 +206,7 @@ class VirtualRun:
         self.fabric = SimFabric(self.plan, self.model_of(transport), others, rails)
         if with_acts:
             self.fabric.native.record_recoveries()
+            self.fabric.native.record_samples()
         for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
         self.schedule: Schedule = self.workload.schedule()
@@ -461,6 +462,7 @@ class VirtualRun:
             # A packet that goes on over another rail is another packet there.
             repairs=None if self.with_backup else self.fabric.repairs(),
             recoveries=recorded if self.journals else (),
+            samples=self.fabric.samples() if self.journals else None,
             held_back=held_back.named(stopped),
             facts={
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,

@@ -45,7 +45,7 @@ _PART = 1 << 14  # rows: more take more memory, and no less time
 
 
 def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
-    """Messages, repairs, links and counters of all runs; `events` and `recoveries` make tables."""
+    """Messages, repairs, links and counters of all runs; other functions here make more tables."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
     directory.stats({run.name: run.stats or _counters(run) for run in runs})
     with_flows = any(run.flows is not None for run in runs)
@@ -99,6 +99,12 @@ def recoveries(run: WorkloadRun) -> Iterator[Columns]:
     """The rows of recovery.parquet, a part of them at a time; nothing if it was not recorded."""
     for part in run.recoveries:
         yield _of(run, len(part["time_ns"])) | dict(part)
+
+
+def samples(run: WorkloadRun) -> Iterator[Columns]:
+    """The rows of samples.parquet, as `recoveries`."""
+    if run.samples is not None:
+        yield _of(run, len(run.samples["time_ns"])) | dict(run.samples)
 
 
 def _repairs(run: WorkloadRun) -> Iterator[Columns]:

@@ -192,6 +192,8 @@ class WorkloadRun:
     """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
     program_messages: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
     """Columns of program_messages.parquet (hosts/program_losses.py); of programs alone."""
+    samples: Mapping[str, npt.NDArray[Any]] | None = None
+    """The columns of samples.parquet (`sim.samples`); None: not recorded."""
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
     held_back: Sequence[Mapping[str, Any]] | None = None  # held_back.named; None: not measured
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more for the manifest

@@ -14,9 +14,11 @@ from softroce_lab.experiment.over_oracle import ORACLE
 from softroce_lab.report import story
 from softroce_lab.report.incidents import Incident, Messages, What, incidents
 from softroce_lab.report.recorded import Recorded, Run, name_of
+from softroce_lab.report.steps import Steps
 from softroce_lab.report.story import Story
 
 _DATA = ("data", "other")
+_SUCCESS = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,18 +106,19 @@ def _bound(recorded: Recorded, run: Run) -> Messages | None:
         return None
 
 
-def step_words(known: Explained, step: int) -> str:
-    """How long a step took, and what was lost in it."""
-    of = known.messages.columns
-    rows = np.flatnonzero(story.of_step(known.messages, step))
-    posted, completed = of["posted_ns"][rows], of["completed_ns"][rows]
-    begun, over = posted[posted >= 0], completed[completed >= 0]
-    lost = sum(
-        each.what is What.DROP for row in rows.tolist() for each in known.of_message.get(row, ())
-    )
+def step_words(known: Explained, steps: Steps, step: int) -> str:
+    """How long a step took, by its index, and what was lost in it."""
+    rows = steps.rows(step).tolist()
+    delivered = int((known.messages.columns["status"][rows] == _SUCCESS).sum())
+    lost = sum(each.what is What.DROP for row in rows for each in known.of_message.get(row, ()))
     count = units.format_count(len(rows), "message")
-    if not len(begun) or not len(over):
-        return f"{known.name}: step {step}, {count}, none was delivered."
-    span = units.format_duration(int(over.max() - begun.min()))
+    name = f"{known.name}: step {steps.every[step].name}, {count}"
+    taken_ns = steps.times_ns(known.messages.columns).get(step)
     packets = units.format_count(lost, "packet")
-    return f"{known.name}: step {step}, {count}, took {span}; {packets} lost. Its slowest message:"
+    if taken_ns is not None:
+        took = f"took {units.format_duration(taken_ns)}"
+    elif delivered < len(rows):
+        took = f"{delivered:,} delivered"
+    else:
+        took = "behind one that was not delivered"
+    return f"{name}, {took}; {packets} lost. Its slowest message:"

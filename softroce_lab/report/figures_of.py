@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import UserError
-from softroce_lab.report.recorded import Columns, Recorded, Run
+from softroce_lab.report.recorded import Columns, Recorded
 
 _SUCCESS = 0
 Times = npt.NDArray[np.int64]
@@ -52,25 +52,3 @@ def since_begun_ns(messages: Columns) -> Times:
     """Of every message, to its end from its post, or from a flow's arrival."""
     times: Times = messages["completed_ns"] - messages.get("arrival_ns", messages["posted_ns"])
     return times
-
-
-def step_times(recorded: Recorded, run: Run) -> tuple[Times, Times]:
-    """Numbers of steps, and of each the time from its first post to its last completion.
-
-    Of an operation after the other: step `n` of operation `m` has the number m * steps + n. Steps
-    with a message that was not delivered are left out.
-    """
-    of = recorded.table("messages", run)
-    if not len(of["step"]):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    count = int(of["step"].max()) + 1
-    numbers = of["operation"].astype(np.int64) * count + of["step"]
-    unique, where = np.unique(numbers, return_inverse=True)
-    begun = np.full(len(unique), np.iinfo(np.int64).max)
-    over = np.full(len(unique), -1)
-    np.minimum.at(begun, where, of["posted_ns"])
-    np.maximum.at(over, where, of["completed_ns"])
-    whole = np.ones(len(unique), bool)
-    np.logical_and.at(whole, where, of["status"] == _SUCCESS)
-    whole &= begun >= 0
-    return unique[whole], (over - begun)[whole]

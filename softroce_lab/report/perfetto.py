@@ -2,7 +2,9 @@
 """A run as a trace for Perfetto: the JSON of Chromium's trace event format.
 
 A host is a process, a message a slice from its post to its completion, a loss an instant, and a
-retransmission a slice with an arrow from the loss. Times are microseconds since the run began.
+retransmission a slice with an arrow from the loss. What was sampled over time is a counter: of each
+host packets in flight and window, of each link its queue, in a process of their own. Times are
+microseconds since the run began.
 """
 
 from __future__ import annotations
@@ -17,18 +19,26 @@ import numpy as np
 from softroce_lab.report import aside
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
-from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
+from softroce_lab.report.recorded import Columns, Recorded, Run, name_of, need_messages
+from softroce_lab.sim.samples import IN_FLIGHT, QUEUE, WINDOW
 
 Event: TypeAlias = dict[str, Any]
 
 _LOSSES, _MESSAGES = 1, 2  # threads of each process
+_COUNTERS = {
+    IN_FLIGHT: ("packets in flight", "packets"),
+    WINDOW: ("window", "packets"),
+    QUEUE: ("queue of {}", "bytes"),
+}
+_LINKS = "links"  # the process of their queues
 _SHORT_US = 0.05  # of a slice for a packet, so that an arrow has two ends
 
 
 def write(path: Path, recorded: Recorded, run: Run) -> int:
     """Write the trace aside, rename it; its number of events. UserError, RunError."""
     need_messages(run)
-    events = list(trace(Explained.of(recorded, run)))
+    samples = recorded.table("samples", run) if recorded.has("samples") else None
+    events = list(trace(Explained.of(recorded, run), samples))
     document = {
         "displayTimeUnit": "ns",
         "otherData": {"run": name_of(run), "directory": recorded.name},
@@ -40,8 +50,8 @@ def write(path: Path, recorded: Recorded, run: Run) -> int:
     return len(events)
 
 
-def trace(known: Explained) -> Iterator[Event]:
-    """The events, in no order; Perfetto sorts them."""
+def trace(known: Explained, samples: Columns | None = None) -> Iterator[Event]:
+    """The events, in no order; Perfetto sorts them. `samples`: of samples.parquet."""
     of = known.messages.columns
     hosts = sorted({*of["source"].tolist(), *of["destination"].tolist()},
                    key=lambda host: (len(host), host))  # fmt: skip
@@ -52,6 +62,8 @@ def trace(known: Explained) -> Iterator[Event]:
         yield _meta("thread_name", number, _MESSAGES, "messages")
     yield from _messages(known, numbers)
     yield from _packets(known, numbers)
+    if samples is not None:
+        yield from _sampled(samples, numbers)
 
 
 def _meta(name: str, process: int, thread: int, value: str) -> Event:
@@ -108,3 +120,17 @@ def _packets(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
                         "tid": _LOSSES}  # fmt: skip
                 yield {**flow, "ph": "s", "ts": begin}
                 yield {**flow, "ph": "f", "bp": "e", "ts": each.time_ns / 1000}
+
+
+def _sampled(samples: Columns, numbers: dict[str, int]) -> Iterator[Event]:
+    """Counters of queues that ever held something, and of hosts."""
+    links = len(numbers) + 1
+    yield _meta("process_name", links, 0, _LINKS)
+    rows = zip(*(samples[name].tolist() for name in ("time_ns", "figure", "at", "value")),
+               strict=True)  # fmt: skip
+    for time_ns, figure, at, value in rows:
+        title, unit = _COUNTERS[figure]
+        process = links if figure == QUEUE else numbers.get(at)
+        if process is not None:  # a host that sends and receives nothing has no process
+            yield {"ph": "C", "name": title.format(at), "pid": process, "tid": 0,
+                   "ts": time_ns / 1000, "args": {unit: value}}  # fmt: skip

@@ -30,7 +30,9 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osv^Dx+"
 _MOST_LINKS = 20
+_LANE = 0.16  # between the kinds of points of a receiver, where 1 is between receivers
 _INCHES = (3.4, 2.4)  # a column of a paper
+_PANEL_INCHES = 0.9  # the height of one of several above each other
 _WIDEST_TITLE, _WIDEST_LABEL, _MOST_LINES = 52, 20, 3  # characters, and lines, of a sweep's cells
 _LINES_BESIDE = 24  # of labels that stand upright
 _LONGEST_NAME = 24  # in a legend
@@ -174,7 +176,7 @@ def _style(at: int) -> dict[str, Any]:
     return {"color": _COLOURS[at % len(_COLOURS)], "linestyle": _DASHES[at % len(_DASHES)]}
 
 
-def _legend(axes: Any) -> None:
+def _legend(axes: Any, *, above: bool = False) -> None:
     """Long names lose their middle."""
     handles, names = axes.get_legend_handles_labels()
     half = _LONGEST_NAME // 2
@@ -182,7 +184,8 @@ def _legend(axes: Any) -> None:
         each if len(each) <= _LONGEST_NAME else f"{each[: half - 1]}..{each[1 - half :]}"
         for each in names
     ]
-    axes.legend(handles, short)
+    place = {"ncols": 4, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)} if above else {}
+    axes.legend(handles, short, **place)
 
 
 def _steps(axes: Any, series: dict[str, Any], label: str, nothing: str) -> None:
@@ -296,7 +299,9 @@ def _wrapped(text: str, width: int, most_lines: int) -> str:
 
 
 def _slowdown(axes: Any, asked: Asked) -> None:
-    """p99 by class of sizes, of open-loop traffic."""
+    """p99 by class of sizes, of open-loop traffic; of a sweep by cell."""
+    if asked.recorded.is_sweep:
+        return _slowdown_swept(axes, asked.recorded)
     runs = [run for run in asked.recorded.runs if run.get("slowdown")]
     if not runs:
         raise UserError("there is no slowdown", hint="open-loop workloads have it")
@@ -318,6 +323,36 @@ def _slowdown(axes: Any, asked: Asked) -> None:
     axes.set(ylabel="p99 slowdown", xlabel=f"size of the flow; {_spread(counts)}")
     axes.set_xticks(range(len(SIZE_CLASSES)), list(SIZE_CLASSES), fontsize=6)
     _legend(axes)
+    return None
+
+
+def _slowdown_swept(axes: Any, recorded: Recorded) -> None:
+    """A panel for each class of sizes that has flows: p99 of each cell, a line a transport."""
+    rows, varied = sweeps.rows(recorded), sweeps.axes(recorded)
+    cells, found = sweeps.slowdowns(rows, varied)
+    if not found:
+        hint = "of a sweep over open-loop traffic whose runs passed; lab show has its verdicts"
+        raise UserError("there is nothing to draw: no run has a slowdown", hint=hint)
+    figure = axes.figure
+    axes.remove()
+    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    counts: list[int] = []
+    names = dict.fromkeys(row["transport"] for row in rows)
+    for panel, (size, by_cell) in zip(panels, found.items(), strict=True):
+        for at, name in enumerate(names):
+            known = [(place, by_cell[cell, name]) for place, cell in enumerate(cells)
+                     if (cell, name) in by_cell]  # fmt: skip
+            if known:
+                x, values = zip(*known, strict=True)
+                _errors(panel, x, values, at, name, lines=True)
+                counts += map(len, values)
+        panel.set_ylabel(size)
+    title, labels = sweeps.short_labels(rows, varied)
+    _cell_labels(panels[-1], labels)
+    figure.set_size_inches(_INCHES[0], _PANEL_INCHES * len(found) + 1.6)
+    panels[-1].set_xlabel(f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
+    figure.supylabel("p99 slowdown, by size of the flow", fontsize=8)
+    _legend(panels[0], above=True)
 
 
 def _timeline(axes: Any, asked: Asked) -> None:
@@ -327,15 +362,16 @@ def _timeline(axes: Any, asked: Asked) -> None:
     hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
     rows = {host: row for row, host in enumerate(hosts)}
     shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o"}
+    middle = len(shown) / 2
     for at, (what, marker) in enumerate(shown.items()):
         found = [each for each in known.incidents if each.what is what and each.message >= 0]
         x = [each.time_ns / 1000 for each in found]
-        y = [rows[of[each.message]] - 0.15 * at for each in found]
+        y = [rows[of[each.message]] + _LANE * (middle - at) for each in found]
         axes.plot(x, y, marker, ms=3, mfc="none", color=_COLOURS[at], label=what.value,
                   rasterized=len(x) > 5000)  # fmt: skip
     done = known.messages.columns["status"] == 0
     over = known.messages.columns["completed_ns"][done] / 1000
-    y = [rows[host] - 0.15 * len(shown) for host in of[done]]
+    y = [rows[host] + _LANE * (middle - len(shown)) for host in of[done]]
     axes.plot(over, y, "+", ms=3, color=_COLOURS[len(shown)], label="completed",
               rasterized=len(over) > 5000)  # fmt: skip
     axes.set(xlabel=f"time (us), {known.name}", ylabel="receiver")
@@ -364,7 +400,8 @@ def _heatmap(axes: Any, asked: Asked) -> None:
     if not done.any():
         behind = " after the warm-up" if "arrival_ns" in of else ""
         raise UserError(f"no message of {name_of(asked.one)} was delivered{behind}")
-    hosts = list(asked.recorded.manifest["hosts"])
+    named = asked.recorded.manifest.get("hosts") or ()
+    hosts = list(dict.fromkeys((*named, *of["source"].tolist(), *of["destination"].tolist())))
     place = {host: at for at, host in enumerate(hosts)}
     total, count = np.zeros((len(hosts),) * 2), np.zeros((len(hosts),) * 2)
     rows, columns = ([place[host] for host in of[end][done]] for end in ("source", "destination"))
@@ -389,5 +426,5 @@ KINDS: dict[str, Draw] = {
     "heatmap": _heatmap,
     "recovery": _recovery,
 }
-OF_SWEEPS = ("fct",)
+OF_SWEEPS = ("fct", "slowdown")
 OF_LINKS = ("queue",)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.report.manifest import check
 from softroce_lab.telemetry.rundir import LATEST, RUNS, SCHEMA_VERSION
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -30,7 +31,7 @@ Run: TypeAlias = Mapping[str, Any]
 
 SWEEPS = Path("sweeps")
 MANIFEST = "manifest.json"
-_VIRTUAL = {"repairs": "repair times"}
+_VIRTUAL = {"repairs": "repair times", "samples": "queues and windows over time"}
 """Tables of the virtual clock alone, by what they have."""
 _LIST = "lab list shows the runs that are here"
 
@@ -41,8 +42,6 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_manifest(path)
-        if not self.is_sweep and not isinstance(self.manifest.get("runs", []), list):
-            raise UserError("runs: a list was expected", file=str(path / MANIFEST))
 
     @property
     def name(self) -> str:
@@ -178,7 +177,7 @@ def need_messages(run: Run) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run directory, or of a sweep's. UserError."""
+    """Of a run directory, or of a sweep. UserError, also for a value of another type."""
     if not path.is_dir():
         raise UserError(f"there is no directory {path}", hint=_LIST)
     if not (path / MANIFEST).is_file():
@@ -190,6 +189,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if version > SCHEMA_VERSION:
         what = f"has schema {version}, and this softroce_lab reads up to {SCHEMA_VERSION}"
         raise UserError(what, hint="a newer softroce_lab reads it", file=str(path / MANIFEST))
+    check(manifest, path / MANIFEST)
     return manifest
 
 

@@ -207,15 +207,6 @@ def worst(messages: Messages, count: int, within: npt.NDArray[np.bool_] | None =
     return [int(row) for row in order[:count]]
 
 
-def of_step(messages: Messages, step: int) -> npt.NDArray[np.bool_]:
-    """Which messages are of a step. UserError if none is."""
-    chosen: npt.NDArray[np.bool_] = messages.columns["step"] == step
-    if not chosen.any():
-        last = int(messages.columns["step"].max()) if len(messages) else 0
-        raise UserError(f"there is no step {step}", hint=f"steps are 0 to {last}")
-    return chosen
-
-
 def named(messages: Messages, text: str, where: str = "") -> int:
     """The row of `h1->h2:0/3/12`, or of `0/3/12` if only one message has that key. UserError.
 
@@ -251,7 +242,9 @@ def _explain(where: str) -> str:
 
 def ordinal(attempt: int) -> str:
     """Of a transmission: attempts count from 0."""
-    return {0: "1st", 1: "2nd", 2: "3rd"}.get(attempt, f"{attempt + 1}th")
+    number = attempt + 1
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}th" if number % 100 in (11, 12, 13) else f"{number}{ending}"
 
 
 def words(tale: Story, bound_ns: int | None = None) -> list[str]:

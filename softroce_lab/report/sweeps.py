@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.workload_run import SIZE_CLASSES
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.sweep.schema import FIGURES
 
@@ -78,3 +79,20 @@ def cells(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Cells:
             if row.get(name) is not None:
                 figures.setdefault(name, []).append(row[name])
     return of
+
+
+def slowdowns(
+    found: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> tuple[list[str], dict[str, dict[tuple[str, str], list[float]]]]:
+    """The cells; and by class of sizes, by cell and transport, p99 slowdowns, one a seed.
+
+    Of the rows that passed; without the classes of which no flow was delivered.
+    """
+    order = list(dict.fromkeys(cell_of(row, names) for row in found))
+    of: dict[str, dict[tuple[str, str], list[float]]] = {size: {} for size in SIZE_CLASSES}
+    for row in found:
+        for one in row.get("slowdown") or () if row["verdict"] == "passed" else ():
+            if one["n"]:
+                key = cell_of(row, names), row["transport"]
+                of[one["size_class"]].setdefault(key, []).append(one["p99"])
+    return order, {size: values for size, values in of.items() if values}

@@ -22,7 +22,7 @@ from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
-from softroce_lab.sim import routes
+from softroce_lab.sim import routes, samples
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
 from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
@@ -313,6 +313,14 @@ class SimFabric:
         """
         found: Recoveries = self.native.take_recoveries().view(RECOVERY)
         return found
+
+    def samples(self) -> samples.Columns:
+        """Queues, packets in flight and windows, if `native.record_samples` was called."""
+        times, values = self.native.samples
+        times_ps = np.frombuffer(times, np.int64)
+        rows = np.frombuffer(values, np.uint32).reshape(len(times_ps), -1)
+        hosts = [port.node for port in sorted(self._number_of, key=self._number_of.__getitem__)]
+        return samples.columns(times_ps, rows, list(self.link_names.values()), hosts)
 
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""

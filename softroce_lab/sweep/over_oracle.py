@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rows of a sweep beside those of `oracle`: with the same values and seed, and without loss.
 
-The loss-free run is that of a combination which differs in its faults alone, and has none that drop
-or corrupt packets. So an axis such as `loss: {none: {}, random: {faults: [...]}}` has it.
+The loss-free run is that of a combination which differs in its faults alone (`loss_free`). So an
+axis such as `loss: {none: {}, random: {faults: [...]}}` has it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab.experiment import over_oracle
 from softroce_lab.experiment.over_oracle import EXCESS
-from softroce_lab.experiment.spec import Experiment
-from softroce_lab.plan.digest import with_digest
+from softroce_lab.sweep.loss_free import loss_free
 from softroce_lab.sweep.schema import ERROR
 from softroce_lab.sweep.spec import Sweep, label
 from softroce_lab.sweep.work import Row
@@ -39,7 +36,7 @@ def added(sweep: Sweep, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for row in found:
         if _has_result(row) and over_oracle.is_bound(row):
             bounds.setdefault((place(row), row["seed"]), row)
-    clean = _loss_free(sweep)
+    clean = loss_free(sweep.by_labels)
     for row in found:
         here, seed = place(row), row["seed"]
         row[EXCESS] = None
@@ -58,30 +55,3 @@ def _with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
     run = iter(over_oracle.added([row for row in rows if _has_result(row)]))
     none = dict.fromkeys(over_oracle.RATIOS)
     return [next(run) if _has_result(row) else {**row, **none} for row in rows]
-
-
-def _loss_free(sweep: Sweep) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Of each combination the one that is the same without loss, both as labels of their values."""
-    alike: dict[str, tuple[str, ...]] = {}
-    rest: dict[tuple[str, ...], str] = {}
-    for each in sweep.combinations:
-        labels = tuple(point.label for point in each.points)
-        rest[labels], loses = _but_for_loss(each.experiment)
-        if not loses:
-            alike.setdefault(rest[labels], labels)
-    return {labels: alike[key] for labels, key in rest.items() if key in alike}
-
-
-def _but_for_loss(experiment: Experiment) -> tuple[str, bool]:
-    """All that decides what a run comes to but its losses, as a text; whether it has any."""
-    plan = experiment.plan(experiment.seeds[0])
-    bare = with_digest(dataclasses.replace(plan, faults=()))
-    document = experiment.document()
-    own = {key: value for key, value in document.items() if key not in ("faults", "transports")}
-    shapes = [
-        (fault.directed_link, repr(fault.effect), repr(fault.window))
-        for fault in plan.faults
-        if fault.shapes
-    ]
-    text = json.dumps([own, bare.digest, shapes], sort_keys=True, default=str)
-    return text, any(not fault.shapes for fault in plan.faults)

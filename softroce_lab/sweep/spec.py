@@ -35,6 +35,7 @@ from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Place, Source
 from softroce_lab.recovery import registry
+from softroce_lab.sweep import loss_free
 from softroce_lab.sweep.falls import Falls, FallsSpec
 from softroce_lab.sweep.schema import FIGURES, NUMBER, in_unit
 from softroce_lab.sweep.values import KINDS, RangeSpec
@@ -109,6 +110,11 @@ class Combination:
     recipe: Recipe
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Of its values, in the order of the axes."""
+        return tuple(point.label for point in self.points)
+
+    @property
     def title(self) -> str:
         """For people."""
         return ", ".join(f"{point.place[1]}={point.label}" for point in self.points)
@@ -173,6 +179,11 @@ class Sweep:
         )
 
     @property
+    def by_labels(self) -> Mapping[tuple[str, ...], Experiment]:
+        """The experiments, by the labels of their values."""
+        return {each.labels: each.experiment for each in self.combinations}
+
+    @property
     def clocks(self) -> set[str]:
         """On which its runs take place."""
         return {each.experiment.clock for each in self.combinations}
@@ -208,6 +219,7 @@ def load(where: str | os.PathLike[str]) -> Sweep:
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
     fit.check(source, [each.experiment for each in combinations], sweep=True)
+    loss_free.check(source, {each.labels: each.experiment for each in combinations})
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 

@@ -7,6 +7,7 @@
     recovery.parquet  what was retransmitted, and why
     repairs.parquet   packets whose first transmission was lost; of the virtual clock
     program_messages.parquet  messages of unmodified programs that met a loss
+    samples.parquet   queues, packets in flight and windows over time; of the virtual clock
     links.json        figures of every directed link, by transport
     stats.json        all counters of every host and its queue pairs in the end, by transport
     experiment.json   the experiment with all that it named: `lab rerun` (experiment/frozen.py)

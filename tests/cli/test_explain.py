@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from softroce_lab import units
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 from tests.report.made import ring
@@ -43,8 +44,35 @@ def test_one_document(made):
 
 
 def test_a_step(made):
-    found = explain(made, "--run", "rc/1", "--step", "2")
-    assert found.output.startswith("rc/1: step 2, 8 messages, took ")
+    """Its losses are those of its messages; rc goes back, so it sends more again."""
+    found = json.loads(explain(made, "--run", "rc/1", "--worst", "48", "--json").output)
+    of_step = {}
+    for each in found["stories"]:
+        of_step.setdefault(int(each["message"].split("/")[1]), []).append(each)
+    assert [len(own) for own in of_step.values()] == [8] * 6
+    counts = set()
+    for step, own in of_step.items():
+        lost, again = (
+            sum(each["what"] == what for story in own for each in story["incidents"])
+            for what in ("dropped", "sent again")
+        )
+        counts.add((lost, again))
+        head, story, *_ = explain(made, "--run", "rc/1", "--step", str(step)).output.splitlines()
+        assert head.startswith(f"rc/1: step {step}, 8 messages, took ")
+        assert head.endswith(f"; {units.format_count(lost, 'packet')} lost. Its slowest message:")
+        assert story.startswith(f"rc/1: message {own[0]['message']}, ")
+    assert any(0 < lost < again for lost, again in counts)
+
+
+def test_a_step_of_several_operations_needs_its_operation(tmp_path):
+    twice = str(ring(tmp_path, "workload.repeat=2", "seeds=[1]", transports=("irn",)))
+    wrong = explain(twice, "--step", "3")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert "2 steps are called 3" in wrong.stderr
+    assert "one of 0:3, 1:3" in wrong.stderr
+    found = explain(twice, "--step", "1:3").output.splitlines()
+    assert found[0].startswith("irn/1: step 1:3, 8 messages, took ")
+    assert ":1/3/" in found[1]
 
 
 def test_without_decisions(made, tmp_path):

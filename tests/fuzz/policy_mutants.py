@@ -75,7 +75,7 @@ def acknowledgement_of_any_generation(original):
     return acknowledged
 
 
-@mutant(PeerWork, "outcome", "csa_ud", 41)
+@mutant(PeerWork, "outcome", "csa_ud", 7)
 def outcome_of_any_generation(original):
     """What became of a message is what became of its slot's newest."""
 

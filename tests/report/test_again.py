@@ -4,6 +4,8 @@
 import json
 import shutil
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import UserError
@@ -17,7 +19,7 @@ def test_the_virtual_clock_gives_the_same_bytes(ring_run, tmp_path):
     assert found.same
     assert [each.what for each in found.differences] == [
         "experiment.json", "events.parquet", "messages.parquet", "recovery.parquet",
-        "repairs.parquet", "links.json", "stats.json", "manifest.json",
+        "repairs.parquet", "samples.parquet", "links.json", "stats.json", "manifest.json",
     ]  # fmt: skip
 
 
@@ -75,6 +77,22 @@ def test_the_real_clock_compares_fates_and_figures(ring_run, tmp_path):
     assert wrong == [f"{name}: makespan_ns" for name in ("csa_ud", "irn", "rc")]
     fates = next(each for each in found.differences if each.what.startswith("csa_ud/1: fates"))
     assert not fates.detail.startswith("0 losses")
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_fates_are_those_of_first_transmissions(ring_run, tmp_path, attempt):
+    """A retransmission that was lost in one run alone is no difference."""
+    one, other = (as_real(ring_run, tmp_path / str(n), 1) for n in range(2))
+    table = pq.read_table(other.path / "events.parquet")
+    of = {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
+    rows = (of["transport"] == "csa_ud") & (of["seed"] == 1) & (of["event"] == "drop")
+    rows &= (of["packet_kind"] == "data") & (of["attempt"] == attempt)
+    gone = np.flatnonzero(rows)[0]
+    pq.write_table(table.filter(np.arange(len(rows)) != gone), other.path / "events.parquet")
+    found = {each.what: each for each in again.compare(one, other).differences}
+    fates = found["csa_ud/1: fates of first transmissions"]
+    assert fates.same == bool(attempt)
+    assert fates.detail.endswith(" losses" if attempt else " losses, 1 differ")
 
 
 def test_what_cannot_be_decided_is_counted(ring_run, tmp_path):

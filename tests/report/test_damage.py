@@ -70,6 +70,7 @@ MISSING = {
     "experiment.json": {"rerun", "blame", "artifact"},
     "recovery.parquet": set(),
     "repairs.parquet": set(),
+    "samples.parquet": set(),
 }
 
 

@@ -137,7 +137,7 @@ def test_an_older_directory_tells_what_it_has(every, tmp_path):
     import shutil
 
     old = shutil.copytree(every.path, tmp_path / "old")
-    for name in ("recovery.parquet", "repairs.parquet"):
+    for name in ("recovery.parquet", "repairs.parquet", "samples.parquet"):
         (old / name).unlink()
     known = Explained.of(Recorded(old), every.run("csa_ud/1"))
     assert not known.has_decisions

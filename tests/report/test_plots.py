@@ -4,7 +4,6 @@
 import itertools
 import json
 import re
-import types
 import warnings
 
 import numpy as np
@@ -13,11 +12,13 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
 from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
+from softroce_lab.sweep import campaign
+from softroce_lab.sweep import spec as sweep_spec
 from tests.report.made import run
-from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
+from tests.report.page.test_assemble import SweepReporter, swept  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def test_the_timeline_has_each_completion_at_its_receiver(ring_run):
     plt.close(figure)
     of = recorded.table("messages", recorded.run("irn/1"))
     assert (of["status"] == 0).all()
-    shown = zip(line.get_xdata(), (hosts[round(y + 0.6)] for y in line.get_ydata()), strict=True)
+    shown = zip(line.get_xdata(), (hosts[round(y + 0.32)] for y in line.get_ydata()), strict=True)
     assert sorted(shown) == sorted(zip(of["completed_ns"] / 1000, of["destination"], strict=True))
 
 
@@ -135,17 +136,6 @@ def test_a_flow_that_waits_for_its_post_has_that_in_its_time():
     """Arrived at 3, posted at 5, over at 9."""
     of = {"arrival_ns": np.array([3]), "posted_ns": np.array([5]), "completed_ns": np.array([9])}
     assert figures_of.since_begun_ns(of).tolist() == [6]
-
-
-def test_steps_with_a_failed_message_have_no_time():
-    """Of three steps the second has one that failed, and the last one that was never over."""
-    of = {
-        "step": np.array([0, 0, 1, 1, 2]), "operation": np.zeros(5, int),
-        "status": np.array([0, 0, 0, 12, -1]), "posted_ns": np.array([1, 2, 3, 3, 4]),
-        "completed_ns": np.array([7, 5, 8, 9, -1]),
-    }  # fmt: skip
-    found = figures_of.step_times(types.SimpleNamespace(table=lambda *_: of), {})
-    assert [each.tolist() for each in found] == [[0], [6]]
 
 
 def test_a_table_that_knows_no_warm_up_is_refused():
@@ -179,7 +169,7 @@ def test_the_digest_is_of_the_results(ring_run, tmp_path):
     assert plots.digest(Recorded(copy)) != plots.digest(Recorded(ring_run))
 
 
-def test_a_sweep_has_one_kind(swept, tmp_path):  # noqa: F811
+def test_a_sweep_has_its_completion_times(swept, tmp_path):  # noqa: F811
     found = saved(swept, "fct", tmp_path / "a.svg").decode()
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", found)
     assert {"none", "one", "loss", "median and range of 2 seeds"} <= set(shown)
@@ -281,6 +271,57 @@ def test_without_losses_there_is_no_repair_to_draw(tmp_path):
     )
     with pytest.raises(UserError, match="there is nothing to draw: no packet was lost"):
         saved(whole, "recovery", tmp_path / "a.pdf")
+
+
+LOADS = """\
+name: loads
+experiment: ring-all-reduce
+set: {workload: {kind: open-loop, load: 30%, sizes: hadoop, duration: 1ms, hosts: [h1, h2, h3]}}
+over: {workload.load: [20%, 60%]}
+transports: [csa_ud, irn]
+seeds: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def loads(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loads")
+    (folder / "loads.yaml").write_text(LOADS)
+    loaded = sweep_spec.load(folder / "loads.yaml")
+    options = campaign.Options(under=folder, jobs=1)
+    return campaign.run(loaded, options, SweepReporter()).directory
+
+
+def test_slowdowns_of_a_sweep_by_size_and_cell(loads, tmp_path):
+    """A panel a class of sizes; each point is the median of the runs' p99 in that class."""
+    recorded = Recorded(loads)
+    text = saved(loads, "slowdown", tmp_path / "a.svg").decode()
+    assert {"20%", "60%", "load"} <= set(re.findall(r"<text[^>]*>([^<]*)</text>", text))
+    rows = sweeps.rows(recorded)
+    classes = {one["size_class"] for row in rows for one in row["slowdown"] if one["n"]}
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._slowdown(axes, plots.Asked(recorded, None))
+    panels = figure.axes
+    assert [each.get_ylabel() for each in panels] == [s for s in SIZE_CLASSES if s in classes]
+    for panel in panels:
+        for drawn_line in panel.containers:
+            of = dict(zip(*drawn_line.lines[0].get_data(), strict=True))
+            for place, load in enumerate(("20%", "60%")):
+                values = [
+                    one["p99"] for row in rows for one in row["slowdown"]
+                    if (row["workload.load"], row["transport"]) == (load, drawn_line.get_label())
+                    and one["size_class"] == panel.get_ylabel() and one["n"]
+                ]  # fmt: skip
+                assert (place in of) == bool(values)
+                assert not values or of[place] == pytest.approx(np.median(values))
+    assert len(panels[0].containers) == 2
+    plt.close(figure)
+
+
+def test_a_sweep_without_slowdowns_has_none_to_draw(swept, tmp_path):  # noqa: F811
+    with pytest.raises(UserError, match="there is nothing to draw: no run has a slowdown"):
+        saved(swept, "slowdown", tmp_path / "a.svg")
 
 
 def test_no_slowdown_of_flows_that_never_arrived(tmp_path):

@@ -96,7 +96,7 @@ def test_a_table_that_the_real_clock_does_not_have(copy):
         ("[]", "is no document"),
         ("{}", "has no schema_version"),
         ('{"schema_version": 99}', "has schema 99, and this softroce_lab reads up to"),
-        ('{"schema_version": 1, "runs": 3}', "runs: a list was expected"),
+        ('{"schema_version": 1, "runs": 3}', "runs: a valid list was expected, not 3"),
         ("[" * 100_000, "nested too deep"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.report import ladder, story
-from softroce_lab.report.explained import Explained, step_words
+from softroce_lab.report.explained import Explained
 from softroce_lab.report.recorded import Recorded
 from tests.report.made import run
 
@@ -72,9 +72,6 @@ def test_messages_by_name(tail):
         story.named(known.messages, "h1-h2")
     with pytest.raises(UserError, match="there is no message '0/0/7'"):
         story.named(known.messages, "0/0/7")
-    with pytest.raises(UserError, match="there is no step 3"):
-        step_words(known, 3)
-    assert "step 0, 1 message, took" in step_words(known, 0)
 
 
 def test_one_key_of_several_messages_is_ambiguous(ring_run):
@@ -85,6 +82,16 @@ def test_one_key_of_several_messages_is_ambiguous(ring_run):
     rows = story.worst(known.messages, 3)
     taken = story.completion_ns(known.messages)
     assert sorted(taken, reverse=True)[:3] == [taken[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "words"),
+    [(0, "1st"), (1, "2nd"), (2, "3rd"), (3, "4th"), (4, "5th"), (10, "11th"), (20, "21st"),
+     (21, "22nd"), (22, "23rd"), (110, "111th"), (111, "112th")],
+)  # fmt: skip
+def test_transmissions_are_counted_from_one(attempt, words):
+    """As a packet's attempts, which count from 0."""
+    assert story.ordinal(attempt) == words
 
 
 def test_a_message_that_failed_says_how(tmp_path):

@@ -3,10 +3,11 @@
 # hostile_frames.sh WAY HARNESS FRAMES SEED FOLDER
 #
 # In network and mount namespaces of its own: a cable, the library's port at one end, HARNESS at the
-# other. WAY is softroce-veth. FOLDER has the settings afterwards, and in kept/ what the library counted.
+# other. WAY is softroce-veth. FOLDER has the settings afterwards, in kept/ what the library counted, and in
+# losses/ what it did about losses.
 set -e
 way=$1 harness=$2 frames=$3 seed=$4 folder=$5
-mkdir "$folder/bpf" "$folder/sys" "$folder/kept"
+mkdir "$folder/bpf" "$folder/sys" "$folder/kept" "$folder/losses"
 mount -t bpf bpf "$folder/bpf"
 mount -t sysfs sysfs "$folder/sys" # of this network namespace
 ip link add va type veth peer name vb
@@ -29,4 +30,5 @@ generic 1
 xsks_map $folder/bpf/xsks
 statistics $folder/statistics
 END
-SOFTROCE_COUNTERS=$folder/kept SOFTROCE_VERBS=$folder/settings exec "$harness" vb "$frames" "$seed"
+export SOFTROCE_COUNTERS="$folder/kept" SOFTROCE_LOSSES="$folder/losses"
+SOFTROCE_VERBS=$folder/settings exec "$harness" vb "$frames" "$seed"

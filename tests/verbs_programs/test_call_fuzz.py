@@ -13,6 +13,7 @@ import pytest
 
 from softroce_lab import paths
 from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.telemetry import program_losses
 from tests.verbs_programs.test_loopback import ALONE
 
 SOURCE = Path(__file__).with_name("call_fuzz.c")
@@ -39,10 +40,13 @@ def test_no_order_of_calls_ends_the_program(pair, full, tmp_path):
     library = built_with_sanitizers() if full else paths.verbs_library()
     program, settings = tmp_path / "call_fuzz", tmp_path / "settings"
     settings.write_text(ALONE)
+    losses = tmp_path / "losses"
+    losses.mkdir()
     subprocess.run(["cc", "-Wall", "-Werror", *(SANITIZE if full else ()), SOURCE, "-o", program,
                     library, "-lpthread"], check=True, timeout=RUN_S)  # fmt: skip
     environment = {
         **os.environ, "SOFTROCE_VERBS": str(settings), "LD_LIBRARY_PATH": str(library.parent),
+        "SOFTROCE_LOSSES": str(losses),
         "ASAN_OPTIONS": "detect_leaks=0",  # the device stays for the life of the process
     }  # fmt: skip
     for seed in range(1, SEEDS[full] + 1):
@@ -53,3 +57,6 @@ def test_no_order_of_calls_ends_the_program(pair, full, tmp_path):
         assert done.returncode == 0, f"seed {seed}: {done.returncode}\n{done.stderr}"
         succeeded, failed = map(int, re.fullmatch(r"done (\d+) (\d+)\n", done.stdout).groups())
         assert succeeded > failed > 100  # of calls on objects that were there
+    records = [program_losses.read(each) for each in losses.iterdir()]
+    assert len(records) == SEEDS[full]
+    assert all((each["kind"] == program_losses.MESSAGE).any() for each in records)

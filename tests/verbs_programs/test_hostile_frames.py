@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
-from softroce_lab.telemetry import counters_file
+from softroce_lab.telemetry import counters_file, program_losses
 from tests.native.test_hostile_peer import BUILD, BUILD_S, configured
 from tests.verbs_programs.test_call_fuzz import built_with_sanitizers
 
@@ -58,7 +58,11 @@ def test_no_frame_harms_a_program(harness, full, tmp_path):
     lost = counts["rx_dropped"] + counts["rx_ring_full"] + counts["rx_fill_ring_empty"]
     assert frames <= counts["frames_received"] + lost < frames * (1 + HONEST)
     assert lost < 0.01 * frames
-    print(done.stdout, counts["frames_received"], "received")
+    [losses] = (tmp_path / "losses").iterdir()
+    found = program_losses.read(losses)
+    assert program_losses.NAK_RECEIVED in found["kind"]
+    assert found["kind"].max() < len(program_losses.KINDS)
+    print(done.stdout, counts["frames_received"], "received", len(found), "records of losses")
 
 
 def test_the_harness_ends_with_an_error_if_its_arguments_are_wrong(harness, tmp_path):

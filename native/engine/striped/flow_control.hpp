@@ -16,11 +16,11 @@ class FlowControl {
   explicit FlowControl(EngineState& state)
       : state_(state), notifies_(sends_cnps(state.config.congestion_control)) {}
 
-  bool window_closed(const Peer& peer) const {
-    const std::uint64_t window =
-        std::min({peer.congestion->window_packets(), peer.credit_packets, peer.flight.capacity()});
-    return peer.flight.in_flight() >= window;
+  static std::uint64_t window(const Peer& peer) {  // of packets in flight
+    return std::min(
+        {peer.congestion->window_packets(), peer.credit_packets, peer.flight.capacity()});
   }
+  bool window_closed(const Peer& peer) const { return peer.flight.in_flight() >= window(peer); }
   bool may_send(const Peer& peer, Time now) const {
     return !window_closed(peer) && peer.congestion->next_send() <= now;
   }

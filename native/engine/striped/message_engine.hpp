@@ -100,6 +100,8 @@ class MessageEngine final : private TransportHost {
   }
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
+  const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
+
   // ---- snapshots, from any thread
   auto& sends() { return sender_.messages(); }
   auto& receives() { return receiver_.messages(); }

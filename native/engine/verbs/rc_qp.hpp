@@ -4,6 +4,7 @@
 // only and reports once what it misses; the requester sends again from there.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <vector>
@@ -29,6 +30,11 @@ class RcQp final : public ConnectedQp {
   bool is_draining() const override { return !sends_.empty() && sends_.front().begun; }
   std::optional<std::uint32_t> expected_psn() const override { return expected_psn_; }
   std::optional<std::uint32_t> next_psn() const override { return next_psn_; }
+  // Packets of requests that are not acknowledged, and how many there may be.
+  std::uint32_t outstanding() const {
+    return static_cast<std::uint32_t>(psn_distance(sent_psn_, unacked_psn_));
+  }
+  std::uint32_t window() const { return static_cast<std::uint32_t>(std::max(window_, 0)); }
   void handle_packet(const Packet& packet, Time now) override;
   bool poll_packet(Packet& packet, Time now) override;
   Time next_timeout() const override;

@@ -11,7 +11,7 @@ import typer
 
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.cli.results.repeating import searched
-from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
+from softroce_lab.cli.results.result_options import STEPS, RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
 from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import LEAST_RUNS, USUAL_RUNS, Blame
@@ -26,7 +26,8 @@ def blame(
     run: RunArgument = "latest",
     of: RunName = None,
     step: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="What the end of this step waited for.")
+        str | None,
+        typer.Option(metavar="STEP", help=f"What the end of this step waited for: {STEPS}."),
     ] = None,
     undo: Annotated[
         str | None,

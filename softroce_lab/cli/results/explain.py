@@ -11,11 +11,13 @@ from typing import Annotated, NamedTuple
 import typer
 
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunArgument, RunName, opened, runs_of
+from softroce_lab.cli.results.result_options import STEPS, RunArgument, RunName, opened, runs_of
 from softroce_lab.errors import UserError
 from softroce_lab.report import explained, ladder, program_story, recorded, story
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.program_story import ProgramRun
+from softroce_lab.report.recorded import Recorded, Run
+from softroce_lab.report.steps import Steps
 from softroce_lab.report.story import Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
@@ -34,7 +36,7 @@ def explain(
         int | None, typer.Option(min=1, metavar="N", help="The N slowest messages; default: 1.")
     ] = None,
     step: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The slowest message of this step.")
+        str | None, typer.Option(metavar="STEP", help=f"The slowest message of this step: {STEPS}.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +53,7 @@ def explain(
         if recorded.programs_of(each):
             tale += _of_programs(ProgramRun.of(found, each), where, message, worst or 1, step)
         else:
-            tale += _of_messages(Explained.of(found, each), where, message, worst or 1, step)
+            tale += _of_messages(found, each, where, message, worst or 1, step)
     if as_json:
         stories = [each.one.document() | {"oracle_ns": each.bound_ns} for each in tale if each.one]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
@@ -72,15 +74,22 @@ class _Shown(NamedTuple):
 
 
 def _of_messages(
-    known: Explained, where: str, message: str | None, worst: int, step: int | None
+    found: Recorded, run: Run, where: str, message: str | None, worst: int, step: str | None
 ) -> Iterator[_Shown]:
-    for one in _chosen(known, where, message, worst, step):
-        of_step = [] if step is None else [explained.step_words(known, step)]
+    known = Explained.of(found, run)
+    if step is None:
+        of_step, chosen = [], list(_chosen(known, where, message, worst))
+    else:
+        steps = Steps.of(found, run, known.messages.columns)
+        index = steps.find(step)
+        of_step = [explained.step_words(known, steps, index)]
+        chosen = [known.story(row) for row in story.worst(known.messages, 1, steps.of_row == index)]
+    for one in chosen:
         yield _Shown(one, of_step + known.words(one), known.loss_words(), known.bound_ns(one))
 
 
 def _of_programs(
-    known: ProgramRun, where: str, message: str | None, worst: int, step: int | None
+    known: ProgramRun, where: str, message: str | None, worst: int, step: str | None
 ) -> Iterator[_Shown]:
     if step is not None:
         raise UserError(f"{known.name}: programs have no steps", hint="--worst N, or --message KEY")
@@ -91,15 +100,12 @@ def _of_programs(
         yield _Shown(None, [], known.loss_words())
 
 
-def _chosen(
-    known: Explained, where: str, message: str | None, worst: int, step: int | None
-) -> Iterator[Story]:
+def _chosen(known: Explained, where: str, message: str | None, worst: int) -> Iterator[Story]:
     messages = known.messages
     if message is not None:
         yield known.story(story.named(messages, message, where))
         return
-    within = None if step is None else story.of_step(messages, step)
-    for row in story.worst(messages, worst, within):
+    for row in story.worst(messages, worst):
         yield known.story(row)
 
 

@@ -35,6 +35,8 @@ RunName = Annotated[
     typer.Option("--run", metavar="NAME", help="Of this run: TRANSPORT/SEED, such as csa_ud/1."),
 ]
 
+STEPS = "3, 1:3 of operation 1, or ring:1:3 of a job"
+
 
 def opened(where: str) -> Recorded:
     """The run directory that the line names. UserError, also for a sweep's."""

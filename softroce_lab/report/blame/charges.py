@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment.workload_run import Messages
 from softroce_lab.report.blame import counterfactual
 from softroce_lab.report.blame.counterfactual import Case, Outcome
 from softroce_lab.report.blame.critical_path import NO_MESSAGE, Graph, critical_path, last_of
@@ -100,6 +99,7 @@ class Subject:
     graph: Graph
     rows: Rows  # of the messages
     addresses: Sequence[int]  # of hosts, by index
+    step_of: Rows  # of each message
 
 
 class _Runs:
@@ -259,7 +259,7 @@ def _charged(search: _Search, with_none: Outcome, count: int, runs: _Runs) -> Bl
     for (begin, before), (end, after) in itertools.pairwise(times):
         losses = tuple(search.order[begin:end])
         row = search.of_message[losses[0]]
-        step = _step(before.messages, row)
+        step = np.flatnonzero(subject.step_of == subject.step_of[row])
         charges.append(
             Charge(
                 losses,
@@ -287,10 +287,3 @@ def _charged(search: _Search, with_none: Outcome, count: int, runs: _Runs) -> Bl
 
 def _gain(before: Outcome, after: Outcome, rows: Rows) -> int:
     return before.end_ns(rows) - after.end_ns(rows)
-
-
-def _step(messages: Messages, row: int) -> Rows:
-    """The messages of the same operation and step."""
-    of = messages[row]
-    same = (messages["operation"] == of["operation"]) & (messages["step"] == of["step"])
-    return np.flatnonzero(same)

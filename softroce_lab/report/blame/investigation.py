@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.errors import UserError
-from softroce_lab.report import story
 from softroce_lab.report.blame import counterfactual
 from softroce_lab.report.blame.charges import Subject
 from softroce_lab.report.blame.counterfactual import Case
@@ -25,6 +24,7 @@ from softroce_lab.report.blame.critical_path import (
 )
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.recorded import Recorded, Run
+from softroce_lab.report.steps import Steps
 
 WAITING, SENDING, RECOVERING = "waiting", "sending", "recovering"
 ACKNOWLEDGING, COMPUTING = "acknowledging", "computing"
@@ -45,20 +45,25 @@ class Investigation:
 
     subject: Subject
     known: Explained
-    step: int | None  # whose end is looked at; None: the end of the run
+    step: str | None  # whose end is looked at; None: the end of the run
     path: Sequence[Piece]
     repeated_s: float  # what repeating it took
 
     @classmethod
-    def of(cls, recorded: Recorded, run: Run, step: int | None = None) -> Investigation:
-        """Repeat the run. UserError, RunError if it did not come out as it was recorded."""
+    def of(cls, recorded: Recorded, run: Run, step: str | None = None) -> Investigation:
+        """Repeat the run. UserError, RunError if it did not come out as it was recorded.
+
+        `step`: its name, as `Steps.find` takes it.
+        """
         case = Case.of(recorded, run)
         known = Explained.of(recorded, run)
         if not len(known.messages):
             raise UserError(f"{known.name} has no message", hint="lab show tells what it did")
         rows = np.arange(len(known.messages))
+        steps = Steps.of(recorded, run, known.messages.columns)
         if step is not None:
-            rows = np.flatnonzero(story.of_step(known.messages, step))
+            index = steps.find(step)
+            step, rows = steps.every[index].name, steps.rows(index)
         began_s = time.perf_counter()
         base = counterfactual.carry_out(case)
         repeated_s = time.perf_counter() - began_s
@@ -69,7 +74,7 @@ class Investigation:
         rails = experiment.rails(case.seed)
         used = [host.ports[rails.get(number, 0)] for number, host in enumerate(hosts)]
         addresses = [int(ipaddress.IPv4Address(str(port.address))) for port in used]
-        subject = Subject(case, base, graph, rows, addresses)
+        subject = Subject(case, base, graph, rows, addresses, steps.of_row)
         path = critical_path(graph, base.messages, last_of(base.messages, rows))
         return cls(subject, known, step, path, repeated_s)
 

@@ -22,6 +22,7 @@ DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
 _HEIGHT = 380
 _TALLEST = 800  # of a chart with a row a host
+_MOST_NAMES = 12  # along the x axis
 _LANE = 0.16  # between the series of a row, where 1 is between rows
 MOST_POINTS = 2_000
 """Of a line; of more the extremes of each slice stay."""
@@ -120,28 +121,46 @@ def _legend(made: Any) -> None:
 
 
 def lines(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-          data: str, *, log_x: bool = False, steps: bool = False) -> Chart:  # fmt: skip
-    """A line for each series, with a marker at some of its points."""
+          data: str, *, log_x: bool = False, steps: bool = False,
+          names: Sequence[str] = ()) -> Chart:  # fmt: skip
+    """A line for each series, with a marker at some of its points.
+
+    `names`: of the places 0, 1, ... of the x axis; without them it has numbers.
+    """
     made = _figure(name, *labels, x_axis_type="log" if log_x else "linear")
-    made.hover.tooltips = [(labels[0], "@x"), (labels[1], "@y")]
+    made.hover.tooltips = [(labels[0], "@name" if names else "@x"), (labels[1], "@y")]
+    if names:
+        every = -(-len(names) // _MOST_NAMES)
+        made.xaxis.ticker = list(range(0, len(names), every))
+        made.xaxis.major_label_overrides = {at: names[at] for at in range(0, len(names), every)}
     for at, (label, (x, y)) in enumerate(series.items()):
         x, y = thinned(np.asarray(x, np.float64), np.asarray(y, np.float64))
         style = {"color": COLOURS[at % len(COLOURS)], "legend_label": label}
         draw = made.step if steps else made.line
         mode = {"mode": "after"} if steps else {}
-        draw(x, y, line_dash=DASHES[at % len(DASHES)], line_width=2.5, **style, **mode)
+        source = _source(x, y, names)
+        draw("x", "y", source=source, line_dash=DASHES[at % len(DASHES)], line_width=2.5,
+             **style, **mode)  # fmt: skip
         some = np.unique(np.linspace(0, max(len(x) - 1, 0), min(len(x), 12)).astype(int))
-        made.scatter(x[some], y[some], marker=MARKERS[at % len(MARKERS)], size=9, **style)
+        made.scatter("x", "y", source=_source(x[some], y[some], names), size=9,
+                     marker=MARKERS[at % len(MARKERS)], **style)  # fmt: skip
     _legend(made)
     return Chart(name, made, title, caption, data)
 
 
+def _source(
+    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], names: Sequence[str]
+) -> dict[str, Any]:
+    """Columns of a series."""
+    return {"x": x, "y": y} | ({"name": [names[int(at)] for at in x]} if names else {})
+
+
 def points(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-           data: str, places: Sequence[str]) -> Chart:  # fmt: skip
+           data: str, places: Sequence[str], shapes: Mapping[str, str]) -> Chart:  # fmt: skip
     """Points in rows with names (`places`, from row 0): all of them, whatever their number.
 
-    A series has times in nanoseconds, ascending, and rows. Bokeh draws the axes, and the page's
-    own script the points (points.js).
+    A series has times in nanoseconds, ascending, and rows; its shape, one of `SHAPES`, has a colour
+    and a lane in each row. Bokeh draws the axes, and the page's own script the points (points.js).
     """
     from bokeh.models import Range1d
 
@@ -160,9 +179,10 @@ def points(name: str, title: str, caption: str, labels: tuple[str, str], series:
     made.yaxis.ticker = list(range(0, len(places), step))
     made.yaxis.major_label_overrides = {at: places[at] for at in range(0, len(places), step)}
     about, values, legend = [], [], ""
-    for at, (label, (x, rows)) in enumerate(series.items()):
-        colour, shape = COLOURS[at % len(COLOURS)], list(_SHAPES)[at % len(_SHAPES)]
-        shift = ((len(_SHAPES) - 1) / 2 - at) * _LANE
+    for label, (x, rows) in series.items():
+        shape = shapes[label]
+        at = list(SHAPES).index(shape)
+        colour, shift = COLOURS[at], ((len(SHAPES) - 1) / 2 - at) * _LANE
         about.append(
             {"label": label, "shape": shape, "colour": colour, "shift": shift, "count": len(x)}
         )
@@ -181,17 +201,18 @@ def points(name: str, title: str, caption: str, labels: tuple[str, str], series:
     return Chart(name, made, title, caption, data, extra)
 
 
-_SHAPES = {
+SHAPES = {  # points.js draws each
     "cross": "M2 2 L12 12 M12 2 L2 12",
     "triangle": "M7 2 L12 12 L2 12 Z",
     "square": "M2 2 H12 V12 H2 Z",
     "circle": "M7 2 A5 5 0 1 1 7 12 A5 5 0 1 1 7 2 Z",
+    "plus": "M7 2 L7 12 M2 7 L12 7",
 }
 
 
 def _mark(shape: str, colour: str) -> str:
     """A marker for the legend."""
-    path = f'<path d="{_SHAPES[shape]}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    path = f'<path d="{SHAPES[shape]}" fill="none" stroke="{colour}" stroke-width="2"/>'
     return f'<svg width="14" height="14" aria-hidden="true">{path}</svg>'
 
 

@@ -27,6 +27,9 @@ _WORDS = {
     What.SENT_AGAIN: "sent again",
     What.ARRIVED: "lost packet arrived",
 }
+_COMPLETED = "message completed"
+_TITLE = "Losses, repairs and completions over time"
+_SUCCESS = 0
 _MOST_LINKS = 40
 _MOST_LADDERS = 200  # of a run: the slowest messages that lost a packet
 _MOST_RUNGS = 400  # of a ladder
@@ -44,8 +47,8 @@ def explained(recorded: Recorded) -> dict[str, Explained]:
 def unseen() -> str:
     """In place of the chart, for programs."""
     words = "The messages of programs are not seen, so their losses are not shown in time."
-    return html.section("timeline", "Losses and repairs over time",
-                        html.paragraph(words, "Links has the drops of each link."))  # fmt: skip
+    more = "Links has the drops of each link, lab explain the messages that met one."
+    return html.section("timeline", _TITLE, html.paragraph(words, more))
 
 
 def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
@@ -58,11 +61,10 @@ def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
         "Runs of the first seed. Every loss of a data packet is shown; of the other kinds at most "
         "200,000 each."
     )
+    lost = any(each.what is What.DROP for one in known.values() for each in one.incidents)
+    none = "" if lost else html.paragraph("No packet was lost.")
     places = [f"@{chart.name}@" for chart in made]
-    if not places:
-        places = [html.paragraph("No packet was lost.")]
-    parts = (html.paragraph(note, kind="soft"), *places)
-    return html.section("timeline", "Losses and repairs over time", *parts), made
+    return html.section("timeline", _TITLE, html.paragraph(note, kind="soft"), none, *places), made
 
 
 def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
@@ -70,15 +72,19 @@ def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
     hosts = list(dict.fromkeys((*of["destination"].tolist(), *of["source"].tolist())))
     hosts.sort(key=lambda host: (len(host), host))
     row_of = {host: row for row, host in enumerate(hosts)}
+    at_row = np.array([row_of[host] for host in of["destination"].tolist()])
     series: dict[str, tuple[Any, Any]] = {}
     for what in _SHOWN:
         found = [e for e in known.incidents if e.what is what and e.message >= 0]
-        if what is not What.DROP and len(found) > _MOST_POINTS:
-            found = found[:: -(-len(found) // _MOST_POINTS)]
+        if what is not What.DROP:
+            found = found[:: _every(len(found))]
         if found:
             x = np.array([each.time_ns for each in found])
-            y = np.array([row_of[of["destination"][each.message]] for each in found])
-            series[_WORDS[what]] = x, y
+            series[_WORDS[what]] = x, at_row[[each.message for each in found]]
+    done = np.flatnonzero(of["status"] == _SUCCESS)
+    done = done[np.argsort(of["completed_ns"][done], kind="stable")][:: _every(len(done))]
+    if len(done):
+        series[_COMPLETED] = of["completed_ns"][done], at_row[done]
     if not series:
         return None
     rows = [
@@ -87,12 +93,20 @@ def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
         for word, (x, _) in series.items()
     ]  # fmt: skip
     data = html.table(f"{name}: number, first and last", ("what", "points", "first", "last"), rows)
+    shapes = dict(zip((*_WORDS.values(), _COMPLETED), charts.SHAPES, strict=True))
     caption = (
         "By the receiver of the message; from above: drops (crosses), decisions to retransmit "
-        "(triangles), packets sent again (squares), arrivals (circles)."
+        "(triangles), packets sent again (squares), arrivals (circles), completions of messages "
+        "(pluses)."
     )
     labels = ("time since the run began, us", "receiver")
-    return charts.points(chart, f"{name}: losses and repairs", caption, labels, series, data, hosts)
+    title = f"{name}: losses, repairs and completions"
+    return charts.points(chart, title, caption, labels, series, data, hosts, shapes)
+
+
+def _every(count: int) -> int:
+    """Of so many points each n-th is shown."""
+    return max(1, -(-count // _MOST_POINTS))
 
 
 def links(recorded: Recorded) -> str:

@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import units
+from softroce_lab.errors import UserError
 from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
 from softroce_lab.report import figures_of
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded, Run
+from softroce_lab.report.steps import Steps
 from softroce_lab.statistics import median_interval, spread_name
 
+_MOST_STEPS = 2_000  # of a table
 _AT = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 
 
@@ -154,34 +157,69 @@ def _p99_by_size(
 
 
 def steps(recorded: Recorded) -> tuple[str, list[Chart]]:
-    """Operations and their steps, of the first seed; "" with a single step."""
+    """Operations, and the steps of each job, of the first seed; "" with a single step."""
     seed = recorded.runs[0]["seed"]
     runs = [run for run in recorded.runs if run["seed"] == seed]
-    series, rows = {}, []
-    for run in runs:
-        numbers, lengths = figures_of.step_times(recorded, run)
-        if len(numbers):
-            series[run["transport"]] = numbers, lengths / 1000
-    if not series or max(len(x) for x, _ in series.values()) < 2:
+    try:
+        known = {run["transport"]: _steps(recorded, run) for run in runs}
+    except UserError as error:  # jobs, and no file of the experiment
+        note = html.paragraph(f"Steps of jobs are not known: {error.what}.", kind="soft")
+        return html.section("steps", "Operations and steps", _operations(recorded), note), []
+    every = next(iter(known.values()))[0].every
+    jobs = dict.fromkeys(each.job for each in every)
+    made = [
+        chart for number, job in enumerate(jobs)
+        if (chart := _steps_of(job, f"steps{number}", known, seed)) is not None
+    ]  # fmt: skip
+    if not made:
         return "", []
-    every = np.unique(np.concatenate([x for x, _ in series.values()]))
-    for number in every.tolist():
-        cells = []
-        for x, y in series.values():
-            found = y[x == number]
-            cells.append(units.format_duration(float(found[0]) * 1000) if len(found) else "-")
-        rows.append((int(number), *cells))
-    data = html.table(f"Step times, seed {seed}", ("step", *series), rows)
-    chart = charts.lines(
-        "steps",
-        "Time of each step",
-        f"From the first post of a step to its last completion, seed {seed}. In a pipelined "
-        "collective steps overlap.",
-        ("step", "time, us"),
-        series,
-        data,
-    )
-    return html.section("steps", "Operations and steps", _operations(recorded), "@steps@"), [chart]
+    places = [f"@{chart.name}@" for chart in made]
+    parts = (_operations(recorded), *places)
+    return html.section("steps", "Operations and steps", *parts), made
+
+
+def _steps(recorded: Recorded, run: Run) -> tuple[Steps, Mapping[int, int]]:
+    messages = recorded.table("messages", run)
+    found = Steps.of(recorded, run, messages)
+    return found, found.times_ns(messages)
+
+
+def _steps_of(
+    job: str, chart: str, known: Mapping[str, tuple[Steps, Mapping[int, int]]], seed: int
+) -> Chart | None:
+    """The chart of one job, or of a run without jobs; None without two steps that were whole."""
+    every = next(iter(known.values()))[0].every
+    own = [index for index, each in enumerate(every) if each.job == job]
+    names = [every[index].name for index in own]
+    series = {}
+    for transport, (_, times_ns) in known.items():
+        x = [place for place, index in enumerate(own) if index in times_ns]
+        if x:
+            series[transport] = np.array(x), np.array([times_ns[own[at]] / 1000 for at in x])
+    if not series or max(len(x) for x, _ in series.values()) < 2:
+        return None
+    rows = [
+        (names[place], *(_step_time(known[name][1].get(index)) for name in series))
+        for place, index in enumerate(own)
+    ]
+    of = f" of {job}" if job else ""
+    data = html.table(f"Step times{of}, seed {seed}", ("step", *series), rows[:_MOST_STEPS])
+    if len(rows) > _MOST_STEPS:
+        data += html.paragraph(f"The first {_MOST_STEPS:,} of {len(rows):,}.")
+    if every[own[0]].of_training:
+        what = "From the end of the step before, or the begin of the run, to the end of its barrier"
+        more = ""
+    else:
+        what = "From the first post of a step to its last completion"
+        more = " In a pipelined collective steps overlap."
+    caption = f"{what}, seed {seed}.{more}"
+    labels = ("step", "time, us")
+    title = f"Time of each step{of}"
+    return charts.lines(chart, title, caption, labels, series, data, names=names)
+
+
+def _step_time(taken_ns: int | None) -> str:
+    return "-" if taken_ns is None else units.format_duration(taken_ns)
 
 
 def _operations(recorded: Recorded) -> str:

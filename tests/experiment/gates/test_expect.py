@@ -216,6 +216,28 @@ def test_a_gate_that_no_run_can_have_is_refused_before(
     assert what in found.stderr
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        "{workload.bytes: [64KiB, 128KiB]}",  # each with the losses of the base
+        "{loss: {none: {faults: []}}}",
+        "{loss: {one: {faults: [{name: l, links: '*<->*', loss: random 1%}]}, "
+        "two: {faults: [{name: l, links: '*<->*', loss: random 2%}]}}}",
+    ],
+)
+@pytest.mark.parametrize("gate", ["excess_p99", "csa_ud.excess_p99 / oracle.excess_p99"])
+def test_a_gate_on_the_excess_needs_a_cell_that_is_another_without_loss(over, gate, tmp_path):
+    base = "{name: x, topology: two-hosts, workload: {kind: point-to-point, bytes: 64KiB}}"
+    text = f"name: excess\nexperiment: {base}\ntransports: [csa_ud, oracle]\nover: {over}\n"
+    (tmp_path / "file.yaml").write_text(f"{text}expect:\n  {gate}: '< 2'\n")
+    found = CliRunner().invoke(app, ["sweep", str(tmp_path / "file.yaml"), "--dry-run"])
+    assert found.exit_code == ExitCode.USAGE, found.output
+    line = text.count("\n") + 2
+    assert f"file.yaml:{line}:3: {gate}: no combination differs from another one by its losses" in (
+        found.stderr
+    )
+
+
 EXCESS = """\
 name: excess
 experiment: point-to-point

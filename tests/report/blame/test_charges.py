@@ -71,7 +71,7 @@ def test_the_shares_of_the_critical_path_are_the_whole(of, name):
 
 
 def test_a_step(ring_run):
-    known = investigated(ring_run, "rc/1", step=2)
+    known = investigated(ring_run, "rc/1", step="2")
     found = charges.blame(known.subject, InPlace(), 12)
     steps = known.known.messages.columns["step"] == 2
     completed = known.known.messages.columns["completed_ns"][steps].max()

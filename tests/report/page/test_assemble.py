@@ -10,8 +10,9 @@ import pytest
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment.workload_run import SIZE_CLASSES
-from softroce_lab.report.page import assemble, charts
+from softroce_lab.report.page import assemble, charts, times
 from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.steps import Steps
 from softroce_lab.sweep import campaign
 from softroce_lab.sweep import spec as sweep_spec
 from tests.report.made import run
@@ -198,3 +199,34 @@ def test_a_line_keeps_its_extremes():
     assert len(thin_x) <= charts.MOST_POINTS
     assert thin_y.max() == 9
     assert (thin_x[0], thin_x[-1]) == (0, 99_999)
+
+
+STEPS = (
+    "workload={kind: jobs, jobs: [{name: model, workload: {kind: training, layers: 2, "
+    "forward: 50us, gradient: 64KiB, steps: 3, hosts: [h1, h3]}}, {name: rings, workload: "
+    "{kind: ring-all-reduce, bytes: 64KiB, message: 16KiB, repeat: 2, hosts: [h2, h4]}}]}"
+)
+
+
+def test_steps_of_each_job_have_a_chart_and_times_of_their_own(tmp_path):
+    recorded = Recorded(run("ring-all-reduce", tmp_path, STEPS, "seeds=[1]", transports=("irn",)))
+    text, made = times.steps(recorded)
+    assert [chart.title for chart in made] == ["Time of each step of model",
+                                               "Time of each step of rings"]  # fmt: skip
+    figures = recorded.run("irn/1")
+    known = Steps.of(recorded, figures, messages := recorded.table("messages", figures))
+    taken = known.times_ns(messages)
+    for index, each in enumerate(known.every):
+        chart = made[each.job == "rings"]
+        cells = row_of(chart.data, f"Step times of {each.job}, seed 1", each.name)
+        assert cells == [units.format_duration(taken[index])]
+    names = made[1].figure.xaxis[0].major_label_overrides
+    assert list(names.values()) == ["rings:0:0", "rings:0:1", "rings:1:0", "rings:1:1"]
+    assert text.count("@steps") == 2
+    assert assemble.page(recorded).count('aria-label="Chart: Time of each step') == 2
+
+
+def test_without_the_experiment_steps_of_jobs_are_not_known(tmp_path):
+    folder = run("ring-all-reduce", tmp_path, STEPS, "seeds=[1]", transports=("irn",))
+    (folder / "experiment.json").unlink()
+    assert "Steps of jobs are not known" in assemble.page(Recorded(folder))
