@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_MANAGER_ENDS_S = 10  # the thread of an executor whose processes are gone
+
 
 class Pool(abc.ABC):
     """An executor that can be restarted."""
@@ -99,12 +101,15 @@ class Processes(Pool):
 
     def stop(self) -> None:
         """Kill them: a run keeps nothing that would need to be cleaned up."""
+        manager = getattr(self.executor, "_executor_manager_thread", None)  # until `shutdown`
         self.executor.shutdown(wait=False, cancel_futures=True)
         workers = set(multiprocessing.active_children()) - self._others
         for process in workers:
             process.kill()
         for process in workers:
             process.join()
+        if manager is not None:  # else Python warns of its semaphores at the end of the command
+            manager.join(_MANAGER_ENDS_S)
 
 
 def _end_with_parent() -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -497,3 +498,11 @@ def test_workers_never_hear_of_ctrl_c():
     assert len(found) == 2
     assert all(signal.SIGINT in blocked for blocked in found.values())
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_processes_that_are_over_leave_no_thread():
+    """A command with threads left ends at once, and Python then warns of their semaphores."""
+    before = set(threading.enumerate())
+    with sweep_pool.processes(2) as pool:
+        assert pool.executor.submit(os.getpid).result() != os.getpid()
+    assert [each for each in threading.enumerate() if each not in before and not each.daemon] == []
