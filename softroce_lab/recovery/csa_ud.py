@@ -43,6 +43,7 @@ from softroce_lab.recovery.work import PeerWork, Receiving, Sending
 _NOTHING = control.packet_set(np.zeros(0, dtype=np.bool_))
 _HEDGED_AFTER = 2  # transmissions of a packet that were lost
 _IN_STEP_AFTER = 8  # the same: losses may be in step with what a round of recovery sends
+_IN_STEP_PACKETS = 4  # of a message: more fill a round by themselves, and copies would be a storm
 _HEDGE_SHARE = 0.01  # of the packets of a peer's messages
 
 
@@ -258,6 +259,8 @@ class CsaUd(Session):
         most = _HEDGE_SHARE * self._sent_packets
         if not self.values["hedging"] or self._hedged_packets + int(again.sum()) > most:
             again = lost["attempts"] >= _IN_STEP_AFTER
+            if np.count_nonzero(again) > _IN_STEP_PACKETS:
+                again = np.zeros_like(again)
         self._hedged_packets += int(again.sum())
         return again
 
