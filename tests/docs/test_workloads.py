@@ -15,7 +15,7 @@ from softroce_lab.experiment.kinds.table import AnyWorkload
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.collectives.exchange import Exchange
-from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, Scatter
+from softroce_lab.workloads.flows import AllToAll, Incast, Permutation, PointToPoint, Scatter
 from softroce_lab.workloads.message import ADD
 
 PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
@@ -67,6 +67,7 @@ PICTURES = {
         for algorithm in each
     },
     "all-to-all, pairwise": of_exchange(),
+    "point-to-point": of_flows(PointToPoint(tuple(range(RANKS)), 1, 1)),
     "permutation": of_flows(Permutation(tuple(range(RANKS)), 1, 1, seed=1)),
     "incast": of_flows(Incast(tuple(range(RANKS)), 1, 1)),
     "scatter": of_flows(Scatter(tuple(range(RANKS)), 1, 1)),
