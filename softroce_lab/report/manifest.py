@@ -44,8 +44,9 @@ _SAMPLES = (
     | dict.fromkeys(SLOWDOWN, "slowdown")
 )
 """Of percentiles: the figure without which there are none."""
+_SIGNED = ("emulator_drops", "step_waiting")  # differences
 _LONGEST_SHOWN = 40
-_EXPECTED = {"int64": "a whole number", "float64": "a number with a point"}
+_EXPECTED = {"int64": "a whole number, 0 or more,", "float64": "a number with a point"}
 
 
 def _one_of(words: Mapping[str, object]) -> AfterValidator:
@@ -159,6 +160,7 @@ class _Process(TypedDict):
 class _ProgramNeeds(TypedDict):
     run: str
     status: Annotated[int, Field(ge=-64, le=255)] | None
+    took_s: float | None
     roce_packets: _Count
     output: str
 
@@ -166,7 +168,6 @@ class _ProgramNeeds(TypedDict):
 class _Program(_ProgramNeeds, total=False):
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
-    took_s: float | None
     killed: str | None
     matched: str | None
     processes: list[_Process]
@@ -200,7 +201,7 @@ class _Run(_RunNeeds, total=False):
     fidelity: _Fidelity | None
     capture: _Capture | None
     programs: dict[str, _Program] | None
-    jobs: dict[str, _Job] | None
+    jobs: dict[str, _Job]
 
 
 class _Facts(TypedDict, total=False):
@@ -262,12 +263,17 @@ def _check_figures(key: str, figures: Mapping[str, Any], path: Path) -> None:
         if (unseen and name in OF_MESSAGES) or figures.get(sample, 0) is None:
             right, expected = value is None, "null"
         else:
-            right = fits(_NUMBERS[name], value) if value is not None else name not in _COUNTS
+            right = name not in _COUNTS if value is None else _is(name, value)
         if not right:
             raise _wrong(f"{key}.{name}", expected, value, path)
     classes = figures.get("slowdown")
     if classes is not None and not fits(CLASSES, classes):
         raise _wrong(f"{key}.slowdown", "p50 and p99 of each class with flows", classes, path)
+
+
+def _is(name: str, value: Any) -> bool:
+    """Whether a figure may have this value."""
+    return fits(_NUMBERS[name], value) and (value >= 0 or name in _SIGNED)
 
 
 def _wrong(key: str, message: str, value: object, path: Path) -> UserError:

@@ -50,7 +50,7 @@ def lab(verb, folder, whole, out):
         ("seeds", ["x"], "seeds.0: a valid integer was expected, not 'x'"),
         ("runs.0.seed", "x", "runs.0.seed: a valid integer was expected, not 'x'"),
         ("runs.0.seed", -1, "runs.0.seed: greater than or equal to 0 was expected, not -1"),
-        ("runs.1.fct_p99_ns", "1 ms", "runs.1.fct_p99_ns: a whole number was expected"),
+        ("runs.1.fct_p99_ns", "1 ms", "runs.1.fct_p99_ns: a whole number, 0 or more, was expected"),
         ("runs.0.jobs.ring.makespan_ns", [], "runs.0.jobs.ring.makespan_ns: a whole number"),
         ("runs.0.slowdown.0.size_class", "huge", "runs.0.slowdown.0.size_class: one of <=10kB"),
         ("runs.0.path_mtu", 0, "runs.0.path_mtu: greater than or equal to 1 was expected"),
