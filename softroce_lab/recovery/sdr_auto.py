@@ -130,16 +130,17 @@ class SdrAuto(SdrEc):
         measured.add(state.echoed_packets, state.reported_packets)
         if measured.loss is None:
             return []
-        length = send.count * self.view.chunk_bytes
+        # A message of a power of two bytes ends within its last packet, and is not of the next one.
+        shortest = (send.count - 1) * self.view.chunk_bytes + 1
         choice = best(
-            length=1 << (length - 1).bit_length(),
+            length=1 << (shortest - 1).bit_length(),
             loss=graded(sdr.chunk_loss(measured.loss, self.chunk_packets)),
             rtt_ns=graded(self.rtt_ns(send)[0]),
             rate_bps=self.view.line_rate_bps,
             chunk_bytes=self.chunk_packets * self.view.chunk_bytes,
             beta=float(self.values["beta"]),
         )
-        shortest = (send.count - 1) * self.view.chunk_bytes + 1
+        length = send.count * self.view.chunk_bytes
         bits = range(shortest.bit_length(), length.bit_length() + 1)
         if all(measured.by_bits[each] == choice for each in bits):
             return []

@@ -109,6 +109,20 @@ def test_the_engine_counts_parity_as_the_policy_does():
     assert rig.counters(0)["stale_action"] == 0
 
 
+def test_a_message_is_judged_by_its_own_length(monkeypatch):
+    """One that ends within its last packet is not judged as the next power of two."""
+    asked = []
+    monkeypatch.setattr(
+        sdr_auto, "best", lambda *, length, **_: asked.append(length) or sdr_auto.PARITY.index(4)
+    )
+    rig = make()
+    for number in range(3):
+        rig.transfer((1, 1, number), 2 << 20)
+        rig.finish(20 * SECOND_NS)
+    assert asked
+    assert set(asked) == {2 << 20}
+
+
 def test_the_choice_is_that_of_the_model():
     size = 128 << 20
     chosen = [best(length=size, loss=loss, **LONG_HAUL) for loss in (0, 1e-8, 1e-3, 1e-2, 1e-1)]
