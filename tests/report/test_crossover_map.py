@@ -35,6 +35,13 @@ def test_the_fastest_is_named_and_by_how_much_codes_are_ahead():
     assert verdict(cell("sr_rto", 25.2), cell("mds", 25)) == ("=", 1.008)
 
 
+def test_of_two_that_are_as_fast_the_family_is_named():
+    slow, quick = cell("sr_rto", 80), cell("sr_nack", 79.9)
+    assert verdict(slow, quick, cell("mds", 40), cell("xor", 40.1)) == ("ec", 1.9975)
+    assert verdict(slow, quick, cell("mds", 160)) == ("sr", 0.499375)
+    assert verdict(slow, quick, cell("mds", 40), cell("xor", 41)) == ("mds", 1.9975)
+
+
 def test_auto_is_no_scheme_of_the_map():
     assert verdict(cell("sr_rto", 80), cell("mds", 40), cell("auto", 1)) == ("mds", 2)
     assert verdict(cell("sr_rto", 80), cell("auto", 1)) is None
