@@ -51,8 +51,8 @@ def need(path: Path) -> None:
 def verdict(here: Mapping[str, Cell], time_ns: Callable[[Cell], float]) -> tuple[str, float] | None:
     """The fastest scheme of a point, and by how much codes are ahead of selective repeat.
 
-    "=" if neither family is ahead; "sr" or "ec" if both schemes of the family are as fast. The ratio
-    is the least time of selective repeat over that of a code. None without both.
+    "=" if neither family is ahead; "sr" or "ec" if both schemes of the family are as fast. The
+    ratio is the least time of selective repeat over that of a code. None without both.
     """
     of = {name: time_ns(here[name]) for name in (*REPEATS, *CODES) if name in here}
     repeats, codes = ([of[n] for n in names if n in of] for names in (REPEATS, CODES))
