@@ -38,7 +38,7 @@ INCAST = IncastMix(8, Fraction(5, 100), 64_000)
 def test_the_load_drawn_is_the_load_asked_for(hosts, sizes, load, incast):
     if incast:
         incast = dataclasses.replace(incast, degree=min(incast.degree, hosts - 1))
-    for seed in range(3):
+    for seed in range(2):
         work = traffic(hosts, load, sizes=sizes, seed=seed, incast=incast)
         carried = hosts * RATE_BPS * 20 * MS / 8e9
         assert work.flows["bytes"].sum() / carried == pytest.approx(float(load), rel=0.01)
@@ -188,8 +188,8 @@ def test_the_load_of_flows_with_figures_is_of_the_time_in_which_they_arrive():
 @pytest.mark.parametrize("sizes", PUBLISHED)
 @pytest.mark.parametrize("incast", [None, INCAST])
 def test_the_load_of_flows_with_figures_is_the_load_asked_for(sizes, load, incast):
-    for seed in range(3):
-        work = traffic(16, load, sizes=sizes, seed=seed, incast=incast)
+    for seed in range(2):
+        work = traffic(16, load, 10 * MS, sizes, seed=seed, incast=incast)
         assert float(work.measured_load) == pytest.approx(float(load), rel=0.01)
 
 
