@@ -53,8 +53,6 @@ class Steps:
     def of(cls, recorded: Recorded, run: Run, messages: Columns) -> Steps:
         """UserError if the run had jobs, and its experiment was not kept."""
         jobs, job_of_row = _jobs(recorded, run, messages)
-        if not len(job_of_row):  # which numpy has no unique rows of
-            return cls((), job_of_row)
         operations, numbers = (messages[name].astype(np.int64) for name in ("operation", "step"))
         trains = np.array([of_training for _, of_training in jobs], bool)[job_of_row]
         keys = np.stack((job_of_row, operations, np.where(trains, 0, numbers)), axis=1)

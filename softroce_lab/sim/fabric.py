@@ -318,9 +318,11 @@ class SimFabric:
         """Queues, packets in flight and windows, if `native.record_samples` was called."""
         times, values = self.native.samples
         times_ps = np.frombuffer(times, np.int64)
-        rows = np.frombuffer(values, np.uint32).reshape(len(times_ps), -1)
         hosts = [port.node for port in sorted(self._number_of, key=self._number_of.__getitem__)]
-        return samples.columns(times_ps, rows, list(self.link_names.values()), hosts)
+        links = list(self.link_names.values())
+        width = len(links) + 2 * len(hosts)
+        rows = np.frombuffer(values, np.uint32).reshape(len(times_ps), width)
+        return samples.columns(times_ps, rows, links, hosts)
 
     def repairs(self) -> Repairs:
         """Packets whose first transmission was lost; `native.repairs_not_recorded` more were."""
