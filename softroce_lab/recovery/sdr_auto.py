@@ -138,6 +138,7 @@ class SdrAuto(SdrEc):
             rtt_ns=graded(self.rtt_ns(send)[0]),
             rate_bps=self.view.line_rate_bps,
             chunk_bytes=self.chunk_packets * self.view.chunk_bytes,
+            chunk_packets=self.chunk_packets,
             beta=float(self.values["beta"]),
         )
         length = send.count * self.view.chunk_bytes
@@ -170,13 +171,21 @@ def graded(value: float) -> float:
 
 @cache
 def best(
-    *, length: int, loss: float, rtt_ns: float, rate_bps: float, chunk_bytes: int, beta: float
+    *,
+    length: int,
+    loss: float,
+    rtt_ns: float,
+    rate_bps: float,
+    chunk_bytes: int,
+    chunk_packets: int,
+    beta: float,
 ) -> int:
     """The place in `PARITY` of the code with the least mean time for a message, or NO_CODE.
 
-    Of selective repeat the mean is the model's. Of a code it is that of two outcomes: decoded, or
-    what was missing arrives in one round after the NACK, which is later by (beta + 1) RTT. With
-    probability `_JUMP_CHANCE` the loss is `_JUMP` times what was measured.
+    Of selective repeat the mean is the model's, where packets of a chunk that arrive are kept. Of a
+    code it is that of two outcomes: decoded, or what was missing arrives in one round after the
+    NACK, which is later by (beta + 1) RTT. With probability `_JUMP_CHANCE` the loss is `_JUMP`
+    times what was measured.
     """
     later = min(max(loss * _JUMP, sdr.LEAST_LOSS), sdr.MOST_LOSS)
     loss = min(loss, sdr.MOST_LOSS)
@@ -188,7 +197,8 @@ def best(
             Scenario(length, each, rtt_ns, rate_bps, min(chunk_bytes, length), 0.0, beta, K, m)
             for m in PARITY
         ]
-        times = [*map(_coded_mean_ns, scenarios), scenarios[0].repeated(0).mean_ns]
+        kept = dataclasses.replace(scenarios[0], kept_packets=chunk_packets)
+        times = [*map(_coded_mean_ns, scenarios), kept.repeated(0).mean_ns]
         means = [mean + chance * time for mean, time in zip(means, times, strict=True)]
     place = min(range(len(means)), key=means.__getitem__)
     return place if place < len(PARITY) else NO_CODE

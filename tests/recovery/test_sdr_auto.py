@@ -13,7 +13,9 @@ from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig, threshol
 MTU = 1024
 PACKET = MTU - 40
 CHUNK = {"chunk": f"{MTU} B"}
-LONG_HAUL = {"rtt_ns": 25e6, "rate_bps": 400 * 10**9, "chunk_bytes": 65536, "beta": 1.0}
+LONG_HAUL = {
+    "rtt_ns": 25e6, "rate_bps": 400 * 10**9, "chunk_bytes": 65536, "chunk_packets": 16, "beta": 1.0
+}  # fmt: skip
 
 
 def make(seed=1, **settings):
@@ -130,6 +132,14 @@ def test_the_choice_is_that_of_the_model():
     parity = [PARITY[place] for place in chosen[2:]]
     assert parity == sorted(parity)
     assert parity[0] < parity[-1]
+
+
+def test_selective_repeat_is_judged_as_one_that_keeps_what_arrived_of_a_chunk():
+    """Over 75 km it is faster than (32, 1), which whole chunks that are repeated would not be."""
+    short_haul = LONG_HAUL | {"rtt_ns": graded(0.5e6)}
+    assert best(length=128 << 20, loss=0.1, **short_haul) == NO_CODE
+    whole = short_haul | {"chunk_packets": 1}
+    assert best(length=128 << 20, loss=0.1, **whole) != NO_CODE
 
 
 def test_a_loss_that_chance_does_not_explain_replaces_what_was_known():
