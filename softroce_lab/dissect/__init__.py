@@ -26,6 +26,7 @@ from softroce_lab.dissect.lab import (
     Refuse,
     Rnr,
     Sack,
+    SdrClearToSend,
 )
 from softroce_lab.dissect.mad import (
     MAD,
@@ -97,6 +98,7 @@ __all__ = [
     "Refuse",
     "Rnr",
     "Sack",
+    "SdrClearToSend",
     "bind",
     "bound",
     "cnp",

@@ -5,7 +5,8 @@
 softroce_lab/recovery/control.py, native/transport/bodies.hpp and
 native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
 that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
-All is big-endian.
+The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
+of softroce_lab/sdr/wire.py. All is big-endian.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from softroce_lab.errors import ibv_wc_status
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """An unsigned number; `bits` not a multiple of 8: it shares its byte with its neighbours."""
+    """An unsigned number; `bits` not a multiple of 8: it shares bytes with its neighbours."""
 
     name: str
     bits: int
@@ -60,6 +61,15 @@ class Record:
     def full_name(self, part: Part) -> str:
         """Wireshark's name of a field of this record."""
         return ".".join(filter(None, (PREFIX, self.abbreviation, part.name)))
+
+    def split(self, number: int) -> dict[str, int]:
+        """The fields of this record, which has nothing else, as one number: name -> value."""
+        values: dict[str, int] = {}
+        for part in reversed(self.parts):
+            if isinstance(part, Field):
+                values[part.name] = number & (1 << part.bits) - 1
+                number >>= part.bits
+        return dict(reversed(values.items()))
 
 
 PREFIX = "softroce"
@@ -228,3 +238,28 @@ REPORT_BODY = Record(
 )
 REPORT_BYTES = sum(part.bits for part in REPORT_BODY.parts if isinstance(part, Field)) // 8
 """Of a receiver report without its paths."""
+
+# ---------------------------------------------------------------- interpretations
+
+# Packets of verbs that carry no mark: another program may send the same bits and mean others.
+
+IMMEDIATE = Record(
+    "immediate, if of the framing uc_immediate or the SDR SDK",
+    "imm",
+    (Field("slot", 10, "Slot"), Field("offset", 18, "Packet offset"), Field("user", 4, "User")),
+)
+"""Of a UC WRITE ONLY with immediate."""
+
+SDR_CLEAR = Record(
+    "SDR clear to send",
+    "sdr_clear",
+    (
+        Field("number", 32, "Number in the order of receives"),
+        Field("key", 32, "Key of the slot's use"),
+        Field("length", 64, "Length in bytes", default=1),
+    ),
+)
+"""Of an RC SEND ONLY with so many bytes and a length that a slot can have."""
+SDR_CLEAR_BYTES = 16
+MOST_SLOT_BYTES = 1 << 30
+"""2^18 packets of the largest path MTU, 4096."""

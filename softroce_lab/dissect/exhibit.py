@@ -10,9 +10,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 
 from softroce_lab.dissect.binding import parse
-from softroce_lab.dissect.lab import Body, LabHeader
+from softroce_lab.dissect.lab import Body, LabHeader, SdrClearToSend
 from softroce_lab.dissect.mad import MAD, CmMessage
-from softroce_lab.dissect.roce import AETH, BTH, NOT_CAPTURED, RETH, Payload
+from softroce_lab.dissect.roce import AETH, BTH, NOT_CAPTURED, RETH, ImmDt, Payload
 
 ETHERNET = 1
 
@@ -38,14 +38,22 @@ def _headers(bth: BTH) -> str:
     if AETH in bth:
         return str(bth[AETH].mysummary())
     if RETH in bth:
-        return f"va {bth[RETH].va:#x} r_key {bth[RETH].r_key:#x} dmalen {bth[RETH].dmalen}"
+        words = f"va {bth[RETH].va:#x} r_key {bth[RETH].r_key:#x} dmalen {bth[RETH].dmalen}"
+        return words + (_immediate(bth[ImmDt]) if ImmDt in bth else "")
     return ""
+
+
+def _immediate(layer: ImmDt) -> str:
+    meant = layer.interpreted()
+    return f" immdt {layer.immdt:#x}" + f" (if of uc_immediate: {meant})" * bool(meant)
 
 
 def _body(bth: BTH) -> str:
     if MAD in bth:
         message = bth[MAD].payload
         return str((message if isinstance(message, CmMessage) else bth[MAD]).mysummary())
+    if SdrClearToSend in bth:
+        return f"16 bytes (if of the SDR SDK: {bth[SdrClearToSend].mysummary()})"
     header = bth.getlayer(LabHeader)
     if header is None:
         return f"{len(bth[Payload].load)} bytes" if Payload in bth else ""

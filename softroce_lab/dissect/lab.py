@@ -4,7 +4,8 @@
     Ether() / IP() / UDP() / BTH() / DETH() / LabHeader(message=1, path=3) / b"data"
 
 What UD SEND-only packets carry is a lab header if it looks like one and its path is that of the UDP
-source port: `LabHeader` builds it so.
+source port: `LabHeader` builds it so. What RC SEND-only packets carry is taken for the SDR SDK's
+clear to send if it could be one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from scapy.packet import Packet, bind_top_down
 
 from softroce_lab.dissect import description, packet_sets
 from softroce_lab.dissect.description import SPORT_BASE, MissingPackets, Record, Repeated
-from softroce_lab.dissect.opcodes import UD_SEND_ONLY
+from softroce_lab.dissect.opcodes import RC_SEND_ONLY, UD_SEND_ONLY
 from softroce_lab.dissect.roce import BTH, RECOGNISERS, Payload, bth_of
 
 _NUMBERS = {16: ShortField, 32: IntField, 64: LongField}
@@ -162,6 +163,7 @@ PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
 Ask = _body(description.CONTROLS[description.ASK])
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)
+SdrClearToSend = _body(description.SDR_CLEAR)
 
 CONTROLS = {
     description.NACK: Nack,
@@ -247,7 +249,15 @@ def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:
     return LabHeader if on_path else None
 
 
-RECOGNISERS.append(recognise)
+def recognise_sdr_clear(bth: BTH, payload: bytes) -> type[Packet] | None:
+    """SdrClearToSend, if the payload could be one: it has no mark."""
+    if bth.opcode != RC_SEND_ONLY or len(payload) != description.SDR_CLEAR_BYTES:
+        return None
+    length = description.SDR_CLEAR.split(int.from_bytes(payload, "big"))["length"]
+    return SdrClearToSend if 1 <= length <= description.MOST_SLOT_BYTES else None
+
+
+RECOGNISERS += [recognise, recognise_sdr_clear]
 for _layer in CONTROLS.values():
     bind_top_down(LabHeader, _layer, kind=description.CONTROL)
 bind_top_down(LabHeader, ReceiverReport, kind=description.REPORT)

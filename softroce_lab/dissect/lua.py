@@ -13,7 +13,7 @@ from pathlib import Path
 
 from softroce_lab.dissect import description, packet_sets
 from softroce_lab.dissect.description import Field, MissingPackets, Record, Repeated
-from softroce_lab.dissect.opcodes import UD_SEND_ONLY
+from softroce_lab.dissect.opcodes import RC_SEND_ONLY, UC_WRITE_ONLY_IMMEDIATE, UD_SEND_ONLY
 
 MARK = "-- softroce_lab: Wireshark's dissector of the lab's own headers"
 """The first line: what distinguishes our file from others'."""
@@ -32,6 +32,8 @@ def dissector(version: str) -> str:
         "local CONTROLS = {",
         *(f"  [{each}] = {made.record(body)}," for each, body in description.CONTROLS.items()),
         "}",
+        f"local IMMEDIATE = {made.record(description.IMMEDIATE)}",
+        f"local SDR_CLEAR = {made.record(description.SDR_CLEAR)}",
     ]
     return "\n".join(
         [
@@ -64,6 +66,9 @@ def _constants() -> Iterator[str]:
         "PATH_PROBE": description.PATH_PROBE,
         "SPORT_BASE": description.SPORT_BASE,
         "UD_SEND_ONLY": UD_SEND_ONLY,
+        "RC_SEND_ONLY": RC_SEND_ONLY,
+        "UC_WRITE_ONLY_IMMEDIATE": UC_WRITE_ONLY_IMMEDIATE,
+        "MOST_SLOT_BYTES": description.MOST_SLOT_BYTES,
         "PLAIN": description.PLAIN,
         "RUNS": description.RUNS,
         "MOST_IN_SET": description.MOST_IN_SET,
@@ -101,14 +106,19 @@ class _Fields:
         return "{\n    " + ",\n    ".join(lines) + ",\n  }", bit // 8
 
     def _number(self, name: str, part: Field, bit: int) -> str:
-        width = max(part.bits, 8)
+        at, size = bit // 8, -(-(bit % 8 + part.bits) // 8)
+        below = 8 * size - bit % 8 - part.bits  # bits of its bytes that are a later field's
+        shares = 8 * size != part.bits
         rest = ["base.DEC"]
-        if part.values or part.bits < 8:
+        if part.values or shares:
             rest.append(self._values(part.values))
-        if part.bits < 8:
-            rest.append(f"{(1 << part.bits) - 1 << 8 - bit % 8 - part.bits:#04x}")
-        field = self._define(f"uint{width}", name, part.label, *rest)
-        return f'{{ name = "{part.name}", at = {bit // 8}, bytes = {width // 8}, field = {field} }}'
+        if shares:
+            rest.append(f"{(1 << part.bits) - 1 << below:#0{2 + 2 * size}x}")
+        field = self._define(f"uint{8 * size}", name, part.label, *rest)
+        members = [f'name = "{part.name}"', f"at = {at}", f"bytes = {size}", f"field = {field}"]
+        if shares:
+            members += [f"unit = {1 << below}", f"most = {1 << part.bits}"]
+        return "{ " + ", ".join(members) + " }"
 
     def _values(self, values: Mapping[int, str] | None) -> str:
         if values is None:

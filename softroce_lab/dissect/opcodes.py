@@ -12,6 +12,8 @@ import dataclasses
 RC, UC, RD, UD, XRC = 0x00, 0x20, 0x40, 0x60, 0xA0
 CNP = 0x81
 UD_SEND_ONLY = UD | 0x04
+RC_SEND_ONLY = RC | 0x04
+UC_WRITE_ONLY_IMMEDIATE = UC | 0x0B
 
 
 @dataclasses.dataclass(frozen=True)

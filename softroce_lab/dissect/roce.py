@@ -29,8 +29,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import NoPayload, Packet, Padding, Raw, bind_top_down
 
-from softroce_lab.dissect import icrc, syndrome
-from softroce_lab.dissect.opcodes import CNP, OPCODES, Opcode, implied
+from softroce_lab.dissect import description, icrc, syndrome
+from softroce_lab.dissect.opcodes import CNP, OPCODES, UC_WRITE_ONLY_IMMEDIATE, Opcode, implied
 
 PORT = 4791
 """UDP destination port (IBA annex A17)."""
@@ -287,11 +287,39 @@ class AtomicAckETH(Extension):
     fields_desc: ClassVar[list[Any]] = [XLongField("origremdt", 0)]
 
 
+class _ImmediateField(XIntField):
+    def i2repr(self, pkt: Packet | None, x: int) -> str:
+        meant = pkt.interpreted() if isinstance(pkt, ImmDt) else ""
+        return f"{super().i2repr(pkt, x)}" + f" [if of uc_immediate: {meant}]" * bool(meant)
+
+
 class ImmDt(Extension):
-    """Immediate Data."""
+    """Immediate Data; slot, offset and user hold for the framing uc_immediate and the SDR SDK."""
 
     name = "ImmDt - Immediate Data"
-    fields_desc: ClassVar[list[Any]] = [XIntField("immdt", 0)]
+    fields_desc: ClassVar[list[Any]] = [_ImmediateField("immdt", 0)]
+
+    @property
+    def slot(self) -> int:
+        """Slot of the message."""
+        return description.IMMEDIATE.split(self.immdt)["slot"]
+
+    @property
+    def offset(self) -> int:
+        """Which packet of the message it is."""
+        return description.IMMEDIATE.split(self.immdt)["offset"]
+
+    @property
+    def user(self) -> int:
+        """Four bits of the user's immediate."""
+        return description.IMMEDIATE.split(self.immdt)["user"]
+
+    def interpreted(self) -> str:
+        """The three in words; nothing where the opcode is not that of the framing."""
+        bth = bth_of(self)
+        if bth is None or bth.opcode != UC_WRITE_ONLY_IMMEDIATE:
+            return ""
+        return f"slot {self.slot} offset {self.offset} user {self.user}"
 
 
 class IETH(Extension):

@@ -4,6 +4,7 @@
 local opcode_field = Field.new("infiniband.bth.opcode")
 local padding_field = Field.new("infiniband.bth.padcnt")
 local deth_field = Field.new("infiniband.deth")
+local immediate_field = Field.new("infiniband.immdt")
 local port_field = Field.new("udp.srcport")
 local data_dissector = Dissector.get("data")
 
@@ -77,13 +78,18 @@ end
 
 -- Adds the numbers of a record that begins at `at`. Returns their values by name; nil: they are not
 -- all there.
-local function add_numbers(tree, body, numbers, at)
+local function add_numbers(tree, body, numbers, at, generated)
   local values = {}
   for _, number in ipairs(numbers) do
     if at + number.at + number.bytes > body:len() then return nil end
     local range = body(at + number.at, number.bytes)
-    tree:add(number.field, range)
-    if number.bytes <= 4 then values[number.name] = range:uint() end
+    local item = tree:add(number.field, range)
+    if generated then item:set_generated() end
+    if number.bytes <= 4 then
+      local value = range:uint()
+      if number.unit then value = math.floor(value / number.unit) % number.most end
+      values[number.name] = value
+    end
   end
   return values
 end
@@ -131,6 +137,32 @@ local function add_body(tree, body, kind)
   if kind == PATH_PROBE then return add_record(tree, body, PROBE_BODY) end
   local record = CONTROLS[body(0, 1):uint()]
   return record and add_record(tree, body, record) or "unknown"
+end
+
+-- What a packet without a mark of ours says if it is ours: a subtree of its own, beside what
+-- Wireshark shows.
+local function add_interpretation(tree, body, record)
+  local item = tree:add(record.field, body()):set_generated()
+  return item, add_numbers(item, body, record.numbers, 0, true)
+end
+
+local function add_immediate(tree)
+  if last_value(opcode_field) ~= UC_WRITE_ONLY_IMMEDIATE then return end
+  local found = { immediate_field() }
+  if #found == 0 then return end
+  local item, values = add_interpretation(tree, found[#found].range:tvb(), IMMEDIATE)
+  item:append_text(string.format(": slot %d, offset %d, user %d", values.slot, values.offset,
+    values.user))
+end
+
+local function add_sdr_clear(tree, payload)
+  if last_value(opcode_field) ~= RC_SEND_ONLY or payload:len() ~= SDR_CLEAR.bytes
+    or (last_value(padding_field) or 0) > 0 or payload(8, 4):uint() > 0 then return end
+  local length = payload(12, 4):uint()
+  if length < 1 or length > MOST_SLOT_BYTES then return end
+  local item, values = add_interpretation(tree, payload, SDR_CLEAR)
+  item:append_text(string.format(", if of the SDR SDK: number %d, key 0x%x, length %d",
+    values.number, values.key, length))
 end
 
 -- Ours, if our engine would take it for its own.
@@ -181,11 +213,14 @@ local function dissect(payload, pinfo, tree, snapped)
 end
 
 softroce:register_heuristic("infiniband.payload", function(payload, pinfo, tree)
+  add_sdr_clear(tree, payload)
   return dissect(payload, pinfo, tree, false)
 end)
 
--- Wireshark asks no heuristic about a packet that was not captured to its end: those come here.
+-- Wireshark asks no heuristic about a packet that was not captured to its end, nor about extension
+-- headers: those come here.
 function softroce.dissector(frame, pinfo, tree)
+  add_immediate(tree)
   if frame:len() >= frame:reported_len() then return end
   local deth = { deth_field() }
   if #deth == 0 then return end

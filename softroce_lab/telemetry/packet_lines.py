@@ -26,6 +26,7 @@ _IPV4, _IPV6, _TCP, _UDP = 0x0800, 0x86DD, 6, 17
 _PROTOCOLS = {1: "ICMP", _TCP: "TCP", _UDP: "UDP", 58: "ICMPv6"}
 _BTH_ENDS = {False: 54, True: 74}  # in an Ethernet frame of IPv4, of IPv6
 _LAB_KINDS = ("data", "control", "report", "probe")
+_UC_WRITE_ONLY_IMMEDIATE = 0x2B
 _SYNDROMES = {0: "ACK", 1: "RNR NAK", 3: "NAK"}
 
 
@@ -103,11 +104,22 @@ def _roce(row: np.void) -> str:
     if Has.AETH in has:
         kind = _SYNDROMES.get(row["syndrome"] >> 5 & 3, "reserved")
         words += f" {kind} {row['syndrome'] & 0x1F} msn {row['msn']}"
+    if Has.IMMEDIATE in has:
+        words += _immediate(int(row["opcode"]), int(row["immediate"]))
     if Has.LAB in has:
         words += _lab(row, has)
     if row["kind"] == Kind.MALFORMED:
         words += f" malformed: {_native.CAPTURE_REFUSALS[row['refusal']]}"
     return ends + words
+
+
+def _immediate(opcode: int, value: int) -> str:
+    """With its parts if it may be that of the framing uc_immediate (docs/framing.md)."""
+    words = f" immdt 0x{value:08x}"
+    if opcode != _UC_WRITE_ONLY_IMMEDIATE:
+        return words
+    parts = f"slot {value >> 22} offset {value >> 4 & (1 << 18) - 1} user {value & 15}"
+    return f"{words} (if of uc_immediate: {parts})"
 
 
 def _lab(row: np.void, has: Has) -> str:

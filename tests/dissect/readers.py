@@ -28,12 +28,14 @@ from softroce_lab.dissect import (
     ImmDt,
     LabHeader,
     PacketSet,
+    SdrClearToSend,
     description,
     parse,
 )
 from softroce_lab.dissect.description import PREFIX, Field, MissingPackets, Record, Repeated
 from softroce_lab.dissect.exhibit import summary
 from softroce_lab.dissect.lab import Body
+from softroce_lab.dissect.opcodes import UC_WRITE_ONLY_IMMEDIATE
 from softroce_lab.dissect.roce import Extension
 from tests.dissect import tshark
 
@@ -75,9 +77,12 @@ BODIES: list[Record] = [
     *description.CONTROLS.values(),
     description.REPORT_BODY,
     description.PROBE_BODY,
+    description.IMMEDIATE,
+    description.SDR_CLEAR,
 ]
 SET_NAMES = numbers(f"{PREFIX}.set", description.PACKET_SET.parts)
 SET_TEXT = f"{PREFIX}.set.packets"
+IMMEDIATE_PARTS = ("slot", "offset", "user")
 BODY_NAMES = [
     *(name for body in BODIES for name in numbers(f"{PREFIX}.{body.abbreviation}", body.parts)),
     *SET_NAMES,
@@ -151,12 +156,17 @@ def _values(layer: Packet, prefix: str, skip: tuple[str, ...]) -> dict[str, Any]
 
 
 def body_by_scapy(packet: Packet) -> dict[str, list[Any]]:
-    """What a control message or report says, by Wireshark's names."""
+    """What a control message, report, immediate or clear to send says, by Wireshark's names."""
     reported: dict[str, list[Any]] = {}
     body = packet[LabHeader].payload if LabHeader in packet else None
     while isinstance(body, Body):
         reported |= _one_body(body)
         body = body.payload  # a report behind a control message
+    if packet[BTH].opcode == UC_WRITE_ONLY_IMMEDIATE:
+        prefix, layer = f"{PREFIX}.{description.IMMEDIATE.abbreviation}", packet[ImmDt]
+        reported |= {f"{prefix}.{name}": [getattr(layer, name)] for name in IMMEDIATE_PARTS}
+    if SdrClearToSend in packet:
+        reported |= _one_body(packet[SdrClearToSend])
     return reported
 
 

@@ -15,9 +15,11 @@ from softroce_lab import _native
 from softroce_lab.dissect import (
     BTH,
     DETH,
+    ImmDt,
     LabHeader,
     PacketSet,
     ReceiverReport,
+    SdrClearToSend,
     description,
     packet_sets,
     parse,
@@ -26,6 +28,7 @@ from softroce_lab.dissect.lab import CONTROLS, Body
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.paths import XDP
 from softroce_lab.recovery import control
+from softroce_lab.sdr import qp, wire
 from tests.dissect import readers
 from tests.dissect.test_roce import OVER_IP, forget
 from tests.dissect.test_transports import check_message, packets_of
@@ -33,6 +36,8 @@ from tests.native import frames
 from tests.recovery.test_control import MESSAGES, SETS
 
 BODIES = pathlib.Path(__file__).parents[2] / "native" / "transport" / "bodies.hpp"
+FRAMING = BODIES.parents[1] / "engine" / "striped" / "uc_framing.hpp"
+HEAD = OVER_IP["ipv4"] / UDP()
 WIRE_H = (XDP / "lab_wire.h").read_text()
 C_BITS = {"char": 8, "short": 16, "int": 32}
 
@@ -191,6 +196,52 @@ def test_any_body_is_parsed_and_built_again(data):
         assert bytes(packet) == frame
         assert isinstance(packet[LabHeader].payload.mysummary(), str | tuple)
         packet.show(dump=True)
+
+
+# ---------------------------------------------------------------- interpretations
+
+
+def test_the_immediate_is_that_of_the_engine():
+    """native/engine/striped/uc_framing.hpp"""
+    source = FRAMING.read_text()
+    (text,) = re.findall(r"kSlotBits = (\d+), kOffsetBits = (\d+), kUserBits = (\d+);", source)
+    parts = description.IMMEDIATE.parts
+    assert [part.bits for part in parts] == list(map(int, text))
+    assert [part.name for part in parts] == list(readers.IMMEDIATE_PARTS)
+
+
+WORDS = st.integers(0, 2**32 - 1)
+
+
+@given(WORDS)
+def test_any_immediate_is_read_as_the_sdk_reads_it(value):
+    layer = ImmDt(immdt=value)
+    assert (layer.slot, layer.offset, layer.user) == wire.parsed(value)
+
+
+@given(WORDS, WORDS, st.integers(1, description.MOST_SLOT_BYTES))
+def test_any_clear_to_send_is_read_as_the_sdk_reads_it(number, key, length):
+    clear = wire.Clear(number, key, length)
+    packet = parse(bytes(HEAD / BTH(destqp=0x11) / Raw(clear.encode())))
+    layer = packet[SdrClearToSend]
+    assert wire.Clear(layer.number, layer.key, layer.length) == clear
+    assert bytes(forget(layer)) == clear.encode()
+
+
+def test_what_can_be_no_clear_to_send_is_a_payload():
+    assert description.SDR_CLEAR_BYTES == wire.CLEAR_BYTES == len(SdrClearToSend())
+    assert wire.MOST_PACKETS * max(qp._MTUS) == description.MOST_SLOT_BYTES
+    for payload in (
+        wire.Clear(1, 2, 0).encode(),
+        wire.Clear(1, 2, description.MOST_SLOT_BYTES + 1).encode(),
+        wire.Clear(1, 2, 2**32 + 1).encode(),
+        wire.Clear(1, 2, 3).encode() + b"4",
+        wire.Clear(1, 2, 3).encode()[1:],
+    ):
+        for opcode in (None, 0x24):  # UC SEND Only
+            assert parse(bytes(HEAD / BTH(opcode=opcode) / Raw(payload)))[Raw].load == payload
+    fits = wire.Clear(1, 2, 3).encode()
+    assert parse(bytes(HEAD / BTH(opcode=0x24) / Raw(fits)))[Raw].load == fits
 
 
 # ---------------------------------------------------------------- packet sets

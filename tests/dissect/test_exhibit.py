@@ -13,10 +13,12 @@ from softroce_lab.dissect import (
     BTH,
     DETH,
     RETH,
+    ImmDt,
     LabHeader,
     PacketSet,
     ReceiverReport,
     Sack,
+    SdrClearToSend,
     cnp,
     exhibit,
 )
@@ -36,6 +38,18 @@ LINES = {
     / BTH()
     / AETH(syndrome=0x60, msn=4),
     ENDS + "CNP qp 0x5 psn 0": V4 / cnp(5),
+    ENDS + "UC RDMA WRITE Only with Immediate qp 0x800001 psn 0, va 0x0 r_key 0x7 dmalen 3 "
+    "immdt 0xc00115 (if of uc_immediate: slot 3 offset 17 user 5), 3 bytes": V4
+    / BTH(opcode=0x2B, destqp=0x800001)
+    / RETH(r_key=7, dmalen=3)
+    / ImmDt(immdt=0xC00115)
+    / b"abc",
+    ENDS + "RC RDMA WRITE Only with Immediate qp 0x0 psn 0, va 0x0 r_key 0x0 dmalen 0 "
+    "immdt 0xc00115": V4 / BTH() / RETH() / ImmDt(immdt=0xC00115),
+    ENDS + "RC SEND Only qp 0x12 psn 0, 16 bytes (if of the SDR SDK: SDR clear to send "
+    "number 4 key 9 length 5000)": V4
+    / BTH(destqp=0x12)
+    / SdrClearToSend(number=4, key=9, length=5000),
     ENDS + "UD SEND Only qp 0x12 psn 9, data 1.2.3 id 4 packet 5/6 attempt 1": STRIPED
     / LabHeader(
         operation=1, step=2, message=3, message_id=4, index=5, count=6, attempt=1, length=9
@@ -74,6 +88,10 @@ def test_every_field_is_shown():
     text = exhibit.show(bytes(STRIPED / LabHeader(message_id=77) / bytes(2000)))
     for line in ("Ethernet", "sport     = 49155", "srcqp     = 0x000012", "message_id= 77"):
         assert line in text
+    uc = V4 / BTH(opcode=0x2B) / RETH() / ImmDt(immdt=0xC00115)
+    meant = "0xc00115 [if of uc_immediate: slot 3 offset 17 user 5]"
+    assert meant in exhibit.show(bytes(uc))
+    assert "if of" not in exhibit.show(bytes(V4 / BTH() / RETH() / ImmDt(immdt=0xC00115)))
     assert max(map(len, text.splitlines())) < 160
     assert "2000 bytes: 00 00" in text
     assert "[right]" in text

@@ -14,13 +14,16 @@ from softroce_lab.dissect import (
     LabHeader,
     PacketSet,
     ReceiverReport,
+    SdrClearToSend,
     description,
     syndrome,
 )
 from softroce_lab.dissect.lab import CONTROLS, Body, Clear
 from softroce_lab.recovery import control, registry
+from softroce_lab.sdr import wire
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
+from tests.sdr.test_sdk import LENGTH, MTU
 
 TELLS = {"csa_ud": {description.NACK}, "ud_rto": {description.SACK}}
 OF_ENGINE = {
@@ -72,12 +75,31 @@ def test_what_uc_frames_carry_is_told(reported):
         data = [packet for packet in reported[name] if RETH in packet]
         assert len(data) > 200
         for packet in data:
-            slot, offset = packet[ImmDt].immdt >> 22, packet[ImmDt].immdt >> 4 & 0x3FFFF
+            slot, offset = packet[ImmDt].slot, packet[ImmDt].offset
             assert packet[BTH].opcode == 0x2B
             assert packet[RETH].va == (slot << 18 | offset) * 1024
             assert packet[RETH].dmalen == len(readers.payload_of(packet))
+        assert {packet[ImmDt].user for packet in data} > {0}
         clears = [packet[Clear] for packet in reported[name] if Clear in packet]
         assert {each.root_key for each in clears} >= {packet[RETH].r_key for packet in data}
+
+
+def test_what_the_sdk_s_packets_carry_is_told(reported):
+    """What was posted: three receives in two slots, all with one immediate (docs/sdr.md)."""
+    clears = [packet[SdrClearToSend] for packet in reported["SDR SDK"] if SdrClearToSend in packet]
+    assert [(each.number, each.length) for each in clears] == [
+        (number, LENGTH - number) for number in range(3)
+    ]
+    of_key = {each.key: each.number for each in clears}
+    assert len(of_key) == 3
+    data = [packet for packet in reported["SDR SDK"] if ImmDt in packet]
+    for packet in data:
+        layer = packet[ImmDt]
+        assert layer.slot == of_key[packet[RETH].r_key] % 2
+        assert packet[RETH].va == layer.offset * MTU
+        assert layer.user == transports.IMMEDIATE >> 4 * (layer.offset % 8) & 15
+        assert layer.immdt == wire.immediate(layer.slot, layer.offset, transports.IMMEDIATE)
+    assert {packet[ImmDt].offset for packet in data} == set(range(-(-LENGTH // MTU)))
 
 
 def test_all_kinds_of_acknowledgements_are_among_them(reported):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Wireshark's dissector: where it lies, whose files it leaves, and what it makes of anything."""
 
+import dataclasses
 import os
 import random
 import re
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, wireshark
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.dissect.wireshark import State
 from softroce_lab.errors import EnvironmentLackError, UserError
+from softroce_lab.sdr import wire
 from tests.conftest import NOBODY
 from tests.dissect import readers, transports, tshark
 from tests.native import frames
@@ -156,6 +159,72 @@ def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     assert not any("_ws.lua.text" in line for line in lines)
     infos = [line["_ws.col.Info"][0] for line in lines if "softroce.kind" in line]
     assert all(text.startswith(("data ", "control ", "report ", "probe ")) for text in infos)
+
+
+MEANT = ("softroce.imm.slot", "softroce.imm.offset", "softroce.imm.user")
+CLEARED = ("softroce.sdr_clear.number", "softroce.sdr_clear.key", "softroce.sdr_clear.length")
+
+
+def with_immediate(opcode, value):
+    return written(opcode, bytes(1024), **{"infiniband.immdt": value})
+
+
+def written(opcode, payload, **fields):
+    names = {"udp.srcport": 0xC001, "infiniband.bth.opcode": opcode, "infiniband.bth.destqp": 17}
+    return _native.encode_frame(names | {"payload": payload} | fields)
+
+
+@pytest.mark.parametrize("snap", [74, 90, 128, 65535])
+def test_an_immediate_is_interpreted_beside_wireshark_s_own(snap, tmp_path):
+    """Of every packet with this opcode and of no other one, cut or not."""
+    values = (0, 1 << 22, 0xFFFFFFFF, 0xC00115, 1 << 4, 1 << 21, 15)
+    made = [with_immediate(opcode, value) for opcode in (0x2B, 0x0B, 0x29) for value in values]
+    capture = tshark.write_pcap(tmp_path / "x.pcap", made, snap)
+    names = ["infiniband.immdt", *MEANT, "_ws.lua.text", "frame.len"]
+    lines = tshark.fields(tmp_path, capture, names)
+    for value, line in zip(values, lines, strict=False):
+        assert int(line["infiniband.immdt"][0].replace(":", ""), 16) == value
+        assert [int(line[name][0]) for name in MEANT] == list(wire.parsed(value))
+    assert not any(name in line for line in lines[len(values) :] for name in MEANT)
+    assert not any("_ws.lua.text" in line for line in lines)
+
+
+def test_its_titles_say_that_they_are_interpretations(tmp_path):
+    made = [with_immediate(0x2B, 0xC00115), written(0x04, wire.Clear(4, 9, 5000).encode())]
+    shown = tshark.run(tmp_path, "-r", str(tshark.write_pcap(tmp_path / "x.pcap", made)), "-V")
+    for text in (
+        "[immediate, if of the framing uc_immediate or the SDR SDK: slot 3, offset 17, user 5]",
+        "[0000 0000 11.. .... = Slot: 3]",
+        "[SDR clear to send, if of the SDR SDK: number 4, key 0x9, length 5000]",
+        "[Length in bytes: 5000]",
+    ):
+        assert text in shown
+
+
+def test_a_filter_finds_clears_to_send_and_what_could_be_none_is_left(tmp_path):
+    """Whose data stay there for other readers; the packet does not count as the lab's."""
+    fits = wire.Clear(4, 2**32 - 1, description.MOST_SLOT_BYTES)
+    bodies = [
+        (0x04, fits.encode()),
+        (0x24, fits.encode()),
+        (0x04, wire.Clear(4, 9, 0).encode()),
+        (0x04, wire.Clear(4, 9, description.MOST_SLOT_BYTES + 1).encode()),
+        (0x04, wire.Clear(4, 9, 2**32 + 5).encode()),
+        (0x04, fits.encode() + b"1"),
+        (0x04, fits.encode()[:-1]),  # with its padding 16 bytes
+    ]
+    made = [written(opcode, body) for opcode, body in bodies]
+    capture = tshark.write_pcap(tmp_path / "x.pcap", made)
+    (line,) = tshark.fields(
+        tmp_path, capture, ["frame.number", *CLEARED], "-Y", "softroce.sdr_clear"
+    )
+    assert line["frame.number"] == ["1"]
+    assert [int(line[name][0]) for name in CLEARED] == list(dataclasses.astuple(fits))
+    assert tshark.run(tmp_path, "-r", str(capture), "-Y", "softroce") == ""
+    data = tshark.fields(tmp_path, capture, ["data.data"])
+    assert [bytes.fromhex(each["data.data"][0].replace(":", "")) for each in data][:3] == [
+        body for _, body in bodies[:3]
+    ]
 
 
 def test_malformed_bodies_are_told_as_our_layers_tell_them(tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from softroce_lab import _native
+from softroce_lab import _native, sdr
 from softroce_lab.rdmacm.messages import GSI_QKEY, GSI_QPN
 from softroce_lab.recovery import control
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
@@ -40,6 +40,7 @@ from tests.recovery.pair_rig import (
     threshold,
 )
 from tests.recovery.sabotage import lose
+from tests.sdr.test_sdk import LENGTH, Rig
 
 CHUNK = 1024 - 40
 PERCENT = 2**64 // 100
@@ -260,6 +261,18 @@ def _datagram(sender, qp, peer, opcode, data, size, to=0x123456, qkey=0x09ABCDEF
     return sender.frames()
 
 
+def of_sdk() -> list[bytes]:
+    """Messages of the SDR SDK: data over UC, clears to send over RC. Two share a slot."""
+    rig = Rig(slots=2)
+    rig.pair.keep_sent()
+    for number in range(3):
+        receive = sdr.recv_post(rig.qps[1], rig.target, 0, LENGTH - number)
+        sdr.send_post(rig.qps[0], rig.source, 0, LENGTH - number, immediate=IMMEDIATE)
+        rig.run()
+        sdr.recv_complete(receive)
+    return sent(rig.pair)
+
+
 # ---------------------------------------------------------------- connection management
 
 
@@ -318,6 +331,7 @@ ALL = {
     "sdr_sr over UC": lambda: over_uc(ipv6=False),
     "sdr_sr over UC and IPv6": lambda: over_uc(ipv6=True),
     "control messages": controls,
+    "SDR SDK": of_sdk,
     "RC": lambda: connected(RC),
     "UC": lambda: connected(UC),
     "UD": lambda: datagrams(ipv6=False),

@@ -84,6 +84,11 @@ def test_roce():
     assert text(roce(0x04)) == "RC_SEND_ONLY sport 49153 qp 0x11 psn 77"
     nak = {"infiniband.aeth.syndrome": 0x60, "infiniband.aeth.msn": 5}
     assert text(roce(0x11, **nak)) == "RC_ACKNOWLEDGE sport 49153 qp 0x11 psn 77 NAK 0 msn 5"
+    immediate = {"infiniband.immdt": 0xC00115}
+    assert text(roce(0x0B, **immediate)).endswith("psn 77 immdt 0x00c00115")
+    assert text(roce(0x2B, **immediate)).endswith(
+        "psn 77 immdt 0x00c00115 (if of uc_immediate: slot 3 offset 17 user 5)"
+    )
     rnr = {"infiniband.aeth.syndrome": 0x2C}
     assert text(roce(0x11, **rnr)).endswith("psn 77 RNR NAK 12 msn 0")
 
