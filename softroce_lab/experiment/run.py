@@ -156,7 +156,8 @@ def run(
         with contextlib.ExitStack() as tables:
             add = {name: tables.enter_context(directory.growing_table(name)) for name in _GROWING}
             done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
-            runs.extend(_without_rows(add, run) for run in done)  # holds one at a time
+            # One at a time: the variable of a loop would hold a run while the next one is made.
+            runs.extend(map(functools.partial(_without_rows, add), done))
         _write(directory, runs, about)
         outcome = Outcome(experiment, directory.path, runs, left_out)
         verdict = "passed" if outcome.passed else "failed"
