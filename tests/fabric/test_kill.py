@@ -50,7 +50,7 @@ def collect(traces):
 def unheld(name):
     """The lab's condition, once nobody works on it.
 
-    A child that the killed process forked holds the lab until its `exec`: on a busy machine a while.
+    A child that the killed process forked holds the lab until its `exec`: for long, if busy.
     """
     deadline = time.monotonic() + 30
     while (condition := runtime.examine(name)) is not None and condition.busy:
