@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.verbs_programs.pair import TIMEOUT_S, ended
+from tests.verbs_programs.pair import BEGINS_S, TIMEOUT_S, ended
 
 BYTES, ROUNDS, CONNECTIONS = 4000, 20, 3
 PROGRAMS = {
@@ -74,6 +74,7 @@ def kill_midway(pair, server, client, victim):
     goal = pair.roce_packets("h1") + 200
     deadline = time.monotonic() + TIMEOUT_S
     with ended(pair.start("h2", *server)) as listener:
+        time.sleep(BEGINS_S)  # `rping` waits for ever where a server took its request too early
         while pair.roce_packets("h1") < goal:
             with ended(pair.start("h1", *client)) as caller:
                 while caller.poll() is None and pair.roce_packets("h1") < goal:
