@@ -27,10 +27,11 @@ def columns(
     """
     of_links, of_ports = values[:, : len(links)], values[:, len(links) :].astype(np.int64)
     names = list(dict.fromkeys(hosts))
+    place = {name: index for index, name in enumerate(names)}
     of_hosts = np.zeros((2, len(values), len(names)), np.int64)
     for port, host in enumerate(hosts):
         for figure in (0, 1):
-            of_hosts[figure, :, names.index(host)] += of_ports[:, 2 * port + figure]
+            of_hosts[figure, :, place[host]] += of_ports[:, 2 * port + figure]
     whole = np.concatenate([of_links.astype(np.int64), *of_hosts], axis=1)
     changed = np.diff(whole, axis=0, prepend=0) != 0
     row, column = np.nonzero(changed)

@@ -51,8 +51,9 @@ std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
     for (std::uint8_t& way : message.ways) way = peer.schedule.next();
   }
   const auto ways = static_cast<std::uint32_t>(message.ways.size());
+  const std::uint32_t choices = chooses_paths(peer, message) ? ways : 1;
   std::uint32_t best = message.turn;
-  for (std::uint32_t n = 1; n < ways && chooses_paths(peer, message); ++n) {
+  for (std::uint32_t n = 1; n < choices; ++n) {
     const std::uint32_t turn = (message.turn + n) % ways;
     if (peer.loads.of(message.ways[turn]) < peer.loads.of(message.ways[best])) best = turn;
   }
