@@ -43,11 +43,6 @@ _NAMES = {
 _SQUARE, _AROUND = (0.34, 0.24), (0.9, 0.75)  # inches of a square, and around a panel
 
 
-def need(path: Path) -> None:
-    """UserError, EnvironmentLackError: why no map would be written to this file."""
-    plots.need(path)
-
-
 def verdict(here: Mapping[str, Cell], time_ns: Callable[[Cell], float]) -> tuple[str, float] | None:
     """The fastest scheme of a point, and by how much codes are ahead of selective repeat.
 

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.bench.crossover.cells import Cell
 from softroce_lab.errors import UserError
-from softroce_lab.report import crossover_map
+from softroce_lab.report import crossover_map, plots
 
 CELL = Cell(
     3750, 8 << 20, 1e-2, "sr_rto", 10, 80e6, 1e6, 100e6, 79e6, 1e6, 200e6, 82e6, 0, 0, True, 0, 5, 0
@@ -85,6 +85,6 @@ def test_other_formats(tmp_path, suffix):
 
 def test_what_cannot_be_drawn(tmp_path):
     with pytest.raises(UserError, match="of what kind is it"):
-        crossover_map.need(tmp_path / "map.txt")
+        plots.need(tmp_path / "map.txt")
     with pytest.raises(UserError, match="no point has selective repeat and a code"):
         crossover_map.save([cell("sr_rto", 1), cell("auto", 1)], tmp_path / "map.svg", "lab")

@@ -16,7 +16,7 @@ import typer
 from softroce_lab.bench.crossover import cells, grid, jump, ring, tables
 from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import UserError
-from softroce_lab.report import crossover_map
+from softroce_lab.report import crossover_map, plots
 
 
 def crossover(
@@ -53,7 +53,7 @@ def crossover(
         what = "--state, --rounds and --figure are of the map"
         raise UserError(what, hint="without --sites and --jumps")
     if figure is not None:
-        crossover_map.need(figure)
+        plots.need(figure)
     if sites or jumps:
         _others(sites=sites, full=full, output=output, as_json=as_json, say=saying(quiet))
         return

@@ -112,13 +112,17 @@ def test_what_is_written_loses_the_same_packets(tmp_path):
     assert rows(after) == rows(before)
 
 
+def verified(tmp_path, program, transport):
+    """The messages of a GOAL program that ran, every byte right."""
+    tmp_path.joinpath("some.goal").write_text(program)
+    found = run(experiment(tmp_path, GOAL, transports=f"[{transport}]", payload="verify"))
+    assert (found.verdict, found.verified) == ("passed", True)
+    return found.messages
+
+
 @pytest.mark.parametrize("transport", ["rc", "csa_ud", "irn", "ud_rto"])
 def test_a_tree_of_loggopsim_sends_what_it_says(transport, tmp_path):
-    tmp_path.joinpath("some.goal").write_text(binomial_tree(8))
-    more = {"transports": f"[{transport}]", "payload": "verify"}
-    found = run(experiment(tmp_path, GOAL, **more))
-    assert (found.verdict, found.verified) == ("passed", True)
-    messages = found.messages
+    messages = verified(tmp_path, binomial_tree(8), transport)
     assert sorted(zip(messages["source"], messages["destination"], strict=True)) == sorted(
         (rank - (1 << rank.bit_length() - 1), rank) for rank in range(1, 8)
     )
@@ -131,12 +135,9 @@ def test_a_tree_of_loggopsim_sends_what_it_says(transport, tmp_path):
 @pytest.mark.parametrize("transport", ["rc", "csa_ud", "irn", "ud_rto"])
 def test_a_dissemination_of_loggopsim_sends_what_it_says(transport, tmp_path):
     """A round's send is posted when the message of the round before is there."""
-    tmp_path.joinpath("some.goal").write_text(dissemination(8))
-    more = {"transports": f"[{transport}]", "payload": "verify"}
-    found = run(experiment(tmp_path, GOAL, **more))
-    assert (found.verdict, found.verified) == ("passed", True)
-    times = {(row["source"], row["destination"]): row for row in found.messages}
-    assert len(times) == len(found.messages) == 8 * 3
+    messages = verified(tmp_path, dissemination(8), transport)
+    times = {(row["source"], row["destination"]): row for row in messages}
+    assert len(times) == len(messages) == 8 * 3
     for rank in range(8):
         assert times[rank, (rank + 1) % 8]["posted_ns"] == 0
         for number in (1, 2):
