@@ -8,7 +8,6 @@ Lessons are run as a whole (tests/learn), programs by the tests of their rooms.
 import re
 import shlex
 import shutil
-import subprocess
 
 import pytest
 import typer
@@ -16,6 +15,7 @@ import typer
 from softroce_lab.cli.app import app
 from softroce_lab.dissect import wireshark
 from softroce_lab.paths import PROJECT_ROOT
+from tests.dissect import tshark
 from tests.native.frames import CAPTURES
 
 PAGES = [PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").rglob("*.md"))]
@@ -105,31 +105,19 @@ def filters():
     return sorted(each for each in found if "*" not in each and "|" not in each)
 
 
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plugin") / "softroce.lua"
-    path.write_text(wireshark.program())
-    return path
-
-
 def test_documents_show_filters():
     assert len(filters()) >= 10
 
 
 @pytest.mark.parametrize("display_filter", [*filters(), "softroce.ack.id"])
-def test_the_fields_of_a_filter_exist(display_filter, plugin):
-    defined = set(re.findall(r'"(softroce(?:\.[a-z_]+)+)"', plugin.read_text()))
+def test_the_fields_of_a_filter_exist(display_filter):
+    defined = set(re.findall(r'"(softroce(?:\.[a-z_]+)+)"', wireshark.program()))
     missing = set(NAME.findall(display_filter)) - defined
     assert missing == ({"softroce.ack.id"} if display_filter == "softroce.ack.id" else set())
 
 
 @pytest.mark.parametrize("display_filter", filters())
-def test_tshark_understands_a_filter(display_filter, plugin):
+def test_tshark_understands_a_filter(display_filter, tmp_path):
     if shutil.which("tshark") is None:
         pytest.skip("no tshark")
-    result = subprocess.run(
-        ["tshark", "-X", f"lua_script:{plugin}", "-r", CAPTURES / "rxe_ud.pcap", "-Y",
-         display_filter],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    tshark.run(tmp_path, "-r", str(CAPTURES / "rxe_ud.pcap"), "-Y", display_filter)

@@ -19,6 +19,7 @@ from tests.interop import verbs_peer
 from tests.interop.rxe_errors import QpErrors
 
 SOFT, KERNEL, LINK = "h1", "k1", "k1<->s1"
+TO_KERNEL = "s1->k1"
 PROGRAM = Path(verbs_peer.__file__)
 ANSWER_S = 60
 MESSAGES = 64  # of a cell that counts how many arrive
@@ -120,7 +121,7 @@ class Conversation:
     def __init__(self, lab, stack):
         self.lab = lab
         self._stack = stack
-        self._words = []
+        self._set = [], LINK
         context = stack.enter_context(opened(lab, SOFT))
         self.soft = verbs_peer.Peer(context, rnic, 0)
         self.places = {"soft": self.soft.hello()}
@@ -141,21 +142,25 @@ class Conversation:
             words += PACE
         self._set_words(words)
 
+    def lose_towards_kernel(self, percent):
+        """All that the kernel host sends arrives."""
+        self._set_words(["loss", f"{percent}%"] if percent else [], TO_KERNEL)
+
     def clear_link(self):
         """No loss, and no pace."""
         self._set_words([])
 
-    def _set_words(self, words):
-        if words == self._words:
+    def _set_words(self, words, where=LINK):
+        if (words, where) == self._set:
             return
-        links = links_of(self.lab.plan, LINK)
+        links = links_of(self.lab.plan, where)
 
         def change(plan):
-            cleared = live.clear_on(plan, links)
+            cleared = live.clear_on(plan, links_of(plan, LINK))
             return live.set_on(cleared, links, live.parse_impairments(words)) if words else cleared
 
         self.lab.faults.change(change, time.monotonic_ns)
-        self._words = words
+        self._set = words, where
 
     def ends(self, cell):
         """Requester, responder, and where the responder is."""

@@ -130,7 +130,10 @@ def test_pingpong_of_linux_plays_with_us_as_client(here, kind):
     assert f"{ROUNDS} iters in" in ended.text
 
 
-def test_a_reliable_pingpong_with_loss(here, loss):
+@pytest.mark.parametrize("percent", [1, 5])
+def test_a_reliable_pingpong_with_loss(conversation, here, percent):
+    """The program leaves with our last message: its last acknowledgement has to arrive."""
+    conversation.lose_towards_kernel(percent)
     test_pingpong_of_linux_plays_with_us_as_server(here, "rc")
 
 

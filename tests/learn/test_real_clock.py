@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,13 +65,18 @@ def claims(written):
 
 
 def environment(home):
-    """A shell's, in which `lab` is this checkout's."""
+    """A shell's with a home of its own, in which `lab` is this checkout's.
+
+    What was downloaded or built for the user of the tests is used again.
+    """
     (home / "bin").mkdir(exist_ok=True)
     program = home / "bin/lab"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m softroce_lab.cli "$@"\n')
     program.chmod(0o755)
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     more = {"PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(PROJECT_ROOT),
-            "NO_COLOR": "1", "TERM": "dumb", "XDG_CONFIG_HOME": str(home / "config"),
+            "NO_COLOR": "1", "TERM": "dumb", "HOME": str(home), "XDG_CACHE_HOME": cache,
+            "XDG_CONFIG_HOME": str(home / "config"),
             "XDG_DATA_HOME": str(home / "data")}  # fmt: skip
     return os.environ | more
 
