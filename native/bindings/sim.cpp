@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -53,25 +54,43 @@ void replay_fates(Fabric& fabric, const Array<std::uint64_t>& keys,
 nb::list link_totals(Fabric& fabric) {
   nb::list all;
   const auto on_links = fabric.on_links();
+  // Thousands of links share the keys.
+  const std::array keys{nb::str("entered"),
+                        nb::str("duplicated"),
+                        nb::str("dropped"),
+                        nb::str("dropped_down"),
+                        nb::str("dropped_limit"),
+                        nb::str("corrupted"),
+                        nb::str("reordered"),
+                        nb::str("marked"),
+                        nb::str("trimmed"),
+                        nb::str("delivered"),
+                        nb::str("delivered_bytes"),
+                        nb::str("on_its_way"),
+                        nb::str("most_waiting_packets"),
+                        nb::str("most_waiting_bytes"),
+                        nb::str("records_lost")};
   for (std::size_t link = 0; link < on_links.size(); ++link) {
     const sim::LinkTotals t = fabric.link_totals(static_cast<sim::LinkIndex>(link));
-    nb::dict d;
-    d["entered"] = t.entered;
-    d["duplicated"] = t.duplicated;
-    d["dropped"] = t.dropped;
-    d["dropped_down"] = t.dropped_down;
-    d["dropped_limit"] = t.dropped_limit;
-    d["corrupted"] = t.corrupted;
-    d["reordered"] = t.reordered;
-    d["marked"] = t.marked;
-    d["trimmed"] = t.trimmed;
-    d["delivered"] = t.taken - on_links[link].first;
-    d["delivered_bytes"] = t.taken_bytes - on_links[link].second;
-    d["on_its_way"] = on_links[link].first;
-    d["most_waiting_packets"] = t.most_waiting_packets;
-    d["most_waiting_bytes"] = t.most_waiting_bytes;
     const sim::Rules* rules = fabric.rules(static_cast<sim::LinkIndex>(link));
-    d["records_lost"] = rules == nullptr ? 0 : rules->not_logged;
+    const auto [packets, bytes] = on_links[link];
+    const std::array<std::uint64_t, keys.size()> values{t.entered,
+                                                        t.duplicated,
+                                                        t.dropped,
+                                                        t.dropped_down,
+                                                        t.dropped_limit,
+                                                        t.corrupted,
+                                                        t.reordered,
+                                                        t.marked,
+                                                        t.trimmed,
+                                                        t.taken - packets,
+                                                        t.taken_bytes - bytes,
+                                                        packets,
+                                                        t.most_waiting_packets,
+                                                        t.most_waiting_bytes,
+                                                        rules == nullptr ? 0 : rules->not_logged};
+    nb::dict d;
+    for (std::size_t each = 0; each < keys.size(); ++each) d[keys[each]] = values[each];
     all.append(d);
   }
   return all;

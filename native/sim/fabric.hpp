@@ -137,9 +137,9 @@ class Fabric {
   Tap* tap() { return tap_.get(); }
 
  private:
-  struct Ways {  // how long a frame of a flow would wait
-    Time waiting = 0;
-    Time least_of_others = kNever;  // where it would leave the flow's way at one switch
+  struct Ways {
+    Time waiting = 0;               // for so long a frame of a flow would wait
+    bool another_has_room = false;  // it would wait at most half as long
   };
   struct PlannedFlow {
     std::uint32_t planned_for = 0;  // these routes
@@ -243,7 +243,7 @@ class Fabric {
   Stop cause(Port& port);
   Ways examine(const Port& port, const StoppedFlow& of) const;
   Time waiting_on(LinkIndex link) const;
-  Time waiting_from(LinkIndex link, const lab_flow& flow, PortIndex destination) const;
+  Time waiting_behind(End end, const lab_flow& flow, PortIndex destination, Time most) const;
   void note_attention(Port& port);
   void prepare(Flight& flight, Load& load);
   void plan(Port& port, Flight& flight, const lab_flow& flow);

@@ -32,10 +32,14 @@ def shares(hosts: Iterable[tuple[str, int, Mapping[str, int]]]) -> Shares:
     times_ns: dict[str, collections.Counter[str]] = {}
     whole_ns: collections.Counter[str] = collections.Counter()
     for transport, busy_ns, stopped_ns in hosts:
-        times_ns.setdefault(transport, collections.Counter()).update(stopped_ns)
-        whole_ns[transport] += busy_ns + sum(stopped_ns.values())
+        times = times_ns.setdefault(transport, collections.Counter())
+        whole_ns[transport] += busy_ns
+        for cause, ns in stopped_ns.items():
+            if ns:
+                times[cause] += ns
+                whole_ns[transport] += ns
     return {
-        transport: {cause: ns / whole_ns[transport] for cause, ns in of.items() if ns}
+        transport: {cause: ns / whole_ns[transport] for cause, ns in of.items()}
         for transport, of in times_ns.items()
     }
 

@@ -163,4 +163,4 @@ def used(pairs: Iterable[QueuePair], found: Recoveries, lost: Drops) -> list[dic
 
 
 def _ends(destinations: npt.NDArray[np.uint32], qpns: npt.NDArray[np.uint32]) -> set[int]:
-    return set(np.unique(destinations.astype(np.uint64) << np.uint64(32) | qpns).tolist())
+    return set((destinations.astype(np.uint64) << np.uint64(32) | qpns).tolist())

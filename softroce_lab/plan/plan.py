@@ -132,6 +132,10 @@ class Plan:
     faults: tuple[Fault, ...]
     digest: str  # SHA-256 of the canonical plan, hex: the manifest's topology hash
 
+    def __hash__(self) -> int:
+        """Of the digest: equal plans have the same, and thousands of links need not be looked at."""
+        return hash(self.digest)
+
     def node(self, name: str) -> Node:
         """Return the node called `name`; KeyError if there is none."""
         for node in self.nodes:

@@ -138,13 +138,14 @@ def _drain_ns(queue: Queue, frame_bytes: int) -> int:
     return -(-8 * min(limits) * 10**9 // queue.rate_bps)
 
 
-def rates(plan: Plan) -> dict[int, int]:
+@functools.lru_cache(maxsize=4)  # a run needs them before and behind it
+def rates(plan: Plan) -> Mapping[int, int]:
     """Bits a second of every directed link, as long as its rule always acts; 0: no limit."""
     found = {number: 0 for number, _, _ in plan.halves}
     for fault in plan.faults:
         if isinstance(fault.effect, Queue) and fault.window.always:
             found[fault.directed_link] = fault.effect.rate_bps
-    return found
+    return MappingProxyType(found)
 
 
 def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
