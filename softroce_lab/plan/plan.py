@@ -133,7 +133,7 @@ class Plan:
     digest: str  # SHA-256 of the canonical plan, hex: the manifest's topology hash
 
     def __hash__(self) -> int:
-        """Of the digest: equal plans have the same, and thousands of links need not be looked at."""
+        """Of the digest, which equal plans share: they have thousands of links and rules."""
         return hash(self.digest)
 
     def node(self, name: str) -> Node:
