@@ -354,7 +354,7 @@ void bind_policy_face(EndpointClass& cls) {
            })
       .def("move_path",
            [](Endpoint& e, PeerIndex peer, std::uint32_t path) {
-             e.submit([=](Rnic& rnic, Time) { rnic.messages().move_path(peer, path); });
+             e.submit([=](Rnic& rnic, Time now) { rnic.messages().move_path(peer, path, now); });
            })
       .def("set_path_weights",
            [](Endpoint& e, PeerIndex peer, const std::vector<std::uint16_t>& weights) {

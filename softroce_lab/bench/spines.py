@@ -4,7 +4,7 @@
 One host sends 64 MiB to another over a few spines, one of which loses packets from the beginning
 on, on the virtual clock. Two figures, of each seed: the share of the packets after five base round
 trips that take other spines, and retransmissions as a share of the packets of the transfer.
-A third one: packets over a dead spine of two that carries again 100 round trips before the end.
+A third one: packets over a dead spine of two that carries again for 100 round trips.
 
 The packets that went to the bad spine are counted by its losses there, over its rate of loss.
 """
@@ -59,9 +59,10 @@ topology:
 lb: flow
 transports: [{transport}]
 workload: {{kind: point-to-point, bytes: {bytes}, message: 1MiB}}
-faults: [{{name: bad, links: "leaf*->spine1", loss: {loss}{ends}}}]
+faults: [{faults}]
 deadline: 2s
 """
+_FAULT = '{{name: {name}, links: "leaf*->spine1", loss: {loss}{when}}}'
 _WIRE = "{rate: 100Gbit, delay: 1us, limit: 1MiB}"
 
 
@@ -81,7 +82,7 @@ class Left:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Back:
-    """Packets over a spine that carried again BACK_ROUND_TRIPS before the end, of each seed."""
+    """Packets over a dead spine while it carried again for BACK_ROUND_TRIPS, of each seed."""
 
     transport: str
     packets: Mapping[int, int]  # by seed
@@ -159,12 +160,15 @@ class Outcome:
 
 
 def experiment(
-    case: Case, transport: str, bytes_: str, well_at_ns: int | None = None
+    case: Case, transport: str, bytes_: str, well_ns: tuple[int, int] | None = None
 ) -> Experiment:
-    """The experiment of a case; from `well_at_ns` on the spine loses nothing."""
-    ends = "" if well_at_ns is None else f", for: {well_at_ns}ns"
+    """The experiment of a case; between these two times the spine loses nothing."""
+    periods = {"bad": ""}
+    if well_ns is not None:
+        periods = {"bad": f", for: {well_ns[0]}ns", "again": f", at: {well_ns[1]}ns"}
+    faults = [_FAULT.format(name=name, loss=case.loss, when=when) for name, when in periods.items()]
     text = _EXPERIMENT.format(
-        spines=case.spines, loss=case.loss, transport=transport, bytes=bytes_, wire=_WIRE, ends=ends
+        spines=case.spines, transport=transport, bytes=bytes_, wire=_WIRE, faults=", ".join(faults)
     )
     return spec.of(yaml_source.parse(text, "spines.yaml"))
 
@@ -209,10 +213,15 @@ def run(transport: str, seeds: int, say: Callable[[str], None]) -> list[Outcome]
 
 
 def measure_back(case: Case, transport: str, seed: int) -> int:
-    """Packets over the bad spine after it carries again. RunError if a run fails."""
+    """Packets over the bad spine while it carries again. RunError if a run fails.
+
+    That is from the middle of the transfer on. Afterwards it loses all packets again, so that no
+    later ones count.
+    """
     dead = _run(experiment(case, transport, BYTES), seed)
-    well_at_ns = dead.makespan_ns - BACK_ROUND_TRIPS * int(dead.facts["base_rtt_ns"])
-    run = _run(experiment(case, transport, BYTES, max(1, well_at_ns)), seed)
+    well_at_ns = max(1, dead.makespan_ns // 2)
+    dead_at_ns = well_at_ns + BACK_ROUND_TRIPS * int(dead.facts["base_rtt_ns"])
+    run = _run(experiment(case, transport, BYTES, (well_at_ns, dead_at_ns)), seed)
     return sum(link["sent"] for link in run.links if link["name"] == f"{_UP}1")
 
 

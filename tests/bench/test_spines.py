@@ -39,6 +39,18 @@ def test_a_seed_misses_by_either_limit(left, missed):
     assert left.missed == missed
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+def test_a_spine_that_carries_again_is_used_again(seed):
+    """Seed 2: the policy leaves the dead port before it falls silent."""
+    dead = spines.CASES["dead, one of two"]
+    assert spines.measure_back(dead, "csa_ud", seed) > 0
+
+
+def test_without_trials_it_is_not():
+    transport = "{name: csa_ud, options: {port_trials: false}}"
+    assert spines.measure_back(spines.CASES["dead, one of two"], transport, 2) == 0
+
+
 def test_words():
     outcome = Outcome("dead, one of two", "csa_ud", [Left(1, 0.9, 0.01), Left(2, 1, 0.02)])
     assert outcome.text == (

@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.experiment import spec, virtual
-from softroce_lab.experiment.workload_run import RETRANSMITTED
+from softroce_lab.experiment.workload_run import RETRANSMITTED, SPURIOUS, data_packets
 from softroce_lab.inputs import yaml_source
 
 INCAST = """\
@@ -16,6 +16,22 @@ workload: {kind: incast, bytes: 1MiB, message: 64KiB, to: h1}
 deadline: 1s
 """
 PACKETS = 32 * 16 * 33
+TAILS = """\
+name: incast-tails
+topology:
+  generator:
+    kind: fat-tree
+    k: 4
+    access: {rate: 100Gbit, delay: 1us, limit: 1MiB, ecn: 200KiB}
+    core: {rate: 100Gbit, delay: 1us, limit: 1MiB, ecn: 200KiB}
+lb: flow
+mtu: 4200
+depth: 1
+transports: [csa_ud]
+workload: {kind: incast, placement: random, bytes: 2MiB, message: 64KiB}
+faults: [{name: tails, links: "h*->edge*", drop: {tail: 1, iter: 1}}]
+deadline: 2s
+"""
 
 
 @pytest.mark.parametrize(
@@ -32,3 +48,15 @@ def test_hardly_anything_is_retransmitted(transport):
     run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
     assert run.verdict == "passed"
     assert run.count(RETRANSMITTED) < 0.005 * PACKETS
+
+
+def test_packets_behind_queues_are_not_taken_for_lost():
+    """Each message's probe names other paths, whose queues grow: CE marks tell."""
+    experiment = spec.of(yaml_source.parse(TAILS, "tails.yaml"))
+    spurious = packets = 0
+    for seed in range(1, 11):
+        run = virtual.run(experiment, experiment.transports[0], seed, lambda _: None)
+        assert run.verdict == "passed"
+        spurious += run.count(SPURIOUS)
+        packets += sum(map(data_packets, run.counters.values()))
+    assert spurious < 0.005 * packets

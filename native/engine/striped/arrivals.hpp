@@ -16,6 +16,7 @@ struct PathDelay {
   std::uint32_t stamp_ns = 0;
   std::uint32_t delay_ns = 0;
   bool known = false;
+  bool marked = false;  // it met a queue (ECN)
 };
 
 struct Arrivals {

@@ -16,6 +16,7 @@ constexpr std::uint32_t kMostRepeated = 16;  // acknowledgements, for one probe
 // How much later than a probe what it names on another path may come: where the newest packets of
 // both show by how much the paths differ, and where they do not.
 constexpr Time kSlackOfRtt = 4;
+constexpr Time kQueuedSlackOfRtt = 2;  // queues change
 constexpr Time kLeastWaitOfRtt = 2;
 constexpr Time kNewestOfRtt = 2;  // sent no longer before the probe
 
@@ -40,11 +41,13 @@ std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
 }
 
-void LossDetector::arrived(Peer& peer, const LabHeader& lab, bool payload_lost, Time now) {
+void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now) {
+  const LabHeader& lab = packet.lab;
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = srtt_of(peer);
   if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
-  arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true};
+  arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true,
+                               packet.congestion_experienced()};
   PathSequence& sequence = arrivals.paths[lab.path];
   const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
   if (take(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
@@ -99,7 +102,8 @@ Time LossDetector::wait_for(const Peer& peer, std::uint8_t other, std::uint8_t p
   if (!there.known || before > srtt_of(peer) / kNewestOfRtt)
     return std::max(usual, arrivals.least_rtt / kLeastWaitOfRtt);
   const Time later = Time{stamp_distance(there.delay_ns, here.delay_ns)} * kNanosecond;
-  return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / kSlackOfRtt;
+  const Time share = there.marked || here.marked ? kQueuedSlackOfRtt : kSlackOfRtt;
+  return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / share;
 }
 
 void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
@@ -112,7 +116,7 @@ void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
   const auto probe = static_cast<std::uint16_t>(lab.message);
   if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
   const bool was_queued = arrivals.nack_queued;
-  arrived(peer, lab, false, now);
+  arrived(peer, packet, false, now);
   // What was lost before is known by now, but its NACK may be lost, too.
   const bool found = arrivals.nack_queued && !was_queued;
   for (const ProbedPath& each : probe_) named(peer, each, lab.path, now);

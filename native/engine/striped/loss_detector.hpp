@@ -25,7 +25,7 @@ class LossDetector {
   bool works() const { return state_.config.path_probes; }
 
   // A numbered packet, whatever becomes of it. `payload_lost`: it was trimmed, or refused.
-  void arrived(Peer& peer, const LabHeader& lab, bool payload_lost, Time now);
+  void arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now);
   void handle_probe(Peer& peer, const Packet& packet, Time now);
   void note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies);  // to be NACKed
   void gap_fired(Peer& peer, Time armed_for, Time now);

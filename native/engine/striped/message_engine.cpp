@@ -230,10 +230,10 @@ void MessageEngine::nack(PeerIndex peer) {
   receiver_.losses().note_loss(state_.peers[peer], kNackTimer, 2);
 }
 
-void MessageEngine::move_path(PeerIndex peer, std::uint32_t path) {
+void MessageEngine::move_path(PeerIndex peer, std::uint32_t path, Time now) {
   if (peer >= state_.peers.size() || path >= state_.config.paths || !state_.numbers_paths())
     return state_.counters.add(Counter::stale_action);
-  sender_.move_path(state_.peers[peer], static_cast<std::uint8_t>(path));
+  sender_.move_path(state_.peers[peer], static_cast<std::uint8_t>(path), now);
 }
 
 void MessageEngine::set_path_weights(PeerIndex peer,

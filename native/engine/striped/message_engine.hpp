@@ -85,7 +85,7 @@ class MessageEngine final : private TransportHost {
   void detect_gaps(Handle receive, Time window, Time now);
   // A NACK for what is missing, as of a loss check or a status request.
   void nack(PeerIndex peer);
-  void move_path(PeerIndex peer, std::uint32_t path);
+  void move_path(PeerIndex peer, std::uint32_t path, Time now);
   void release_parity(Handle send, std::uint32_t submessage, Time now) {
     sender_.release_parity(send, submessage, now);
   }

@@ -172,12 +172,14 @@ struct PathProgress {
   Time at = 0;                 // when a report last showed more of them
   Time waits_since = kNever;   // when the first packet behind that was sent
   std::uint32_t moved_at = 0;  // numbers before it went over another source port
+  std::uint32_t lost = 0;      // since then, and since a report showed more of them
 
   void note(std::uint32_t arrived_by_now, Time now) {
     if (arrived_by_now == arrived) return;
     arrived = arrived_by_now;
     at = now;
     waits_since = kNever;
+    lost = 0;
   }
 };
 

@@ -73,7 +73,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_count);
   if (lab.index >= lab.count) return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
-    if (state_.numbers_paths()) losses_.arrived(peer, lab, true, now);
+    if (state_.numbers_paths()) losses_.arrived(peer, packet, true, now);
     return state_.counters.add(Counter::rx_trimmed);
   }
   const std::uint32_t data = lab.count - layout.parity_packets();
@@ -93,7 +93,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   // Before it is known whether the packet has any effect: the sender's window holds those of
   // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
-  if (state_.numbers_paths()) losses_.arrived(peer, lab, false, now);
+  if (state_.numbers_paths()) losses_.arrived(peer, packet, false, now);
   if (message == nullptr) message = open_message(peer, slot, lab, layout, now);
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);

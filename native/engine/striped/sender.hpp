@@ -36,7 +36,7 @@ class Sender {
   bool poll_probe(Packet& packet, Time now);
   void arm_probes(Peer& peer, Time now);
   void names_fired(Peer& peer, Time armed_for, Time now);
-  void move_path(Peer& peer, std::uint8_t path);  // to its next source port
+  void move_path(Peer& peer, std::uint8_t path, Time now);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
   void try_first_port(Peer& peer, Time now);  // of a path that fell silent there
   void repeat_fired(Peer& peer, Time armed_for, Time now);
@@ -86,6 +86,9 @@ class Sender {
   // Of recovery by path numbers, sender_losses.cpp.
   std::uint8_t first_path(Peer& peer, SendMessage& message);
   std::uint8_t other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on);
+  void expect_again(Peer& peer, std::uint8_t path, Time now);
+  Time next_trial(const Peer& peer, Time now) const;
+  void change_port(Peer& peer, std::uint8_t path);
   bool chooses_paths(const Peer& peer, const SendMessage& message) const;
   void probe_when_idle(Peer& peer, Time now);
   Time probes_due(const Peer& peer) const;

@@ -16,11 +16,13 @@ constexpr std::uint32_t kPacketsOfAPath = 8;  // of a message
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
+constexpr std::uint32_t kDeadAfter = 3;    // losses of a port in a row
 constexpr std::uint16_t kMostRepeats = 4;  // of a probe; then the policy's timers are left
 
 // What was sent on the path until now went over another source port.
 void begin_on_port(Peer& peer, std::uint8_t path) {
   peer.progress[path].waits_since = kNever;
+  peer.progress[path].lost = 0;
   peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
 }
 
@@ -192,7 +194,25 @@ void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
   queue_probe(peer, peer.unanswered);
 }
 
-void Sender::move_path(Peer& peer, std::uint8_t path) {
+// A path that loses more than others. If nothing arrived between its losses, its port is dead, and
+// not grey: it may carry again.
+void Sender::move_path(Peer& peer, std::uint8_t path, Time now) {
+  if (peer.progress[path].lost >= kDeadAfter) expect_again(peer, path, now);
+  change_port(peer, path);
+}
+
+// The path is about to leave its port, and tries it again later if it is its first.
+void Sender::expect_again(Peer& peer, std::uint8_t path, Time now) {
+  if (!peer.ports.tries_first(path)) peer.fell_silent |= peer.ports.is_first(path) << path;
+  if (peer.trial_at == kNever && state_.has(kPortTrials)) peer.trial_at = next_trial(peer, now);
+}
+
+// Not by SRTT: it grows with queues, and a port that carries again would wait for them.
+Time Sender::next_trial(const Peer& peer, Time now) const {
+  return now + kTrialOfRtt * (peer.rtt.srtt != 0 ? peer.rtt.least : state_.config.initial_rtt);
+}
+
+void Sender::change_port(Peer& peer, std::uint8_t path) {
   peer.ports.move(path);
   begin_on_port(peer, path);
   state_.counters.add(Counter::tx_path_moved);
@@ -207,19 +227,17 @@ void Sender::move_silent_paths(Peer& peer, Time now) {
     const PathProgress& progress = peer.progress[path];
     if (progress.waits_since == kNever || now - progress.waits_since < peer.rtt.rto()) continue;
     if (peer.echoed_ns * kNanosecond - progress.waits_since < peer.rtt.srtt) continue;
-    if (!peer.ports.tries_first(path)) peer.fell_silent |= peer.ports.is_first(path) << path;
-    move_path(peer, path);
+    expect_again(peer, path, now);
+    change_port(peer, path);
     silent |= 1U << path;
   }
-  if (silent != 0 && peer.trial_at == kNever && state_.has(kPortTrials))
-    peer.trial_at = now + kTrialOfRtt * peer.rtt.srtt;
   if (silent != 0) queue_probe(peer, silent);
 }
 
 // One path at a time: if the port is still dead, the path falls silent and goes back to the other.
 void Sender::try_first_port(Peer& peer, Time now) {
   if (now < peer.trial_at) return;
-  peer.trial_at = now + kTrialOfRtt * peer.rtt.srtt;
+  peer.trial_at = next_trial(peer, now);
   for (std::uint8_t n = 0; n < peer.schedule.paths(); ++n) {
     const auto path = static_cast<std::uint8_t>((peer.last_path + n) % peer.schedule.paths());
     if ((peer.fell_silent >> path & 1) == 0 || peer.ports.is_first(path)) continue;
@@ -319,7 +337,9 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     if (!sent.is_reported() && sent.path() < kMaxPaths) peer.loads.left(sent.path(), 1);
     sent.set_reported();
     const LossReason reason = settled ? by_number : LossReason::timer;
-    const bool left = is_before(sent.number(), peer.progress[sent.path() % kMaxPaths].moved_at);
+    PathProgress& progress = peer.progress[sent.path() % kMaxPaths];
+    const bool left = is_before(sent.number(), progress.moved_at);
+    if (!left) ++progress.lost;
     lost_.push_back({index, sent.attempts(), left ? kAnyPath : sent.path(), reason});
   }
 }
