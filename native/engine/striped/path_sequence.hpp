@@ -59,7 +59,7 @@ class PathSequence {
                   Time srtt) {
     const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
     if (ahead >= kHalf) {
-      if (kNumbers - ahead <= most_ahead) return came_late(number, now, srtt);
+      if (kNumbers - ahead <= most_ahead) return came_late(number, now, least_rtt, srtt);
       return agrees_with_refused(number, most_ahead) ? go_back(number) : Arrival::refused;
     }
     if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
@@ -164,11 +164,13 @@ class PathSequence {
     window_.note_recovery();
   }
 
-  Arrival came_late(std::uint32_t number, Time now, Time srtt) {
+  Arrival came_late(std::uint32_t number, Time now, Time least_rtt, Time srtt) {
     for (auto gap = open_.begin(); gap != open_.end(); ++gap) {
       if (!gap->holds(number)) continue;
       Gap rest = *gap;
       rest.begin = (number + 1) & LAB_NUMBER_MASK;
+      // The path still brings what the probe overtook.
+      if (rest.named) rest.since = std::max(rest.since, now + least_rtt / 4 - rest.wait);
       gap->end = number;
       const auto after = gap->size() == 0 ? open_.erase(gap) : gap + 1;
       if (rest.size() != 0) open_.insert(after, rest);
