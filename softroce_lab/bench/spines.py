@@ -2,9 +2,10 @@
 """`lab bench spines`: how soon a transport leaves a spine that loses packets.
 
 One host sends 64 MiB to another over a few spines, one of which loses packets from the beginning
-on, on the virtual clock. Two figures, of each seed: the share of the packets after five base round
-trips that take other spines, and retransmissions as a share of the packets of the transfer.
-A third one: packets over a dead spine of two that carries again for 100 round trips.
+on. Two figures, of each seed: the share of the packets after five base round trips that take other
+spines, and retransmissions as a share of the packets of the transfer. A third one: packets over a
+dead spine of two that carries again for 100 round trips. On the real clock links are slower, and
+the latest decision that the run has recorded is added to the five round trips.
 
 The packets that went to the bad spine are counted by its losses there, over its rate of loss.
 """
@@ -12,19 +13,29 @@ The packets that went to the bad spine are counted by its losses there, over its
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import real, spec
+from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.statistics import median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+
+Times: TypeAlias = npt.NDArray[np.int64]
 
 ROUND_TRIPS = 5
 OTHERS_LIMIT = 0.95  # of the packets after so many round trips
@@ -49,6 +60,23 @@ CASES: Mapping[str, Case] = {
     "grey at 1 %, one of four": Case(4, "random 1%", 0.01),
     "grey at 10 %, one of four": Case(4, "random 10%", 0.1),
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clock:
+    """A clock, and links that suit it."""
+
+    name: str
+    wire: str
+    deadline: str
+    begins_ns: int = 0  # the transfer, after the times of rules do
+
+
+CLOCKS: Mapping[str, Clock] = {
+    "virtual": Clock("virtual", "{rate: 100Gbit, delay: 1us, limit: 1MiB}", "2s"),
+    # A round trip of 20 ms, in which what the machine adds is little.
+    "real": Clock("real", "{rate: 200Mbit, delay: 2500us}", "60s", real.START_NS),
+}
 _UP = "leaf1->spine"
 _EXPERIMENT = """
 name: spines
@@ -60,10 +88,11 @@ lb: flow
 transports: [{transport}]
 workload: {{kind: point-to-point, bytes: {bytes}, message: 1MiB}}
 faults: [{faults}]
-deadline: 2s
+seeds: [{seed}]
+clock: {clock}
+deadline: {deadline}
 """
 _FAULT = '{{name: {name}, links: "leaf*->spine1", loss: {loss}{when}}}'
-_WIRE = "{rate: 100Gbit, delay: 1us, limit: 1MiB}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,78 +189,107 @@ class Outcome:
 
 
 def experiment(
-    case: Case, transport: str, bytes_: str, well_ns: tuple[int, int] | None = None
+    case: Case,
+    transport: str,
+    bytes_: str,
+    clock: Clock,
+    seed: int,
+    well_ns: tuple[int, int] | None = None,
 ) -> Experiment:
-    """The experiment of a case; between these two times the spine loses nothing."""
+    """One transfer of a case. Between these two times of it the spine loses nothing."""
     periods = {"bad": ""}
     if well_ns is not None:
-        periods = {"bad": f", for: {well_ns[0]}ns", "again": f", at: {well_ns[1]}ns"}
+        begin_ns, end_ns = (clock.begins_ns + ns for ns in well_ns)
+        periods = {"bad": f", for: {begin_ns}ns", "again": f", at: {end_ns}ns"}
     faults = [_FAULT.format(name=name, loss=case.loss, when=when) for name, when in periods.items()]
     text = _EXPERIMENT.format(
-        spines=case.spines, transport=transport, bytes=bytes_, wire=_WIRE, faults=", ".join(faults)
-    )
+        spines=case.spines, transport=transport, bytes=bytes_, wire=clock.wire, seed=seed,
+        clock=clock.name, deadline=clock.deadline, faults=", ".join(faults),
+    )  # fmt: skip
     return spec.of(yaml_source.parse(text, "spines.yaml"))
 
 
-def _run(loaded: Experiment, seed: int) -> WorkloadRun:
-    run = VirtualRun(loaded, loaded.transports[0], seed, lambda _: None).go()
+def transfer(loaded: Experiment) -> tuple[WorkloadRun, Times]:
+    """Run it, on its clock: and when the bad spine lost packets, ns. RunError if it fails."""
+    seed = loaded.seeds[0]
+    if loaded.clock == "virtual":
+        run = VirtualRun(loaded, loaded.transports[0], seed, lambda _: None).go()
+        events = pa.table(run.events)
+    else:
+        with tempfile.TemporaryDirectory(prefix="softroce-lab-spines-") as unwanted:
+            outcome = experiment_run.run(loaded, Silent(), under=Path(unwanted))
+            (run,) = outcome.runs
+            events = pq.read_table(outcome.directory / "events.parquet")
     if run.reasons:
         raise RunError(f"seed {seed}: {run.reasons[0]}")
-    return run
+    lost = np.asarray(events["link"]) == f"{_UP}1"
+    return run, np.asarray(events["time_ns"])[lost]
 
 
-def measure(case: Case, loaded: Experiment, seed: int) -> Left:
+def measure(case: Case, loaded: Experiment) -> Left:
     """One transfer. RunError if it fails."""
-    run = _run(loaded, seed)
-    after_ns = ROUND_TRIPS * run.facts["base_rtt_ns"]
-    lost = run.events["link"] == f"{_UP}1"
-    late = int((lost & (np.asarray(run.events["time_ns"]) >= after_ns)).sum())
+    run, lost_ns = transfer(loaded)
+    empty = _empty(loaded, run)
+    after_ns = ROUND_TRIPS * empty.rtt_ns + _latest_decision_ns(run)
+    late = int((lost_ns >= after_ns).sum())
     ups = [link for link in run.links if link["name"].startswith(_UP)]
     entered = sum(link["sent"] + link["injected_drops"] for link in ups)
-    # No more than a window goes each round trip, so at least so many packets went afterwards.
-    afterwards = max(1, entered - ROUND_TRIPS * run.facts["window_packets"])
+    # Of the link's bandwidth no more went before.
+    before = -(-after_ns * empty.rate_bps // (8 * run.facts["path_mtu"] * 10**9))
+    afterwards = max(1, entered - before)
     summary = run.summary()
     needed = summary["packets_sent"] - summary["retransmitted"]
     others = max(0.0, 1 - late / case.share / afterwards)
-    return Left(seed, others, summary["retransmitted"] / needed)
+    return Left(loaded.seeds[0], others, summary["retransmitted"] / needed)
 
 
-def run(transport: str, seeds: int, say: Callable[[str], None]) -> list[Outcome]:
+def _empty(loaded: Experiment, run: WorkloadRun) -> base_rtt.Empty:
+    """The fabric without traffic."""
+    return base_rtt.of(loaded.plan(loaded.seeds[0]), run.facts["path_mtu"])
+
+
+def _latest_decision_ns(run: WorkloadRun) -> int:
+    """How long the policy's latest decision took; 0 on the virtual clock."""
+    hosts = run.facts.get("processes", {}).values()
+    return max((int(host["decision_lateness_ns"]["p100"]) for host in hosts), default=0)
+
+
+def run(transport: str, seeds: int, clock: Clock, say: Callable[[str], None]) -> list[Outcome]:
     """All cases, with so many seeds from 1 on."""
     outcomes = []
     for name, case in CASES.items():
         say(f"{name}: {seeds} seeds")
-        loaded = experiment(case, transport, BYTES)
         found, failed = [], []
         for seed in range(1, seeds + 1):
             try:
-                found.append(measure(case, loaded, seed))
+                found.append(measure(case, experiment(case, transport, BYTES, clock, seed)))
             except RunError as error:  # the other seeds have figures
                 failed.append(error.what)
         outcomes.append(Outcome(name, transport, found, failed))
     return outcomes
 
 
-def measure_back(case: Case, transport: str, seed: int) -> int:
+def measure_back(case: Case, transport: str, clock: Clock, seed: int) -> int:
     """Packets over the bad spine while it carries again. RunError if a run fails.
 
     That is from the middle of the transfer on. Afterwards it loses all packets again, so that no
     later ones count.
     """
-    dead = _run(experiment(case, transport, BYTES), seed)
+    loaded = experiment(case, transport, BYTES, clock, seed)
+    dead, _ = transfer(loaded)
     well_at_ns = max(1, dead.makespan_ns // 2)
-    dead_at_ns = well_at_ns + BACK_ROUND_TRIPS * int(dead.facts["base_rtt_ns"])
-    run = _run(experiment(case, transport, BYTES, (well_at_ns, dead_at_ns)), seed)
-    return sum(link["sent"] for link in run.links if link["name"] == f"{_UP}1")
+    dead_at_ns = well_at_ns + BACK_ROUND_TRIPS * _empty(loaded, dead).rtt_ns
+    back, _ = transfer(experiment(case, transport, BYTES, clock, seed, (well_at_ns, dead_at_ns)))
+    return sum(link["sent"] for link in back.links if link["name"] == f"{_UP}1")
 
 
-def run_back(transport: str, seeds: int, say: Callable[[str], None]) -> Back:
+def run_back(transport: str, seeds: int, clock: Clock, say: Callable[[str], None]) -> Back:
     """With so many seeds from 1 on."""
     say(f"well again, one of two: {seeds} seeds")
     packets, failed = {}, []
     for seed in range(1, seeds + 1):
         try:
-            packets[seed] = measure_back(CASES["dead, one of two"], transport, seed)
+            packets[seed] = measure_back(CASES["dead, one of two"], transport, clock, seed)
         except RunError as error:
             failed.append(error.what)
     return Back(transport, packets, failed)

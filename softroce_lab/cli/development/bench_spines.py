@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from typing import Annotated
 
@@ -14,19 +15,30 @@ from softroce_lab.errors import ExitCode
 from softroce_lab.recovery import registry
 
 
+class Clocks(enum.StrEnum):
+    """What times pass on."""
+
+    VIRTUAL = "virtual"
+    REAL = "real"
+
+
 def spines(
     transport: Annotated[str, typer.Option(help="The transport.")] = "csa_ud",
+    clock: Annotated[
+        Clocks, typer.Option(help="The virtual clock, or the real one as root.")
+    ] = Clocks.VIRTUAL,
     full: Annotated[
         bool, typer.Option("--full", help="100 seeds of each case, instead of 5.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how soon packets leave a dead or grey spine, on the virtual clock."""
+    """Measure how soon packets leave a dead or grey spine."""
     registry.find(transport)
     seeds = bench_spines.FULL_SEEDS if full else bench_spines.SEEDS
-    outcomes = bench_spines.run(transport, seeds, saying(quiet))
-    back = bench_spines.run_back(transport, seeds, saying(quiet))
+    on = bench_spines.CLOCKS[clock.value]
+    outcomes = bench_spines.run(transport, seeds, on, saying(quiet))
+    back = bench_spines.run_back(transport, seeds, on, saying(quiet))
     if as_json:
         print(json.dumps(bench_spines.document(outcomes, back), indent=1))
     else:
