@@ -16,7 +16,9 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -166,6 +168,7 @@ def lab(
 
 
 _SAME_SIGNAL_S = 1.0
+_AGAIN_S = 0.02  # while modules are imported
 
 
 class _Interrupting:
@@ -177,11 +180,25 @@ class _Interrupting:
     def __init__(self) -> None:
         self._last_s = -_SAME_SIGNAL_S
 
-    def __call__(self, number: int, frame: object) -> None:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if _imports(frame):  # pydantic, which builds schemas meanwhile, makes a SchemaError of it
+            later = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
+            later.daemon = True
+            later.start()
+            return
         now_s = time.monotonic()
         if now_s - self._last_s >= _SAME_SIGNAL_S:
             self._last_s = now_s
             raise KeyboardInterrupt
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _prepare_process() -> None:

@@ -132,6 +132,43 @@ def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
     )
 
 
+SIGNALLED_WHILE_A_MODULE_IS_IMPORTED = """
+import os, signal, sys, time
+import softroce_lab.cli.app as cli
+
+cli._prepare_process()
+sys.path.insert(0, sys.argv[1])
+try:
+    import swallows
+    print("imported", flush=True)
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+SWALLOWS = """
+import os, signal, time
+
+try:
+    os.kill(0, signal.SIGTERM)
+    time.sleep(0.1)
+except KeyboardInterrupt:
+    raise ValueError("as pydantic does")
+"""
+
+
+def test_a_signal_waits_until_a_module_is_imported(tmp_path):
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    result = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_WHILE_A_MODULE_IS_IMPORTED, str(tmp_path)],
+        cwd=paths.PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert (result.returncode, result.stdout) == (0, "imported\ninterrupted\n"), result.stderr
+
+
 SIGNALLED_TWICE = """
 import os, signal, sys, time
 import softroce_lab.cli.app as cli
