@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -112,6 +113,14 @@ class Sized(Buffered):
     def rank_of(self) -> Mapping[int, int]:
         """The ranks of the hosts that take part."""
         return {host: rank for rank, host in enumerate(self.ranks)}
+
+
+def final_digests(workload: Buffered, seed: int) -> dict[int, str]:
+    """SHA-256 of each host's buffer in the end, hex."""
+    return {
+        host: hashlib.sha256(workload.expected(host, seed).view(np.uint8).data).hexdigest()
+        for host in workload.ranks
+    }
 
 
 def mismatches(workload: Buffered, buffers: Sequence[tuple[int, Buffer]], seed: int) -> list[str]:

@@ -36,7 +36,8 @@ def needed_bytes(experiment: Experiment) -> int:
     buffers = sum(work.buffer_bytes_of(host) for host in work.ranks)
     needed = _BASE_BYTES + work.message_count * _MESSAGE_BYTES + _kept_bytes(experiment)
     if experiment.clock == "real":
-        return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 2 * buffers
+        # Of hosts two; the right ones of two seeds, and of the one that is being computed.
+        return needed + len(plan.plain_hosts) * _HOST_PROCESS_BYTES + 5 * buffers
     striped = any(transport.entry.striped for transport in experiment.used_transports)
     pairs = min(work.message_count, work.hosts * (work.hosts - 1) // 2)
     path_mtu = path_mtu_bytes(plan.mtu, 4)

@@ -311,8 +311,11 @@ class HostTask:
             self._messenger.pause()
         self._task.close()
 
-    def finish(self, journal_fd: int) -> dict[str, Any]:
-        """Stop, and report the result of the task; the journal goes to the file."""
+    def finish(self, journal_fd: int, digest: str | None) -> dict[str, Any]:
+        """Stop, and report the result of the task; the journal goes to the file.
+
+        `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
+        """
         for thread in self._threads:
             thread.stop()
         if isinstance(self._messenger, ShiftMessenger):
@@ -323,7 +326,7 @@ class HostTask:
         return {
             **figures,
             "transitions": self._transitions(),
-            **self._task.result(),
+            **self._task.result(digest),
             "realtime_policy": all(thread.realtime for thread in self._threads),
             "recoveries_not_recorded": self._process.recoveries_not_recorded,
             "queue_pairs": self._queue_pairs(),

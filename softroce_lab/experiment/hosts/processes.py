@@ -235,9 +235,14 @@ class HostHandle:
             self.check()
         raise RunError(f"the host {self.node.name} did not answer in {timeout_s:g} s")
 
-    def finish(self, timeout_s: float = START_S) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Stop the engine: its final figures, and the arrays of its journal."""
-        self.tell("finish", {"journal_fd": self._journal_fd})
+    def finish(
+        self, timeout_s: float = START_S, digest: str | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Stop the engine: its final figures, and the arrays of its journal.
+
+        `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
+        """
+        self.tell("finish", {"journal_fd": self._journal_fd, "digest": digest})
         figures: dict[str, Any] = self.expect("finished", timeout_s)
         with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
             return figures, dict(np.load(journal))

@@ -112,9 +112,12 @@ class Worker:
         at = self._buffer.place(message)
         self._messenger.post_receive(message.source, message.key, at, message.length_bytes)
 
-    def result(self) -> dict[str, Any]:
-        """What is open, and what of the bytes is wrong: "wrong" is None if not all arrived."""
-        wrong = self._buffer.wrong() if self.finished and not self.failed else None
+    def result(self, digest: str | None = None) -> dict[str, Any]:
+        """What is open, and what of the bytes is wrong: "wrong" is None if not all arrived.
+
+        `digest`: SHA-256 of the right bytes, hex, if it is known.
+        """
+        wrong = self._buffer.wrong(digest) if self.finished and not self.failed else None
         return {
             "bytes": self.done_bytes,
             "left": self._work.left,

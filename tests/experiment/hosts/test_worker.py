@@ -4,6 +4,7 @@
 import pytest
 
 from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.experiment.hosts import buffers
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, packed
 from softroce_lab.experiment.hosts.worker import Worker
@@ -12,6 +13,7 @@ from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.flows import AllToAll, Incast, PointToPoint
 from softroce_lab.workloads.message import FLOAT32, INT32
 from softroce_lab.workloads.operations import Operations, Timeline
+from softroce_lab.workloads.work import final_digests
 from tests.experiment.hosts.cable import Cable
 from tests.recovery.pair_rig import SECOND_NS, threshold
 
@@ -72,6 +74,21 @@ def test_a_wrong_byte_is_found():
     both[1].memory[5] ^= 1
     assert both[0].result()["wrong"] == []
     assert both[1].result()["wrong"] == ["host 2: 1 bytes are wrong, the first at 5"]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_digest_of_the_right_bytes_finds_the_same(name, monkeypatch):
+    """Only a host whose digest differs makes the right bytes itself."""
+    workload = WORKLOADS[name]
+    right = final_digests(workload, SEED)
+    both = workers(workload)
+    run(both, cable_of(both))
+    if workload.expected(HOSTS[1], SEED).size:
+        both[1].memory[0] ^= 1
+        [line] = both[1].result(right[HOSTS[1]])["wrong"]
+        assert line == "host 2: 1 bytes are wrong, the first at 0"
+    monkeypatch.setattr(buffers, "mismatches", None)
+    assert both[0].result(right[HOSTS[0]])["wrong"] == []
 
 
 def test_operations_wait_for_their_times():
