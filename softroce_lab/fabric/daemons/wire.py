@@ -50,7 +50,7 @@ _SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/
 _SPARE_PART = 16  # of the free memory, for what only changes may need
 _MOST_SPARE_FRAMES = 1 << 17  # 512 MiB
 _RETRY_S = 0.005
-_LISTEN_S = 0.2  # a stage that made its socket listens by then, or is dead
+_LISTEN_S = 0.2  # a stage without a record that made its socket listens by then, or is dead
 
 
 def argv(bpffs: Path, directory: Path, frames: int, port_frames: int) -> list[str]:
@@ -210,9 +210,10 @@ class WireStage:
             except (FileNotFoundError, ConnectionRefusedError, TimeoutError) as error:
                 client.close()
                 problem = error
-                if isinstance(error, ConnectionRefusedError) and time.monotonic() > listens_by:
-                    break
                 recorded = _recorded(self._directory) if recorded is None else recorded
+                refused = isinstance(error, ConnectionRefusedError)
+                if refused and not recorded and time.monotonic() > listens_by:
+                    break
                 if _ended(recorded):
                     break
                 time.sleep(min(_RETRY_S, left_s))

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
+from softroce_lab.fabric.ledger.identity import ProcessIdentity
 from softroce_lab.plan.effects import CERTAIN, Duplicate, Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 from tests.wire.shapes import delay, fault, queue
@@ -189,6 +193,31 @@ def test_a_dead_stage_is_named(once):
     once.log.write_text("out of luck\n")
     with pytest.raises(RunError, match=r"wire stage does not answer.*it said: out of luck"):
         once.stage.figures()
+
+
+@pytest.fixture
+def bound(tmp_path):
+    """A stage's socket before it listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+        made.bind(str(tmp_path / wire.SOCKET))
+        yield made
+
+
+def test_a_recorded_stage_may_take_long_to_listen(bound, tmp_path, monkeypatch):
+    """A busy machine may stop it between two system calls."""
+    monkeypatch.setattr(wire, "_recorded", lambda _: [ProcessIdentity.of(os.getpid())])
+    later = threading.Timer(1.0, bound.listen)
+    later.start()
+    with WireStage(tmp_path, timeout_s=20):
+        assert not later.is_alive()
+    later.join()
+
+
+def test_one_without_a_record_that_does_not_listen_is_dead(bound, tmp_path):
+    begun = time.monotonic()
+    with pytest.raises(RunError, match="wire stage does not answer"):
+        WireStage(tmp_path, timeout_s=20)
+    assert time.monotonic() - begun < 10
 
 
 def test_links_and_ports_that_are_not_there_are_refused(once):
