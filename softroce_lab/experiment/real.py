@@ -96,12 +96,7 @@ def _run(
         problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
         end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
         time.sleep(SETTLE_S)
-        # Made once, here: to make its own bytes of a collective, a host would need those of all.
-        examined = isinstance(workload, Buffered) and not problems
-        right = final_digests(workload, seed) if examined else {}
-        finished = {
-            index: host.finish(patience_s, right.get(index)) for index, host in crew.items()
-        }
+        finished = _finished(crew, {} if problems else _right(workload, seed), patience_s)
     names = tuple(node.name for node in lab.plan.plain_hosts)
     reports = {names[index]: figures for index, (figures, _) in finished.items()}
     journals = {index: journal for index, (_, journal) in finished.items()}
@@ -137,6 +132,21 @@ def _run(
         cost={"grown_bytes": grown_bytes},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
+
+
+def _right(workload: Workload, seed: int) -> dict[int, str]:
+    """SHA-256 of what hosts must have in the end, if that is known.
+
+    Computed once: to make its own bytes of a collective, a host would need those of all.
+    """
+    return final_digests(workload, seed) if isinstance(workload, Buffered) else {}
+
+
+def _finished(
+    crew: Mapping[int, HostHandle], right: Mapping[int, str], patience_s: float
+) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
+    """Stop the hosts: their figures and journals."""
+    return {index: host.finish(patience_s, right.get(index)) for index, host in crew.items()}
 
 
 def _begin(lab: Lab, crew: Iterable[HostHandle], epoch_ns: int) -> int:
