@@ -18,9 +18,13 @@ namespace {
 
 using Indices = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-struct SendState {
-  std::uint32_t count, sent, retransmit_pending, parity;
+struct SendProgress {
+  std::uint32_t count, sent, retransmit_pending;
   bool paused;
+};
+
+struct SendState : SendProgress {
+  std::uint32_t parity;
   std::vector<Sent> packets;
   std::vector<std::uint64_t> waiting;
 };
@@ -68,18 +72,22 @@ nb::object snapshot(Table& table, Handle handle, Copy copy) {
   return found ? nb::cast(std::move(state)) : nb::none();
 }
 
+SendProgress progress(const SendMessage& m) {
+  return {m.count, relaxed_load(m.next), relaxed_load(m.retransmit_pending),
+          relaxed_load(m.paused)};
+}
+
+nb::object send_progress(Endpoint& endpoint, Handle handle) {
+  return snapshot<SendProgress>(endpoint.rnic().messages().sends(), handle, &progress);
+}
+
 nb::object send_state(Endpoint& endpoint, Handle handle) {
   return snapshot<SendState>(endpoint.rnic().messages().sends(), handle,
                              [](const SendMessage& m) -> SendState {
                                auto packets = copy_relaxed(m.sent);
                                packets.resize(m.count);  // those of parity are sent once
-                               return {m.count,
-                                       relaxed_load(m.next),
-                                       relaxed_load(m.retransmit_pending),
-                                       m.coded.layout.parity_packets(),
-                                       relaxed_load(m.paused),
-                                       std::move(packets),
-                                       copy_relaxed(m.retransmit.words())};
+                               return {progress(m), m.coded.layout.parity_packets(),
+                                       std::move(packets), copy_relaxed(m.retransmit.words())};
                              });
 }
 
@@ -149,12 +157,14 @@ void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
 }
 
 void bind_states(nb::module_& m) {
-  nb::class_<SendState>(m, "SendState", "A send as it was when asked about.")
-      .def_ro("count", &SendState::count)
-      .def_ro("sent", &SendState::sent, "packets [0, sent) have been sent at least once")
-      .def_ro("retransmit_pending", &SendState::retransmit_pending)
+  nb::class_<SendProgress>(m, "SendProgress", "How far a send was when asked about.")
+      .def_ro("count", &SendProgress::count)
+      .def_ro("sent", &SendProgress::sent, "packets [0, sent) have been sent at least once")
+      .def_ro("retransmit_pending", &SendProgress::retransmit_pending)
+      .def_ro("paused", &SendProgress::paused);
+
+  nb::class_<SendState, SendProgress>(m, "SendState", "A send as it was when asked about.")
       .def_ro("parity", &SendState::parity, "packets of parity, behind those of the data")
-      .def_ro("paused", &SendState::paused)
       .def_prop_ro(
           "attempts", [](const SendState& s) { return of_each(s, &Sent::attempts); },
           nb::rv_policy::move)
@@ -288,6 +298,7 @@ void bind_messages(EndpointClass& cls) {
 
 void bind_policy_face(EndpointClass& cls) {
   cls.def("take_events", &Endpoint::take_events)
+      .def("send_progress", &send_progress, "None: the handle is stale")
       .def("send_state", &send_state, "None: the handle is stale")
       .def("receive_state", &receive_state, "None: the handle is stale")
       .def("peer_state",

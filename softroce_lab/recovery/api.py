@@ -36,14 +36,19 @@ Key: TypeAlias = tuple[int, int, int]
 """What a workload calls a message: (operation, step, message of the step)."""
 
 
-class SendState(Protocol):
-    """A send as it was when asked about; arrays are copies, one element a packet."""
+class SendProgress(Protocol):
+    """How far a send was when asked about."""
 
     count: int
     sent: int  # packets [0, sent) have been sent at least once
     retransmit_pending: int
-    parity: int  # packets of parity behind these, sent once each
     paused: bool
+
+
+class SendState(SendProgress, Protocol):
+    """A send as it was when asked about; arrays are copies, one element a packet."""
+
+    parity: int  # packets of parity behind these, sent once each
     attempts: npt.NDArray[np.uint16]
     paths: npt.NDArray[np.uint8]
     sent_ns: npt.NDArray[np.int64]  # when it was last sent
@@ -85,6 +90,9 @@ class PeerState(Protocol):
 
 class View(Protocol):
     """What a policy may read while it decides."""
+
+    def send_progress(self, handle: int) -> SendProgress | None:
+        """How far a send is, None when it is over; cheaper than its state."""
 
     def send_state(self, handle: int) -> SendState | None:
         """A send's state, None when it is over."""

@@ -303,7 +303,7 @@ def _encode_set(missing: PacketSet | None, most_bytes: int) -> bytes:
 
 def _encode_runs(bits: npt.NDArray[np.bool_], room: int) -> tuple[bytes, int]:
     """Run lengths of as many bits as fit into `room` bytes, and how many bits that is."""
-    edges = np.flatnonzero(np.diff(bits)) + 1
+    edges = np.flatnonzero(bits[1:] != bits[:-1]) + 1
     out = bytearray()
     if bits.size and not bits[0]:
         out.append(0)

@@ -75,10 +75,10 @@ class SdrSr(SackReceiver):
     def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
         memory, known = send.memory, send.known_missing
         if known is not None:
-            before = memory.missing.sum()
+            before = np.count_nonzero(memory.missing)
             memory.missing[: known.base] = False
             memory.missing[known.base : known.base + len(known.bits)] &= known.bits
-            if memory.missing.sum() < before:
+            if np.count_nonzero(memory.missing) < before:
                 memory.timeouts = 0
         return ()
 

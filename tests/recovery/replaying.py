@@ -10,7 +10,9 @@ from collections import deque
 
 import numpy as np
 
-ASKED = ("take_events", "send_state", "receive_state", "peer_state", "sent_on_paths")
+ASKED = (
+    "take_events", "send_progress", "send_state", "receive_state", "peer_state", "sent_on_paths",
+)  # fmt: skip
 READ = ("now_ns", "chunk_bytes", "window_packets", "control_bytes", "paths", "message_slots")
 APPLIED = (
     "retransmit", "pause", "control", "set_timer", "set_peer_timer", "complete_send",

@@ -6,6 +6,8 @@ A bit stands for a packet (SACK), or for the chunk of packets that the policy ch
 
 from __future__ import annotations
 
+from numpy import count_nonzero
+
 from softroce_lab.recovery.api import Key, ReceiveState, missing_chunks, missing_packets
 from softroce_lab.recovery.control import Chunks, PacketSet, Sack, packet_set
 from softroce_lab.recovery.work import Sending
@@ -33,7 +35,7 @@ def learn(send: Sending, feedback: Sack | Chunks, chunk_packets: int | None) -> 
     if missing.base + len(missing.bits) > -(-send.count // (chunk_packets or 1)):
         return False
     known = send.known_missing
-    if known is None or missing.bits.sum() < known.bits.sum():
+    if known is None or count_nonzero(missing.bits) < count_nonzero(known.bits):
         send.timeouts_without_progress = 0
     send.known_missing = missing
     return True

@@ -147,7 +147,7 @@ class MessageSession(Session):
     def check_send(  # noqa: D102
         self, work: PeerWork, send: Sending, now_ns: int
     ) -> Actions:
-        state = self.view.send_state(send.handle)
+        state = self.view.send_progress(send.handle)
         if state is None:
             return ()
         if state.paused:  # the receiver had no receive posted
@@ -188,7 +188,7 @@ class MessageSession(Session):
         return self._feedback(work, receive, id_)
 
     def _feedback(self, work: PeerWork, receive: Receiving, id_: int) -> list[Action]:
-        state = self.view.receive_state(receive.handle)
+        state = self._hook_view.receive_state(receive.handle)
         if state is None:
             return []
         if state.open:
@@ -202,7 +202,7 @@ class MessageSession(Session):
         if not isinstance(message, Sack | Chunks):
             return super().on_message(work, message, now_ns)
         send = work.sends.get(message.id)
-        state = None if send is None else self.view.send_state(send.handle)
+        state = None if send is None else self.view.send_progress(send.handle)
         if send is None or state is None or send.key != message.key:
             # Without a set nothing has begun there, and the key may be the next message's.
             known = message.missing is not None

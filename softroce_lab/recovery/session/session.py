@@ -376,7 +376,7 @@ class Session(Policy):
     def _is_out(self, send: Sending) -> bool:
         """Whether each packet was sent; while retransmissions are pending no event has shown it."""
         if not send.out:
-            state = self.view.send_state(send.handle)
+            state = self.view.send_progress(send.handle)
             send.out = state is not None and state.sent == state.count
         return send.out
 
