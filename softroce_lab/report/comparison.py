@@ -129,17 +129,48 @@ def compared(first: Recorded, second: Recorded) -> Comparison:
     if not any({*one[ours]} & {*other[theirs]} for ours, theirs in pairs):
         hint = "the same transport and seed in both, or one transport in each"
         raise UserError(f"{first.path} and {second.path} have no run in common", hint=hint)
+    found = _of_pairs(one, other, pairs)
+    if not found.lines and not any((*e.first_only, *e.second_only) for e in found.passed):
+        programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
+        hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
+        what = f"{first.path} and {second.path} have no figure in common that can be compared"
+        if any(each.neither for each in found.passed):
+            what, hint = f"no run passed in {first.path} and {second.path}", "lab show has why"
+        raise UserError(what, hint=hint or None)
+    return found
+
+
+def with_baseline(recorded: Recorded, baseline: str) -> Mapping[str, Comparison]:
+    """Of one directory each other transport compared with this one, by its label.
+
+    UserError if the directory lacks the baseline, or has no other transport.
+    """
+    all_values = values(recorded)
+    labels = list(dict.fromkeys(transport for _, transport in all_values))
+    others = [each for each in labels if each != baseline]
+    if baseline not in labels:
+        what = f"{recorded.path} has no transport {baseline!r}"
+        raise UserError(what, hint=f"it has {', '.join(labels)}" if labels else None)
+    if not others:
+        hint = "name a second directory to compare with"
+        raise UserError(f"{recorded.path} has no other transport than {baseline}", hint=hint)
+    cells = [cell for cell, transport in all_values if transport == baseline]
+    return {
+        each: _of_pairs(
+            all_values,
+            all_values,
+            [((cell, baseline), (cell, each)) for cell in cells if (cell, each) in all_values],
+        )
+        for each in others
+    }
+
+
+def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> Comparison:
+    """Each key of the first with its key of the second."""
     passed = [_passed(one[ours], other[theirs], ours, theirs) for ours, theirs in pairs]
     found = [
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
-    if not found and not any((*each.first_only, *each.second_only) for each in passed):
-        programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
-        hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
-        what = f"{first.path} and {second.path} have no figure in common that can be compared"
-        if any(each.neither for each in passed):
-            what, hint = f"no run passed in {first.path} and {second.path}", "lab show has why"
-        raise UserError(what, hint=hint or None)
     adjusted = sign_tests.adjusted([line.differences for line in found])
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))

@@ -282,7 +282,7 @@ def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatc
     for words in (["latest"], ["csa_ud", "irn"]):
         found = CliRunner().invoke(app, ["compare", *words])
         assert found.exit_code == ExitCode.USAGE
-        assert "run each alone" in found.output
+        assert "--baseline" in found.output
     found = CliRunner().invoke(app, ["compare", "nowhere", "irn"])
     assert "no run or sweep is called 'nowhere'" in found.output
 
@@ -291,3 +291,51 @@ def test_nothing_changed_is_a_line(ring_run):
     found = CliRunner().invoke(app, ["compare", str(ring_run), str(ring_run), "--changed"])
     assert "no difference shown in any of" in found.output
     assert "verdict" not in found.output
+
+
+def test_transports_of_one_run_are_compared_with_a_baseline(tmp_path):
+    """`irn` takes three times as long with each seed, so ten of them agree."""
+    run = drawn(tmp_path / "a", np.random.default_rng(8), noise=0)
+    found = comparison.with_baseline(run, "csa_ud")
+    assert list(found) == ["irn"]
+    assert {line.verdict for line in found["irn"].lines} == {"worse"}
+    assert all(abs(line.ratio.median - 3) < 1e-3 for line in found["irn"].lines)
+    back = comparison.with_baseline(run, "irn")["csa_ud"]
+    assert {line.verdict for line in back.lines} == {"better"}
+
+
+def test_a_baseline_has_each_cell_of_a_sweep(tmp_path):
+    sweep = drawn_sweep(tmp_path / "a", np.random.default_rng(3))
+    lines = comparison.with_baseline(sweep, "irn")["csa_ud"].lines
+    assert [(line.cell, line.transport) for line in lines] == (
+        3 * [("loss=none", "irn, csa_ud")] + 3 * [("loss=one", "irn, csa_ud")]
+    )
+    assert all(line.pairs == 10 for line in lines)
+
+
+def test_a_baseline_on_the_command_line(tmp_path):
+    drawn(tmp_path / "a", np.random.default_rng(8), noise=0)
+    arguments = ["compare", str(tmp_path / "a"), "--baseline"]
+    found = CliRunner().invoke(app, [*arguments, "csa_ud"])
+    assert found.exit_code == 0
+    assert found.output.startswith("irn, compared with csa_ud\n")
+    failed = CliRunner().invoke(app, [*arguments, "csa_ud", "--fail-on-worse"])
+    assert failed.exit_code == ExitCode.FAILED
+    assert CliRunner().invoke(app, [*arguments, "irn", "--fail-on-worse"]).exit_code == 0
+    document = json.loads(CliRunner().invoke(app, [*arguments, "irn", "--json"]).output)
+    assert document["baseline"] == "irn"
+    (compared,) = document["comparisons"]
+    assert (compared["with"], len(compared["figures"])) == ("csa_ud", 3)
+
+
+def test_baselines_that_are_refused(tmp_path):
+    run = drawn(tmp_path / "a", np.random.default_rng(8))
+    with pytest.raises(UserError, match="no transport 'srnic'"):
+        comparison.with_baseline(run, "srnic")
+    run.manifest["runs"] = [each for each in run.runs if each["transport"] == "irn"]
+    with pytest.raises(UserError, match="no other transport than irn"):
+        comparison.with_baseline(run, "irn")
+    where = str(tmp_path / "a")
+    found = CliRunner().invoke(app, ["compare", where, where, "--baseline", "irn"])
+    assert found.exit_code == ExitCode.USAGE
+    assert "transports of one directory" in found.output

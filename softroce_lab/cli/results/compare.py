@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,8 +27,8 @@ app = typer.Typer(add_completion=False)
 
 _NO_DIFFERENCE = "no difference shown"
 _ALONE = (
-    "to compare transports, run each alone, such as lab run incast --transport irn "
-    "--set seeds=10, then lab compare the directories; lab list shows what is here"
+    "transports of one directory are compared by --baseline: lab compare latest --baseline csa_ud; "
+    "lab list shows what is here"
 )
 
 
@@ -38,10 +38,18 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B...",
-            help="Run directories or sweeps; the others are compared with the first.",
+            help="Run directories or sweeps; the others are compared with the first. "
+            "With --baseline one.",
             autocompletion=completion.runs,
         ),
     ],
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRANSPORT",
+            help="Compare the other transports of one directory with this one.",
+        ),
+    ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Show only what is better or worse.")
     ] = False,
@@ -53,36 +61,54 @@ def compare(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare runs or sweeps, seed by seed: better, worse, or no difference shown."""
-    if len(runs) < 2:
-        raise UserError("two directories are compared, or more", hint=_ALONE)
-    first, *others = (Recorded(_found(each)) for each in runs)
-    if any(each.is_sweep != first.is_sweep for each in others):
-        raise UserError("a run and a sweep cannot be compared")
+    """Compare runs, sweeps or transports, seed by seed: better, worse, or no difference shown."""
+    first, *others = _directories(runs, baseline)
     for directory in (first, *others):
         if directory.warning:
             typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
-    found = {str(each.path): comparison.compared(first, each) for each in others}
+    if baseline is None:
+        base = str(first.path)
+        found = {str(each.path): comparison.compared(first, each) for each in others}
+    else:
+        base, found = baseline, dict(comparison.with_baseline(first, baseline))
     notes = {str(each.path): list(unlike.notes(first, each)) for each in others}
     if as_json:
-        compared = [
-            {
-                "with": path,
-                "notes": notes[path],
-                "figures": [line.document() for line in each.lines],
-                "passed": [line.document() for line in each.passed],
-            }
-            for path, each in found.items()
-        ]
-        document = {"schema_version": SCHEMA_VERSION, "first": str(first.path)}
-        print(json.dumps(document | {"comparisons": compared}, indent=1))
+        about = {"schema_version": SCHEMA_VERSION, "first": str(first.path), "baseline": baseline}
+        print(json.dumps(about | {"comparisons": _documents(found, notes)}, indent=1))
     else:
-        for path, each in found.items():
-            _print(str(first.path), path, each, changed=changed)
-            for note in notes[path]:
+        for name, each in found.items():
+            _print(base, name, each, changed=changed)
+            for note in notes.get(name, ()):
                 print(f"  {note}")
     if fail_on_worse and any(each.worse for each in found.values()):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
+    """UserError if these cannot be compared."""
+    if baseline is not None and len(names) > 1:
+        raise UserError("--baseline compares transports of one directory", hint="name one")
+    if baseline is None and len(names) < 2:
+        raise UserError("two directories are compared, or more", hint=_ALONE)
+    first, *others = (Recorded(_found(each)) for each in names)
+    if any(each.is_sweep != first.is_sweep for each in others):
+        raise UserError("a run and a sweep cannot be compared")
+    return [first, *others]
+
+
+def _documents(
+    found: Mapping[str, Comparison], notes: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """For `--json`."""
+    return [
+        {
+            "with": name,
+            "notes": notes.get(name, []),
+            "figures": [line.document() for line in each.lines],
+            "passed": [line.document() for line in each.passed],
+        }
+        for name, each in found.items()
+    ]
 
 
 def _found(name: str) -> Path:
