@@ -42,6 +42,10 @@ OTHERS_LIMIT = 0.95  # of the packets after so many round trips
 RETRANSMITTED_LIMIT = 0.03
 BACK_ROUND_TRIPS = 100  # within which a spine that carries again is used again
 SEEDS, FULL_SEEDS = 5, 100
+LIMITS = (
+    f"limits, for every seed: at least {OTHERS_LIMIT:.0%} on other spines, "
+    f"less than {RETRANSMITTED_LIMIT:.0%} retransmitted, the spine that carries again used"
+)
 BYTES = "64MiB"
 
 

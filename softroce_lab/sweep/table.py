@@ -47,7 +47,8 @@ def document(sweep: Sweep, rows: Sequence[Row]) -> str:
     axes = [axis.name for axis in sweep.axes]
     fallen = [] if sweep.falls is None else [f"- {e}" for e in sweep.falls.lines(axes, rows)]
     own = ["\n".join(fallen) + "\n"] if fallen else []
-    head = [f"# {sweep.name}\n", f"{sweep.about}\n", f"{note}\n"]
+    about = [f"{sweep.about}\n"] if sweep.about else []
+    head = [f"# {sweep.name}\n", *about, f"{note}\n"]
     return "\n".join([*head, *own, *sections(axes, rows)])
 
 

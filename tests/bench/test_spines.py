@@ -105,11 +105,22 @@ def test_a_transfer_that_does_not_end_is_a_failed_seed_without_figures(monkeypat
 @pytest.mark.full("spines")
 def test_the_command(full, monkeypatch):
     """Every case runs; limits are told, not held, for they depend on the transport."""
-    monkeypatch.setattr(spines, "SEEDS", 1)
     if not full:
         monkeypatch.setattr(spines, "BYTES", "4MiB")
-    result = CliRunner().invoke(app, ["bench", "spines", "--json", *(["--full"] if full else [])])
+    how = ["--full"] if full else ["--seeds", "1"]
+    result = CliRunner().invoke(app, ["bench", "spines", "--json", *how])
     found = json.loads(result.stdout)
     assert [each["case"] for each in found["cases"]] == list(spines.CASES)
     assert result.exit_code == (found["verdict"] == "failed")
     assert all(len(each["seeds"]) == (100 if full else 1) for each in found["cases"])
+
+
+def test_the_limits_stand_below_the_figures(monkeypatch):
+    monkeypatch.setattr(spines, "BYTES", "4MiB")
+    lines = CliRunner().invoke(app, ["bench", "spines", "-q", "--seeds", "2"]).stdout.splitlines()
+    assert len(lines) == len(spines.CASES) + 2
+    assert all(" of 2 seeds" in line for line in lines[:-1])
+    assert lines[-1] == (
+        "limits, for every seed: at least 95% on other spines, less than 3% retransmitted, "
+        "the spine that carries again used"
+    )

@@ -7,6 +7,10 @@ import signal
 import time
 
 import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.errors import ExitCode
 
 PROFILE = """
 faults:
@@ -255,3 +259,10 @@ def test_a_dead_wire_stage_is_told_of(lab, up):
     assert "Traceback" not in result.stderr
     assert up("clear").returncode == 0  # what needs no wire stage goes on
     assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+
+
+def test_an_unknown_option_is_called_one():
+    """The parser takes it for a word of the fault, because -5ms is one."""
+    found = CliRunner().invoke(app, ["fault", "set", "s1->h2", "loss", "1%", "--name", "mine"])
+    assert found.exit_code == ExitCode.USAGE
+    assert "no such option: --name" in found.output

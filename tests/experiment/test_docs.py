@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""docs/experiments.md and docs/sweeps.md: what they show as examples can be run."""
+"""docs/experiments.md, docs/sweeps.md, docs/ablation.md: what they show as examples can be run."""
 
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.sweep import spec as sweep_spec
+from softroce_lab.sweep.schema import FIGURES
 
 
 def examples(name, language):
@@ -19,6 +22,7 @@ def examples(name, language):
 EXPERIMENTS = examples("experiments.md", "yaml")
 (SWEEP,) = examples("sweeps.md", "yaml")
 (PROGRAM,) = examples("sweeps.md", "python")
+(RATIOS,) = examples("ablation.md", "python")
 
 
 @pytest.fixture
@@ -59,3 +63,22 @@ def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
     found = {(transport, loss): float(goodput) for transport, loss, _, goodput in rows}
     assert set(found) == {(name, loss) for name in ("csa_ud", "rc") for loss in ("none", "cores")}
     assert found["csa_ud", "none"] > found["csa_ud", "cores"]
+
+
+@pytest.mark.parametrize("column", FIGURES)
+def test_each_column_of_a_sweep_has_its_line(column):
+    text = (paths.PROJECT_ROOT / "docs/sweeps.md").read_text()
+    assert f"`{column}`" in text.partition("The columns of `runs.parquet`:")[2]
+
+
+def test_the_program_prints_geometric_means_of_paired_ratios(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    times = {("all", 1): 100, ("all", 2): 400, ("no-probes", 1): 200, ("no-probes", 2): 3200}
+    rows = [
+        {"cell": "ring-tail", "transport": name, "seed": seed, "makespan_ns": time}
+        for (name, seed), time in times.items()
+    ]
+    (tmp_path / "sweeps/ablation").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), "sweeps/ablation/runs.parquet")
+    exec(compile(RATIOS, "docs/ablation.md", "exec"), {})  # noqa: S102 - our own words
+    assert capsys.readouterr().out.split() == ["ring-tail", "no-probes", "4.00"]

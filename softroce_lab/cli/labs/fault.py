@@ -49,6 +49,15 @@ LinkToo = Annotated[
 _WORDS = {"ignore_unknown_options": True}  # "-5ms" is a negative delay, not an option
 
 
+def _without_options(words: Sequence[str]) -> Sequence[str]:
+    """The words. UserError for one that is written as an option: the parser took it for a word."""
+    for word in words:
+        if word.startswith("--"):
+            hint = "a lab is chosen by --lab; each option has its own value behind it"
+            raise UserError(f"no such option: {word}", hint=hint)
+    return words
+
+
 @app.callback()
 def fault() -> None:
     """Set, show and clear faults of a running lab, under traffic."""
@@ -70,7 +79,7 @@ def set_(
     as_json: Json = False,
 ) -> None:
     """Set faults of these links; faults that are not named stay unchanged."""
-    wanted = live.parse_impairments(words)
+    wanted = live.parse_impairments(_without_options(words))
     _change(
         lab,
         lambda plan: live.set_on(plan, resolve.links_of(plan, link), wanted, seed=seed),
