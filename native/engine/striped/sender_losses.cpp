@@ -12,7 +12,8 @@
 namespace softroce {
 namespace {
 
-constexpr std::uint32_t kPacketsOfAPath = 8;  // of a message
+constexpr std::uint32_t kPacketsOfAPath = 2;  // of a message that takes all paths,
+constexpr std::uint32_t kPacketsOfAFew = 8;   // and of a shorter one
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
@@ -44,12 +45,14 @@ bool Sender::chooses_paths(const Peer& peer, const SendMessage& message) const {
   return state_.has(kPathChoice) && message.ways.size() == peer.schedule.paths();
 }
 
-// A message of n packets takes n / 8 paths, rounded up, other ones than that before it.
+// A message with two packets or more for each path takes all of them; a shorter one of n packets
+// takes n / 8, rounded up, other ones than that before it.
 std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
   if (!state_.numbers_paths()) return peer.schedule.next();
   if (message.ways.empty()) {
-    const std::uint32_t most = (message.count - 1) / kPacketsOfAPath + 1;
-    message.ways.resize(std::min(most, peer.schedule.paths()));
+    const std::uint32_t paths = peer.schedule.paths();
+    const std::uint32_t few = std::min((message.count - 1) / kPacketsOfAFew + 1, paths);
+    message.ways.resize(message.count >= kPacketsOfAPath * paths ? paths : few);
     for (std::uint8_t& way : message.ways) way = peer.schedule.next();
   }
   const auto ways = static_cast<std::uint32_t>(message.ways.size());
