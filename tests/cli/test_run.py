@@ -169,6 +169,40 @@ def test_the_ready_ones_are_listed(line):
     assert listed["long-haul"].startswith("Two data centres")
 
 
+PATIENT = """\
+from softroce_lab.recovery.policy import MessagePolicy, Option
+
+
+class Own(MessagePolicy):
+    name = "own"
+    options = (Option("patience", 2, "round trips of silence", least=1, most=5),)
+"""
+
+
+def test_knobs_and_options_of_a_transport_are_listed(line, tmp_path):
+    shown = line("--list", "--transport", "csa_ud").stdout
+    assert "hedging" in shown
+    assert "default false" in shown
+    found = json.loads(line("--list", "--transport", "irn", "--json").stdout)
+    assert [each["name"] for each in found[0]["knobs"]] == [
+        "window", "paths", "retry_count", "timeout",
+    ]  # fmt: skip
+    assert found[0]["knobs"][-1]["values"] == "from 1 us to 10 s, or measured"
+    (tmp_path / "own.py").write_text(PATIENT)
+    (own,) = json.loads(line("--list", "--transport", f"{tmp_path}/own.py:Own", "--json").stdout)
+    assert own["transport"] == "Own"
+    assert own["options"] == [
+        {"name": "patience", "values": "from 1 to 5", "help": "round trips of silence",
+         "default": 2}
+    ]  # fmt: skip
+
+
+def test_settings_of_no_transport_are_refused(line):
+    found = line("--list", "--transport", "nosuch")
+    assert found.exit_code == 2
+    assert "unknown transport 'nosuch'" in found.stderr
+
+
 MANY = """\
 name: many
 topology: {generator: {kind: star, hosts: 2, access: {delay: 1us}}}

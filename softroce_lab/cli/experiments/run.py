@@ -13,9 +13,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from softroce_lab import units
-from softroce_lab.cli import completion, run_table
+from softroce_lab.cli import completion, run_table, typed
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
-from softroce_lab.cli.experiments import gates
+from softroce_lab.cli.experiments import gates, transport_settings
 from softroce_lab.cli.experiments.experiment_options import (
     EXPERIMENT,
     Changes,
@@ -91,7 +91,7 @@ class _Command(WithCapture):
     modes = (
         *WithCapture.modes,
         Mode("--list", flag("show"), (
-            "experiment", "clock", "seed", "transport", "payload", "deadline", "name", "faults",
+            "experiment", "clock", "seed", "payload", "deadline", "name", "faults",
             "changes", "capture", "output", "check", "require_faithful", "xdp", "junit", "quiet",
         )),
         Mode("--dry-run", flag("check"), ("output", "xdp", "junit", "quiet")),
@@ -127,7 +127,13 @@ def run(
     capture: Captured = None,
     snap: Snap = SNAP_BYTES,
     output: RunsUnder = Path("runs"),
-    show: Annotated[bool, typer.Option("--list", help="List experiments and transports.")] = False,
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            help="List experiments and transports; with --transport: its knobs and options.",
+        ),
+    ] = False,
     check: DryRun = False,
     require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
@@ -137,10 +143,7 @@ def run(
 ) -> None:
     """Run an experiment: its workload over each of its transports, with each of its seeds."""
     if show:
-        print_ready(spec.shipped(), as_json=as_json)
-        if not as_json:
-            known = ", ".join(registry.known())
-            print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS; LABEL= before either")
+        _list(transport, as_json=as_json)
         return
     if experiment is None:
         raise UserError("which experiment?", hint="a file, or a name: lab run --list")
@@ -178,6 +181,17 @@ def run(
     gates.write_junit(junit, loaded.name, [run.summary() for run in outcome.runs], judged)
     if not (outcome.passed and gates.held(judged)) or (require_faithful and not outcome.faithful):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _list(transports: Sequence[str] | None, *, as_json: bool) -> None:
+    if transports:
+        transport_settings.print_settings(transports, as_json=as_json)
+        return
+    print_ready(spec.shipped(), as_json=as_json)
+    if not as_json:
+        known = ", ".join(registry.known())
+        print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS; LABEL= before either")
+        print(f"knobs and options of one: {typed.name()} run --list --transport NAME")
 
 
 def _show(outcome: Outcome, *, as_json: bool, error: BrokenOffError | None = None) -> None:
