@@ -47,19 +47,22 @@ _MOST_CHUNK_PACKETS = 0xFFFF  # of CHUNKS
 # --- A guarded class -------------------------------------------------------------------------
 
 
-def guarded(policy: type[MessagePolicy], file: str) -> type[MessagePolicy]:
-    """The same policy; each of its hooks returns a list of actions, or raises PolicyError."""
+def guarded(policy: type[MessagePolicy], file: str, more: Mapping[str, Any]) -> type[MessagePolicy]:
+    """The same policy; each of its hooks returns a list of actions, or raises PolicyError.
+
+    `more`: attributes that it has besides.
+    """
     hooks = [name for name in vars(MessagePolicy) if name.startswith("on_")]
     body: dict[str, Any] = {name: _hook(name, getattr(policy, name), file) for name in hooks}
     body["__init__"] = _init(policy, file)
     body["summary"] = _summary(policy, file)
     body["name"] = policy.name or policy.__name__
     body["__module__"] = policy.__module__
-    return type(policy.__name__, (policy,), body)
+    return type(policy.__name__, (policy,), body | dict(more))
 
 
 def _init(policy: type[MessagePolicy], file: str) -> Any:
-    line = _first_line(policy.__init__, file)
+    line = first_line(policy.__init__, file)
     call = PolicyCall(file, "__init__", line)
 
     def __init__(self: Any, view: View, timing: Timing, options: Any = None) -> None:  # noqa: N807
@@ -84,11 +87,11 @@ def wrong_chunk(packets: object) -> str | None:
     if packets is None or number:
         return None
     most = f"{_MOST_CHUNK_PACKETS:,}"
-    return f"chunk_packets: {_shown(packets)} is no number of packets from 1 to {most}"
+    return f"chunk_packets: {shown(packets)} is no number of packets from 1 to {most}"
 
 
 def _summary(policy: type[MessagePolicy], file: str) -> Any:
-    call = PolicyCall(file, "summary", _first_line(policy.summary, file))
+    call = PolicyCall(file, "summary", first_line(policy.summary, file))
 
     def summary(self: Any) -> dict[str, Any]:
         def make() -> dict[str, Any]:
@@ -103,7 +106,7 @@ def _summary(policy: type[MessagePolicy], file: str) -> Any:
 
 def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
     """A hook's guard. It is on the path of every event."""
-    line = _first_line(inner, file)
+    line = first_line(inner, file)
     call = PolicyCall(file, name, line)
 
     def hook(self: Any, message: Sending | Receiving, *more: Any) -> Actions:  # the time is last
@@ -135,7 +138,8 @@ def _hook(name: str, inner: Callable[..., Any], file: str) -> Any:
     return hook
 
 
-def _first_line(inner: Callable[..., Any], file: str) -> int | None:
+def first_line(inner: Callable[..., Any], file: str) -> int | None:
+    """Where a method of the file begins; None: it is of another file."""
     code = getattr(inner, "__code__", None)
     return code.co_firstlineno if code is not None and code.co_filename == file else None
 
@@ -197,7 +201,7 @@ class _Guard:
         for action in actions:
             checks = _CHECKS.get(type(action))
             if checks is None:
-                raise _Nonsense(f"returned {_shown(action)}, which is no action")
+                raise _Nonsense(f"returned {shown(action)}, which is no action")
             for field, check in checks:
                 try:
                     check(self, action, getattr(action, field))
@@ -223,7 +227,7 @@ class _Guard:
         if found.shape == (0,):
             return  # a list without packets has no type
         if found.ndim != 1 or found.dtype.kind not in "iu":
-            raise ValueError(f"{_shown(packets)} is no array of packet indices")
+            raise ValueError(f"{shown(packets)} is no array of packet indices")
         count = action.send.count
         if int(found.min()) < 0 or int(found.max()) >= count:
             wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
@@ -231,15 +235,15 @@ class _Guard:
 
     def message(self, _: object, message: object) -> None:
         if not isinstance(message, Sending | Receiving):
-            raise TypeError(f"{_shown(message)} is no message that a hook was given")
+            raise TypeError(f"{shown(message)} is no message that a hook was given")
 
     def sending(self, _: object, send: object) -> None:
         if not isinstance(send, Sending):
-            raise TypeError(f"{_shown(send)} is no message that is sent here")
+            raise TypeError(f"{shown(send)} is no message that is sent here")
 
     def receiving(self, _: object, receive: object) -> None:
         if not isinstance(receive, Receiving):
-            raise TypeError(f"{_shown(receive)} is no message that is received here")
+            raise TypeError(f"{shown(receive)} is no message that is received here")
 
     def moment(self, _: object, at_ns: object) -> None:
         if not isinstance(at_ns, int | np.integer) or not 0 <= at_ns < _NEWEST_NS:
@@ -247,24 +251,24 @@ class _Guard:
 
     def copies(self, _: object, copies: object) -> None:
         if not isinstance(copies, int | np.integer) or not 1 <= copies <= hooked.MOST_COPIES:
-            raise ValueError(f"{_shown(copies)} is no number from 1 to {hooked.MOST_COPIES}")
+            raise ValueError(f"{shown(copies)} is no number from 1 to {hooked.MOST_COPIES}")
 
     def window(self, _: object, window_ns: object) -> None:
         if not isinstance(window_ns, int | np.integer) or not 0 <= window_ns < _NEWEST_NS:
-            raise ValueError(f"{_shown(window_ns)} is no reordering window in ns")
+            raise ValueError(f"{shown(window_ns)} is no reordering window in ns")
 
     def submessage(self, _: object, number: object) -> None:
         if not isinstance(number, int | np.integer) or not 0 <= number < 1 << 32:
-            raise ValueError(f"{_shown(number)} is no number of a submessage")
+            raise ValueError(f"{shown(number)} is no number of a submessage")
 
     def code(self, _: object, code: object) -> None:
         if not isinstance(code, ErasureCode):
-            raise TypeError(f"{_shown(code)} is no ErasureCode")
+            raise TypeError(f"{shown(code)} is no ErasureCode")
 
     def codes(self, _: object, by_bits: Any) -> None:
         found = [operator.index(each) for each in by_bits]
         if len(found) != 33 or not all(0 <= each <= 255 for each in found):
-            raise ValueError(f"{_shown(by_bits)} is no code, 0 to 255, for each of 0 to 32 bits")
+            raise ValueError(f"{shown(by_bits)} is no code, 0 to 255, for each of 0 to 32 bits")
 
     def peer(self, _: object, peer: object) -> None:
         try:
@@ -304,7 +308,8 @@ _CHECKS: Mapping[type, list[tuple[str, Callable[..., None]]]] = {
 }
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """For an error: not longer than a line has room for."""
     text = _text(value, repr)
     return text if len(text) <= 60 else text[:57] + "..."
 

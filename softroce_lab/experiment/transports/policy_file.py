@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.transports import guard, own_process
+from softroce_lab.experiment.transports import declared, guard, own_process
 from softroce_lab.experiment.transports.policy_call import (
     PolicyCall,
     PolicyError,
@@ -31,7 +30,6 @@ from softroce_lab.experiment.transports.policy_call import (
     line_in,
 )
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
 
@@ -94,10 +92,11 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         hint = f"class {name}(MessagePolicy), of softroce_lab.recovery.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
     line = _line_of(source, name)
-    _check_declarations(found, file, line)
+    if (why := declared.wrong(found)) is not None:
+        raise UserError(why, file=file, line=line)
     _check_hooks(found, file)
     try:
-        return Entry.of(guard.guarded(found, file))
+        return Entry.of(guard.guarded(found, file, declared.class_methods(found, file)))
     except Exception as error:  # its metaclass or __init_subclass__
         what = f"{name} cannot be used: {type(error).__name__}: {error}"
         raise UserError(what, file=file, line=line) from None
@@ -113,21 +112,6 @@ def _source(file: str, sha256: str | None) -> bytes:
     if hashlib.sha256(source).hexdigest() != sha256:
         raise UserError("has changed since the command began", hint="run it again", file=file)
     return source
-
-
-def _check_declarations(policy: type[MessagePolicy], file: str, line: int | None) -> None:
-    options = policy.options
-    if not isinstance(options, tuple | list) or not all(isinstance(o, Option) for o in options):
-        what = f"{policy.__name__}.options holds something else than Option(...)"
-    elif len({option.name for option in options}) < len(options):
-        what = f"{policy.__name__}.options has two options of one name"
-    elif policy.framing not in (known := _native.framing_names()):
-        what = f"{policy.__name__}.framing is {policy.framing!r}, not {' or '.join(known)}"
-    elif isinstance(policy.chunk_packets, int) and (why := guard.wrong_chunk(policy.chunk_packets)):
-        what = f"{policy.__name__}.{why}"
-    else:
-        return
-    raise UserError(what, file=file, line=line)
 
 
 def _check_hooks(policy: type[MessagePolicy], file: str) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.knobs import Knobs
@@ -67,8 +68,15 @@ class Transport:
         return self.entry.engine | self.entry.engine_options(self.options)
 
     def coding(self, path_mtu: int) -> dict[str, Any]:
-        """The engine's settings for erasure-coded messages; {}: it has none. OptionError."""
-        return self.entry.coding(self.options, path_mtu)
+        """The engine's settings for erasure-coded messages; {}: it has none. OptionError.
+
+        UserError for several codes that the framing does not tell apart.
+        """
+        coding = self.entry.coding(self.options, path_mtu)
+        if self.frames == "uc_immediate" and len(coding.get("codes", ())) > 1:
+            what = f"{self.label} has several codes, and packets of uc_immediate name none"
+            raise UserError(what, hint="framing: ud, or one code")
+        return coding
 
     def most_data_packets(self, packets: int, path_mtu: int) -> int:
         """Of a message that has at most so many packets, parity included."""

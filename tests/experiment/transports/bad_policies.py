@@ -126,6 +126,10 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
     ),
     "time goes back": (_on_sent("[SetTimer(send, -1)]"), 8, "at_ns: -1 is no time in ns"),
     "time in seconds": (_on_sent("[SetTimer(send, 0.1)]"), 8, "at_ns: 0.1 is no time in ns"),
+    "a weight below 0": (
+        _on_sent("[PathWeights(send.peer, [-1] + [9] * (self.view.paths - 1))]"), 8,
+        "are no weights of",
+    ),
     "weights of other paths": (
         _on_sent("[PathWeights(send.peer, [1] * 99)]"), 8, "are no weights of",
     ),

@@ -39,6 +39,18 @@ workload: {{kind: point-to-point, bytes: 1MiB}}
 """
 
 
+def _with(line):
+    """The policy with a line more."""
+    return MINE.replace("    options = (", f"    {line}\n    options = (", 1)
+
+
+def _with_method(*of):
+    """With class methods: of each the name, the parameters, and what it returns."""
+    methods = zip(of[::3], of[1::3], of[2::3], strict=True)
+    lines = [f"@classmethod\n    def {n}(cls, {p}):\n        return {r}" for n, p, r in methods]
+    return _with("\n    ".join(lines))
+
+
 def experiment(folder, entry, mine=MINE):
     if mine is not None:
         (folder / "mine.py").write_text(mine)
@@ -157,6 +169,22 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
         (MINE + "\n\nclass Mine(Mine):\n    def on_sendt(self, send, now_ns):\n        return []\n",
          "Mine.on_sendt is no hook, so it is never called\n  hint: did you mean 'on_sent'?"),
         ("\nwhile True:\n    pass\n", "the file did not return within"),
+        (_with("framings = 5"), ":5: Mine.framings is 5, not a tuple of ud and uc_immediate"),
+        (_with("framings = ()"), ":5: Mine.framings is (), not a tuple of"),
+        (_with("framings = ('ud', ['ip'])"), ":5: Mine.framings is ('ud', ['ip']), not a tuple"),
+        (_with("name = 7"), ":5: Mine.name is 7, not a text"),
+        (_with("has_rto = 1"), ":5: Mine.has_rto is 1, not True or False"),
+        (_with("path_probes = 'x'"), ":5: Mine.path_probes is 'x', not True or False"),
+        (_with("codes = 7"), ":5: Mine.codes is 7, not a class method"),
+        (_with_method("codes", "values", "1/0"), ":8: codes raised ZeroDivisionError"),
+        (_with("def codes(self, values): return ()"), ":6: codes raised TypeError: Mine.codes()"),
+        (_with_method("codes", "values", "7"), ":6: codes returned 7, not at most 255 pairs"),
+        (_with_method("codes", "values", "((200, 57),)"), ":6: codes returned ((200, 57),), not"),
+        (_with_method("codes", "values", "((0, 1),)"), ":6: codes returned ((0, 1),), not"),
+        (_with_method("codes", "values", "((4, 1),)"), ": code_chunk_packets returned 0, not a nu"),
+        (_with_method("codes", "values", "((4, 1),)", "code_chunk_packets", "values, mtu", "None"),
+         ":9: code_chunk_packets returned None, not a number of packets from 1 to 65,535"),
+        (_with_method("check", "values", "self"), ":8: check raised NameError"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, what):
@@ -166,6 +194,14 @@ def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, 
     assert str(caught.value).startswith(str(tmp_path / "mine.py"))
     assert what in str(caught.value)
     assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_several_codes_need_a_framing_that_names_them(tmp_path):
+    codes = _with_method("codes", "values", "((4, 1), (4, 2))",
+                         "code_chunk_packets", "values, mtu", "1")  # fmt: skip
+    experiment(tmp_path, "./mine.py:Mine", codes)
+    with pytest.raises(UserError, match="has several codes, and packets of uc_im"):
+        experiment(tmp_path, "{policy: ./mine.py:Mine, framing: uc_immediate}", codes)
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "import posix; posix._exit(3)"])
