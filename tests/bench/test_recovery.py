@@ -13,23 +13,7 @@ from softroce_lab.bench.recovery import verdicts
 from softroce_lab.cli.app import app
 from softroce_lab.recovery import registry
 from softroce_lab.sweep import spec as sweep_spec
-
-SEEDS = range(1, 11)
-
-
-def rows(transport, loss="random-1%", *, scale=1.0, workload="ring-64KiB", **more):
-    """A row a seed; the messages of a seed take 1000 ns to 2000 ns, times `scale`."""
-    return [
-        {
-            "workload": workload, "loss": loss, "transport": transport, "seed": seed,
-            "verdict": "passed", "reasons": [], "measured": 1000,
-            "tail_ns": [int(scale * (2000 + 10 * seed - n)) for n in range(125)],
-            "base_rtt_ns": 100, "makespan_ns": int(scale * (10**6 + 10**5 * seed)),
-            "packets_sent": 10_000, "spurious_retransmissions": 0, "control_packets": 1000,
-            "bytes": 40_000_000, "control_bytes": 400_000, "repairs": 30, **more,
-        }
-        for seed in SEEDS
-    ]  # fmt: skip
+from tests.bench.recovery_rows import rows
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +238,16 @@ def test_a_baseline_that_a_rule_cannot_hit_is_left_out_of_that_cell_visibly(tmp_
     assert document["left_out"]["small-64KiB/tail"][0]["transport"] == "sdr_sr"
 
 
+def test_cells_that_were_not_chosen_do_not_run(tmp_path):
+    (tmp_path / "blind.yaml").write_text(BLIND)
+    recorded = Recorded()
+    name = str(tmp_path / "blind.yaml")
+    options = bench_recovery.Options(name, cells=("*/none",), under=tmp_path, jobs=1)
+    outcome = bench_recovery.run(options, recorded)
+    assert [cell.name for cell in outcome.cells] == ["small-64KiB/none"]
+    assert recorded == [2 * 3]
+
+
 # --- The command -----------------------------------------------------------------------------
 
 
@@ -275,6 +269,23 @@ def test_the_short_form(tmp_path):
     again = CliRunner().invoke(app, [*arguments, "--cells", "ring-64KiB/*"])
     assert (tmp_path / bench_recovery.TUNING / "rows.jsonl").read_text() == rows
     assert json.loads(again.stdout)["cells"] == found["cells"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], {}),
+        (["--tuning", "-j", "3"], {"sweep": bench_recovery.TUNING, "jobs": 3}),
+        (["--short", "--cells", "a", "--cells", "b"], {"short": True, "cells": ("a", "b")}),
+    ],
+)
+def test_the_options_reach_the_comparison(sweep, tmp_path, monkeypatch, arguments, options):
+    wanted = []
+    outcome = bench_recovery.Outcome(sweep, [], [], tmp_path)
+    monkeypatch.setattr(bench_recovery, "run", lambda *of: wanted.append(of[0]) or outcome)
+    where = ["--resume", str(tmp_path)]
+    assert CliRunner().invoke(app, ["bench", "recovery", *arguments, *where]).exit_code == 0
+    assert wanted == [bench_recovery.Options(under=tmp_path, **options)]
 
 
 def test_a_cell_that_there_is_not_is_refused_before_anything_is_made(tmp_path, monkeypatch):

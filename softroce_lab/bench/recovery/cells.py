@@ -7,8 +7,6 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from softroce_lab.bench.recovery import ratios
 from softroce_lab.bench.recovery.ratios import Draws, Resampled
 from softroce_lab.experiment import over_oracle
@@ -71,6 +69,11 @@ class Measure:
     def repairs(self) -> int:
         """Of all seeds: the samples of the repair times."""
         return sum(row["repairs"] or 0 for row in self.rows)
+
+    @property
+    def without_repairs(self) -> int:
+        """Runs without a repair time: nothing was lost, or not all losses were recorded."""
+        return sum(not row.get("repair_p50_ns") for row in self.rows)
 
     @property
     def spurious(self) -> float:
@@ -172,14 +175,17 @@ def _drawn(seeds: int) -> Draws:
 def excess(
     with_loss: Resampled, oracle: Resampled, without: Resampled, rtt_ns: int
 ) -> Resampled | None:
-    """`over_oracle.excess` of percentiles of all seeds together."""
+    """`over_oracle.excess` of percentiles of all seeds together.
+
+    Resamples in which it is not defined are left out.
+    """
     value = over_oracle.excess(with_loss.value, oracle.value, without.value, rtt_ns)
-    if value is None:
+    cost_ns = oracle.resamples - without.resamples
+    defined = cost_ns >= rtt_ns / 2
+    if value is None or not defined.any():
         return None
-    above = with_loss.resamples - without.resamples
-    with np.errstate(divide="ignore", invalid="ignore"):
-        resamples = above / (oracle.resamples - without.resamples)
-    return Resampled(value, resamples)
+    above_ns = with_loss.resamples - without.resamples
+    return Resampled(value, above_ns[defined] / cost_ns[defined])
 
 
 def ends(values: Sequence[float]) -> list[float]:

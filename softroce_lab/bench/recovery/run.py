@@ -54,10 +54,11 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and what so few seeds cannot show."""
+        """What was left out or is not judged, and what so few seeds cannot show."""
         return [
             *(f"{cell}: {each.note}" for cell, out in self.blind.items() for each in out),
             *verdicts.unreachable(self.judgements),
+            *verdicts.unjudged(self.cells),
         ]
 
     @property

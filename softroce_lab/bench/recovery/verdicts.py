@@ -124,6 +124,18 @@ def unreachable(found: Sequence[Judgement]) -> list[str]:
     ]
 
 
+def unjudged(cells: Sequence[Cell]) -> list[str]:
+    """Cells with loss whose repair times have no ratio, a line for each transport without some."""
+    return [
+        f"{cell.name}: repair times are not judged: {lacking} of {len(measure.rows)} runs of "
+        f"{name} have none"
+        for cell in cells
+        if cell.loss != NO_LOSS and _has(cell, JUDGED) and _has(cell, ORACLE)
+        for name in (JUDGED, ORACLE)
+        if (lacking := (measure := cell.of[name]).without_repairs)
+    ]
+
+
 def failures(cells: Sequence[Cell]) -> list[str]:
     """Runs without figures, a line for each cell and transport that has some."""
     return [
