@@ -59,6 +59,13 @@ def test_half_of_the_paths_may_be_dead():
     assert health.leave() == [0, 1, 2, 3]
 
 
+def test_a_quarter_of_the_paths_is_enough_to_compare_with():
+    health = Health(PATHS)
+    health.sent(evenly(20))
+    health.note_lost(np.repeat(np.arange(6, dtype=np.uint8), 20))
+    assert health.leave() == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("losses", [1, 2])
 def test_a_few_losses_are_no_evidence(losses):
     health = Health(PATHS)
@@ -132,4 +139,16 @@ def test_the_engines_counts_wrap():
     health = Health(PATHS, already=2**32 - 50)
     health.sent(evenly(100))
     health.note_lost(on(3, 50))
+    assert health.leave() == [3]
+
+
+def test_a_path_that_is_left_begins_without_packets():
+    """Those sent over its old port would hide what its next one loses."""
+    health = Health(PATHS)
+    health.sent(evenly(400))
+    health.note_lost(evenly(4))
+    health.note_lost(on(3, 200))
+    assert health.leave() == [3]
+    health.sent(on(3, 10))
+    health.note_lost(on(3, 4))
     assert health.leave() == [3]
