@@ -146,7 +146,7 @@ def test_a_paced_peer_sends_at_its_rate():
 
 def test_retransmissions_are_paced_too():
     line = 4_000_000_000
-    made = rig("dcqcn", line_rate_bps=line)
+    made = rig("dcqcn", line_rate_bps=line, paths=1)  # one NACK names all of them
     rule = _native.DropRule()
     rule.kind, rule.attempt_last = 0, 0
     made.cables[0].rules = [rule]
