@@ -56,6 +56,8 @@ def test_runs_are_compared_with_the_oracles_of_their_seed():
         row("csa_ud", 2, repair_p50_ns=150, repair_p99_ns=30, makespan_ns=2000),
         row("csa_ud", 3, repair_p50_ns=150, repair_p99_ns=30, makespan_ns=2000),
         row("rc", 1, repair_p50_ns=20, makespan_ns=500, verdict="failed"),
+        row("oracle", 4, repair_p50_ns=10, makespan_ns=500, verdict="failed"),
+        row("csa_ud", 4, repair_p50_ns=20, makespan_ns=1000),
     ]
     ratios = [[each[name] for name in over_oracle.RATIOS] for each in over_oracle.added(rows)]
     assert ratios == [
@@ -65,6 +67,8 @@ def test_runs_are_compared_with_the_oracles_of_their_seed():
         [1.5, None, 1],
         [None, None, None],
         [2, None, None],  # it never got done
+        [1, None, None],
+        [2, None, None],  # the oracle did not
     ]
 
 

@@ -21,6 +21,7 @@ from softroce_lab.experiment.workload_run import (
     quantile,
 )
 from softroce_lab.statistics import median_interval
+from softroce_lab.telemetry.repairs import REPAIR
 from softroce_lab.telemetry.rundir import RunDirectory
 from softroce_lab.workloads.flows import Incast
 from softroce_lab.workloads.operations import Operations
@@ -264,6 +265,17 @@ def test_a_run_that_failed_has_no_makespan():
     found = cells([row, failed | {"seed": 2}, failed | {"transport": "csa_ud"}])[1]
     assert [found[title][0] for title in times] == [cells([row])[1][title][0] for title in times]
     assert [found[title][1] for title in times] == ["-", "-", "-"]
+
+
+def test_repairs_that_never_came_are_counted_and_those_not_recorded_leave_no_percentile():
+    repairs = np.zeros(4, REPAIR)
+    repairs["dropped_ns"] = 100
+    repairs["arrived_ns"] = [110, 130, -1, 120]
+    row = of(logged(), repairs=repairs).summary()
+    assert [row[key] for key in ("repairs", "unrepaired")] == [3, 1]
+    assert [row[key] for key in ("repair_p50_ns", "repair_p99_ns")] == [20, 30]
+    row = of(logged(), repairs=repairs, facts={"repairs_not_recorded": 1}).summary()
+    assert [row[key] for key in ("repair_p50_ns", "repair_p99_ns")] == [None, None]
 
 
 def test_what_is_not_known():

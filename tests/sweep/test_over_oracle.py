@@ -70,6 +70,21 @@ def test_the_excess_takes_the_cell_that_is_the_same_without_loss(sweep):
             for loss in ("none", "late")} == {None}  # fmt: skip
 
 
+def test_the_excess_is_of_runs_of_one_seed(sweep):
+    rows = rows_of(sweep, KNOWN)
+    for row in rows:
+        row["fct_p99_ns"] += 10**6 * row["seed"]
+        if (row["seed"], row["loss"], row["transport"]) == (2, "some", "irn"):
+            row["fct_p99_ns"] += 5_000
+    wanted = ("8KiB", "some", "irn")
+    found = {
+        row["seed"]: row["excess_p99"]
+        for row in added(sweep, rows)
+        if (row["workload.message"], row["loss"], row["transport"]) == wanted
+    }
+    assert found == {1: 2.5, 2: 3.0}
+
+
 def test_without_a_run_of_the_oracle_there_is_none(sweep):
     rows = [row for row in rows_of(sweep, KNOWN) if row["transport"] != "oracle"]
     assert {(row["excess_p99"], row["time_over_oracle"]) for row in added(sweep, rows)} == {

@@ -226,6 +226,22 @@ def is_retransmitted_twice_for_one_look(tape):
     return {sent + 1}
 
 
+def is_retransmitted_for_a_nack_from_before(tape):
+    """One that arrives behind the first retransmission, but left before it."""
+    (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
+    late = [tape.frame(n) for n in nacks_of(tape, 4, BACK_DOWN) if n < again]
+    sent = tape.frame(again)
+    tape.frames = [each for each in tape.frames if all(each is not one for one in late)]
+    place = next(n for n, each in enumerate(tape.frames, 1) if each is sent)
+    for frame in late:
+        frame.time_ns = sent.time_ns
+    tape.frames[place:place] = late
+    end = place + len(late) + 1
+    tape.copy(place, before=end)
+    tape.alter(end, **_retransmitted(tape, place, attempt=2))
+    return {end}
+
+
 def is_retransmitted_on_the_path_that_lost_it(tape):
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
@@ -388,6 +404,7 @@ PLANTED = [
     (csa_ud, is_retransmitted_though_nobody_asked, {"csa.asked", "sr.only-holes"}),
     (ud_rto, retransmits_what_the_bitmap_has, {"sr.only-holes"}),
     (csa_ud, is_retransmitted_twice_for_one_look, {"csa.asked"}),
+    (csa_ud, is_retransmitted_for_a_nack_from_before, {"csa.asked"}),
     (csa_ud, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
     (ud_rto, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
     (csa_ud, is_retransmitted_with_other_bytes, {"once.bytes"}),

@@ -78,7 +78,13 @@ def settles(tape, which, path_numbers):
 
 
 def settles_what_is_to_come(tape):
-    settles(tape, 0, {0: 1, 1: 1, 2: 1})
+    """One number beyond all that has come on a path."""
+    came = [(n, tape.lab(n)) for kind in (0, PATH_PROBE) for n in tape._with(kind, {"link": DOWN})]
+    for which, (number, nack) in enumerate(tape.sent(Nack, BACK_UP)):
+        on_path = [lab["number"] for n, lab in came if n < number and lab["path"] == 0]
+        if nack.settled[0] == max(on_path) + 1:
+            return settles(tape, which, {0: 1})
+    raise AssertionError("no NACK settles all that has come")
 
 
 def settles_less_than_before(tape):
