@@ -9,6 +9,7 @@ of their digits, so that two tables differ wherever two results do.
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -81,10 +82,10 @@ def _verdict(rows: Sequence[Row]) -> str:
 
 def _median(key: str, per_unit: int, digits: int) -> Callable[[Sequence[Row]], str]:
     def cell(rows: Sequence[Row]) -> str:
-        values: list[Any] = sorted(v for row in rows if (v := row.get(key)) is not None)
+        values: list[Any] = [v for row in rows if (v := row.get(key)) is not None]
         if not values:
             return _NOTHING
-        return f"{values[(len(values) - 1) // 2] / per_unit:,.{digits}f}"
+        return f"{statistics.median(values) / per_unit:,.{digits}f}"
 
     return cell
 

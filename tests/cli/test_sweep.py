@@ -58,6 +58,15 @@ def test_a_sweep(line, tmp_path):
     assert "lab show out/mine has its table" in refused.output
 
 
+def test_rows_of_earlier_commands_stay_and_are_named(line):
+    assert line("mine", "--jobs", "1").exit_code == 0
+    assert "rows" not in CliRunner().invoke(app, ["show", "sweeps/mine"]).stdout
+    assert line("mine", "--jobs", "1", "--only", "transport=rc").exit_code == 0
+    shown = CliRunner().invoke(app, ["show", "sweeps/mine"]).stdout
+    assert "runs          2 of 2\n" in shown
+    assert "  the table has 4 rows, those of earlier commands too\n" in shown
+
+
 def test_an_interrupted_one_is_listed_with_what_is_done(line, tmp_path):
     assert line("mine", "--jobs", "1").exit_code == 0
     path = tmp_path / "sweeps/mine/manifest.json"

@@ -30,7 +30,10 @@ def show(run: RunOrSweep = "latest", as_json: Json = False) -> None:
     for line in listing.problems(found):
         print(f"  {line}")
     if found.is_sweep:
-        print("", *sweep_table.sections(sweeps.axes(found), sweeps.rows(found)), sep="\n", end="")
+        rows = sweeps.rows(found)
+        if len(rows) != found.manifest.get("done"):  # --only, which keeps the other rows
+            print(f"  the table has {len(rows)} rows, those of earlier commands too")
+        print("", *sweep_table.sections(sweeps.axes(found), rows), sep="\n", end="")
     elif found.manifest.get("runs"):
         _print(found)
     print(f"\n{found.path}")
