@@ -258,6 +258,7 @@ class Options:
     keep_runs: bool = False  # the run directories, too
     fresh: bool = False  # what is chosen is done anew, even if it was done before
     where: Callable[[Task], bool] = lambda _: True  # of these, the ones to do
+    option: str = sweep_rows.WHERE  # of the command, that names another folder
 
 
 def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = Work) -> Outcome:
@@ -273,7 +274,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = W
     with contextlib.ExitStack() as stack:
         crew = crew_of(sweep, options, chosen)
         anew = {task.key for task in chosen} if options.fresh else ()
-        rows = stack.enter_context(sweep_rows.opened(directory, without=anew))
+        rows = stack.enter_context(sweep_rows.opened(directory, without=anew, where=options.option))
         left = [task for task in chosen if not _is_done(rows, task, options)]
         outcome = Outcome(sweep, directory, chosen, [], len(chosen) - len(left), crew)
         _say(outcome, rows, tasks, left, reporter)

@@ -34,7 +34,8 @@ from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
 JOURNAL = "rows.jsonl"
 TABLE = "runs"
 
-_ELSEWHERE = "-o DIR puts it elsewhere"
+WHERE = "-o DIR"
+"""The option that names another folder, for hints."""
 
 
 class Rows:
@@ -62,8 +63,10 @@ class Rows:
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
+def opened(path: Path, *, without: Container[str] = (), where: str = WHERE) -> Iterator[Rows]:
     """The rows in this directory, which is made if it is not there, but those of some keys.
+
+    `where`: the option that names another directory.
 
     UserError if it cannot be made, or another sweep is writing there; RunError if it cannot be
     written.
@@ -76,39 +79,39 @@ def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
             give_to_user(path)
         except OSError as error:
             what = f"no folder can be made at {path}: {error.strerror}"
-            raise UserError(what, hint=_ELSEWHERE) from None
-        journal = stack.enter_context(_locked(file))
+            raise UserError(what, hint=f"{where} puts it elsewhere") from None
+        journal = stack.enter_context(_locked(file, where))
         found, damaged = _read(journal)
         rows = {key: row for key, row in found.items() if key not in without}
         if len(rows) < len(found):
             # The old file stays locked: who opened it before it was replaced cannot write, either.
-            journal = stack.enter_context(_replaced(file, rows.values()))
+            journal = stack.enter_context(_replaced(file, rows.values(), where))
         yield Rows(file, journal, rows, damaged)
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[IO[bytes]]:
+def _locked(file: Path, where: str) -> Iterator[IO[bytes]]:
     """The file, to be read and appended to by nobody else; it is made if it is not there."""
-    with _writing(file):
+    with _writing(file, where):
         journal = open(file, "ab+")  # noqa: PTH123, SIM115 - closed below
     with journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            hint = "wait for it, or let this one write elsewhere: -o DIR"
+            hint = f"wait for it, or let this one write elsewhere: {where}"
             raise UserError(f"another sweep is writing to {file.parent}", hint=hint) from None
         give_to_user(journal.fileno())
         yield journal
 
 
 @contextlib.contextmanager
-def _replaced(file: Path, rows: Iterable[Row]) -> Iterator[IO[bytes]]:
+def _replaced(file: Path, rows: Iterable[Row], where: str) -> Iterator[IO[bytes]]:
     """The file with these rows alone, locked; killed on the way, the one that was there stays."""
     fresh = file.with_suffix(".tmp")
-    with _writing(fresh):
+    with _writing(fresh, where):
         fresh.unlink(missing_ok=True)
-    with _locked(fresh) as journal:
-        with _writing(file):
+    with _locked(fresh, where) as journal:
+        with _writing(file, where):
             journal.writelines(map(_line, rows))
             journal.flush()
             fresh.replace(file)
@@ -116,11 +119,12 @@ def _replaced(file: Path, rows: Iterable[Row]) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _writing(file: Path) -> Iterator[None]:
+def _writing(file: Path, where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror}", hint=_ELSEWHERE) from None
+        hint = f"{where} puts it elsewhere"
+        raise RunError(f"cannot write {file}: {error.strerror}", hint=hint) from None
 
 
 def _line(row: Row) -> bytes:

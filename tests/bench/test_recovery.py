@@ -288,6 +288,16 @@ def test_the_options_reach_the_comparison(sweep, tmp_path, monkeypatch, argument
     assert wanted == [bench_recovery.Options(under=tmp_path, **options)]
 
 
+def test_where_nothing_can_be_kept_the_hint_names_this_commands_option(tmp_path):
+    (tmp_path / "file").touch()
+    where = ["--resume", str(tmp_path / "file")]
+    cell = ["--cells", "ring-64KiB/none"]
+    result = CliRunner().invoke(app, ["bench", "recovery", "--short", *cell, *where])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no folder can be made" in result.stderr
+    assert "hint: --resume DIR puts it elsewhere" in result.stderr
+
+
 def test_a_cell_that_there_is_not_is_refused_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_spec, "load", lambda name: pytest.fail("it makes all experiments"))
     result = CliRunner().invoke(

@@ -150,6 +150,7 @@ def run(options: Options, reporter: Reporter) -> Outcome:
     how = campaign.Options(
         options.under,
         jobs=options.jobs,
+        option="--resume DIR",
         where=lambda task: (
             _name(task) in wanted and (_name(task), task.transport.label) not in out_of
         ),
