@@ -312,9 +312,10 @@ def test_a_cell_that_there_is_not_is_refused_before_anything_is_made(tmp_path, m
 def test_lines(sweep):
     found = recovery_cells.cells(sweep, rows("csa_ud", scale=1.1) + rows("rc") + rows("oracle"))
     outcome = bench_recovery.Outcome(sweep, found, verdicts.judged(found), None)
-    first, *rest = bench_recovery.lines(outcome)
+    first, explained, *rest = bench_recovery.lines(outcome)
     assert first.startswith("ring-64KiB/random-1%  p99 1.10 [1.10, 1.10] of rc  p999 1.10")
     assert "MISSED p99 p999 time time_over_oracle" in first
+    assert explained.startswith("p99, p999, time: csa_ud's over those of the best baseline")
     assert rest[0].startswith("missed: ring-64KiB/random-1%: p99 1.1 [1.1")
-    assert rest[-2].startswith("0 baselines have a p99 of 1.6 times the oracle's or more")
-    assert rest[-1] == "1 cells: 1 miss a limit, 1 before Holm's correction"
+    assert rest[-2].startswith("baselines with a p99 of 1.6 times the oracle's or more: 0; csa_ud")
+    assert rest[-1] == "cells that miss a limit: 1 of 1, 1 before Holm's correction"

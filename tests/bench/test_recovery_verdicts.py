@@ -86,7 +86,7 @@ def test_what_holm_corrects_fails_nothing(outcome):
     found = outcome(one_above_before_holm())
     assert (found.missed, found.passed) == ([], True)
     assert bench_recovery.lines(found)[-1] == (
-        "5 cells: 0 miss a limit, 1 before Holm's correction"
+        "cells that miss a limit: 0 of 5, 1 before Holm's correction"
     )
 
 

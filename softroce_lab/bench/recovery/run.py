@@ -188,23 +188,31 @@ def _blind(sweep: Sweep, wanted: Container[str]) -> dict[str, list[LeftOut]]:
     return found
 
 
+_EXPLAINED = (
+    f"p99, p999, time: {JUDGED}'s over those of the best baseline, which is named; intervals of "
+    "95 %; docs/recovery.md has all figures and limits"
+)
+
+
 def lines(outcome: Outcome) -> list[str]:
     """One line a cell, then what is missed, and how many baselines are far behind."""
     width = max((len(cell.name) for cell in outcome.cells), default=0)
     found = [f"{cell.name:{width}}  {_line(outcome, cell)}" for cell in outcome.cells]
+    if found:
+        found.append(_EXPLAINED)
     found += [f"missed: {each.cell.name}: {each.text}" for each in outcome.missed]
     found += [f"failed: {each}" for each in outcome.failures]
     found += [f"note: {each}" for each in outcome.notes]
     if any(ORACLE in cell.of for cell in outcome.cells):
         lower, far = verdicts.far_baselines(outcome.cells)
         found.append(
-            f"{far} baselines have a p99 of {verdicts.FAR_FROM_ORACLE} times the oracle's or more; "
-            f"{JUDGED}'s is at least {verdicts.LOWER_BY:.0%} lower than {lower} of them"
+            f"baselines with a p99 of {verdicts.FAR_FROM_ORACLE} times the oracle's or more: "
+            f"{far}; {JUDGED}'s is at least {verdicts.LOWER_BY:.0%} lower than that of {lower}"
         )
     missed = {each.cell.name for each in outcome.missed}
     above = {each.cell.name for each in outcome.judgements if each.above}
     found.append(
-        f"{len(outcome.cells)} cells: {len(missed)} miss a limit, "
+        f"cells that miss a limit: {len(missed)} of {len(outcome.cells)}, "
         f"{len(above)} before Holm's correction"
     )
     return found
