@@ -191,6 +191,19 @@ def test_a_baseline_is_far_by_its_p99(cells):
     assert verdicts.far_baselines(near) == (0, 0)
 
 
+def test_a_far_baseline_that_csa_ud_is_near_to_is_missed(outcome):
+    p99_ns = {"csa_ud": 1200, "oracle": 1000, "rc": 1714, "irn": 1715, "srnic": 1599}
+    found = outcome(*(rows(name, tail_ns=tail(at, at)) for name, at in p99_ns.items()))
+    (missed,) = found.misses
+    assert missed == (
+        "ring-64KiB/random-1%: p99 0.7001 of rc's, which is 1.71 times the oracle's, limit 0.7"
+    )
+    assert found.missed == []
+    assert not found.passed
+    assert found.document()["missed"] == [missed]
+    assert f"missed: {missed}" in bench_recovery.lines(found)
+
+
 @pytest.mark.parametrize("broken", ["csa_ud", "oracle"])
 def test_beside_a_run_that_failed_there_are_no_ratios(cells, outcome, broken):
     of = {

@@ -67,6 +67,12 @@ class Outcome:
         return [each for each in self.judgements if each.missed]
 
     @property
+    def misses(self) -> list[str]:
+        """What is missed, in words: `missed`, and baselines far from the oracle that are near."""
+        missed = [f"{each.cell.name}: {each.text}" for each in self.missed]
+        return [*missed, *verdicts.not_lower(self.cells)]
+
+    @property
     def failures(self) -> list[str]:
         """Runs that failed, in words."""
         return verdicts.failures(self.cells)
@@ -75,7 +81,7 @@ class Outcome:
     def passed(self) -> bool:
         """Whether no criterion is missed, and no run of csa_ud failed."""
         failed = any(cell.of[JUDGED].failed for cell in self.cells if JUDGED in cell.of)
-        return not self.missed and not failed
+        return not self.misses and not failed
 
     def of(self, cell: Cell) -> list[Judgement]:
         """The judgements of a cell."""
@@ -98,7 +104,7 @@ class Outcome:
             "verdict": "passed" if self.passed else "failed",
             "cells": rows,
             "judgements": [each.document() for each in self.judgements],
-            "missed": [f"{each.cell.name}: {each.text}" for each in self.missed],
+            "missed": self.misses,
             "failed": self.failures,
             "notes": self.notes,
             "left_out": {
@@ -200,7 +206,7 @@ def lines(outcome: Outcome) -> list[str]:
     found = [f"{cell.name:{width}}  {_line(outcome, cell)}" for cell in outcome.cells]
     if found:
         found.append(_EXPLAINED)
-    found += [f"missed: {each.cell.name}: {each.text}" for each in outcome.missed]
+    found += [f"missed: {each}" for each in outcome.misses]
     found += [f"failed: {each}" for each in outcome.failures]
     found += [f"note: {each}" for each in outcome.notes]
     if any(ORACLE in cell.of for cell in outcome.cells):

@@ -160,6 +160,22 @@ def far_baselines(cells: Sequence[Cell]) -> tuple[int, int]:
     return lower, count
 
 
+def not_lower(cells: Sequence[Cell]) -> list[str]:
+    """Baselines far from the oracle whose p99 csa_ud's is not 30 % below, a line for each."""
+    found = []
+    for cell in cells:
+        if not (_has(cell, JUDGED) and _has(cell, ORACLE)):
+            continue
+        bound, ours = cell.of[ORACLE].p99_ns.value, cell.of[JUDGED].p99_ns.value
+        for name, measure in _baselines(cell).items():
+            theirs = measure.p99_ns.value
+            if theirs >= FAR_FROM_ORACLE * bound and ours > (1 - LOWER_BY) * theirs:
+                far = f"which is {theirs / bound:.3g} times the oracle's"
+                ratio = f"p99 {ours / theirs:.4g} of {name}'s"
+                found.append(f"{cell.name}: {ratio}, {far}, limit {1 - LOWER_BY:g}")
+    return found
+
+
 def _has(cell: Cell, transport: str) -> bool:
     return transport in cell.of and not cell.of[transport].failed
 

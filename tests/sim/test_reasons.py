@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Why a packet was retransmitted, as the record of a run has it, whatever found the loss."""
+
+import pytest
+
+from softroce_lab.telemetry.recoveries import EVENTS, REASONS
+from tests.sim.rig import Rig, line
+
+KEY = (0, 1, 0)
+BASE_RTT_NS = 10_000
+LENGTH_BYTES = 8 * 4096
+LATE_NS = 2_000_000
+
+
+def reasons(transport, drop=None, late_ns=0):
+    """Those of all decisions to retransmit, of a message of eight packets and more."""
+    faults = [] if drop is None else [{"name": "lose", "links": "h1->s1", "drop": drop}]
+    rig = Rig(line(1, faults=faults), transport, BASE_RTT_NS)
+    rig.fabric.native.record_recoveries()
+    rig.connect((0, 1))
+    if not late_ns:
+        rig.receive(0, 1, KEY, LENGTH_BYTES)
+    rig.send(0, 1, KEY, LENGTH_BYTES)
+    if late_ns:
+        rig.run(late_ns)
+        rig.receive(0, 1, KEY, LENGTH_BYTES)
+    assert rig.run()
+    made = rig.fabric.take_recoveries()
+    made = made[made["event"] == EVENTS.index("retransmit")]
+    return {REASONS[each] for each in made["reason"].tolist()}
+
+
+@pytest.mark.parametrize(
+    ("transport", "gap"),
+    [("irn", "nak"), ("srnic", "nak"), ("rc", "nak"), ("ud_rto", "policy"), ("csa_ud", "policy"),
+     ("oracle", "informed")],
+)  # fmt: skip
+def test_a_packet_that_others_overtook(transport, gap):
+    of_rc = {"qpn": 1, "psn": 3, "iter": 1}
+    drop = of_rc if transport == "rc" else {"message": 0, "packet": 3, "iter": 1}
+    assert reasons(transport) == set()
+    assert reasons(transport, drop) == {gap}
+
+
+@pytest.mark.parametrize("transport", ["irn", "srnic", "rc"])
+def test_a_tail(transport):
+    assert reasons(transport, {"tail": 1, "iter": 1}) == {"timeout"}
+
+
+@pytest.mark.parametrize("transport", ["irn", "srnic", "rc"])
+def test_a_receiver_that_was_not_ready(transport):
+    assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
