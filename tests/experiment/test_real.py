@@ -18,6 +18,7 @@ from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
 from softroce_lab.recovery import registry
 from softroce_lab.workloads.flows import Incast, PointToPoint
+from tests.recovery.coded import CODED
 from tests.workloads.goal.texts import ranks
 
 LEAVES = """
@@ -79,7 +80,9 @@ def test_a_ring_adds_up_to_the_bit(lab, tmp_path, transport, control):
     assert (times["first_received_ns"] > 0).all()
     summary = found.summary()
     assert summary["injected_drops"] > 0
-    assert summary["retransmitted"] >= int(times["retransmitted"].sum()) > 0
+    of_messages = int(times["retransmitted"].sum())
+    assert summary["retransmitted"] >= of_messages
+    assert of_messages > 0 or transport in CODED  # whose parity may restore all that is lost
     assert (found.events["event"] == "drop").sum() == summary["injected_drops"]
     assert set(found.counters) == {"h1", "h2", "h3", "h4"}
     assert reported == sorted(reported)
