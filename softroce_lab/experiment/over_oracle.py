@@ -20,6 +20,8 @@ RATIOS = {
 }
 """Figures that are ratios, and of what."""
 EXCESS = "excess_p99"
+LEAST_COST_RTTS = 0.5
+"""The excess is defined where loss costs the oracle itself so many base RTTs or more."""
 UNDEFINED = "undefined"
 """The excess where loss costs the oracle itself less than half a base RTT."""
 
@@ -40,7 +42,7 @@ def excess(
     None: O - L is below half a base RTT. Then queues decide, and loss may even shorten it.
     """
     cost_ns = with_loss_ns - without_loss_ns
-    if cost_ns < base_rtt_ns / 2:
+    if cost_ns < LEAST_COST_RTTS * base_rtt_ns:
         return None
     return (value_ns - without_loss_ns) / cost_ns
 

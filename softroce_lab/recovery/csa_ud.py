@@ -239,7 +239,7 @@ class CsaUd(Session):
             for which, copies in ((again, 2), (~again, 1))
             if which.any()
         ]
-        state = self.view.send_state(send.handle)
+        state = self.view.send_progress(send.handle)
         resume = self._resume(work, send, now_ns) if state is not None and state.paused else []
         done = list(self.retransmit(work, send, first, int(lost["attempts"].max()), now_ns))
         return [

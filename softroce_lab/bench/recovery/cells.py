@@ -181,7 +181,7 @@ def excess(
     """
     value = over_oracle.excess(with_loss.value, oracle.value, without.value, rtt_ns)
     cost_ns = oracle.resamples - without.resamples
-    defined = cost_ns >= rtt_ns / 2
+    defined = cost_ns >= over_oracle.LEAST_COST_RTTS * rtt_ns
     if value is None or not defined.any():
         return None
     above_ns = with_loss.resamples - without.resamples

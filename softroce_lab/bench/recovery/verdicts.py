@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from softroce_lab.bench.recovery import ratios
 from softroce_lab.bench.recovery.cells import NO_LOSS, Cell, Measure, ends, excess
@@ -148,32 +148,42 @@ def failures(cells: Sequence[Cell]) -> list[str]:
 
 def far_baselines(cells: Sequence[Cell]) -> tuple[int, int]:
     """Of baselines far from the oracle: in how many csa_ud's p99 is 30 % lower, and how many."""
-    lower = count = 0
-    for cell in cells:
-        if not (_has(cell, JUDGED) and _has(cell, ORACLE)):
-            continue
-        bound, ours = cell.of[ORACLE].p99_ns.value, cell.of[JUDGED].p99_ns.value
-        for measure in _baselines(cell).values():
-            if measure.p99_ns.value >= FAR_FROM_ORACLE * bound:
-                count += 1
-                lower += ours <= (1 - LOWER_BY) * measure.p99_ns.value
-    return lower, count
+    far = list(_far(cells))
+    return sum(each.is_lower for each in far), len(far)
 
 
 def not_lower(cells: Sequence[Cell]) -> list[str]:
     """Baselines far from the oracle whose p99 csa_ud's is not 30 % below, a line for each."""
-    found = []
+    return [
+        f"{each.cell.name}: p99 {each.ours / each.theirs:.4g} of {each.name}'s, which is "
+        f"{each.theirs / each.bound:.3g} times the oracle's, limit {1 - LOWER_BY:g}"
+        for each in _far(cells)
+        if not each.is_lower
+    ]
+
+
+class _Far(NamedTuple):
+    """A baseline far from the oracle: its p99 in ns, the oracle's and csa_ud's."""
+
+    cell: Cell
+    name: str
+    bound: float
+    ours: float
+    theirs: float
+
+    @property
+    def is_lower(self) -> bool:
+        return self.ours <= (1 - LOWER_BY) * self.theirs
+
+
+def _far(cells: Sequence[Cell]) -> Iterator[_Far]:
     for cell in cells:
         if not (_has(cell, JUDGED) and _has(cell, ORACLE)):
             continue
         bound, ours = cell.of[ORACLE].p99_ns.value, cell.of[JUDGED].p99_ns.value
         for name, measure in _baselines(cell).items():
-            theirs = measure.p99_ns.value
-            if theirs >= FAR_FROM_ORACLE * bound and ours > (1 - LOWER_BY) * theirs:
-                far = f"which is {theirs / bound:.3g} times the oracle's"
-                ratio = f"p99 {ours / theirs:.4g} of {name}'s"
-                found.append(f"{cell.name}: {ratio}, {far}, limit {1 - LOWER_BY:g}")
-    return found
+            if (theirs := measure.p99_ns.value) >= FAR_FROM_ORACLE * bound:
+                yield _Far(cell, name, bound, ours, theirs)
 
 
 def _has(cell: Cell, transport: str) -> bool:

@@ -17,7 +17,6 @@ from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyErr
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import NO_CODE, MessagePolicy
 
-_MOST_CHUNK_PACKETS = 0xFFFF
 _TYPES = {"path_probes": (bool, "True or False"), "has_rto": (bool, "True or False"),
           "name": (str, "a text")}  # fmt: skip
 
@@ -91,7 +90,7 @@ def _codes(returned: Any) -> tuple[tuple[int, int], ...]:
 
 def _code_chunk_packets(returned: Any) -> int:
     packets = operator.index(returned)
-    if not 1 <= packets <= _MOST_CHUNK_PACKETS:
+    if not 1 <= packets <= guard.MOST_CHUNK_PACKETS:
         raise ValueError
     return packets
 
@@ -103,5 +102,5 @@ _JUDGES: Mapping[str, Callable[[Any], object]] = {
 }
 _WANTED = {
     "codes": f"at most {NO_CODE} pairs (k, m) with k, m >= 1 and k + m <= {MOST_CHUNKS}",
-    "code_chunk_packets": f"a number of packets from 1 to {_MOST_CHUNK_PACKETS:,}",
+    "code_chunk_packets": f"a number of packets from 1 to {guard.MOST_CHUNK_PACKETS:,}",
 }

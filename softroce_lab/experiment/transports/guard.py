@@ -41,7 +41,7 @@ IDLE_TIMER_NS = 1000
 
 _ON_TIMERS = ("on_send_timer", "on_receive_timer")
 _NEWEST_NS = 1 << 63
-_MOST_CHUNK_PACKETS = 0xFFFF  # of CHUNKS
+MOST_CHUNK_PACKETS = 0xFFFF  # of CHUNKS
 
 
 # --- A guarded class -------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def _check_chunk(packets: object, file: str, line: int | None) -> None:
 
 def wrong_chunk(packets: object) -> str | None:
     """What is wrong with such `chunk_packets`; None: nothing."""
-    number = isinstance(packets, int) and 1 <= packets <= _MOST_CHUNK_PACKETS
+    number = isinstance(packets, int) and 1 <= packets <= MOST_CHUNK_PACKETS
     if packets is None or number:
         return None
-    most = f"{_MOST_CHUNK_PACKETS:,}"
+    most = f"{MOST_CHUNK_PACKETS:,}"
     return f"chunk_packets: {shown(packets)} is no number of packets from 1 to {most}"
 
 
