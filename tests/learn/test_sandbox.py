@@ -275,3 +275,9 @@ def test_the_filter_refuses_what_is_not_listed():
 
 def test_bubblewrap_is_found_where_it_is():
     assert (crew.lacks_bubblewrap() is None) <= (shutil.which("bwrap") is not None)
+
+
+def test_a_hook_may_ask_how_far_a_send_is(where):
+    body = "assert self.view.send_progress(1 << 40) is None"
+    item = verdict(where, body, shut_in=submissions.SHUT_IN)
+    assert item.state == "holds", item.text

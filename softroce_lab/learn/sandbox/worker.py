@@ -58,6 +58,8 @@ class _View:
             return _state(self._sends[handle])
         return _state(self._ask("send_state", handle))
 
+    send_progress = send_state  # which has all of it
+
     def receive_state(self, handle: int) -> Any:
         return _state(self._ask("receive_state", handle))
 
