@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The workload `program`: commands of hosts as an experiment, on labs of their own."""
 
+import collections
 import json
 import os
 import re
@@ -121,16 +122,23 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
                 found[incident["time_ns"], incident["where"]] = each, number
     assert len(with_data) > 20
     # What a go-back repeated for nothing may be lost, too, and nobody misses it.
-    assert len(with_data - found.keys()) <= len(with_data) // 10
+    assert len(found) >= len(with_data) * 3 // 4
+    dropped = collections.Counter()
+    decided = {}
     repaired = 0
     for each, number in found.values():
         packet = each["incidents"][number]["first"]
-        later = each["incidents"][number + 1 :]
-        repaired += any(
-            one["what"] == "retransmission decided" and one["first"] <= packet <= one["last"]
-            for one in later
-        )
-    assert repaired >= len(found) * 9 // 10
+        covering = [
+            at
+            for at, one in enumerate(each["incidents"])
+            if one["what"] == "retransmission decided" and one["first"] <= packet <= one["last"]
+        ]
+        dropped[each["message"], packet] += 1
+        decided[each["message"], packet] = len(covering)
+        repaired += any(at > number for at in covering)
+    # Each packet arrived, so it left once more than it was lost.
+    assert {of: lost for of, lost in dropped.items() if lost > decided[of]} == {}
+    assert repaired >= len(found) // 2
     words = CliRunner().invoke(app, ["explain", str(directory)]).stdout
     assert re.search(r"program/1: RDMA_\w+ h1->h2:\d+/\d+, 64 KiB in 32 packets, took", words)
     assert f"ib_{test}_bw (process " in words
