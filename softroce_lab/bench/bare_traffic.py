@@ -20,6 +20,8 @@ from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Node
 
 SENDER_CPU, RECEIVER_CPU = 0, 1
+ACK_TIMEOUT = 17
+"""Of RC queue pairs, as IBA codes it: 0.5 s. A peer whose CPU others hold that long is not lost."""
 PAYLOAD_BYTES = 2048  # of a frame, whose headers of 62 bytes and ICRC make it 2114 long
 HEADERS_BYTES = 62 + 40  # Ethernet to DETH, and struct lab_hdr
 INDEX_OFFSET = 62 + 16  # of lab_hdr.index, so that each frame has a fate of its own

@@ -21,7 +21,7 @@ from typing import Any
 
 from softroce_lab import topology
 from softroce_lab.bench import samples
-from softroce_lab.bench.bare_traffic import RECEIVER_CPU, SENDER_CPU
+from softroce_lab.bench.bare_traffic import ACK_TIMEOUT, RECEIVER_CPU, SENDER_CPU
 from softroce_lab.bench.samples import Sample, take_round
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.perftest import tests as perf
@@ -137,7 +137,8 @@ class _Bench:
         self._forth = not self._forth
 
     def _off(self, options: TestOptions) -> Sample:
-        test = PerfTest.of(options, _PATH_MTU)
+        patient = dataclasses.replace(options, ack_timeout=ACK_TIMEOUT)
+        test = PerfTest.of(patient, _PATH_MTU)
         found = perf.measure(self._both, test, test.sizes[0])
         if isinstance(found, Bandwidth):
             return Sample(found.messages_per_second, found.average * 8)

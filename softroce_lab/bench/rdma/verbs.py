@@ -23,7 +23,13 @@ import numpy as np
 
 from softroce_lab import _native, topology
 from softroce_lab.bench import plain_redirect, samples
-from softroce_lab.bench.bare_traffic import RECEIVER_CPU, SENDER_CPU, data_frame, open_port
+from softroce_lab.bench.bare_traffic import (
+    ACK_TIMEOUT,
+    RECEIVER_CPU,
+    SENDER_CPU,
+    data_frame,
+    open_port,
+)
 from softroce_lab.bench.rdma import in_guest as bench_in_guest
 from softroce_lab.bench.samples import Sample, take_round
 from softroce_lab.errors import RunError
@@ -226,7 +232,8 @@ class VerbsBench:
         return Sample.of(1, round(2e3 * found.median), SEND_BYTES)
 
     def _measure(self, options: TestOptions) -> Bandwidth | Latency:
-        test = PerfTest.of(options, PATH_MTU)
+        patient = dataclasses.replace(options, ack_timeout=ACK_TIMEOUT)
+        test = PerfTest.of(patient, PATH_MTU)
         slots = SLOTS if options.bytes == MESSAGE_BYTES else 1
         with self._ends() as both:
             return perf.measure(both, test, test.sizes[0], slots=slots)
