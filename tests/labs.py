@@ -32,7 +32,8 @@ from softroce_lab.plan.plan import Link, Port
 from tests import session
 
 DEMO_S = 120.0  # a demo that takes longer hangs
-SETTLE_S = 5.0  # the kernel frees BPF objects and namespaces a little after their last user
+SETTLE_S = 30.0
+"""The kernel frees BPF objects and namespaces a little after their last user; busy, much later."""
 
 
 @pytest.fixture(autouse=True)

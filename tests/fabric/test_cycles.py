@@ -10,6 +10,7 @@ import pytest
 from softroce_lab.fabric import lab
 from softroce_lab.fabric.bpf import objects as bpf_objects
 from softroce_lab.fabric.bpf.objects import BpfObjects
+from tests.labs import SETTLE_S
 
 MIB = 1 << 20
 WARM_UP = 3  # what a first lab loads for good is there then
@@ -63,11 +64,13 @@ def test_cycles_leave_nothing_behind(full, two_hosts, traces):
         assert not objects.programs & seen.programs, "an id was given out twice"
         seen = BpfObjects(seen.programs | objects.programs, seen.maps | objects.maps)
         made.down()
-        assert not objects.living(), f"cycle {cycle} left {objects.living()}"
+        left = bpf_objects.await_freed(objects, SETTLE_S)
+        assert not left, f"cycle {cycle} left {left}"
         assert traces.found() == [], f"cycle {cycle}"
     assert not seen.living()
     kernel, process, spaces, open_files = before
     assert descriptors() == open_files
     assert process_bytes() - process < PROCESS_BYTES
-    assert kernel_bytes() - kernel < KERNEL_BYTES
-    assert namespaces() - spaces < NAMESPACES
+    if full:  # a few cycles cost less than what others do on the machine meanwhile
+        assert kernel_bytes() - kernel < KERNEL_BYTES
+        assert namespaces() - spaces < NAMESPACES

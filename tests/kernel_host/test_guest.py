@@ -108,7 +108,7 @@ def test_what_experiments_need_is_there(guests, name):
     tools = "ib_write_bw ib_send_lat rping ibv_rc_pingpong tcpdump ethtool iperf3 strace"
     script = f"for tool in {tools}; do command -v $tool >/dev/null || echo $tool; done"
     assert guests[name].run(["sh", "-c", script]).text == ""
-    assert guests[name].run(["python3", "-c", "import pyverbs.device"], SHORT_S).exit_code == 0
+    assert guests[name].run(["python3", "-c", "import pyverbs.device"], LONG_S).exit_code == 0
     assert guests[name].run(["modprobe", "-a", "veth", "sch_netem"], SHORT_S).exit_code == 0
 
 

@@ -2,6 +2,7 @@
 """The workload `program`: commands of hosts as an experiment, on labs of their own."""
 
 import collections
+import contextlib
 import json
 import os
 import re
@@ -145,9 +146,10 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
 
 
 def test_counters_of_a_killed_program_are_those_it_published_last(experiment, tmp_path):
+    endless = "ibv_rc_pingpong -g 0 -n 100000000"
     found = experiment([
-        "h1: {run: 'sleep 2; timeout -s KILL 4 ibv_rc_pingpong -g 0 -n 100000000 h2', status: 137}",
-        "h2: {run: 'timeout -s KILL 9 ibv_rc_pingpong -g 0 -n 100000000; true'}",
+        f"h1: {{run: timeout -s KILL 4 {endless} h2, status: 137, after: h2}}",
+        f"h2: {{run: 'timeout -s KILL 15 {endless}; true', listens: 18515}}",
     ])  # fmt: skip
     assert found["verdict"] == "passed", found["runs"][0]["reasons"]
     [run] = json.loads(next(tmp_path.glob("*/stats.json")).read_text())["runs"].values()
@@ -207,16 +209,23 @@ def alive(path):
     """Of the processes whose numbers the file has, those that have not ended."""
     pids = path.read_text().split()
     assert pids
-    states = [Path(f"/proc/{pid}/stat") for pid in pids]
-    return [each for each in states if each.exists() and ") Z " not in each.read_text()]
+    return [pid for pid in pids if lives(pid)]
+
+
+def lives(pid):
+    """Whether it has not ended, be it reaped or not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    return False
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "sleep 3131 & echo $! > {pids}; exit 0",
-        "setsid sleep 3232 & sleep .3; pgrep -n -f 'sleep 323[2]' > {pids}",
-        "setsid unshare -m sh -c 'echo $$ > {pids}; exec sleep 3333' & sleep .3; exit 0",
+        "setsid sh -c 'echo $$ > {pids}; exec sleep 3232' & until test -s {pids}; do :; done",
+        "setsid unshare -m sh -c 'echo $$ > {pids}; exec sleep 3333' & "
+        "until test -s {pids}; do :; done",
     ],
 )
 def test_nothing_outlives_a_run(experiment, tmp_path, command):
@@ -252,7 +261,7 @@ def test_sigkill_of_the_run_ends_its_commands(pair, tmp_path):
         subprocess.run([*lab, "down", name], check=False, capture_output=True, timeout=30)
 
 
-def until(happened, limit_s=20):
+def until(happened, limit_s=60):
     """Wait for that."""
     end_s = time.monotonic() + limit_s
     while not happened():

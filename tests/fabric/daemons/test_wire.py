@@ -23,6 +23,7 @@ from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
 from softroce_lab.plan.effects import CERTAIN, Duplicate, Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
+from tests.labs import eventually
 from tests.wire.shapes import delay, fault, queue
 
 DELAY_NS = 20_000_000
@@ -149,7 +150,7 @@ def test_a_full_queue_drops_and_says_so(once):
 
 
 def test_a_port_that_disappears_costs_its_own_frames_only(once):
-    long_ns = 3 * DELAY_NS  # the port goes while all frames are on the way
+    long_ns = 12 * DELAY_NS  # the port goes while all frames are on the way, on a busy machine, too
     once.arm(s1_h2=delay(long_ns), s1_h1=delay(DELAY_NS))
     gone = once.rig.plan.node("h2").ports[0]
     with once.rig.tap("h1") as out, once.rig.enter("h2"), IPRoute() as ip:
@@ -157,12 +158,11 @@ def test_a_port_that_disappears_costs_its_own_frames_only(once):
         for index in range(COUNT):
             out.send(roce(*addresses, lab=lab_header(index=index)))
         ip.link("del", index=gone.ifindex)
-        time.sleep(3 * long_ns / 1e9)
+    assert eventually(lambda: once.stage.figures().held == 0)
     figures = once.figures("s1->h2")
     assert figures.lost_port_down == COUNT == accounted(figures)
     port = next(p for p in once.rig.plan.node("s1").ports if once.stage.port(p.ifindex).is_gone)
     assert once.stage.port(port.ifindex).lost_port_down == COUNT
-    assert once.stage.figures().held == 0
     assert once.process.poll() is None
     assert once.figures("s1->h1").arrived == 0
 
