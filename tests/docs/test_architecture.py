@@ -28,7 +28,7 @@ def declares(text, name):
     """Whether a file defines a type, a table or a target's sources of this name."""
     name = re.escape(name)
     python = rf"class {name}\b|{name}(?:: [^=\n]+)? = "
-    native = rf"(?:class|struct|enum) {name}\b|constexpr [\w:]+ {name}\b|set\({name}$"
+    native = rf"(?:class|struct|enum|enum class) {name}\b|constexpr [\w:]+ {name}\b|set\({name}$"
     return re.search(rf"^(?:{python}|{native})", text, re.M)
 
 
@@ -85,6 +85,7 @@ def test_a_definition_is_found(line):
         "class Table:",
         "Table: dict[str, int] = {",
         "struct Table {",
+        "enum class Table : int {",
         "constexpr Kind Table[] = {",
         "set(Table",
     ],
