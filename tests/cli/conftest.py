@@ -29,10 +29,9 @@ class CommandLine:
             [*COMMAND, *arguments],
             env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT), **PLAIN},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **{"cwd": PROJECT_ROOT, **options},
+            **{"cwd": PROJECT_ROOT, "stdout": subprocess.PIPE, **options},
         )
 
     def run(self, *arguments, **options):

@@ -175,12 +175,15 @@ import softroce_lab.cli.app as cli
 
 cli._prepare_process()
 number = signal.Signals[sys.argv[1]]
+usual_s = cli._SAME_SIGNAL_S
 try:
     os.kill(0, number)
     time.sleep(10)
 except KeyboardInterrupt:
+    cli._SAME_SIGNAL_S = 3600.0  # however long a busy machine takes until the second one
     os.kill(0, number)  # as timeout(1) does
     print("cleaned up", flush=True)
+cli._SAME_SIGNAL_S = usual_s
 time.sleep(1.1)
 try:
     os.kill(0, number)

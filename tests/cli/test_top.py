@@ -18,8 +18,9 @@ COMMAND = [sys.executable, "-m", "softroce_lab.cli"]
 def busy(lab):
     """A lab with a ping that runs."""
     assert lab.up().returncode == 0
-    arguments = ("ping", "h1", "h2", "--lab", lab.name, "-c", "4000", "-i", "2ms")
-    with lab.start(*arguments) as ping:
+    # For two minutes, more than a test takes; nobody reads its lines, so they may not fill a pipe.
+    arguments = ("ping", "h1", "h2", "--lab", lab.name, "-c", "60000", "-i", "2ms")
+    with lab.start(*arguments, stdout=subprocess.DEVNULL) as ping:
         time.sleep(1)
         yield lab
         ping.send_signal(signal.SIGINT)
@@ -32,7 +33,8 @@ def test_what_the_links_carry(busy):
     }
     assert set(links) == {"h1->s1", "s1->h1", "h2->s1", "s1->h2"}
     for name, link in links.items():
-        assert 50 < link["frames_per_second"] <= 505, name
+        # 500 a second, and more where a late ping catches up; 1000 would be each of them twice.
+        assert 50 < link["frames_per_second"] <= 750, name
         bits_a_frame = link["bits_per_second"] / link["frames_per_second"]
         assert bits_a_frame == pytest.approx(8 * 98, rel=0.01)  # 56 of data, ICMP, IP, Ethernet
         assert link["counts"]["emulator"] in (None, 0)
