@@ -88,9 +88,13 @@ def runs_to_believe(demo, *arguments, attempts=2):
     """The runs of a demo, again while the machine was too busy elsewhere to say anything."""
     for _ in range(attempts):
         runs = demo.json(*arguments)["runs"]
-        if all(run["fidelity"]["verdict"] == "faithful" for run in runs):
+        if all_faithful(runs):
             break
     return runs
+
+
+def all_faithful(runs):
+    return all(run["fidelity"]["verdict"] == "faithful" for run in runs)
 
 
 @pytest.mark.full("p99")
@@ -106,8 +110,11 @@ def test_recovery_is_quicker_than_a_timer(demo, tmp_path, full):
     arguments = () if full else ("--file", str(many), "--capture", "none")
     ratios = []
     for seed in range(10 if full else 3):
-        csa_ud, ud_rto = runs_to_believe(demo, "--seed", str(seed), *arguments)
-        ratios.append(csa_ud["fct_p99_ns"] / ud_rto["fct_p99_ns"])
+        csa_ud, ud_rto = runs = runs_to_believe(demo, "--seed", str(seed), *arguments)
+        if all_faithful(runs):
+            ratios.append(csa_ud["fct_p99_ns"] / ud_rto["fct_p99_ns"])
+    if not ratios:
+        pytest.skip("the machine is too busy elsewhere: no seed's runs are faithful")
     print("p99 of csa_ud over that of ud_rto, by seed:", ratios)
     assert statistics.median(ratios) < (1 if full else 1.5), ratios
 
@@ -171,7 +178,10 @@ def host_memory_kib(parent):
 
 
 def test_json_and_run_directory(demo, small_file, nothing_left):
-    document = demo.json("--file", str(small_file), "--seed", "3")
+    for _ in range(3):
+        document = demo.json("--file", str(small_file), "--seed", "3")
+        if not any(run["emulator_drops"] for run in document["runs"]):  # as on a busy machine
+            break
     assert document["schema_version"] == 1
     for run in document["runs"]:
         assert set(run) >= FIELDS
@@ -325,7 +335,9 @@ def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
     _, stderr = process.communicate(timeout=30)
     # before Python has begun, a signal ends it as it ends any process
     assert process.returncode in (130, -number, -signal.SIGINT), stderr
-    assert "Traceback" not in stderr
+    # While it starts, before `lab` has begun, Python ends by SIGINT with a traceback of its own.
+    if process.returncode != -signal.SIGINT:
+        assert "Traceback" not in stderr
 
 
 def test_default_file_is_what_bcc_loads():

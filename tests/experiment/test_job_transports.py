@@ -10,6 +10,7 @@ from softroce_lab.experiment import real, spec, virtual
 from softroce_lab.experiment.forecast import blind_rules
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
+from tests import patience
 
 FILE = """\
 name: NAME
@@ -114,7 +115,8 @@ def test_a_job_that_a_rule_cannot_hit_stays_and_is_noted():
 
 def test_on_a_lab():
     slow = "{rate: 200Mbit, delay: 100us}"
-    wanted = of(a=RC, b="transport: csa_ud,", clock="real", access=slow)
+    patient = f"transport: {{name: rc, window: 32, timeout: {patience.TIMEOUT}}},"
+    wanted = of(a=patient, b="transport: csa_ud,", clock="real", access=slow)
     made = fabric.up(wanted.plan(1), ephemeral=True)
     try:
         run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made)
@@ -122,5 +124,5 @@ def test_on_a_lab():
         made.down()
     assert run.verdict == "passed", run.reasons
     assert run.verified is True
-    assert figures(run) == {"a": "rc+window=32", "b": "csa_ud"}
+    assert figures(run) == {"a": f"rc+window=32+timeout={patience.TIMEOUT}", "b": "csa_ud"}
     assert set(run.policies) == {"h4", "h5", "h6"}

@@ -13,6 +13,7 @@ from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
 from tests.cli.test_app import lab as command
+from tests.patience import patient
 
 FILE = """\
 name: NAME
@@ -28,6 +29,7 @@ clock: CLOCK
 faults: FAULTS
 """
 FAST = "{rate: 100Gbit, delay: 1us}"
+ATTEMPTS = 3
 SENT = ("tx_data", "tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", "tx_connected")
 
 
@@ -126,6 +128,23 @@ def test_a_dry_run_shows_rails_and_faults(tmp_path):
 # ---------------------------------------------------------------- several at once
 
 
+def on_a_lab(wanted, options=HostOptions()):  # noqa: B008 - frozen
+    """A run on the real clock: again where a busy machine had the emulator lose frames."""
+    made = fabric.up(wanted.plan(1), ephemeral=True)
+    try:
+        for _ in range(ATTEMPTS):
+            run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made, options)
+            if emulator_drops(run) == 0:
+                break
+    finally:
+        made.down()
+    return run
+
+
+def emulator_drops(run):
+    return sum(link["emulator_drops"] for link in run.links)
+
+
 def uplinks(*hosts, leaves=(1, 2, 3)):
     return {f"{host}->leaf{leaf}-1" for host in hosts for leaf in leaves}
 
@@ -198,17 +217,14 @@ def test_a_dry_run_shows_further_rails(tmp_path):
 def test_several_rails_on_a_lab(transport):
     slow = "{rate: 200Mbit, delay: 100us}"
     wanted = of(
-        a=", message: 4KiB, rails: 2", clock="real", access=slow, transports=f"[{transport}]"
-    )
-    made = fabric.up(wanted.plan(1), ephemeral=True)
-    try:
-        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made)
-    finally:
-        made.down()
+        a=", message: 4KiB, rails: 2", clock="real", access=slow,
+        transports=f"[{patient(transport)}]",
+    )  # fmt: skip
+    run = on_a_lab(wanted)
     assert run.verdict == "passed", run.reasons
     assert run.verified is True
     assert sent(run) == uplinks("h1", "h3", leaves=(1, 2)) | {"h2->leaf1-1", "h4->leaf1-1"}
-    assert sum(link["emulator_drops"] for link in run.links) == 0
+    assert emulator_drops(run) == 0
     assert {each["node"] for each in run.facts["ports"]} >= {"h1", "h1:eth2", "h3:eth2", "h2"}
     for host in ("h1", "h2", "h3", "h4"):  # all that left a host, by whatever rail
         left = sum(link["sent"] for link in run.links if link["name"].startswith(f"{host}->"))
@@ -223,15 +239,10 @@ def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, 
     slow = "{rate: 200Mbit, delay: 100us}"
     faults = "[{name: loss, links: 'h*<->leaf*', loss: periodic 11}]"
     wanted = of(
-        a=", message: 4KiB, rails: 2", clock="real", access=slow, transports=f"[{transport}]",
-        faults=faults,
+        a=", message: 4KiB, rails: 2", clock="real", access=slow,
+        transports=f"[{patient(transport)}]", faults=faults,
     )  # fmt: skip
-    made = fabric.up(wanted.plan(1), ephemeral=True)
-    try:
-        options = HostOptions(ip_version=ip_version)
-        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made, options)
-    finally:
-        made.down()
+    run = on_a_lab(wanted, HostOptions(ip_version=ip_version))
     assert run.verdict == "passed", run.reasons
     (found,) = run.recoveries
     names = {"10.0.0.1": "h1", "10.0.0.2": "h2", "10.0.0.3": "h3", "10.0.0.4": "h4",
@@ -250,14 +261,8 @@ def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, 
 def test_on_a_lab():
     slow = "{rate: 200Mbit, delay: 100us}"
     faults = "['nic grey h1:eth3 at 5ms for 10ms', 'nic down h1:eth1']"
-    wanted = of(clock="real", access=slow, faults=faults)
-    made = fabric.up(wanted.plan(1), ephemeral=True)
-    try:
-        run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made)
-    finally:
-        made.down()
+    run = on_a_lab(of(clock="real", access=slow, faults=faults))
     assert run.verdict == "passed", run.reasons
     assert run.verified is True
     assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
-    emulator = sum(link["emulator_drops"] for link in run.links)
-    assert emulator == 0
+    assert emulator_drops(run) == 0

@@ -12,12 +12,12 @@ import pytest
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.hosts.settings import RECEIVE_FRAMES, WINDOW_PACKETS
-from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
 from softroce_lab.recovery import registry
 from softroce_lab.workloads.flows import Incast, PointToPoint
+from tests import patience
 from tests.recovery.coded import CODED
 from tests.workloads.goal.texts import ranks
 
@@ -58,7 +58,7 @@ def lab(tmp_path_factory):
 
 
 def run(wanted, lab, transport, progress=lambda messages: None, control=None):
-    return real.run(wanted, Transport(transport, transport, control), 1, progress, lab)
+    return real.run(wanted, patience.transport(transport, control), 1, progress, lab)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import pytest
 from softroce_lab.experiment import real, spec
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
+from tests import patience
 
 STAR = """
 name: {name}
 topology: {{generator: {{kind: star, hosts: 4, access: {{rate: 100Mbit, delay: 100us}}}}}}
-transports: [csa_ud, rc]
+transports: [csa_ud, {rc}]
 lb: flow
 workload: {{kind: open-loop, load: 30%, sizes: ali-storage, duration: 400ms,
   incast: {{degree: 3, share: 10%, bytes: 10kB}}}}
@@ -22,7 +23,9 @@ clock: real
 
 @pytest.fixture(scope="module")
 def lab():
-    wanted = spec.of(yaml_source.parse(STAR.format(name=f"t{secrets.token_hex(3)}")))
+    wanted = spec.of(
+        yaml_source.parse(STAR.format(name=f"t{secrets.token_hex(3)}", rc=patience.RC))
+    )
     made = fabric.up(wanted.plan(1), ephemeral=True)
     yield wanted, made
     made.down()

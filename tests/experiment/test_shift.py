@@ -33,14 +33,18 @@ workload: {kind: ring-all-reduce, bytes: 192KiB, message: 16KiB, repeat: 20, hos
 faults: FAULTS
 payload: PAYLOAD
 clock: CLOCK
-deadline: 5s
+deadline: DEADLINE
 """
 FAST = "{name: shift, timeout: 100us, retry_count: 2, label: shift}"
 DIES = '["nic down h1:eth1 at 1ms for 2ms"]'
 
 
-def of(transport=FAST, faults=DIES, clock="virtual", payload="verify", more="", repeat=20):
-    text = FILE.replace("NAME", f"t{secrets.token_hex(3)}").replace("TRANSPORT", transport)
+def of(
+    transport=FAST, faults=DIES, clock="virtual", payload="verify", more="", repeat=20,
+    deadline="5s",
+):  # fmt: skip
+    text = FILE.replace("DEADLINE", deadline)
+    text = text.replace("NAME", f"t{secrets.token_hex(3)}").replace("TRANSPORT", transport)
     text = text.replace("FAULTS", faults).replace("CLOCK", clock).replace("PAYLOAD", payload)
     text = text.replace(" MORE", more).replace("repeat: 20", f"repeat: {repeat}")
     return spec.of(yaml_source.parse(text, "shift.yaml"))
@@ -239,6 +243,7 @@ def test_a_comment_is_on_a_packet_of_its_host_from_its_time_on(tmp_path):
 
 def test_the_backup_of_the_last_rail_is_the_first():
     text = FILE.replace("hosts_per_leaf: 3,", "hosts_per_leaf: 3, rails: 3,").replace("NAME", "x")
+    text = text.replace("DEADLINE", "5s")
     text = text.replace("TRANSPORT", FAST).replace("CLOCK", "virtual").replace("PAYLOAD", "none")
     text = text.replace(" MORE", ", rail: 3").replace("FAULTS", '["nic down h1:eth3 at 1ms"]')
     found = run(spec.of(yaml_source.parse(text, "x.yaml")))
@@ -282,8 +287,29 @@ def test_a_story_does_not_claim_that_no_packet_was_lost(tmp_path):
 
 
 def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
-    slow = "{name: shift, timeout: 16ms, retry_count: 4, label: shift}"
-    experiment = of(slow, '["nic down h1:eth1 at 300ms"]', "real", more=", every: 40ms", repeat=60)
+    # A third of a second of silence is a dead NIC: a busy machine may stand still for a while.
+    slow = "{name: shift, timeout: 64ms, retry_count: 4, label: shift}"
+    experiment = of(slow, '["nic down h1:eth1 at 300ms"]', "real", more=", every: 40ms",
+                    repeat=60, deadline="20s")  # fmt: skip
+    for _ in range(3):
+        found, shown = looked_at(experiment)
+        if not emulator_drops(found):  # as a busy machine may have some
+            break
+    assert found.verdict == "passed", found.reasons
+    assert found.verified is True
+    assert after(found).count("Fallback") == 4
+    assert all(300 * 10**6 < row["time_ns"] < 20 * 10**9 for row in found.transitions)
+    assert all(0 <= each["ago_ns"] < 20 * 10**9 for each in shown)
+    assert not emulator_drops(found)
+    assert {each["node"] for each in found.facts["ports"]} >= {"h1", "h1:eth2"}
+    both = [found.stats[name]["hw_counters"]["sent_pkts"] for name in ("h1", "h1:eth2")]
+    assert found.counters["h1"]["tx_connected"] == sum(both) > min(both) > 0
+    states = {(each["peer"], each["sender"], each["receiver"]) for each in shown}
+    assert states == {("h2", "Fallback", "Fallback"), ("h3", "Fallback", "Fallback")}
+
+
+def looked_at(experiment):
+    """Its run on a lab, and what `lab inspect` shows meanwhile."""
     shown = []
     with fabric.owned(experiment.plan(1), mode="auto", say=lambda _: None) as lab:
         looking = threading.Thread(target=look, args=[lab.plan.name, shown])
@@ -291,17 +317,11 @@ def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
         found = real.run(experiment, experiment.transports[0], 1, lambda _: None, lab)
         looking.join()
         assert not list((lab.directory / "stats").glob("*.shift"))
-    assert found.verdict == "passed", found.reasons
-    assert found.verified is True
-    assert after(found).count("Fallback") == 4
-    assert all(300 * 10**6 < row["time_ns"] < 5 * 10**9 for row in found.transitions)
-    assert all(0 <= each["ago_ns"] < 5 * 10**9 for each in shown)
-    assert not [link for link in found.links if link["emulator_drops"]]
-    assert {each["node"] for each in found.facts["ports"]} >= {"h1", "h1:eth2"}
-    both = [found.stats[name]["hw_counters"]["sent_pkts"] for name in ("h1", "h1:eth2")]
-    assert found.counters["h1"]["tx_connected"] == sum(both) > min(both) > 0
-    states = {(each["peer"], each["sender"], each["receiver"]) for each in shown}
-    assert states == {("h2", "Fallback", "Fallback"), ("h3", "Fallback", "Fallback")}
+    return found, shown
+
+
+def emulator_drops(found):
+    return [link for link in found.links if link["emulator_drops"]]
 
 
 def settled(shown):

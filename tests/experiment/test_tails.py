@@ -8,11 +8,12 @@ import pytest
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.fabric import lab as fabric
+from tests import patience
 
 FILE = """\
 name: {name}
 topology: {{generator: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2}}}}
-transports: [rc, csa_ud, irn]
+transports: [{rc}, csa_ud, irn]
 workload: {{kind: point-to-point, from: h1, to: h3, bytes: 96KiB, message: {message}}}
 faults: [{{name: tails, links: "{links}", drop: {{tail: 1, iter: 1}}}}]
 clock: {clock}
@@ -23,7 +24,8 @@ deadline: 20s
 def experiment(folder, *, links="h1->*", message="16KiB", clock="virtual"):
     path = folder / "experiment.yaml"
     name = f"t{secrets.token_hex(3)}"
-    path.write_text(FILE.format(name=name, links=links, message=message, clock=clock))
+    rc = patience.RC if clock == "real" else "rc"
+    path.write_text(FILE.format(name=name, links=links, message=message, clock=clock, rc=rc))
     return spec.load(path)
 
 

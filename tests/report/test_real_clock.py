@@ -11,11 +11,12 @@ from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.recoveries import EVENTS
+from tests import patience
 from tests.report.made import run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 STRIPED = ("csa_ud", "ud_rto", "irn", "srnic", "sdr_sr+ud")
-TRANSPORTS = (*STRIPED[:-1], "{name: sdr_sr, framing: ud}", "rc")
+TRANSPORTS = (*STRIPED[:-1], "{name: sdr_sr, framing: ud}", patience.RC)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from softroce_lab import units
 from softroce_lab.report.page import assemble
 from softroce_lab.report.recorded import Recorded
+from tests import patience
 from tests.report.made import ring, run
 from tests.report.page import figures
 from tests.report.page.browser import Page
@@ -90,7 +91,7 @@ def test_a_run_on_the_real_clock(tmp_path):
     lossy = "faults=[{name: l, links: '*->*', loss: 2%}]"
     real = run("point-to-point", tmp_path, "clock=real", lossy,
                "topology=two-hosts", "seeds=1", "workload.bytes=256KiB", "name=browser",
-               transports=("csa_ud", "irn", "rc"))  # fmt: skip
+               f"transports=[csa_ud, irn, {patience.RC}]")  # fmt: skip
     found = shown(real, tmp_path)
     names = compare(found, real)
     assert len(names) == 3
