@@ -32,6 +32,9 @@ SAME_COUNTS = {"rc.go-back-n", "rc.nak-names-gap", "rc.retransmit-same"}
 TIMED = "rc.retransmit-same"
 """How many an emulated guest sends again depends on its timer, where its processor is late."""
 
+AT_LEAST = "rc.go-back-n"
+"""A guest whose timer runs out late goes back once more than it has to."""
+
 SURE = ("lab check rxe.pcapng", "lab fault show", "lab trace", "lab down")
 """Commands whose output is the same in each run."""
 
@@ -107,6 +110,9 @@ def _is_there(shown, lines, *, sure):
     counted = words[0] == "pass" and words[1] in SAME_COUNTS | {"sr.repaired"}
     if counted and (words[1] == TIMED or not sure):
         return any(each.startswith(" ".join(words[:2])) for each in lines)
+    if counted and words[1] == AT_LEAST:
+        found = [each.split() for each in lines if each.startswith(" ".join(words[:2]))]
+        return any(_number(each[2]) >= _number(words[2]) for each in found)
     if words[0] == "pass" and not words[1].startswith(("recovery.", "shift.once")):
         return line in lines
     if words[0] == "pass":
@@ -115,6 +121,10 @@ def _is_there(shown, lines, *, sure):
     if sure or label in SAME_EVERY_TIME:
         return line in lines
     return any(each.startswith(label) for each in lines)
+
+
+def _number(word):
+    return int(word.replace(",", ""))
 
 
 def differences(written, where):
@@ -132,8 +142,13 @@ def differences(written, where):
 
 
 def disturbed(where):
-    """Whether a run there calls itself not faithful."""
+    """Whether a run there calls itself not faithful, or does not have an end.
+
+    A demo whose job stops on a busy machine says so, and leaves no run.
+    """
     manifests = [json.loads(path.read_text()) for path in where.glob("runs/*/manifest.json")]
+    if not manifests or any(each["state"] != "done" for each in manifests):
+        return True
     return any(
         run["fidelity"]["verdict"] != "faithful" for each in manifests for run in each["runs"]
     )
@@ -162,9 +177,12 @@ def test_the_half_on_the_real_clock_does_what_it_says(number, tmp_path):
         )
         try:
             wrong = differences(written, where)
+            again = bool(wrong) and disturbed(where)
+        except subprocess.TimeoutExpired as error:
+            wrong, again = [str(error)], True
         finally:
             take_down(written, where)
-        if not wrong or not disturbed(where):
+        if not again:
             break
     assert wrong == []
 
@@ -209,7 +227,10 @@ def test_what_a_text_should_not_say_is_found():
     again, back = "pass  rc.retransmit-same  14", "pass  rc.go-back-n  1"
     shown = Step("lab check rxe.pcapng", [again, back])
     assert missing(shown, "pass rc.retransmit-same 94\npass rc.go-back-n 1") == []
-    assert missing(shown, "pass rc.go-back-n 2") == [again, back]
+    assert missing(shown, "pass rc.go-back-n 2") == [again]
+    assert missing(shown, "pass rc.go-back-n 0\npass rc.nak-names-gap 1") == [again, back]
+    named = Step("lab check rxe.pcapng", ["pass  rc.nak-names-gap  1"])
+    assert missing(named, "pass rc.nak-names-gap 2") == named.shown
     assert absent("lab check rxe.pcapng", "injected drops  8  9") == ["injected drops  8  9"]
     assert absent("tshark -r x", "1 2 3 4 5") == ["1 2 3 4 5"]
     assert missing(Step("tshark -r x", []), "") == ["a line"]
