@@ -58,7 +58,7 @@ _ECT0, _CE = 2, 3  # RFC 3168
 _SLOWEST, _STEP, _FASTEST = 100_000.0, 1.1, 1_500_000.0  # frames a second that are tried
 _FAILURES = 2  # one after the other: no faster pace is tried
 _TRIES = 3  # at each of them: another program may have got in the way
-_BURST_BPS, _BURST_FRAMES = 1_000_000, 64  # the burst is over before its first frame has left
+_BURST_BPS, _BURST_FRAMES = 100_000, 64  # the burst is over before its first frame has left
 _SETTLE_S = 0.2  # for the last frames, and before what is looked at
 
 

@@ -27,7 +27,14 @@ def test_over_a_lab():
     options = measure.Options(
         rounds=2, trips=20, chains=3, failovers=1, setup_qps=20, name=f"benchshift{os.getpid()}"
     )
-    outcome = measure.run(options, lambda _: None)
+    # A plain QP ends after 134 ms of silence, for as long as which a busy machine may stand still.
+    for left in reversed(range(3)):
+        try:
+            outcome = measure.run(options, lambda _: None)
+            break
+        except RunError:
+            if not left:
+                raise
     document = json.loads(json.dumps(outcome.document()))
     for name in ("rate_ratio", "latency_ratio", "failover_ns", "memory_per_backup_bytes"):
         assert document[name] > 0

@@ -5,7 +5,7 @@ from tests.bench.test_engine_and_path import bench, document, holds, positive
 
 
 def test_the_document(tmp_path, nothing_left):
-    found = document(tmp_path, "verbs", "--rounds", "2", "--seconds", "0.05", "--trips", "50")
+    found = document(tmp_path, "verbs", "--rounds", "2", "--seconds", "0.05", "--trips", "500")
     assert found["schema_version"] == 1
     assert set(found["ratios"]) == {"rc_write_over_raw", "rtt_over_raw"}
     for name, ratio in found["ratios"].items():
@@ -14,7 +14,9 @@ def test_the_document(tmp_path, nothing_left):
     assert set(found["payload_bps"]) == {"raw", "write"}
     assert positive(found["payload_bps"].values())
     trips = found["round_trip_ns"]
-    assert 500 < trips["echo"] < trips["trip"] < 10**8
+    assert all(500 < each < 10**8 for each in trips.values())
+    if not found["disturbed"]["echo"] and not found["disturbed"]["trip"]:
+        assert trips["echo"] < trips["trip"]
     assert (found["rounds"], found["xdp_mode"] in ("native", "generic")) == (2, True)
     assert list(tmp_path.iterdir()) == []
 

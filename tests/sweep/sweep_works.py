@@ -12,9 +12,12 @@ def current_thread():
     return str(threading.get_ident())
 
 
-def blocked_signals(wait_s):
-    """The process, and what it does not hear of; slowly, so that another one is asked, too."""
-    time.sleep(wait_s)
+def blocked_signals(folder):
+    """The process, and what it does not hear of, once another one has been asked, too."""
+    (folder / str(os.getpid())).touch()
+    until = time.monotonic() + 60
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
     return os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 

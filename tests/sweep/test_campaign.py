@@ -509,9 +509,9 @@ def test_runs_on_the_real_clock_go_one_after_the_other(tmp_path, monkeypatch):
             crew(real, **options)
 
 
-def test_workers_never_hear_of_ctrl_c():
+def test_workers_never_hear_of_ctrl_c(tmp_path):
     with sweep_pool.processes(2) as pool:
-        asked = [pool.executor.submit(blocked_signals, 0.5) for _ in range(2)]
+        asked = [pool.executor.submit(blocked_signals, tmp_path) for _ in range(2)]
         found = dict(future.result() for future in asked)
     assert len(found) == 2
     assert all(signal.SIGINT in blocked for blocked in found.values())
