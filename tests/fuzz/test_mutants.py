@@ -19,6 +19,7 @@ from softroce_lab import _native
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery.sdr_ec import SdrEc
+from tests import native_build
 from tests.fuzz import workload_mutants
 from tests.fuzz.mutants import NativeMutants, first_violation
 from tests.fuzz.policy_mutants import MUTANTS
@@ -132,13 +133,8 @@ def native_mutants():
     )  # fmt: skip
     if cache is None:
         pytest.skip("there is no build tree of this checkout, as ./lab leaves one")
-    jobs = str(os.cpu_count() or 1)
-    for command in (  # the tree may be one that only installed a module that was built before
-        ["cmake", "-D", "SOFTROCE_PREBUILT=", cache.parent],
-        ["cmake", "--build", cache.parent, "--target", "_native_mutants", "--parallel", jobs],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    # The tree may be one that only installed a module that was built before.
+    native_build.made(cache.parent, ["-D", "SOFTROCE_PREBUILT=", cache.parent], "_native_mutants")
     [module] = cache.parent.glob("native/_native_mutants*.so")
     return str(module)
 

@@ -1,34 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Somebody tells a live RC connection anything at all: native/fuzz/hostile_peer.cpp."""
 
-import os
 import subprocess
 
 import pytest
 
-from softroce_lab.paths import PROJECT_ROOT
+from tests import native_build
 
-BUILD = PROJECT_ROOT / "build" / "fuzz"
-BUILD_S, RUN_S = 600, 1200
+RUN_S = 1200
 FRAMES, FULL_FRAMES = 200_000, 10_000_000
 
 
 @pytest.fixture(scope="module")
 def harness():
     """The harness, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    configured()
-    jobs = str(len(os.sched_getaffinity(0)))
-    done = subprocess.run(["cmake", "--build", BUILD, "--parallel", jobs],
-                          capture_output=True, text=True, timeout=BUILD_S, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return BUILD / "hostile_peer"
-
-
-def configured():
-    """Prepare the build of native/fuzz."""
-    configure = ["cmake", "-G", "Ninja", "-S", PROJECT_ROOT / "native" / "fuzz", "-B", BUILD]
-    done = subprocess.run(configure, capture_output=True, text=True, timeout=BUILD_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    native_build.fuzz()
+    return native_build.BUILD / "hostile_peer"
 
 
 @pytest.mark.full("hostile-peer")

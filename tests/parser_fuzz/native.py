@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from softroce_lab.paths import PROJECT_ROOT
+from tests import native_build
 
-SOURCE = PROJECT_ROOT / "native" / "fuzz"
-BLIND = PROJECT_ROOT / "build" / "fuzz"
+BLIND = native_build.BUILD
 GUIDED = PROJECT_ROOT / "build" / "fuzz-clang"
-_BUILD_S = 1200
 _CLANG = {"CMAKE_CXX_COMPILER": "clang++", "SOFTROCE_LIBFUZZER": "ON"}
 _NOTHING = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) {return 0;}'
 
@@ -22,16 +20,8 @@ _NOTHING = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned
 def build(name: str, folder: Path = BLIND) -> Path:
     """The program of a target, or of another harness; builds what has changed."""
     options = _CLANG if folder == GUIDED else {}
-    configure = ["cmake", "-G", "Ninja", "-S", SOURCE, "-B", folder]
-    jobs = str(len(os.sched_getaffinity(0)))
-    for command in (
-        [*configure, *(f"-D{key}={value}" for key, value in options.items())],
-        ["cmake", "--build", folder, "--target", name, "--parallel", jobs],
-    ):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_BUILD_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    chosen = [f"-D{key}={value}" for key, value in options.items()]
+    native_build.fuzz(name, folder=folder, options=chosen)
     return folder / name
 
 

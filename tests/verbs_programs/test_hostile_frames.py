@@ -13,7 +13,7 @@ import pytest
 
 from softroce_lab import paths
 from softroce_lab.telemetry import counters_file, program_losses
-from tests.native.test_hostile_peer import BUILD, BUILD_S, configured
+from tests import native_build
 from tests.verbs_programs.test_call_fuzz import built_with_sanitizers
 
 SCRIPT = Path(__file__).with_name("hostile_frames.sh")
@@ -25,11 +25,8 @@ ASAN = "detect_leaks=0:detect_odr_violation=0:quarantine_size_mb=16"  # both hav
 @pytest.fixture(scope="module")
 def harness(pair):
     """`pair` has installed what the build needs."""
-    configured()
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", "library_frames"],
-                          capture_output=True, text=True, timeout=BUILD_S, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return BUILD / "library_frames"
+    native_build.fuzz("library_frames")
+    return native_build.BUILD / "library_frames"
 
 
 def run(library, harness, folder, *arguments):
