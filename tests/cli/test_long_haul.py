@@ -78,8 +78,7 @@ def test_every_byte_arrives_over_a_long_haul(lab, tmp_path, full):
         memory = (1 + each["grown_bytes"] / in_flight_bytes) / (1 + each["parity"])
         parity = f"parity {each['parity']:.2f}"
         print(each["transport"], f"{each['goodput_bps'] / 1e6:.0f} Mbit/s, {parity}, {memory:.2f}")
-        # Of the little in flight in short, what a process needs at all is a large share.
-        assert memory <= (1.5 if full else 2), each["transport"]
+        assert memory <= 1.5, each["transport"]
 
 
 @pytest.mark.full("coded-rate")

@@ -93,8 +93,8 @@ class Reasons:
         """
         reason, key = EVENTS[event.number], event.key
         if event.number == _LOSS:
-            found = np.unique(np.frombuffer(event.body, LOST_PACKET)["reason"])
-            reason = ", ".join(LOSS_REASONS[each] for each in found.tolist())
+            found = np.bincount(np.frombuffer(event.body, LOST_PACKET)["reason"])
+            reason = ", ".join(LOSS_REASONS[each] for each in np.flatnonzero(found))
         elif event.body:
             try:
                 message = control.decode(event.body)

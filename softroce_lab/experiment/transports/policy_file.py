@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import inspect
 import os
 import posix
@@ -140,6 +141,8 @@ def _read(file: Path) -> bytes:
 @functools.lru_cache(maxsize=64)
 def _module(file: str, source: bytes, sha256: str) -> types.ModuleType:
     """The file, executed once in a process: all of its classes are of one module."""
+    # np.unique imports it at its first call: 17 ms, which would be in the middle of a run.
+    importlib.import_module("numpy.ma")
     module = types.ModuleType(f"{_OWN}{Path(file).stem}_{sha256[:12]}")
     module.__file__ = file
     sys.modules[module.__name__] = module  # dataclasses and pickle use it

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host imports nothing while messages are on their way: that would stop it for milliseconds."""
+
+import subprocess
+import sys
+
+import pytest
+
+from softroce_lab.recovery import registry
+
+# On the virtual clock the same policies run, in one process with all that a host's process imports.
+PROGRAM = """
+import sys
+import types
+
+import numpy as np
+
+import softroce_lab.experiment.hosts.process
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.hosts.journal import Journal
+from softroce_lab.inputs import yaml_source
+from softroce_lab.recovery.api import EVENTS, LOST_PACKET, Retransmit
+
+text = '''
+name: imports
+topology: {generator: {kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 1}}
+transports: [TRANSPORT]
+workload: {kind: all-to-all, bytes: 512KiB, message: 256KiB}
+faults: [{name: lossy, links: "h*->leaf*", loss: random 5%}]
+'''
+wanted = spec.of(yaml_source.parse(text.replace("TRANSPORT", sys.argv[1])))
+run = virtual.VirtualRun(wanted, wanted.transports[0], 1, lambda messages: None)
+lost = types.SimpleNamespace(
+    number=EVENTS.index("loss"), key=(1, 2, 3), body=np.zeros(3, LOST_PACKET).tobytes()
+)
+known = set(sys.modules)
+assert run.go().verdict == "passed"
+Journal().record(1, lost, Retransmit(1, [3]))
+print(*sorted(set(sys.modules) - known))
+"""
+
+
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+def test_nothing_is_imported_during_a_run(transport):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, transport],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stdout + done.stderr
