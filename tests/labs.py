@@ -53,6 +53,13 @@ def eventually(condition, timeout_s=SETTLE_S):
     return True
 
 
+def lives(pid):
+    """Whether a process has not ended, be it reaped or not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
 class Traces:
     """Whatever a lab of this name has on the machine."""
 

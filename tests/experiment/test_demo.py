@@ -22,6 +22,7 @@ from softroce_lab import paths
 from softroce_lab.experiment.demo import default_file
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+from tests.patience import undisturbed
 from tests.recovery.coded import CODED
 
 FIELDS = {
@@ -86,11 +87,9 @@ def test_one_seed_is_one_fate_over_ipv4_and_ipv6(demo, small_file, nothing_left)
 
 def runs_to_believe(demo, *arguments, attempts=2):
     """The runs of a demo, again while the machine was too busy elsewhere to say anything."""
-    for _ in range(attempts):
-        runs = demo.json(*arguments)["runs"]
-        if all_faithful(runs):
-            break
-    return runs
+    return undisturbed(
+        lambda: demo.json(*arguments)["runs"], lambda runs: not all_faithful(runs), attempts
+    )
 
 
 def all_faithful(runs):
@@ -178,10 +177,10 @@ def host_memory_kib(parent):
 
 
 def test_json_and_run_directory(demo, small_file, nothing_left):
-    for _ in range(3):
-        document = demo.json("--file", str(small_file), "--seed", "3")
-        if not any(run["emulator_drops"] for run in document["runs"]):  # as on a busy machine
-            break
+    document = undisturbed(
+        lambda: demo.json("--file", str(small_file), "--seed", "3"),
+        lambda found: any(run["emulator_drops"] for run in found["runs"]),
+    )
     assert document["schema_version"] == 1
     for run in document["runs"]:
         assert set(run) >= FIELDS

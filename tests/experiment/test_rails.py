@@ -13,7 +13,7 @@ from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
 from tests.cli.test_app import lab as command
-from tests.patience import patient
+from tests.patience import emulator_drops, patient, undisturbed
 
 FILE = """\
 name: NAME
@@ -29,7 +29,6 @@ clock: CLOCK
 faults: FAULTS
 """
 FAST = "{rate: 100Gbit, delay: 1us}"
-ATTEMPTS = 3
 SENT = ("tx_data", "tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", "tx_connected")
 
 
@@ -132,17 +131,12 @@ def on_a_lab(wanted, options=HostOptions()):  # noqa: B008 - frozen
     """A run on the real clock: again where a busy machine had the emulator lose frames."""
     made = fabric.up(wanted.plan(1), ephemeral=True)
     try:
-        for _ in range(ATTEMPTS):
-            run = real.run(wanted, wanted.transports[0], 1, lambda _: None, made, options)
-            if emulator_drops(run) == 0:
-                break
+        return undisturbed(
+            lambda: real.run(wanted, wanted.transports[0], 1, lambda _: None, made, options),
+            emulator_drops,
+        )
     finally:
         made.down()
-    return run
-
-
-def emulator_drops(run):
-    return sum(link["emulator_drops"] for link in run.links)
 
 
 def uplinks(*hosts, leaves=(1, 2, 3)):

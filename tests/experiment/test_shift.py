@@ -23,6 +23,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry import capture_file, transitions
 from tests.check.plant import check, failed
 from tests.cli.test_app import lab as command
+from tests.patience import emulator_drops, undisturbed
 
 FILE = """\
 name: NAME
@@ -291,10 +292,7 @@ def test_on_the_real_clock_and_in_lab_inspect(nothing_left):
     slow = "{name: shift, timeout: 64ms, retry_count: 4, label: shift}"
     experiment = of(slow, '["nic down h1:eth1 at 300ms"]', "real", more=", every: 40ms",
                     repeat=60, deadline="20s")  # fmt: skip
-    for _ in range(3):
-        found, shown = looked_at(experiment)
-        if not emulator_drops(found):  # as a busy machine may have some
-            break
+    found, shown = undisturbed(lambda: looked_at(experiment), lambda of: emulator_drops(of[0]))
     assert found.verdict == "passed", found.reasons
     assert found.verified is True
     assert after(found).count("Fallback") == 4
@@ -318,10 +316,6 @@ def looked_at(experiment):
         looking.join()
         assert not list((lab.directory / "stats").glob("*.shift"))
     return found, shown
-
-
-def emulator_drops(found):
-    return [link for link in found.links if link["emulator_drops"]]
 
 
 def settled(shown):

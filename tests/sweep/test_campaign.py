@@ -26,6 +26,7 @@ from softroce_lab.sweep import pool as sweep_pool
 from softroce_lab.sweep import spec as sweep_spec
 from softroce_lab.sweep.campaign import Options
 from softroce_lab.sweep.work import Work
+from tests.labs import lives
 from tests.sweep.sweep_works import blocked_signals, die_at_three
 
 SWEEP = """\
@@ -392,7 +393,7 @@ def test_it_can_be_killed_at_any_moment(tmp_path):
     workers = children(process.pid)
     process.kill()
     process.wait()
-    until(lambda: not any(alive(pid) for pid in workers))
+    until(lambda: not any(lives(pid) for pid in workers))
     done = rows.read_text().count("\n")
     again = [*command, "--jobs", "1", "--only", "seed=1", "--json"]
     result = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True)
@@ -421,13 +422,6 @@ def children(pid):
         for task in os.listdir(f"/proc/{pid}/task")
         for child in open(f"/proc/{pid}/task/{task}/children").read().split()
     ]
-
-
-def alive(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 # --- What goes wrong beside it ---------------------------------------------------------------

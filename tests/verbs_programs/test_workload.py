@@ -2,7 +2,6 @@
 """The workload `program`: commands of hosts as an experiment, on labs of their own."""
 
 import collections
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import secrets
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +17,7 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.hosts.program_words import NO_PACKET
 from softroce_lab.paths import PROJECT_ROOT
+from tests.labs import lives
 
 PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
 HEAD = """\
@@ -205,6 +204,9 @@ def test_the_deadline_ends_all(experiment):
     ]  # fmt: skip
 
 
+WRITTEN = "until test -s {pids}; do sleep .05; done"
+
+
 def alive(path):
     """Of the processes whose numbers the file has, those that have not ended."""
     pids = path.read_text().split()
@@ -212,20 +214,12 @@ def alive(path):
     return [pid for pid in pids if lives(pid)]
 
 
-def lives(pid):
-    """Whether it has not ended, be it reaped or not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    return False
-
-
 @pytest.mark.parametrize(
     "command",
     [
         "sleep 3131 & echo $! > {pids}; exit 0",
-        "setsid sh -c 'echo $$ > {pids}; exec sleep 3232' & until test -s {pids}; do :; done",
-        "setsid unshare -m sh -c 'echo $$ > {pids}; exec sleep 3333' & "
-        "until test -s {pids}; do :; done",
+        f"setsid sh -c 'echo $$ > {{pids}}; exec sleep 3232' & {WRITTEN}",
+        f"setsid unshare -m sh -c 'echo $$ > {{pids}}; exec sleep 3333' & {WRITTEN}",
     ],
 )
 def test_nothing_outlives_a_run(experiment, tmp_path, command):
