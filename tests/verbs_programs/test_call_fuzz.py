@@ -56,7 +56,7 @@ def test_no_order_of_calls_ends_the_program(pair, full, tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, f"seed {seed}: {done.returncode}\n{done.stderr}"
         succeeded, failed = map(int, re.fullmatch(r"done (\d+) (\d+)\n", done.stdout).groups())
-        assert succeeded > failed > 20  # of calls on objects that were there
+        assert succeeded > failed > 100  # of calls on objects that were there
     records = [program_losses.read(each) for each in losses.iterdir()]
     assert len(records) == SEEDS[full]
-    assert any((each["kind"] == program_losses.MESSAGE).any() for each in records)
+    assert all((each["kind"] == program_losses.MESSAGE).any() for each in records)
