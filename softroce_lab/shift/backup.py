@@ -96,27 +96,27 @@ class Backup:
 
     def queue(self, cq: CQ) -> ShadowedQueue:
         """The CQ's counterpart."""
-        if cq not in self._queues:
-            self._queues[cq] = ShadowedQueue(
-                cq, self.other, self.lock, self.advance, self._by_number
-            )
+        found = self._queues.get(cq)
+        if found is None:
+            found = ShadowedQueue(cq, self.other, self.lock, self.advance, self._by_number)
+            self._queues[cq] = found
             cq.polling = []
-        return self._queues[cq]
+        return found
 
     def add(self, qp: Any, path: Path, number: int) -> None:
         """Tell a QP what fails on its QP with this number on a path."""
-        self._by_number[path][number] = qp
+        self._by_number[path][number] = weakref.ref(qp)
 
     def add_control(self, qp: Any, number: int) -> None:
         """Tell a QP what comes to its control QP."""
-        self._by_control[number] = qp
+        self._by_control[number] = weakref.ref(qp)
 
     def remove(self, qp: Any) -> None:
         """It is closed."""
         numbers = (qp.qp_num, qp.twin_qp_num, qp.control_qp_num)
         for owners, number in zip((*self._by_number, self._by_control), numbers, strict=True):
             if number is not None:
-                owners.forget(number)
+                owners.pop(number, None)
         self._active.discard(qp)
 
     def set_active(self, qp: Any, active: bool) -> None:
@@ -220,7 +220,7 @@ class Backup:
                 qp.failed_on(path, failure)
                 happened = True
         for native in self.control_cq.native.poll_completions(MAX_CQE):
-            qp = self._by_control.get(native.qp_num)
+            qp = self._by_control.of(native.qp_num)
             if qp is not None:
                 qp.handle_control(native)
                 happened = True
@@ -237,7 +237,7 @@ class Backup:
             return _NONE
         self._put_back[path] = []
         for native in found:
-            if (qp := self._by_number[path].get(native.qp_num)) is not None:
+            if (qp := self._by_number[path].of(native.qp_num)) is not None:
                 waiting.append((qp, native))
         return waiting
 

@@ -22,7 +22,6 @@ from softroce_lab.rnic import (
     PyverbsRDMAError,
     PyverbsUserError,
     QPAttr,
-    QPCap,
     QPInitAttr,
     RecvWR,
     SendWR,
@@ -64,6 +63,16 @@ class ShiftQP(QP):
     A request with the flag SEND_ONCE is never executed twice: in flight at a failure, it surfaces.
     """
 
+    # How all begin; of the class, as a program may make thousands that never move.
+    _queues: tuple[ShadowedQueue, ...] = ()
+    _twin: QP | None = None
+    _control: Control | None = None
+    _peer: dict[str, Any] | None = None
+    _peer_gid = ""
+    _attrs: Sequence[QPAttr] = ()
+    _lack = "the backup is not ready"
+    _is_connecting = False
+
     def __init__(
         self,
         creator: PD,
@@ -74,30 +83,22 @@ class ShiftQP(QP):
     ) -> None:
         _check(creator, init_attr, backup)
         self.closed = True  # until it is made
-        self._signal_all = bool(init_attr.sq_sig_all)
         super().__init__(creator, init_attr)
         self._backup, self._lock = backup, backup.lock
-        self._queues: tuple[ShadowedQueue, ...] = ()
+        self._signal_all = bool(init_attr.sq_sig_all)
         face: Any = weakref.proxy(self)  # so that a forgotten QP is closed at once
-        self.machine = Machine(
-            face, self.qp_num, backup.settings, signal_all=bool(init_attr.sq_sig_all)
-        )
-        self._twin: QP | None = None
-        self._control: Control | None = None
-        self._peer: dict[str, Any] | None = None
-        self._peer_gid = ""
-        self._attrs: list[QPAttr] = []
-        self._lack = "the backup is not ready"
+        self.machine = Machine(face, self.qp_num, backup.settings, signal_all=self._signal_all)
         self._notices: list[tuple[int, bool]] = []
         self._posting: list[None] = []  # an entry for each thread that posts without the lock
-        self._is_connecting = False
         rc = ask("Failed to create QP", self._endpoint.keep_unfinished, self.qp_num,
                  backup.failures.native)  # fmt: skip
         if rc:
             raise PyverbsRDMAError("Failed to create QP", rc)
         with self._lock:
             backup.add(self, Path.DEFAULT, self.qp_num)
-            self._queues = (backup.queue(self.scq), backup.queue(self.rcq))
+            send = backup.queue(self.scq)
+            receive = send if self.rcq is self.scq else backup.queue(self.rcq)
+        self._queues = (send, receive)
         backup.do(self._make_twin)
         if qp_attr is not None:
             self.to_init(qp_attr)
@@ -209,7 +210,7 @@ class ShiftQP(QP):
         twin = dataclasses.replace(
             attr, ah_attr=route, dest_qp_num=found["qp"], sq_psn=psn, rq_psn=found["psn"]
         )
-        self._attrs = [attr, twin]
+        self._attrs = (attr, twin)
         self._twin.to_rts(dataclasses.replace(twin))
         self._control.connect(found["gid"], found["control"], attr)
         self._peer = found
@@ -532,7 +533,6 @@ def _check(creator: PD, init_attr: QPInitAttr, backup: Backup) -> None:
     expect("backup", backup, Backup)
     if not (isinstance(creator, PD) and isinstance(init_attr, QPInitAttr)):
         return  # QP refuses them in its words
-    expect("cap", init_attr.cap, QPCap)
     if creator.ctx is not backup.context:
         raise PyverbsUserError("the backup is of another context than the PD")
     if init_attr.qp_type != IBV_QPT_RC:

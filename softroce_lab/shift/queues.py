@@ -29,27 +29,17 @@ class Owner(Protocol):
         """A WRITE of the lab's own succeeded."""
 
 
-class Owners:
+class Owners(dict[int, "weakref.ref[Any]"]):
     """Queue pairs by number, as long as their program has them: a closed one is taken out."""
 
-    def __init__(self) -> None:
-        self._of: dict[int, weakref.ref[Any]] = {}
-
-    def __setitem__(self, number: int, owner: Any) -> None:
-        self._of[number] = weakref.ref(owner)
-
-    def get(self, number: int) -> Any:
+    def of(self, number: int) -> Any:
         """None: nobody's."""
-        found = self._of.get(number)
+        found = self.get(number)
         return None if found is None else found()
-
-    def forget(self, number: int) -> None:
-        """It is closed."""
-        self._of.pop(number, None)
 
     def all(self) -> list[Any]:
         """Those that are there."""
-        found = [each() for each in self._of.values()]
+        found = [each() for each in self.values()]
         return [each for each in found if each is not None]
 
 
@@ -125,7 +115,7 @@ class ShadowedQueue:
                 self._take(native, path)
 
     def _take(self, native: Any, path: Path) -> None:
-        owner = self._owners[path].get(native.qp_num)
+        owner = self._owners[path].of(native.qp_num)
         if owner is not None and native.wr_id in (PROBE_ID, FENCE_ID):
             owner.finished(native.wr_id)
             return
