@@ -232,7 +232,11 @@ def transfer(loaded: Experiment) -> tuple[WorkloadRun, Times]:
 
 def measure(case: Case, loaded: Experiment) -> Left:
     """One transfer. RunError if it fails."""
-    run, lost_ns = transfer(loaded)
+    return left(case, loaded, *transfer(loaded))
+
+
+def left(case: Case, loaded: Experiment, run: WorkloadRun, lost_ns: Times) -> Left:
+    """The figures of a transfer."""
     empty = _empty(loaded, run)
     after_ns = ROUND_TRIPS * empty.rtt_ns + _latest_decision_ns(run)
     late = int((lost_ns >= after_ns).sum())
