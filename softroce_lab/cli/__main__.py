@@ -2,16 +2,19 @@
 """Where the `lab` command begins: an interrupt ends it quietly while it is still being loaded."""
 
 import os
+import signal
 import sys
 import threading
 
 
 def main() -> None:
     """Entry point of the `lab` command, and of `python -m softroce_lab.cli`."""
-    try:
-        from softroce_lab.cli import app  # it takes a while
-    except KeyboardInterrupt:
-        sys.exit(130)  # ExitCode.INTERRUPTED
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Nothing is begun. After a KeyboardInterrupt inside of a text that is evaluated, as
+        # dataclasses do, CPython ends by SIGINT, whatever the exit status.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # ExitCode.INTERRUPTED
+    from softroce_lab.cli import app  # it takes a while
+
     try:
         app.main()
     except SystemExit as leave:

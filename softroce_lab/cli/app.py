@@ -168,7 +168,7 @@ def lab(
 
 
 _SAME_SIGNAL_S = 1.0
-_AGAIN_S = 0.02  # while modules are imported
+_AGAIN_S = 0.02  # while something is loaded
 
 
 class _Interrupting:
@@ -181,7 +181,7 @@ class _Interrupting:
         self._last_s = -_SAME_SIGNAL_S
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if _imports(frame):  # pydantic, which builds schemas meanwhile, makes a SchemaError of it
+        if _is_loading(frame):
             later = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
             later.daemon = True
             later.start()
@@ -192,10 +192,17 @@ class _Interrupting:
             raise KeyboardInterrupt
 
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether a module is being imported."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+def _is_loading(frame: FrameType | None) -> bool:
+    """Whether a module is imported, or a text evaluated.
+
+    Of an interrupt pydantic makes a SchemaError there, where it builds schemas. And CPython ends by
+    SIGINT, whatever the exit status, once one has left a text (`_Py_UnhandledKeyboardInterrupt`).
+    """
+    while frame is not None and frame.f_back is not None:  # the first one is that of python -c
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib"):
+            return True
+        if (code.co_filename, code.co_name) == ("<string>", "<module>"):
             return True
         frame = frame.f_back
     return False

@@ -106,12 +106,12 @@ def test_a_verb_that_cannot_be_imported_says_why_and_leaves_the_others_alone(mon
 
 
 INTERRUPTED_WHILE_LOADED = """
-import runpy, sys
+import os, runpy, signal, sys, time
 
 class Interrupting:
     def find_spec(self, name, path, target=None):
         if name == "typer":
-            raise KeyboardInterrupt
+            exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", globals())
 
 sys.meta_path.insert(0, Interrupting())
 runpy.run_module("softroce_lab.cli", run_name="__main__")
@@ -140,7 +140,6 @@ cli._prepare_process()
 sys.path.insert(0, sys.argv[1])
 try:
     import swallows
-    print("imported", flush=True)
     time.sleep(10)
 except KeyboardInterrupt:
     print("interrupted")
@@ -151,6 +150,7 @@ import os, signal, time
 try:
     os.kill(0, signal.SIGTERM)
     time.sleep(0.1)
+    os.write(1, b"imported\\n")
 except KeyboardInterrupt:
     raise ValueError("as pydantic does")
 """
@@ -167,6 +167,31 @@ def test_a_signal_waits_until_a_module_is_imported(tmp_path):
         start_new_session=True,
     )
     assert (result.returncode, result.stdout) == (0, "imported\ninterrupted\n"), result.stderr
+
+
+SIGNALLED_IN_A_TEXT = """
+import os, signal, sys, time
+import softroce_lab.cli.app as cli
+
+cli._prepare_process()
+try:
+    eval("[os.kill(os.getpid(), signal.SIGINT), time.sleep(0.1), os.write(1, b'evaluated')]")
+    time.sleep(10)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_signal_waits_until_a_text_is_evaluated():
+    """Of typer's annotations, say; else Python would end by the signal, not with 130."""
+    result = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_IN_A_TEXT],
+        cwd=paths.PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (result.returncode, result.stdout) == (130, "evaluated"), result.stderr
 
 
 SIGNALLED_TWICE = """
