@@ -85,7 +85,7 @@ def test_an_interrupt_leaves_nothing(tmp_path, nothing_left):
                           stderr=subprocess.DEVNULL) as process:  # fmt: skip
         time.sleep(KILLED_AFTER_S)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
 
 
 def test_sets_fit_a_link():

@@ -53,7 +53,7 @@ def test_only_what_is_in_the_namespace_with_mounts_of_its_own(inside, namespaces
         inside(fd, mounts) for fd, mounts in [(ours, "own"), (ours, "shared"), (other, "own")]
     )
     assert leftovers.end({os.fstat(ours).st_ino}) == []
-    assert command.wait(5) == -9
+    assert command.wait(60) == -9
     assert visitor.poll() is stranger.poll() is None
 
 
@@ -65,5 +65,5 @@ def test_the_guard_outlives_its_process(inside, namespaces):
     )
     argv = [sys.executable, "-c", script, str(namespaces[0])]
     assert subprocess.run(argv, pass_fds=[namespaces[0]], check=False).returncode == -9
-    assert command.wait(20) == -9
+    assert command.wait(60) == -9
     assert stranger.poll() is None
