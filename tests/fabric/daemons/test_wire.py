@@ -50,7 +50,7 @@ class Wired:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log)
         # As in a lab, whose ledger has it: a busy machine may stop it before it listens.
         recorded = [ProcessIdentity.of(self.process.pid)]
-        with mock.patch.object(wire, "_recorded", lambda _: recorded):
+        with mock.patch.object(wire, "_recorded", return_value=recorded):
             self.stage = WireStage(directory)
         links = wire.links_of(plan)
         for port in wire.ports_for(plan, range(4)):
