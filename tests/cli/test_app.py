@@ -25,6 +25,18 @@ def lab(*arguments, module="softroce_lab.cli", cwd=paths.PROJECT_ROOT):
     )
 
 
+def python(text, *arguments):
+    """A text of Python in a process with a session of its own, so that it may signal its group."""
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        cwd=paths.PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+
+
 def with_verb(monkeypatch, function):
     """The command line with one more verb, `fake`, that calls `function`."""
     application = typer.Typer(add_completion=False)
@@ -48,9 +60,7 @@ def test_version_imports_no_verb():
         "except SystemExit: pass\n"
         "print(sorted({'numpy', 'pyarrow', 'pydantic', 'bcc', 'pyroute2'} & sys.modules.keys()))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=paths.PROJECT_ROOT, capture_output=True, text=True
-    )
+    result = python(script)
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -119,12 +129,7 @@ runpy.run_module("softroce_lab.cli", run_name="__main__")
 
 
 def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
-    result = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_WHILE_LOADED],
-        cwd=paths.PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-    )
+    result = python(INTERRUPTED_WHILE_LOADED)
     assert (result.returncode, result.stdout, result.stderr) == (
         errors.ExitCode.INTERRUPTED,
         "",
@@ -158,14 +163,7 @@ except KeyboardInterrupt:
 
 def test_a_signal_waits_until_a_module_is_imported(tmp_path):
     (tmp_path / "swallows.py").write_text(SWALLOWS)
-    result = subprocess.run(
-        [sys.executable, "-c", SIGNALLED_WHILE_A_MODULE_IS_IMPORTED, str(tmp_path)],
-        cwd=paths.PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-    )
+    result = python(SIGNALLED_WHILE_A_MODULE_IS_IMPORTED, str(tmp_path))
     assert (result.returncode, result.stdout) == (0, "imported\ninterrupted\n"), result.stderr
 
 
@@ -184,13 +182,7 @@ except KeyboardInterrupt:
 
 def test_a_signal_waits_until_a_text_is_evaluated():
     """Of typer's annotations, say; else Python would end by the signal, not with 130."""
-    result = subprocess.run(
-        [sys.executable, "-c", SIGNALLED_IN_A_TEXT],
-        cwd=paths.PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    result = python(SIGNALLED_IN_A_TEXT)
     assert (result.returncode, result.stdout) == (130, "evaluated"), result.stderr
 
 
@@ -220,14 +212,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(number):
-    result = subprocess.run(
-        [sys.executable, "-c", SIGNALLED_TWICE, number],
-        cwd=paths.PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-    )
+    result = python(SIGNALLED_TWICE, number)
     assert result.stdout.splitlines() == ["cleaned up", "again"], result.stderr
 
 
