@@ -16,8 +16,6 @@ namespace {
 
 constexpr int kMostCqe = 1 << 22;
 constexpr int kLeastCqe = 255;
-constexpr unsigned kPatience = 128;   // polls in a row that found nothing, longer than a round trip
-constexpr unsigned kYieldEvery = 32;  // after that
 
 // At least as many as asked for, as hardware has it: perftest's queues of one entry hold two for a
 // moment, when a loss delays the first completion.
@@ -90,32 +88,35 @@ void await_passively(Channel& channel) {
   engine.sleeps();
 }
 
+// Of an empty queue, the engine is asked.
+std::size_t take(Cq& cq, std::size_t most, ibv_wc* wc) {
+  Engine& engine = engine_of(cq.context);
+  const auto drain = [&] {
+    return cq.queue->drain(most, [&](const WorkCompletion& each) { put(each, *wc++); });
+  };
+  const auto held = engine.hold();
+  if (engine.orphan()) return 0;  // what completed before fork(2) is the parent's
+  const std::size_t ready = drain();
+  if (ready != 0) {
+    engine.polled();
+    return ready;
+  }
+  return engine.poll() ? drain() : 0;
+}
+
 }  // namespace
 
+// Its peer may need this very processor. Who lets it run looks once more: a program that polls and
+// then reads the events of its connections must not see the end of one before its last message.
 int poll_cq(ibv_cq* base, int most, ibv_wc* wc) {
-  Cq& cq = *static_cast<Cq*>(base);
   if (most <= 0) return 0;
-  Engine& engine = engine_of(cq.context);
-  const auto take = [&] {
-    return cq.queue->drain(static_cast<std::size_t>(most),
-                           [&](const WorkCompletion& each) { put(each, *wc++); });
-  };
-  std::size_t polled = 0;
-  {
-    const auto held = engine.hold();
-    if (engine.orphan()) return 0;  // what completed before fork(2) is the parent's
-    polled = take();
-    if (polled != 0)
-      engine.polled();
-    else if (engine.poll())
-      polled = take();
-  }
-  // Its peer may need this very processor.
-  if (polled != 0)
-    cq.empty_polls.store(0, std::memory_order_relaxed);
-  else if (const unsigned empty = cq.count_empty_poll();
-           empty >= kPatience && empty % kYieldEvery == 0)
+  Cq& cq = *static_cast<Cq*>(base);
+  std::size_t polled = take(cq, static_cast<std::size_t>(most), wc);
+  if (polled == 0 && cq.waits_long()) {
     sched_yield();
+    polled = take(cq, static_cast<std::size_t>(most), wc);
+  }
+  if (polled != 0) cq.empty_polls.store(0, std::memory_order_relaxed);
   return static_cast<int>(polled);
 }
 

@@ -54,11 +54,14 @@ struct Channel : ibv_comp_channel {
 struct Cq : ibv_cq {
   std::shared_ptr<CompletionQueue> queue;
   std::atomic<int> users = 0;
-  std::atomic<unsigned> empty_polls = 0;  // in a row, about: threads that poll at once lose some
-  unsigned count_empty_poll() {
+  static constexpr unsigned kPatience = 128;   // empty polls in a row, longer than a round trip
+  static constexpr unsigned kYieldEvery = 32;  // after that
+  std::atomic<unsigned> empty_polls = 0;       // about: threads that poll at once lose some
+  // Counts an empty poll; whether its program should let others run.
+  bool waits_long() {
     const unsigned empty = empty_polls.load(std::memory_order_relaxed) + 1;
     empty_polls.store(empty, std::memory_order_relaxed);
-    return empty;
+    return empty >= kPatience && empty % kYieldEvery == 0;
   }
   std::uint32_t events_taken = 0;  // completion events, by the program
 };

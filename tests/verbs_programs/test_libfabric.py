@@ -35,6 +35,7 @@ def line(provider, *flags, gid=0):
         packets=packets,
         port=TCP_PORT,
         endless=(*command, "-I", "100000000"),
+        tries=3,
     )
 
 
