@@ -301,14 +301,15 @@ static void check_last_acknowledgements(void) {
   for (int i = 0; i < MANY; ++i) NEED(!ibv_destroy_qp(senders[i]));
 }
 
-/* Instead of the C library's. A peer's message comes while the caller has no processor, and the
- * library's thread takes it, as polls of another queue do. */
+/* Instead of the C library's. A peer's message comes while a thread that polls has no processor,
+ * and the library's own thread takes it, as polls of another queue do. */
 static int yields, sends_at_yield;
+static __thread int polls; /* not in the library's thread, which yields, too */
 
 int sched_yield(void) {
   enum { TURNS = 10 };
+  if (!polls || !sends_at_yield) return 0;
   ++yields;
-  if (!sends_at_yield) return 0;
   sends_at_yield = 0;
   NEED(!post(near, (struct ibv_send_wr){.wr_id = 11, .opcode = IBV_WR_SEND}, BYTES));
   struct ibv_cq *other = ibv_create_cq(context, 1, NULL, NULL, 0);
@@ -324,12 +325,11 @@ static void check_yield(void) {
   struct ibv_wc wc;
   create_both(1);
   receive(far, 22);
-  yields = 0;
-  sends_at_yield = 1;
+  polls = sends_at_yield = 1;
   int polled = 0;
   for (int i = 0; yields == 0 && polled == 0 && i < MOST_POLLS; ++i)
     polled = ibv_poll_cq(cq, 1, &wc);
-  CHECK(yields == 1 && polled == 1 && wc.status == IBV_WC_SUCCESS);
+  CHECK(yields == 1 && polled == 1);
   for (int left = 2 - polled; left != 0; --left) next();
   destroy_both();
 }
