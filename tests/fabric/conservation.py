@@ -17,7 +17,6 @@ from softroce_lab.plan.plan import Node, Plan
 
 REST_S = 0.05  # without a change
 PATIENCE_S = 20.0
-MACHINE_SHARE = 0.1  # of the frames sent: a processor that is away for 0.1 s loses hundreds
 
 
 @dataclasses.dataclass(frozen=True)
