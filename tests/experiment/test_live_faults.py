@@ -48,10 +48,10 @@ def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
         before = at_rest(lab)
         with DrawnFaults(lab, chance, left, INTERVAL_S) as changing:
             done = send(lab, "leaf-spine", file, "h1", "h3", seed=1 + totals["transfers"])
-        counts = at_rest(lab) - before
+        counted = at_rest(lab) - before
         hosts = done.facts["processes"]
         sent = {name: hosts[name]["frames_sent"] for name in ("h1", "h3")}
-        found = balance(lab.plan, counts, sent)
+        found = balance(lab.plan, counted, sent)
         assert done.verified
         assert found.unexplained == {}
         left -= changing.made

@@ -131,9 +131,9 @@ def test_a_shape_that_finds_no_room_changes_nothing(make):
     before = at_rest(running)
     with Stream(running, "h1", "h2", count=500, pace=20_000) as stream:
         pass
-    after = at_rest(running) - before
-    assert balance(running.plan, after, {"h1": stream.sent}).unexplained == {}
-    residence = after.wire.links[links_of(plan, "s1->h2")[0]].residence.percentile(50)
+    found = at_rest(running) - before
+    assert balance(running.plan, found, {"h1": stream.sent}).unexplained == {}
+    residence = found.counts.wire.links[links_of(plan, "s1->h2")[0]].residence.percentile(50)
     assert 900_000 < residence < 20_000_000  # its delay is 1 ms still
 
 
@@ -264,8 +264,9 @@ def test_the_control_plane_follows_links_that_flap(make_armed):
         before = at_rest(running)
         with Stream(running, "h1", "h3", count=9_000, pace=10_000, sport=sport) as stream:
             pass
-        counts = at_rest(running) - before
-        found = balance(running.plan, counts, {"h1": stream.sent})
+        counted = at_rest(running) - before
+        counts = counted.counts
+        found = balance(running.plan, counted, {"h1": stream.sent})
         assert found.unexplained == {}
         down = sum(port.link_down for port in counts.ports.values())
         assert found.injected == down
