@@ -168,7 +168,7 @@ def lab(
 
 
 _SAME_SIGNAL_S = 1.0
-_AGAIN_S = 0.02  # while something is loaded
+_AGAIN_S = 0.02  # while nothing may be interrupted
 
 
 class _Interrupting:
@@ -179,17 +179,33 @@ class _Interrupting:
 
     def __init__(self) -> None:
         self._last_s = -_SAME_SIGNAL_S
+        self._number: int = signal.SIGINT  # of the last one
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if _is_loading(frame):
-            later = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
-            later.daemon = True
-            later.start()
+            _send_again(number)
             return
         now_s = time.monotonic()
         if now_s - self._last_s >= _SAME_SIGNAL_S:
-            self._last_s = now_s
+            self._last_s, self._number = now_s, number
             raise KeyboardInterrupt
+
+    def when_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Called where Python ignores an exception, in a destructor, say: an interrupt comes again.
+
+        Else the signal would be lost, and we would run on.
+        """
+        if ignored.exc_type is KeyboardInterrupt:
+            self._last_s = -_SAME_SIGNAL_S
+            _send_again(self._number)
+        else:
+            sys.__unraisablehook__(ignored)
+
+
+def _send_again(number: int) -> None:
+    later = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()
 
 
 def _is_loading(frame: FrameType | None) -> bool:
@@ -214,6 +230,7 @@ def _prepare_process() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupting)
+    sys.unraisablehook = interrupting.when_ignored
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - till the end

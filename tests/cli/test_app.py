@@ -186,6 +186,41 @@ def test_a_signal_waits_until_a_text_is_evaluated():
     assert (result.returncode, result.stdout) == (130, "evaluated"), result.stderr
 
 
+SIGNALLED_IN_A_DESTRUCTOR = """
+import os, signal, sys, time
+import softroce_lab.cli.app as cli
+
+class Signalling:
+    def __del__(self):
+        os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+        time.sleep(0.1)
+
+others = {"SIGINT", "SIGTERM", "SIGHUP"} - {sys.argv[1]}
+for name in others:  # as with nohup
+    signal.signal(signal.Signals[name], signal.SIG_IGN)
+cli._prepare_process()
+try:
+    Signalling()
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_is_not_lost_where_python_ignores_exceptions(number):
+    result = python(SIGNALLED_IN_A_DESTRUCTOR, number)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "interrupted\n", "")
+
+
+def test_other_exceptions_that_python_ignores_are_told():
+    """As Python does."""
+    fails = SIGNALLED_IN_A_DESTRUCTOR.replace("os.kill(", "int(").replace("sleep(10)", "sleep(0)")
+    result = python(fails, "SIGINT")
+    assert result.stdout == ""
+    assert "Exception ignored in: <function Signalling.__del__" in result.stderr
+
+
 SIGNALLED_TWICE = """
 import os, signal, sys, time
 import softroce_lab.cli.app as cli
