@@ -67,11 +67,10 @@ def balance(plan: Plan, counted: Rest, sent: Mapping[str, int]) -> Balance:
         **{f"in {n.name}": _in_switch(n, plan, counts) for n in plan.nodes if n.kind == "switch"},
         **dict(_in_stage(plan, counts.wire)),
     }
-    on_links = {place: max(places.get(place, 0), 0) for place in counted.dropped}
     machine = {
         **{f"port {i}": port.lost_by_emulator for i, port in counts.wire.ports.items()},
         **{f"to the stage at {i}": port.wire_gone for i, port in counts.ports.items()},
-        **{place: min(lost, counted.dropped[place]) for place, lost in on_links.items()},
+        **{place: min(max(n, 0), counted.dropped.get(place, 0)) for place, n in places.items()},
     }
     links = counts.wire.links.values()
     by_rules = sum(p.injected_rx_roce + p.injected_tx_roce for p in counts.ports.values())
