@@ -247,6 +247,7 @@ class _Watch:
         self, crew: Mapping[int, HostHandle], deadline_ns: int, progress: Progress
     ) -> None:
         self._waiting = set(crew.values())
+        self._all = len(crew)
         self._deadline_ns = deadline_ns
         self._begun = self._moved = time.monotonic()
         self._progress = progress
@@ -273,12 +274,12 @@ class _Watch:
             host.check()
         for host in ready:
             for document in host.documents():
+                if "progress" in document:
+                    self._handle_message(host, document)
                 if "done" in document:
                     self._policy_error = self._policy_error or document["policy_error"]
                     self._waiting.discard(host)
                     self._moved = time.monotonic()
-                if "progress" in document:
-                    self._handle_message(host, document)
 
     def _handle_message(self, host: HostHandle, document: dict[str, Any]) -> None:
         before = self._reports.get(host, {}).get("progress", 0)
@@ -291,17 +292,22 @@ class _Watch:
         now = time.monotonic()
         if now - self._begun > self._deadline_ns / 1e9:
             deadline = units.format_duration(self._deadline_ns)
-            return f"the deadline of {deadline} came, {len(self._waiting)} hosts were not done"
+            return f"the deadline of {deadline} came, {self._left} hosts were not done"
         waiting = [self._reports.get(host, {}) for host in self._waiting]
         if any(reports.get("due") for reports in waiting):
             self._moved = now  # a host waits for the clock, not for others
         still_s = now - self._moved
         failed = any(reports.get("failed") for reports in self._reports.values())
         if failed and still_s > _QUIET_S and all(reports.get("quiet") for reports in waiting):
-            return f"{len(self._waiting)} hosts wait for what failed elsewhere"
+            return f"{self._left} hosts wait for what failed elsewhere"
         if still_s > STALL_S:
             return f"nothing moved for {STALL_S:g} s"
         return None
+
+    @property
+    def _left(self) -> str:
+        """How many hosts are not done."""
+        return f"{len(self._waiting)} of {self._all}"
 
 
 # ---------------------------------------------------------------- afterwards

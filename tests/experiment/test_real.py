@@ -12,6 +12,7 @@ import pytest
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.hosts.settings import RECEIVE_FRAMES, WINDOW_PACKETS
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
@@ -149,7 +150,7 @@ def test_the_deadline_ends_a_run(lab, tmp_path):
     """And says what was not delivered."""
     found = run(experiment(tmp_path, workload=LONG, deadline="1.1s"), lab, "csa_ud")
     assert found.verdict == "failed"
-    assert found.reasons[0] == "the deadline of 1.1 s came, 4 hosts were not done"
+    assert found.reasons[0] == "the deadline of 1.1 s came, 4 of 4 hosts were not done"
     assert "of 2400 messages: not delivered, the first " in found.reasons[1]
     assert found.verified is None
     assert 0 < len(found.done) < 2400
@@ -191,29 +192,42 @@ def process_of(lab, name):
     return recorded(next(e for e in entries if e.facts["role"] == f"host {name}")).pid
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "rc", "irn", "srnic"])
-def test_what_cannot_arrive_is_a_verdict(tmp_path, transport):
-    """Before the deadline, which is soon: h1 hears nothing from h4, and what failed is said."""
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """Three hosts send to h1, which hears nothing from h4: the experiment and its lab."""
     wanted = experiment(
-        tmp_path,
+        tmp_path_factory.mktemp("cut_off"),
         name=f"t{secrets.token_hex(3)}",
         workload="{kind: incast, bytes: 100kB, to: h1}",
         lossy="h4->leaf2",
         loss="100%",
-        deadline="10s",
+        deadline="60s",
     )
-    lab = up(wanted)
-    try:
-        found = run(wanted, lab, transport)
-    finally:
-        lab.down()
+    made = up(wanted)
+    yield wanted, made
+    made.down()
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "irn", "srnic"])
+def test_what_cannot_arrive_is_a_verdict(cut_off, transport):
+    """Soon, and what failed is said."""
+    wanted, lab = cut_off
+    found = run(wanted, lab, transport)
     assert found.verdict == "failed"
-    assert not any("deadline" in reason for reason in found.reasons)
+    assert not any("deadline" in reason or "moved" in reason for reason in found.reasons)
     by_source = {3: set(), 1: set(), 2: set()}
     for message in found.messages:
         by_source[int(message["source"])].add(int(message["status"]))
     assert by_source == {1: {0}, 2: {0}, 3: {int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)}}
     assert np.isin(found.done["source"], (1, 2)).all()
+
+
+def test_a_failure_before_a_host_has_reported_is_known(cut_off):
+    """Nobody waits 15 s for a receive whose sender is over."""
+    wanted, lab = cut_off
+    knobs = (("timeout", "1ms"), ("retry_count", 0))
+    found = real.run(wanted, Transport("rc", "rc", set_knobs=knobs), 1, lambda _: None, lab)
+    assert found.reasons[0] == "1 of 4 hosts wait for what failed elsewhere"
 
 
 @pytest.mark.parametrize(("senders", "window"), [(1, WINDOW_PACKETS), (8, RECEIVE_FRAMES // 16)])

@@ -8,8 +8,8 @@ policy in a second thread, the workload in the main thread.
     settings {...}     ->  {"ready": true}            its port is open
     workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
     connect {...}      ->  {"connected": true}        its receives are posted
-    begin {...}        ->  {"begun": true}, {"progress": bytes, ...} ..., {"done": true}
-                           with "policy_error": why, where a user's policy failed
+    begin {...}        ->  {"begun": true}, {"progress": bytes, ...} ..., and at the end the same with
+                           "done": true and "policy_error": why a user's policy failed, or null
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
 
@@ -378,21 +378,26 @@ class HostTask:
             if (error := self._policy_error()) is not None:
                 return error.what
             self._check()
+            if time.monotonic() - reported > _REPORT_S:
+                reported = time.monotonic()
+                _say(**self.progress())
             for done in self._messenger.completions():
                 self._process.journal.complete(done)
                 task.complete(done)
             if host.now_ns >= task.next_at_ns:
                 task.on_time(host.now_ns)
-            if time.monotonic() - reported > _REPORT_S:
-                reported = time.monotonic()
-                _say(
-                    progress=task.done_bytes,
-                    messages=task.done_messages,
-                    quiet=task.quiet,
-                    due=task.next_at_ns != NEVER_NS,
-                    failed=task.failed,
-                )
         return None
+
+    def progress(self) -> dict[str, Any]:
+        """How far the task is, and what others may expect of it."""
+        task = self._task
+        return {
+            "progress": task.done_bytes,
+            "messages": task.done_messages,
+            "quiet": task.quiet,
+            "due": task.next_at_ns != NEVER_NS,
+            "failed": task.failed,
+        }
 
     def _policy_error(self) -> PolicyError | None:
         """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
@@ -466,7 +471,8 @@ class Server:
                 host_task.connect(arguments)
                 _say(connected=True)
             case "begin":
-                _say(done=True, policy_error=host_task.work(**arguments))
+                why = host_task.work(**arguments)
+                _say(done=True, policy_error=why, **host_task.progress())
             case "finish":
                 _say(finished=host_task.finish(**arguments))
             case _:
