@@ -8,7 +8,7 @@ policy in a second thread, the workload in the main thread.
     settings {...}     ->  {"ready": true}            its port is open
     workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
     connect {...}      ->  {"connected": true}        its receives are posted
-    begin {...}        ->  {"begun": true}, then {"progress": bytes, ...} again and again; the last has
+    begin {...}        ->  {"begun": true}, then {"progress": bytes, ...} now and then; the last has
                            "done": true and "policy_error": why a user's policy failed, or null
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
