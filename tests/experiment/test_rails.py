@@ -32,8 +32,11 @@ FAST = "{rate: 100Gbit, delay: 1us}"
 SENT = ("tx_data", "tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", "tx_connected")
 
 
-def text_of(*, a=", rail: 3", transports="[csa_ud]", access=FAST, clock="virtual", faults="[]"):
+def text_of(
+    *, a=", rail: 3", size="64KiB", transports="[csa_ud]", access=FAST, clock="virtual", faults="[]"
+):
     text = FILE.replace("NAME", f"t{secrets.token_hex(3)}").replace("CLOCK", clock)
+    text = text.replace("64KiB", size)
     text = text.replace("ACCESS", access).replace("TRANSPORTS", transports)
     return text.replace(" A}", f"{a}}}").replace("FAULTS", faults)
 
@@ -233,11 +236,10 @@ def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, 
     slow = "{rate: 200Mbit, delay: 100us}"
     # Not periodic: `rc` that goes back over a multiple of the period loses the same packet again.
     faults = "[{name: loss, links: 'h*<->leaf*', loss: random 5%}]"
-    text = text_of(
-        a=", message: 4KiB, rails: 2", clock="real", access=slow,
+    wanted = of(
+        a=", message: 4KiB, rails: 2", size="512KiB", clock="real", access=slow,
         transports=f"[{patient(transport)}]", faults=faults,
     )  # fmt: skip
-    wanted = spec.of(yaml_source.parse(text.replace("64KiB", "512KiB"), "rails.yaml"))
     run = on_a_lab(wanted, HostOptions(ip_version=ip_version))
     assert run.verdict == "passed", run.reasons
     (found,) = run.recoveries

@@ -194,7 +194,7 @@ def process_of(lab, name):
 
 @pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
-    """Three hosts send to h1, which hears nothing from h4: the experiment and its lab."""
+    """Three hosts send to h1, which receives nothing from h4: the experiment and its lab."""
     wanted = experiment(
         tmp_path_factory.mktemp("cut_off"),
         name=f"t{secrets.token_hex(3)}",
