@@ -188,7 +188,6 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
   flow.cumulative = cumulative;
   flow.since = now;
   flow.timeouts_without_progress = 0;
-  flow.not_ready = 0;
   const std::uint32_t room = std::min(most_out(), message.count - cumulative);
   host_.allow(message, cumulative + room);
   const Time due = now + timer(message, flow);

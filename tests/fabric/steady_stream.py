@@ -6,13 +6,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Self
 
 from softroce_lab import _native
 from softroce_lab.bench.bare_traffic import HEADERS_BYTES, INDEX_OFFSET, open_port
+from softroce_lab.experiment.accounting import Counts
 from softroce_lab.fabric.lab import Lab
 from tests.fabric.xdp_rig import ROCE_PORT, lab_header, roce
+
+PATIENCE_S = 20.0
 
 
 @contextlib.contextmanager
@@ -36,8 +40,12 @@ class Stream:
         pace: float,
         sport: int = 0xC000,
         size: int = 128,
+        batch: int | None = None,
     ) -> None:
-        """`pace` in frames a second; `size` bytes of payload."""
+        """`pace` in frames a second; `size` bytes of payload.
+
+        `batch`: frames after which the stream waits until the wire stage took all it was given.
+        """
         self.source = source
         self.sent = 0
         self._listening = listening(lab, destination)
@@ -45,11 +53,29 @@ class Stream:
         header = lab_header(count=_native.MESSAGE_PACKETS)
         addresses = [str(end.address) for end in ends]
         frame = roce(*addresses, sport=sport, lab=header, size=size)
-        job = (open_port(lab, ends[0]), frame, INDEX_OFFSET, HEADERS_BYTES, count, pace)
+        self._lab, self._count, self._pace, self._batch = lab, count, pace, batch
+        # The thread's alone: its end closes the port, and the next stream can open it.
+        job = (open_port(lab, ends[0]), frame, INDEX_OFFSET, HEADERS_BYTES)
         self._thread = threading.Thread(target=self._run, args=(job,))
 
     def _run(self, job: tuple[object, ...]) -> None:
-        self.sent, _, _ = _native.paced_traffic(*job)
+        while self.sent < self._count:
+            frames = min(self._batch or self._count, self._count - self.sent)
+            sent, _, _ = _native.paced_traffic(*job, frames, self._pace)
+            self.sent += sent
+            if sent < frames or (self._batch and not self._taken()):
+                return
+
+    def _taken(self) -> bool:
+        """Whether the stage took all frames in time."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            counts = Counts.of(self._lab)
+            at_stage = counts.wire.ports.values()
+            taken = sum(port.received + port.lost_before for port in at_stage)
+            if taken == sum(port.to_wire for port in counts.ports.values()):
+                return True
+        return False
 
     @property
     def flows(self) -> bool:

@@ -31,7 +31,8 @@ def check(
         list[Path] | None,
         typer.Argument(
             metavar="FILE...",
-            help="Run directories, or their names below ./runs, pcapng or pcap files.",
+            help="Run directories, or their names below ./runs (latest: the newest), pcapng or "
+            "pcap files.",
         ),
     ] = None,
     as_json: Json = False,
@@ -77,7 +78,8 @@ def check(
         _list(wanted, as_json=as_json)
         return
     if not files:
-        raise UserError("no file", hint="name a run directory, a pcapng or a pcap file")
+        hint = "name a run directory (latest: the newest), a pcapng or a pcap file"
+        raise UserError("no file", hint=hint)
     options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
     checked, failures = [], []
     for path in files:
