@@ -135,7 +135,7 @@ def test_a_call_that_is_not_answered_fails(started):
     found, took_s, _ = lines(started(manager, "listen(id); listen(id)"))
     assert found == ["EIO", "EIO"]
     assert LONGEST_CALL_S - 0.2 <= took_s[0] < LONGEST_CALL_S + 10
-    assert took_s[1] < 1
+    assert took_s[1] < LONGEST_CALL_S / 2
     assert manager.verbs.count(Verb.LISTEN) == 1
 
 
