@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Self
 
@@ -15,8 +14,7 @@ from softroce_lab.bench.bare_traffic import HEADERS_BYTES, INDEX_OFFSET, open_po
 from softroce_lab.experiment.accounting import Counts
 from softroce_lab.fabric.lab import Lab
 from tests.fabric.xdp_rig import ROCE_PORT, lab_header, roce
-
-PATIENCE_S = 20.0
+from tests.labs import eventually
 
 
 @contextlib.contextmanager
@@ -63,19 +61,14 @@ class Stream:
             frames = min(self._batch or self._count, self._count - self.sent)
             sent, _, _ = _native.paced_traffic(*job, frames, self._pace)
             self.sent += sent
-            if sent < frames or (self._batch and not self._taken()):
+            if sent < frames or (self._batch and not eventually(self._taken)):
                 return
 
     def _taken(self) -> bool:
-        """Whether the stage took all frames in time."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            counts = Counts.of(self._lab)
-            at_stage = counts.wire.ports.values()
-            taken = sum(port.received + port.lost_before for port in at_stage)
-            if taken == sum(port.to_wire for port in counts.ports.values()):
-                return True
-        return False
+        """Whether the stage took all that it was given so far."""
+        counts = Counts.of(self._lab)
+        taken = sum(port.received + port.lost_before for port in counts.wire.ports.values())
+        return taken == sum(port.to_wire for port in counts.ports.values())
 
     @property
     def flows(self) -> bool:
