@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kTransmitBatch = 32;  // what one sendto takes; s
 inline constexpr Time kPublishInterval = 100 * kMillisecond;
 
 inline void take_frame(Rnic& rnic, const std::uint8_t* frame, std::uint32_t bytes, Time at) {
-  Packet packet;
+  Packet packet = kBlankPacket;
   if (const auto refusal = decode(frame, bytes, packet))
     rnic.counters().add(*refusal);
   else

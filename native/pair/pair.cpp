@@ -181,7 +181,7 @@ void Pair::inject(int to, const std::uint8_t* frame, std::size_t bytes) {
 
 void Pair::receive(int to, const std::uint8_t* frame, std::size_t bytes) {
   Rnic& rnic = side(to);
-  Packet packet;
+  Packet packet = kBlankPacket;
   if (const auto refusal = decode(frame, bytes, packet))
     rnic.counters().add(*refusal);
   else

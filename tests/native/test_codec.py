@@ -4,6 +4,7 @@
 import dataclasses
 import errno
 import ipaddress
+import itertools
 import random
 import zlib
 
@@ -204,6 +205,19 @@ def test_scapy_makes_the_same_solicited_frame(addresses):
     sender = Sender(addresses)
     frame = sender.frame(b"now", solicited=True)
     assert frame == scapy_frame(sender, b"now", psn=0, solicited=True)
+
+
+def words_of_ip(frame):
+    return np.frombuffer(frame[14:34], ">u2")
+
+
+def test_the_ip_checksum_is_right_however_its_sum_carries():
+    fields = _native.decode_frame(Sender((0xFFFEFFFE, 0xFFFD0000)).frame(b""))
+    upper = sum(words_of_ip(_native.encode_frame(fields))[0::2].tolist())
+    for carried, lower in itertools.product(range(3), range(1 << 16)):
+        identifier = (0xFFFF - carried - upper) % 0x10000  # the upper halves are 0xFFFF with that
+        frame = _native.encode_frame(fields | {"ip.id": identifier, "ip.dst": 0xFFFD0000 | lower})
+        assert sum(words_of_ip(frame).tolist()) % 0xFFFF == 0, (identifier, lower)  # RFC 1071
 
 
 def pairs(bits):

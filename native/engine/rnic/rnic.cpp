@@ -255,7 +255,7 @@ void Rnic::handle_cnp(const Packet& packet, Time now) {
 }
 
 bool Rnic::poll_packet(Packet& packet, Time now) {
-  packet = {};
+  packet = kBlankPacket;
   return poll_qps(packet, now) || engine_.poll_packet(packet, now);
 }
 
