@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -341,12 +342,16 @@ def answers_too_late(tape):
     return {again}
 
 
-def talks_more_than_it_may(tape):
+def talks(tape, times):
     number, _ = tape.sent(Nack)[0]
-    for count in range(1000):
+    for count in range(times):
         tape.copy(number, before=number + 1)
         tape.alter(number + 1, message=1 << 20 | count, **{"infiniband.bth.psn": 1 << 20 | count})
     return set()
+
+
+def talks_more_than_it_may(tape):
+    return talks(tape, times=1000)
 
 
 def retransmits_what_the_bitmap_has(tape):
@@ -437,6 +442,20 @@ def test_a_planted_fault_is_found(tmp_path, tape, plant, rules):
         assert verdicts[rule].failures > 0
     if frames:
         assert frames <= set.union(*(shown(verdicts[rule]) for rule in rules))
+
+
+@pytest.mark.parametrize("packets", [PACKETS, 10 * PACKETS])
+def test_control_messages_may_take_their_share_and_not_one_more(tmp_path, packets):
+    """docs/checks-striped.md, Control's share, of six messages that are over before T_min."""
+    tape = csa_ud(TAIL, packets=packets)
+    used, data, *_ = re.findall(r"\d+", tape.check(tmp_path)["csa.control-share"].note)
+    allowed = 4096 + 0.05 * int(data) + (512 + 1536) * MESSAGES + 1536 * len(TAIL) + 512
+    number, _ = tape.sent(Nack)[0]
+    more = int((allowed - int(used)) / len(tape.frame(number).data))
+    for times, outcome in ((more, Outcome.PASS), (more + 1, Outcome.FAIL)):
+        tape = csa_ud(TAIL, packets=packets)
+        talks(tape, times)
+        assert tape.check(tmp_path)["csa.control-share"].outcome is outcome
 
 
 # ---------------------------------------------------------------- what a capture cannot tell
