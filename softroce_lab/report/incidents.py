@@ -50,6 +50,7 @@ class Incident(NamedTuple):
     where: str  # directed link, or host
     why: str  # rule, cause, reason, or name of the control message
     kind: str  # of a packet: data, control, report, other; "": no packet
+    packets: int = 0  # how many of `first` to `last` it is about; 0: all of them
 
     def about(self, packet: int) -> bool:
         """Whether it may be about this packet of the message."""
@@ -280,21 +281,22 @@ def _recoveries(
     table: Columns, messages: Messages, rules: Mapping[tuple[int, str], str]
 ) -> Iterator[Incident]:
     names = ("time_ns", "host", "event", "reason", "cause", "link", "packet_kind", "operation",
-             "step", "message", "index", "last_index", "attempt", "src", "dst", "qpn", "psn",
-             "last_psn")  # fmt: skip
+             "step", "message", "index", "last_index", "packets", "attempt", "src", "dst", "qpn",
+             "psn", "last_psn")  # fmt: skip
     for time_ns, host, event, reason, cause, link, kind, *rest in _rows(table, *names):
-        operation, step, message, index, last, attempt, src, dst, qpn, psn, last_psn = rest
+        operation, step, message, index, last, packets, attempt, src, dst, *psns = rest
+        qpn, psn, last_psn = psns
         ends = messages.host(src), messages.host(dst)
         what, where, why = _recovered(event, host, reason, cause, link)
         why = rules.get((time_ns, link), why) if what is What.DROP else why
         if what is not What.SENT_AGAIN and what is not What.DROP:
             kind = ""
         if qpn and kind != "data":
-            spans = messages.of_psns(dst, qpn, psn, last_psn)
+            spans, packets = messages.of_psns(dst, qpn, psn, last_psn), 0
         else:
             spans = [(messages.row(*ends, (operation, step, message)), index, last)]
         for row, begin, end in spans:
-            yield Incident(time_ns, what, row, begin, end, attempt, where, why, kind)
+            yield Incident(time_ns, what, row, begin, end, attempt, where, why, kind, packets)
 
 
 _OF_FEEDBACK = {"nak_sent": "nak", "nack_sent": "nack"}  # as an arrow has it

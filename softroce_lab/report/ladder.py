@@ -67,7 +67,10 @@ def _joined(found: list[Incident]) -> Iterator[tuple[Incident, int]]:
     count = 0
     for each in found:
         if held is not None and _follows(held, each):
-            held, count = held._replace(last=max(held.last, each.last)), count + 1
+            held = held._replace(last=max(held.last, each.last), packets=0)
+            if held.what is What.ARRIVED:  # they are all there with the last of them
+                held = held._replace(time_ns=each.time_ns)
+            count += 1
             continue
         if held is not None:
             yield held, count
@@ -100,7 +103,10 @@ def _drawn(rung: Rung) -> str:
 def _packets(each: Incident) -> str:
     if each.last == UNKNOWN:
         return "packets"
-    return f"packet {each.first}" if each.first == each.last else f"{each.first} to {each.last}"
+    if each.first == each.last:
+        return f"packet {each.first}"
+    some = f"{each.packets} of " if 0 < each.packets <= each.last - each.first else ""
+    return f"{some}{each.first} to {each.last}"
 
 
 _BACK = {"response": "response", "control": "ACK or NAK"}  # kinds of packets to the sender

@@ -288,13 +288,14 @@ def parts_words(tale: Story) -> list[str]:
 
 
 def packet_words(tale: Story, packet: int) -> list[str]:
-    """What happened to one of its packets."""
+    """What happened to one of its packets, with times since the post."""
     lines = []
+    begun_ns = max(tale.times["posted_ns"], 0)
     since: int | None = None
     for each in tale.incidents:
         if not each.about(packet) or each.what is What.CONTROL:
             continue
-        at = units.format_duration(each.time_ns)
+        at = units.format_duration(each.time_ns - begun_ns)
         after = "" if since is None else f", {units.format_duration(each.time_ns - since)} later"
         lines.append(f"{at}{after}: {_worded(each)}")
         since = each.time_ns

@@ -6,6 +6,7 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.report import ladder, story
 from softroce_lab.report.explained import Explained
+from softroce_lab.report.incidents import Incident, What
 from softroce_lab.report.recorded import Recorded
 from tests.report.made import run
 
@@ -62,6 +63,45 @@ def test_a_probe_of_csa_ud_shows_it(tail):
     assert any(
         "h1 decides to retransmit" in line and ": probe" in line for line in ladder.lines(one)
     )
+
+
+def made(*incidents):
+    """A message of h1 that was posted 1 us into the run, and what befell its packets."""
+    times = {"posted_ns": 1000, "first_sent_ns": 1000, "received_ns": 9000, "completed_ns": 9500}
+    return story.Story(
+        run="rc/1", name="h1->h2:0/0/0", row=0, source="h1", destination="h2", size_bytes=20_000,
+        packets=10, status="delivered", times=times, incidents=list(incidents), sent_again=0,
+        last_packet=None, parts=[],
+    )  # fmt: skip
+
+
+def befell(time_ns, what, first, last, **more):
+    fields = {"message": 0, "attempt": 0, "where": "h1", "why": "timer", "kind": "data"} | more
+    return Incident(time_ns=time_ns, what=what, first=first, last=last, **fields)
+
+
+def test_a_decision_about_some_packets_of_a_range_says_how_many():
+    some = made(befell(3000, What.DECISION, 2, 8, packets=3))
+    assert ladder.rungs(some)[2].note == "h1 decides to retransmit 3 of 2 to 8: timer"
+    every = made(befell(3000, What.DECISION, 2, 8, packets=7))
+    assert ladder.rungs(every)[2].note == "h1 decides to retransmit 2 to 8: timer"
+
+
+def test_packets_in_a_row_are_there_with_the_last_of_them():
+    one = made(*(befell(3000 + 1000 * each, What.ARRIVED, each, each) for each in range(3)))
+    assert ladder.rungs(one)[2][::3] == (5000, "0 to 2 are at h1")
+
+
+def test_packets_in_a_row_leave_with_the_first_of_them():
+    one = made(*(befell(3000 + each, What.SENT_AGAIN, each, each) for each in range(3)))
+    assert ladder.rungs(one)[2][::2] == (3000, "0 to 2")
+
+
+def test_times_in_words_count_from_the_post():
+    one = made(befell(3000, What.DROP, 1, 1, where="h1->s1"), befell(4500, What.SENT_AGAIN, 1, 1))
+    assert story.packet_words(one, 1) == [
+        "2 us: dropped on h1->s1 by timer", "3.5 us, 1.5 us later: left h1 again",
+    ]  # fmt: skip
 
 
 def test_messages_by_name(tail):
