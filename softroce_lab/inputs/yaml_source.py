@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -153,13 +154,16 @@ _HINTS = {
     "undefined alias": _QUOTE,
     "mapping values are not allowed": "check the indentation; a value with ': ' in it needs quotes",
     "<block end>": "check the indentation",
+    "<document start>": "check the indentation: all keys of the file begin in the same column",
     "could not find expected ':'": "a key is followed by ': '",
     "another document": "one file holds one document",
 }
 
 
 def _broken(error: MarkedYAMLError, file: str | None) -> UserError:
-    what = f"broken YAML: {error.problem}"
+    # The parser names some of what it found as a tuple of one.
+    problem = re.sub(r"\('(.*)',\)", r"'\1'", str(error.problem))
+    what = f"broken YAML: {problem}"
     if error.context:
         what += f", {error.context}"
         if error.context_mark is not None:

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import io
 import multiprocessing
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -201,12 +200,6 @@ def as_documents(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         {**row, "items": [item.document() for item in verdict.items]}
         for row, verdict in zip(rows(verdicts), verdicts, strict=True)
     ]
-
-
-def check_writable(path: Path) -> None:
-    """UserError if no file can be written there: before the work whose result it gets."""
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UserError("cannot be written", file=str(path), hint="is its folder there?")
 
 
 def write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:

@@ -8,31 +8,32 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from softroce_lab import writable
 from softroce_lab.errors import RunError
 from softroce_lab.telemetry.rundir import give_to_user
 
 
 @contextlib.contextmanager
-def writing(
-    path: Path, option: str = "-o FILE: in a folder that is there, with room"
-) -> Iterator[Path]:
+def writing(path: Path, option: str = "-o FILE") -> Iterator[Path]:
     """Where to write what is `path` in the end; after an exception nothing of it is left.
 
-    RunError for an OSError, with `option` as its hint.
+    UserError if `path`, which `option` names, cannot be written; RunError if that fails meanwhile.
     """
+    writable.check(path, option)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield fresh
         give_to_user(fresh)
         fresh.replace(path)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}", hint=option) from error
+        what = f"cannot write {path}: {error.strerror or error}"
+        raise RunError(what, hint=f"{option}: where there is room") from error
     finally:
         with contextlib.suppress(OSError):  # it is renamed, or its folder is none
             fresh.unlink()
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file, or leave nothing of it. RunError."""
+    """Write a file, or leave nothing of it. UserError, RunError: see `writing`."""
     with writing(path) as fresh:
         fresh.write_bytes(content)

@@ -44,8 +44,7 @@ def write(path: Path, recorded: Recorded, run: Run) -> int:
         "otherData": {"run": name_of(run), "directory": recorded.name},
         "traceEvents": events,
     }
-    option = "--perfetto FILE: in a folder that is there"
-    with aside.writing(path, option) as fresh, fresh.open("w", encoding="utf-8") as file:
+    with aside.writing(path, "--perfetto FILE") as fresh, fresh.open("w", encoding="utf-8") as file:
         json.dump(document, file)
     return len(events)
 

@@ -129,14 +129,16 @@ def test_a_failed_verdict_is_the_exit_code(line):
         (("mine", "--capture", "h1->h2"), "'h1->h2' matches no link"),
         (("mine", "--capture", "--snap", "4097"), "a snap length of 4097"),
         (("mine", "--capture", "--snap", "61"), "a snap length of 61"),
+        (("mine", "--junit", "no/x"), "cannot write no/x: there is no folder no\n  hint: --junit"),
         (("mine", "-o", "mine.yaml"), "no run directory can be made in mine.yaml: Not a directory"),
         (("missing.yaml",), "missing.yaml: cannot be read"),
     ],
 )
-def test_wrong_input(line, arguments, complaint):
+def test_wrong_input(line, tmp_path, arguments, complaint):
     result = line(*arguments)
     assert result.exit_code == 2
     assert f"lab: {complaint}" in result.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_dry_run_says_what_it_would_do(line, tmp_path):

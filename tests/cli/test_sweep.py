@@ -106,8 +106,9 @@ def test_a_run_that_fails_is_the_exit_code(line, tmp_path):
         (("nine",), "no sweep called 'nine'"),
         (("incast",), "no sweep called 'incast'\n  hint: lab run incast runs that"),
         (("missing.yaml",), "missing.yaml: cannot be read"),
-        (("mine", "--table", "none/mine.md"), "cannot write none/mine.md\n  hint: --table FILE"),
-        (("mine", "--table", "."), "cannot write .\n  hint: --table FILE"),
+        (("mine", "--table", "no/x"), "cannot write no/x: there is no folder no\n  hint: --table"),
+        (("mine", "--table", "."), "cannot write .: it is a folder\n  hint: --table FILE"),
+        (("mine", "--junit", "no/x"), "cannot write no/x: there is no folder no\n  hint: --junit"),
         (("mine", "--only", "depth=9"), "no run has depth=9\n  hint: known: 1, 4"),
     ],
 )

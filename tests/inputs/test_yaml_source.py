@@ -89,6 +89,8 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(
                           "parsing a flow sequence that began in line 1"),
         ("a: 1\n  b: 2\n", "x.yaml:2:4: broken YAML: mapping values are not allowed here"),
         ("a: 1\n\tb: 2\n", "x.yaml:2:1: broken YAML: found character '\\t' that cannot start any"),
+        (" a: 1\nb: 2\n", "x.yaml:2:1: broken YAML: expected '<document start>', but found "
+         "'<block mapping start>'\n  hint: check the indentation: all keys"),
         ("a: *x\n", "x.yaml:1:4: broken YAML: found undefined alias 'x'"),
         ("a: *<->*\n", "x.yaml:1:4: broken YAML: found undefined alias '<->*'"),
         ("a: 1\n---\nb: 2\n", "x.yaml:2:1: broken YAML: but found another document"),

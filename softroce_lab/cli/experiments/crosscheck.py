@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from softroce_lab import units
+from softroce_lab import units, writable
 from softroce_lab.cli.experiments.experiment_options import (
     EXPERIMENT,
     Changes,
@@ -62,6 +62,8 @@ def command(
     )
     if transport:
         virtual, real = (spec.with_transports(each, transport) for each in (virtual, real))
+    if junit is not None:
+        writable.check(junit, "--junit FILE")
     with RunScreen(quiet=quiet) as screen:
         _warn_of_few_seeds(virtual, screen)
         outcome = crosscheck.run(virtual, real, screen, under=output, mode=xdp.value)

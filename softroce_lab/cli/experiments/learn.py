@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from softroce_lab import units
+from softroce_lab import units, writable
 from softroce_lab.cli import typed
 from softroce_lab.cli.options import Json as ReportJson
 from softroce_lab.cli.options import Quiet, saying
@@ -163,7 +163,7 @@ def grade(
     if as_json is not Format.GRADESCOPE:  # which wants its file, whatever was handed in
         grading.check_folders(directories)
     if junit_file is not None:
-        grading.check_writable(junit_file)
+        writable.check(junit_file, "--junit FILE")
     how = How(grading.safe_way(trust), _secret(secret))
     with Screen(quiet=quiet) as screen:
         count = len(directories)

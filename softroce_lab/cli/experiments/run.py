@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from softroce_lab import units
+from softroce_lab import units, writable
 from softroce_lab.cli import completion, run_table, typed
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments import gates, transport_settings
@@ -163,6 +163,8 @@ def run(
     fit.check(whole.source, [whole, loaded])
     if loaded.clock == "virtual":
         refuse(context, "the virtual clock", ("xdp",))
+    if junit is not None:
+        writable.check(junit, "--junit FILE")
     wanted = Wanted(tuple(capture or ()), snap)
     if check:
         experiment_run.check(loaded, wanted)

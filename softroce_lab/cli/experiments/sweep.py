@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from softroce_lab import units
+from softroce_lab import units, writable
 from softroce_lab.cli import completion
 from softroce_lab.cli.experiments import gates
 from softroce_lab.cli.experiments.counting import Counting
@@ -115,7 +114,9 @@ def sweep(
         raise UserError("which sweep?", hint="a file, or a name: lab sweep --list")
     loaded = sweep_spec.load(file)
     if table is not None:
-        _check_writable(table)
+        writable.check(table, "--table FILE")
+    if junit is not None:
+        writable.check(junit, "--junit FILE")
     options = Options(output, tuple(only or ()), jobs, scheduler, keep_runs, fresh)
     if check:
         tasks = sweep_spec.only(loaded.tasks(""), loaded, options.only)
@@ -165,17 +166,6 @@ def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
         print(f"  {axis}: {', '.join(labels)}")
     print(f"  over {', '.join(transports)}; {units.format_count(len(seeds), 'seed')}")
     print(f"  at most {units.format_bytes(needed)} of memory a run")
-
-
-def _check_writable(file: Path) -> None:
-    """UserError now, for what would be noticed only when all runs are over."""
-    folder = file.parent
-    if file.is_dir() or not (
-        os.access(file, os.W_OK)
-        or (not file.exists() and folder.is_dir() and os.access(folder, os.W_OK))
-    ):
-        hint = "--table FILE: one that may be written, in a folder that is there"
-        raise UserError(f"cannot write {file}", hint=hint)
 
 
 def _write(file: Path, text: str) -> None:

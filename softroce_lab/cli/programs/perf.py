@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from softroce_lab import units
+from softroce_lab import units, writable
 from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
@@ -160,7 +160,7 @@ def perf(
     PerfTest.of(options, 4096)  # reports errors before a lab comes up
     file_out = out_json_file or (Path("perftest_out.json") if out_json else None)
     if file_out is not None:
-        _check_writable(file_out)
+        writable.check(file_out, "--out_json_file FILE")
     wanted = capture_options.wanted(capture, snap, capture_file)
     log = None if log_to is None else event_log.create(log_to)
     style = Style(gbits, gid_index=gid_index)
@@ -244,17 +244,6 @@ def _bytes(text: str) -> int:
     if found := re.fullmatch(r"(\d+)([KkMm]?)", text):
         return int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2].upper()]
     return units.parse_bytes(text)
-
-
-def _check_writable(path: Path) -> None:
-    """UserError, before the test runs, if the results cannot be written."""
-    new = not path.exists()
-    try:
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from softroce_lab import units
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import UserError
 from softroce_lab.experiment.workload_run import SIZE_CLASSES
 from softroce_lab.report.page import assemble, charts, times
 from softroce_lab.report.recorded import Recorded
@@ -120,12 +120,12 @@ def test_the_page_is_whole_or_not_there(tmp_path):
     path = tmp_path / "page.html"
     assemble.write(path, "one")
     assert path.read_text() == "one"
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         assemble.write(tmp_path / "none" / "page.html", "two")
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         assemble.write(path / "page.html", "two")  # its folder is a file
     (tmp_path / "folder.html").mkdir()
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         assemble.write(tmp_path / "folder.html", "two")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder.html", "page.html"]
 
