@@ -76,7 +76,7 @@ def test_a_step_is_measured_from_the_start_of_the_run(made):
     found = lab("blame", *options, "--runs", "6").output.splitlines()[0]
     (known,) = json.loads(lab("blame", *options, "--runs", "6", "--json").output)["runs"]
     ended, without = (words.time(known[each]) for each in ("with_all_ns", "with_none_ns"))
-    losses = f"{known['losses']} losses"
+    losses = f"{known['losses']} losses by rules"
     assert found == (
         f"irn/1: step 2 ended {ended} after the start of the run with {losses}, "
         f"and {without} after it without any."
@@ -98,9 +98,12 @@ def blamed(*charges, losses):
     [
         (
             blamed(80_000, -68_000, losses=9),
-            "1 of 9 losses cost 80 us, all others -73 us: together 7 us.",
+            "1 of 9 losses, one by one, cost 80 us, groups and all others -73 us: together 7 us.",
         ),
-        (blamed(80_000, 20_000, losses=2), "2 of 2 losses cost 100 us: together 100 us."),
+        (
+            blamed(80_000, 20_000, losses=2),
+            "2 of 2 losses, one by one, cost 100 us: together 100 us.",
+        ),
         (blamed(-1_000, losses=3), None),
     ],
 )

@@ -23,7 +23,7 @@ _DATA = 0  # LAB_KIND_DATA
 
 def sentences(found: Blame, of: Investigation) -> Iterator[str]:
     """The result first, then the critical path."""
-    name, total = of.known.name, units.format_count(found.losses, "loss")
+    name, total = of.known.name, f"{units.format_count(found.losses, 'loss')} by rules"
     with_all, with_none = (time(each) for each in (found.with_all_ns, found.with_none_ns))
     if of.step is None:
         yield f"{name}: its run took {with_all} with {total}, and takes {with_none} without any."
@@ -52,9 +52,10 @@ def _singles(found: Blame) -> Iterator[str]:
     if not singles:
         return
     cost_ns = sum(each.end_ns for each in singles)
-    words = f"{len(singles):,} of {units.format_count(found.losses, 'loss')} cost {time(cost_ns)}"
+    count = units.format_count(found.losses, "loss")
+    words = f"{len(singles):,} of {count}, one by one, cost {time(cost_ns)}"
     if found.losses > len(singles):
-        words += f", all others {time(found.cost_ns - cost_ns)}"
+        words += f", groups and all others {time(found.cost_ns - cost_ns)}"
     yield f"{words}: together {time(found.cost_ns)}."
 
 

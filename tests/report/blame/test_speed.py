@@ -36,5 +36,5 @@ def test_a_large_ring(tmp_path, full, capsys):
     first = done.stdout.splitlines()[0]
     with capsys.disabled():
         print(f"\n{first} Found in {took_s:.1f} s, {cpu_s:.1f} s of processor time")
-    assert " losses, and takes " in first
+    assert " losses by rules, and takes " in first
     assert took_s < (AIM_S if full else 300)
