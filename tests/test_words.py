@@ -19,7 +19,7 @@ FORMER = {
     r"barren|fruitless": "timeouts_without_progress, keepalives_unanswered",
     r"alive_ns|alive_most_ns|question_ns|questioned_ns": "keepalive_interval_ns",
     r"turned_away": "rnr_sent",
-    r"say_twice|heard_ns|heard_at": "send_redundantly, last_received_ns",
+    r"say_twice|tell_again|heard_ns|heard_at|unheard": "send_redundantly, last_received_ns",
     r"reorder_ns|reorder_least_ns": "reordering_window_ns",
     r"rivals?": "baseline",
     r"misfortunes?": "faults",

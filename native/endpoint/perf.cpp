@@ -228,7 +228,7 @@ class PingPong final : public Perf {
   bool work(Rnic& rnic, Time now) override {
     const std::uint64_t before = answers_;
     if (!config_.posts) return false;
-    look(now);
+    note_answer(now);
     const bool mine = config_.begins ? posted_ == answers_ : posted_ < answers_;
     if (config_.begins && mine && is_over(now)) closed_ = true;
     if (!mine || closed_ || is_last()) return answers_ != before;
@@ -242,7 +242,7 @@ class PingPong final : public Perf {
 
   // A WRITE completes only at its sender: its last byte is the number of the round (perftest,
   // write_lat.c).
-  void look(Time now) {
+  void note_answer(Time now) {
     if (config_.verb == PerfVerb::read || config_.verb == PerfVerb::atomic) answers_ = completed_;
     if (config_.verb == PerfVerb::write &&
         last_byte(config_.receive_address).load() == static_cast<std::uint8_t>(answers_ + 1))

@@ -17,8 +17,8 @@ namespace softroce {
   M(slot_reused_early, "an id's slot is used again while the message in it is outstanding") \
   M(retransmit_of_neighbour, "a packet that is sent again carries its neighbour's bytes") \
   M(attempt_not_counted, "a packet that is sent again is numbered as sent for the first time") \
-  M(timer_not_armed, "the time at which a policy wants to look is not kept") \
-  M(peer_timer_not_armed, "nor that of a look at a peer") \
+  M(timer_not_armed, "the timer that a policy sets is not kept") \
+  M(peer_timer_not_armed, "nor that of a peer") \
   M(persist_not_armed, "a window that no report opens stays closed") \
   M(holes_shifted, "a NACK names the packets behind those that are missing") \
   M(loss_forgotten, "a sender passes over the first packet that a NACK names") \

@@ -231,18 +231,18 @@ void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
 // ---------------------------------------------------------------- time
 
 void SelectiveRepeat::woken(Handle subject, Time asked_for, Time now) {
-  if (subject == kNoHandle) return tell_again(now);
+  if (subject == kNoHandle) return refuse_again(now);
   if (subject & kReceiveTag) {
     ReceiveMessage* message = host_.find_receive(subject);
     if (message == nullptr || flow_of(*message).armed_for != asked_for) return;
-    return look(*message, flow_of(*message), now);
+    return timer_fired(*message, flow_of(*message), now);
   }
   SendMessage* message = host_.find_send(subject);
   if (message == nullptr || flow_of(*message).armed_for != asked_for) return;
-  look(*message, flow_of(*message), now);
+  timer_fired(*message, flow_of(*message), now);
 }
 
-void SelectiveRepeat::look(SendMessage& message, SendFlow& flow, Time now) {
+void SelectiveRepeat::timer_fired(SendMessage& message, SendFlow& flow, Time now) {
   flow.armed_for = kNever;
   why_ = flow.waiting ? RetransmitReason::rnr : RetransmitReason::timeout;
   if (flow.waiting) {  // long enough: is the receiver ready by now?
@@ -276,24 +276,24 @@ void SelectiveRepeat::give_up(SendMessage& message, Time now) {
                       .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)};
   send_control(message.peer, write(BodyType::refuse, naming));
   if (given_up_.size() < kMostGivenUp) given_up_.push_back({message.peer, naming, 1});
-  if (!telling_) host_.wake_at(now + longest(), kNoHandle);
-  telling_ = true;
+  if (!refusing_) host_.wake_at(now + longest(), kNoHandle);
+  refusing_ = true;
   host_.end(message, WcStatus::retry_exc_err, now);
 }
 
-void SelectiveRepeat::tell_again(Time now) {
+void SelectiveRepeat::refuse_again(Time now) {
   std::erase_if(given_up_,
                 [this](GivenUp& each) { return each.reported++ >= config_.retry_limit; });
   for (const GivenUp& each : given_up_)
     send_control(each.peer, write(BodyType::refuse, each.naming));
-  telling_ = !given_up_.empty();
-  if (!telling_) return;
+  refusing_ = !given_up_.empty();
+  if (!refusing_) return;
   const std::uint32_t reported = given_up_.front().reported;
   host_.wake_at(now + backed_off(config_.rto_high, kEager + reported), kNoHandle);
 }
 
 // Any packet of its sender counts as a sign of activity for a receive that has not begun.
-void SelectiveRepeat::look(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
+void SelectiveRepeat::timer_fired(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
   const Time received = host_.last_received_at(message.peer);
   if (received > flow.asked_at) flow.timeouts_without_progress = 0;
   const Time newest = std::max(message.open ? message.last_at : received, message.posted_at);

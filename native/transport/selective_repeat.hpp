@@ -121,10 +121,10 @@ class SelectiveRepeat : public PacketTransport {
   bool refused(PeerIndex peer, const Naming& naming, Time now);
   void asked(PeerIndex peer, const Naming& naming);
   void go_on(SendMessage& message, SendFlow& flow);
-  void look(SendMessage& message, SendFlow& flow, Time now);
-  void look(ReceiveMessage& message, ReceiveFlow& flow, Time now);
+  void timer_fired(SendMessage& message, SendFlow& flow, Time now);
+  void timer_fired(ReceiveMessage& message, ReceiveFlow& flow, Time now);
   void give_up(SendMessage& message, Time now);
-  void tell_again(Time now);
+  void refuse_again(Time now);
   void send_control(PeerIndex peer, const SmallBody& body, std::uint8_t path = kAnyPath) {
     host_.send_control(peer, path, body.bytes());
   }
@@ -136,7 +136,7 @@ class SelectiveRepeat : public PacketTransport {
   std::deque<ReceiveFlow> receives_;  // likewise
   OutstandingSends outstanding_;
   std::vector<GivenUp> given_up_;
-  bool telling_ = false;
+  bool refusing_ = false;
 };
 
 std::unique_ptr<PacketTransport> make_irn(const TransportConfig& config, TransportHost& host);

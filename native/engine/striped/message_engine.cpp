@@ -172,12 +172,12 @@ void MessageEngine::fire(const Timer& timer, Time now) {
 }
 
 void MessageEngine::fire_timer(Handle handle, Time armed_for, Time now) {
-  const auto look = [&](auto* message) {
+  const auto fire = [&](auto* message) {
     if (message == nullptr || message->timer_at != armed_for) return;
     message->timer_at = kNever;
     state_.events.emit_about(EventKind::timer, *message, now);
   };
-  handle& kReceiveTag ? look(receiver_.find(handle)) : look(sender_.find(handle));
+  handle& kReceiveTag ? fire(receiver_.find(handle)) : fire(sender_.find(handle));
 }
 
 // ---------------------------------------------------------------- a policy's actions

@@ -35,9 +35,9 @@ class Bounds:
         srtt, var = slowest(view, stream)
         srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
         late = _lateness_ns(view)
-        look = 3 * timing.t_max_ns + srtt + timing.lost_rttvar_weight * var + late
+        probe = srtt + timing.lost_rttvar_weight * var + late
         retransmit = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
-        return cls(look, retransmit, srtt + timing.lost_rttvar_weight * var + late)
+        return cls(3 * timing.t_max_ns + probe, retransmit, probe)
 
 
 def slowest(view: Striped, stream: Stream) -> tuple[int, int]:
@@ -123,14 +123,14 @@ class Losses:
         for each in asked:
             later = self.gone_at[part] < each.sent.at
             new = later & (self.asked_at[part] == NEVER)
-            unheard = (
+            first = (
                 later
                 & (self.last_received_at[part] == NEVER)
                 & (each.sent.last_received_at != NEVER)
                 & each.sent.sure
             )
-            if not (new | unheard).any():
+            if not (new | first).any():
                 continue
             named = each.names(self.index[part])
             self.asked_at[part][new & named] = each.sent.at
-            self.last_received_at[part][unheard & named] = each.sent.last_received_at
+            self.last_received_at[part][first & named] = each.sent.last_received_at
