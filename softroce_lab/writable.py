@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether a file can be written: told before the work whose result it is to hold."""
+"""Whether a file can be written: refused before the work whose result it is to hold."""
 
 from __future__ import annotations
 
