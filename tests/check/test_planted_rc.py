@@ -284,40 +284,6 @@ def test_an_rnr_timer_that_is_not_waited_for(tmp_path):
     assert "10 us" in verdicts["rc.rnr-wait"].exhibits[0].text
 
 
-def lend(limit_code):
-    """Messages under counted credits: none is acknowledged after the first."""
-    talk = Talk()
-    talk.ask(1)
-    given = talk.ack(1, 1, syndrome=limit_code)
-    talk.wait(200 * MS)
-    return talk, given, [talk.ask(psn) for psn in range(2, 7)]
-
-
-def test_a_message_beyond_the_credits(tmp_path):
-    talk, given, asked = lend(2)  # two: messages 2 and 3
-    verdicts = talk.check(tmp_path)
-    assert failed(verdicts) == {"rc.credits"}
-    assert shown(verdicts["rc.credits"]) == {given, *asked[2:]}
-
-
-def test_messages_within_the_credits(tmp_path):
-    talk, _, _ = lend(5)  # six
-    verdicts = talk.check(tmp_path)
-    assert failed(verdicts) == set()
-    assert verdicts["rc.credits"].checked == 5
-
-
-def test_one_message_beyond_the_credits_may_go_alone(tmp_path):
-    talk = Talk()
-    for psn in range(1, 5):
-        talk.wait(200 * MS)
-        talk.ask(psn)
-        talk.ack(psn, psn, syndrome=0)
-    verdicts = talk.check(tmp_path)
-    assert failed(verdicts) == set()
-    assert verdicts["rc.credits"].checked == 3
-
-
 # ---------------------------------------------------------------- what is answered
 
 

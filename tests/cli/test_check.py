@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.check import suites
 from softroce_lab.cli.app import app
-from tests.check.plant import Tape
+from tests.check.plant import Talk, Tape
 from tests.native.frames import CAPTURES
 
 FINE = CAPTURES / "rxe_verbs_nak.pcap"
@@ -116,6 +116,15 @@ def test_a_capture_of_nothing_is_said(tmp_path):
 
 def test_an_address_that_is_not_in_the_capture_is_said():
     assert "no packet is from 10.9.9.9 or to it" in lab(FINE, "--at", "10.9.9.9").output
+
+
+@pytest.mark.parametrize("at", ["10.0.0.1", "10.0.0.2"], ids=["source", "destination"])
+def test_an_address_of_one_direction_alone_is_in_the_capture(at, tmp_path):
+    talk = Talk()
+    talk.ask(1)
+    done = lab(talk.write(tmp_path / "one-way.pcapng"), "--at", at)
+    assert done.exit_code == 0
+    assert done.stderr == ""
 
 
 def test_every_rule_is_listed_with_what_demands_it():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`irn` and `srnic` keep the rules of selective repeat, and every planted fault is found."""
 
+import dataclasses
 import json
 import struct
 
@@ -11,7 +12,7 @@ from softroce_lab.check.striped import feedback
 from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.recovery.defaults import EngineTiming, Timing, document
-from tests.check.plant import S, check, failed, shown
+from tests.check.plant import MS, S, check, failed, shown
 from tests.check.striped.test_messages import (
     LOSSES,
     LOST,
@@ -53,12 +54,12 @@ def answers(tape, link=BACK_UP):
     return found
 
 
-def in_run(folder, tape, transport, faults=()):
+def in_run(folder, tape, transport, faults=(), timing=None):
     """Its verdicts in a run directory that tells transport, timers and faults."""
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
-        "timing": document(Timing(), EngineTiming()),
+        "timing": timing or document(Timing(), EngineTiming()),
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
     tape.write(folder / "trace.pcapng")
@@ -217,3 +218,18 @@ def test_the_second_loss_of_a_packet_is_the_timers(tmp_path):
         verdicts = in_run(tmp_path, tape, transport)
         assert not failed(verdicts)
         assert verdicts["sr.repaired"].checked == 2
+
+
+@pytest.mark.parametrize("transport", NATIVE)
+@pytest.mark.parametrize(("open_ms", "may_follow"), [(158, True), (162, False)])
+def test_of_a_run_without_rto_high_it_is_the_papers_share_of_its_round_trip(
+    tmp_path, transport, open_ms, may_follow
+):
+    """Of 6 ms it is 80. What is lost may be sent again two of them later."""
+    tape = record(transport, TAIL)
+    answer, _ = answers(tape)[0]
+    gone = tape.data(message=4, index=19, link=DOWN)[0]
+    last = dataclasses.replace(tape.frame(answer), time_ns=tape.frame(gone).time_ns + open_ms * MS)
+    tape.frames = [*tape.frames[:gone], last]
+    verdict = in_run(tmp_path, tape, transport, timing={"initial_rtt_ns": 6 * MS})["sr.repaired"]
+    assert verdict.outcome is (Outcome.INCONCLUSIVE if may_follow else Outcome.FAIL)
