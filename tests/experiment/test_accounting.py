@@ -9,12 +9,15 @@ from softroce_lab import topology
 from softroce_lab.experiment.accounting import Accounts, Counts, WireCounts
 from softroce_lab.experiment.capturing import links_of
 from softroce_lab.fabric.bpf.layout import PortCounters
-from softroce_lab.fabric.daemons.wire_layout import StageFigures
+from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures, StageFigures
 from tests.topology.conftest import TRUNK
 
 PLAN = topology.load("two-hosts")
 NOTHING = PortCounters(**{field.name: 0 for field in dataclasses.fields(PortCounters)})
 NO_WIRE = WireCounts(StageFigures(*(0,) * len(dataclasses.fields(StageFigures))), {}, {})
+NO_FRAMES = LinkFigures(
+    *(0,) * (len(dataclasses.fields(LinkFigures)) - 2), late=Histogram(()), residence=Histogram(())
+)
 NONE_MISSED = [0] * 2 * len(PLAN.links)
 PORTS = {str(port): port.ifindex for node in PLAN.nodes for port in node.ports}
 H1, S1_TO_H1, S1_TO_H2, H2 = "h1:eth1", *(str(link.b if link.a.node != "s1" else link.a)
@@ -29,7 +32,7 @@ def host(sent=0, received=0, dropped=0, ring_full=0):
     }
 
 
-def accounts(counted, hosts, before=None, missed=NONE_MISSED):
+def accounts(counted, hosts, before=None, missed=NONE_MISSED, wire=NO_WIRE):
     """Of ports that counted so much, by their names."""
 
     def counters(by_name):
@@ -38,7 +41,7 @@ def accounts(counted, hosts, before=None, missed=NONE_MISSED):
             for name, ifindex in PORTS.items()
         }
 
-    now = Counts(counters(counted), NO_WIRE, missed)
+    now = Counts(counters(counted), wire, missed)
     then = Counts(counters(before or {}), NO_WIRE, NONE_MISSED)
     return Accounts(PLAN, now - then, hosts)
 
@@ -85,6 +88,17 @@ def test_what_vanished_between_two_programs_the_emulator_lost(name, changed, los
     found = links(COUNTED | changed, HOSTS)
     assert found[name].emulator_drops == lost
     assert sum(link.emulator_drops for link in found.values()) == lost
+
+
+@pytest.mark.parametrize("name", ["h1->s1", "s1->h2"])
+@pytest.mark.parametrize("cause", ["tx_failed", "lost_port_down"])
+def test_what_the_wire_stage_could_not_hand_on_the_emulator_lost(cause, name):
+    """Of RoCE: a fourth frame was none."""
+    (number,) = (link.directed_link for link in accounts({}, {}).links() if link.name == name)
+    lost = dataclasses.replace(NO_FRAMES, **{cause: 4, f"{cause}_roce": 3})
+    wire = dataclasses.replace(NO_WIRE, links={number: lost})
+    found = accounts(COUNTED, HOSTS, wire=wire).links()
+    assert {link.name: link.emulator_drops for link in found if link.emulator_drops} == {name: 3}
 
 
 def test_what_the_socket_could_not_take_is_the_hosts():

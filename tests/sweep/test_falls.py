@@ -44,6 +44,15 @@ def test_the_value_at_which_a_share_is_lost_lies_between_two():
     assert watched.at([(64, 100), (128, 95.1)]) is None
 
 
+def test_a_figure_falls_where_it_goes_below_what_the_share_leaves():
+    """Not where it has exactly that, and then no less; 75 is exact."""
+    watched = Falls("peers", "goodput_bps", 0.25)
+    assert watched.at([(64, 100), (128, 75)]) is None
+    assert watched.at([(64, 100), (128, 75), (256, 75), (512, 50)]) == pytest.approx(256)
+    recovers = [(64, 100), (128, 75), (256, 100), (512, 50)]
+    assert watched.at(recovers) == pytest.approx(256 * 2**0.5)
+
+
 def test_each_transport_and_value_of_another_axis_has_a_curve_of_medians():
     watched = Falls("peers", "goodput_bps", 0.05)
     found = watched.document(["state", "peers"], rows(100, 60) + rows(90, 95, transport="csa_ud"))

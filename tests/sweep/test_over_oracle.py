@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.sweep import campaign, spec, table
+from softroce_lab.sweep.loss_free import loss_free
 from softroce_lab.sweep.over_oracle import added
 
 TEXT = """\
@@ -68,6 +69,19 @@ def test_the_excess_takes_the_cell_that_is_the_same_without_loss(sweep):
     assert found["16KiB", "some", "irn"] == "undefined"
     assert {found[message, loss, "irn"] for message in ("8KiB", "16KiB")
             for loss in ("none", "late")} == {None}  # fmt: skip
+
+
+def test_of_two_cells_without_loss_the_first_is_compared_with(tmp_path):
+    """The same experiment under two names, whose runs took another time."""
+    file = tmp_path / "bounded.yaml"
+    file.write_text(TEXT.replace("    some:", "    again: {}\n    some:"))
+    twice = spec.load(file)
+    clean = loss_free(twice.by_labels)
+    first = ("8KiB", "none")
+    assert [clean["8KiB", loss] for loss in ("none", "again", "some")] == [first] * 3
+    rows = added(twice, rows_of(twice, KNOWN | {("8KiB", "again", "oracle"): 10_000}))
+    found = {(r["workload.message"], r["loss"], r["transport"]): r["excess_p99"] for r in rows}
+    assert found["8KiB", "some", "irn"] == 2.5
 
 
 def test_the_excess_is_of_runs_of_one_seed(sweep):

@@ -3,7 +3,24 @@
 
 import pytest
 
+from softroce_lab.statistics import FOOTNOTE
 from softroce_lab.sweep import table
+
+
+def row(seed=1, time_us=10, **values):
+    """Of a run that passed, with as many messages as a p99 needs."""
+    return {
+        "depth": 1, "transport": "rc", "seed": seed, "verdict": "passed", "measured": 100,
+        "fct_p50_ns": 1000 * time_us, "fct_p99_ns": 1000 * time_us, **values,
+    }  # fmt: skip
+
+
+def line(rows):
+    """The table's only line: its cells by their columns."""
+    (section,) = table.sections(["depth"], rows)
+    heads, _, cells = ([cell.strip() for cell in each.strip("|").split("|")]
+                       for each in section.splitlines())  # fmt: skip
+    return dict(zip(heads, cells, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -11,11 +28,35 @@ from softroce_lab.sweep import table
 )
 def test_a_median_of_an_even_number_is_the_middle_of_two(times_us, median):
     """As in every table of a run (docs/results.md)."""
-    rows = [
-        {"depth": 1, "transport": "rc", "seed": seed, "verdict": "passed", "measured": 100,
-         "fct_p50_ns": 1000 * time_us, "fct_p99_ns": 1000 * time_us}
-        for seed, time_us in enumerate(times_us, start=1)
-    ]  # fmt: skip
-    (section,) = table.sections(["depth"], rows)
-    cells = [cell.strip() for cell in section.splitlines()[-1].strip("|").split("|")]
-    assert cells[:5] == ["1", "rc", "passed", median, median]
+    found = line([row(seed, time_us) for seed, time_us in enumerate(times_us, start=1)])
+    assert list(found.values())[:5] == ["1", "rc", "passed", median, median]
+
+
+def of_messages(count):
+    return {"measured": count}
+
+
+def of_repairs(count):
+    return {"repairs": count, "repair_p50_ns": 10_000, "repair_p99_ns": 10_000}
+
+
+def of_flows(count):
+    return {"slowdown": [{"size_class": "<=1MB", "n": count, "p50": 10, "p99": 10}]}
+
+
+@pytest.mark.parametrize(
+    ("title", "values"),
+    [("p99 [us]", of_messages), ("p99 repair [us]", of_repairs), ("p99 <=1MB", of_flows)],
+)
+def test_one_run_with_too_few_samples_marks_the_p99_of_all(title, values):
+    for few in (0, 1, 2):
+        counts = [99 if few == place else 5000 for place in range(3)]
+        assert line([row(**values(count)) for count in counts])[title] == "10.000*"
+    assert line([row(**values(count)) for count in (100, 5000)])[title] == "10.000"
+
+
+@pytest.mark.parametrize(("repairs", "few"), [(None, 0), (0, 0), (1, 1), (99, 1), (100, 0)])
+def test_the_mark_is_explained_where_repairs_alone_are_few(repairs, few):
+    """Of one run of two, and of messages there are enough."""
+    notes = table.samples([row(**of_repairs(5000)), row(repairs=repairs)])
+    assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]
