@@ -85,7 +85,7 @@ def kill_midway(pair, server, client, victim):
                     (listener if victim == "h1" else caller).communicate(timeout=1)
 
 
-def kill_unheard(pair, server, client):
+def kill_unnoticed(pair, server, client):
     """SIGKILL of the client while nothing crosses the link: it asks, and nobody answers."""
     pair.lose("100%")
     sent = pair.roce_packets("h1")
@@ -115,7 +115,7 @@ def test_each_runs_again_after_a_kill(pair, full, gid):
         converse(pair, "rping", gid)
     for program in list(PROGRAMS)[1:] if full else ["udaddy"]:
         server, client, _ = PROGRAMS[program]
-        kill_unheard(
+        kill_unnoticed(
             pair, [program, *server, address], [CLIENTS.get(program, program), *client, address]
         )
         converse(pair, program, gid)
