@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
-from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN
+from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN, flows_of
 from softroce_lab.statistics import FOOTNOTE, marked, samples_needed
 from softroce_lab.sweep.spec import Sweep, label
 from softroce_lab.sweep.work import Row
@@ -95,6 +95,12 @@ def _p99(rows: Sequence[Row]) -> str:
     return text if text == _NOTHING else marked(text, FCT["fct_p99_ns"], min(_samples(rows)))
 
 
+def _slowdown_p99(rows: Sequence[Row]) -> str:
+    text = _median("slowdown_p99", 1, 3)(rows)
+    fewest = min((flows_of(row) for row in rows if row.get("slowdown")), default=0)
+    return text if text == _NOTHING else marked(text, SLOWDOWN["slowdown_p99"], fewest)
+
+
 def _slowdowns(rows: Sequence[Row]) -> list[_Column]:
     """Of open-loop traffic: p99 of all flows, and of each class of sizes that has some."""
     if not any(row.get("slowdown") for row in rows):
@@ -102,7 +108,7 @@ def _slowdowns(rows: Sequence[Row]) -> list[_Column]:
     classes = {one["size_class"] for row in rows for one in row.get("slowdown") or () if one["n"]}
     return [
         _Column("p50 slowdown", _median("slowdown_p50", 1, 3)),
-        _Column("p99 slowdown", _median("slowdown_p99", 1, 3)),
+        _Column("p99 slowdown", _slowdown_p99),
         *(_Column(f"p99 {each}", _class_p99(each)) for each in SIZE_CLASSES if each in classes),
     ]
 
@@ -134,7 +140,9 @@ def samples(rows: Sequence[Row]) -> list[str]:
         return []
     least, most = min(counts), max(counts)
     n = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    few = least < samples_needed(FCT["fct_p99_ns"]) or any(_few_repairs(row) for row in rows)
+    few = least < samples_needed(FCT["fct_p99_ns"]) or any(
+        _few_repairs(row) or _few_of_a_class(row) for row in rows
+    )
     undefined = any(row.get(EXCESS) == UNDEFINED for row in rows)
     return [
         f"p50 and p99 are of {n} messages a run.",
@@ -145,6 +153,11 @@ def samples(rows: Sequence[Row]) -> list[str]:
 
 def _few_repairs(row: Row) -> bool:
     return 0 < (row.get("repairs") or 0) < samples_needed(REPAIR["repair_p99_ns"])
+
+
+def _few_of_a_class(row: Row) -> bool:
+    needed = samples_needed(SLOWDOWN["slowdown_p99"])
+    return any(0 < one["n"] < needed for one in row.get("slowdown") or ())
 
 
 def _repairs(rows: Sequence[Row]) -> list[_Column]:

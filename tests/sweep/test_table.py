@@ -41,12 +41,18 @@ def of_repairs(count):
 
 
 def of_flows(count):
-    return {"slowdown": [{"size_class": "<=1MB", "n": count, "p50": 10, "p99": 10}]}
+    classes = [{"size_class": "<=1MB", "n": count, "p50": 10, "p99": 10}]
+    return {"slowdown": classes, "slowdown_p50": 10, "slowdown_p99": 10}
 
 
 @pytest.mark.parametrize(
     ("title", "values"),
-    [("p99 [us]", of_messages), ("p99 repair [us]", of_repairs), ("p99 <=1MB", of_flows)],
+    [
+        ("p99 [us]", of_messages),
+        ("p99 repair [us]", of_repairs),
+        ("p99 <=1MB", of_flows),
+        ("p99 slowdown", of_flows),
+    ],
 )
 def test_one_run_with_too_few_samples_marks_the_p99_of_all(title, values):
     for few in (0, 1, 2):
@@ -59,4 +65,10 @@ def test_one_run_with_too_few_samples_marks_the_p99_of_all(title, values):
 def test_the_mark_is_explained_where_repairs_alone_are_few(repairs, few):
     """Of one run of two, and of messages there are enough."""
     notes = table.samples([row(**of_repairs(5000)), row(repairs=repairs)])
+    assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]
+
+
+@pytest.mark.parametrize(("flows", "few"), [(0, 0), (1, 1), (99, 1), (100, 0)])
+def test_the_mark_is_explained_where_flows_of_one_size_alone_are_few(flows, few):
+    notes = table.samples([row(**of_flows(5000)), row(**of_flows(flows))])
     assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]
