@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every command and every Wireshark filter that a document shows is one that exists.
 
-A command is parsed by the command line itself, with all its options and values; it is not run.
-Lessons are run as a whole (tests/learn), programs by the tests of their rooms.
+A command is parsed by the command line itself, with all its options and values. Those that run or
+sweep an experiment, or bring up a lab, are run as far as their plan (`--dry-run`), other verbs by
+the tests of their rooms. Lessons are run as a whole (tests/learn).
 """
 
 import re
@@ -11,6 +12,7 @@ import shutil
 
 import pytest
 import typer
+import typer.testing
 
 from softroce_lab.cli.app import app
 from softroce_lab.dissect import wireshark
@@ -86,6 +88,45 @@ def test_a_command_of_a_document_exists(page, command, partial, tmp_path, monkey
 def test_a_command_that_does_not_exist_is_found(command):
     with pytest.raises(UsageError):
         parsed(words_of(command))
+
+
+PLANNED = [
+    (page, command)
+    for page, command, partial in commands()
+    if command.split()[0] in {"run", "sweep", "up"}
+    and "--list" not in command
+    and (not partial or page == "README.md")
+]
+MINE = """\
+name: mine
+topology: leaf-spine
+transports: [rc, irn]
+seeds: [1, 2]
+workload: {kind: incast, bytes: 1MiB}
+"""
+MINE_SWEPT = """\
+name: mine
+experiment: incast
+over: {workload.bytes: [64KiB, 1MiB]}
+transports: [rc, irn]
+seeds: 2
+"""
+
+
+def test_documents_show_experiments():
+    assert len(PLANNED) > 30
+
+
+@pytest.mark.parametrize(("page", "command"), PLANNED)
+def test_an_experiment_of_a_document_can_be_planned(page, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lab = typer.testing.CliRunner().invoke
+    assert lab(app, ["new", "transport", "mine.py"]).exit_code == 0
+    (tmp_path / "docs").mkdir()  # of the checkout
+    words = words_of(command)
+    (tmp_path / "mine.yaml").write_text(MINE_SWEPT if words[0] == "sweep" else MINE)
+    done = lab(app, [*words, *([] if "--dry-run" in words else ["--dry-run"])])
+    assert done.exit_code == 0, f"{page}: lab {command}: {done.output}"
 
 
 # ---------------------------------------------------------------- Wireshark
