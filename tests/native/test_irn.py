@@ -35,6 +35,16 @@ def test_in_order_nothing_is_retransmitted(talk):
     assert talk.statuses() == ([0], [0])
 
 
+@pytest.mark.parametrize(("late_ns", "samples"), [(999_000_000, True), (1_001_000_000, False)])
+def test_an_acknowledgement_of_a_packet_older_than_a_second_is_no_sample(talk, late_ns, samples):
+    """Its stamp of 32 bits may have wrapped by then, for all that is known."""
+    [answer] = talk.answers(talk.data_out()[0])
+    before = talk.sender.peer_state(0).srtt_ns
+    talk.now_ns += late_ns
+    talk.deliver(talk.sender, answer)
+    assert (talk.sender.peer_state(0).srtt_ns != before) == samples
+
+
 def test_what_is_retransmitted_first_is_at_the_cumulative_acknowledgement_then_gaps_below_a_sack(
     talk,
 ):

@@ -150,6 +150,19 @@ def test_no_control_message_is_longer_than_the_path_mtu():
     assert max(len(each.body) for each in sent) <= CONTROL_BYTES
 
 
+def test_a_closed_window_is_forgiven_after_four_round_trips_without_a_report():
+    peers = Peers(64, window_packets=8, persist_least_ns=1_000, report_least_interval_ns=1_000)
+    window = of_kind(peers.begin(1), DATA)
+    peers.now_ns += 7 * BASE_RTT_NS  # long since
+    [report, *_] = of_kind(peers.hand(peers.receiver, *window), REPORT)
+    assert len(of_kind(peers.hand(peers.sender, report), DATA)) == 8
+    since_ns, srtt_ns = peers.now_ns, peers.sender.peer_state(0).srtt_ns
+    assert srtt_ns > 7 * BASE_RTT_NS
+    while not peers.sender.counters().get("window_forgiven"):
+        peers.later(peers.sender, 1_000)
+    assert abs(peers.now_ns - since_ns - 4 * srtt_ns) <= 1_000
+
+
 # ---------------------------------------------------------------- what a probe names
 
 
@@ -267,6 +280,17 @@ def test_a_repeated_probe_is_not_answered_by_a_nack_where_all_is_acknowledged_ag
     assert again.reported["attempt"] == 1
     assert not nacks(peers.hand(peers.receiver, again))
     assert [each.kind.name for each in peers.receiver.take_events()] == ["LATE_PACKET"]
+
+
+def test_a_repeated_probe_has_sixteen_messages_acknowledged_again_the_oldest_first():
+    peers = Peers(1)
+    sent = [each for number in range(20) for each in peers.begin(number)]
+    peers.hand(peers.receiver, *of_kind(sent, DATA))
+    peers.receiver.take_events()
+    [again] = of_kind(peers.later(peers.sender, 2 * BASE_RTT_NS), PATH_PROBE)[:1]
+    peers.hand(peers.receiver, again)
+    late = [each.id for each in peers.receiver.take_events() if each.kind.name == "LATE_PACKET"]
+    assert late == list(range(16))
 
 
 def test_a_repeated_probe_is_answered_where_nothing_was_complete():
