@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from softroce_lab import paths
 from softroce_lab.cli.app import app
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version
 from softroce_lab.report import artifact
 from softroce_lab.report.page import assemble
@@ -162,7 +162,7 @@ def test_what_cannot_be_packed(run, tmp_path):
     with pytest.raises(UserError, match="no whole result"):
         artifact.write(run(state="interrupted"), tmp_path / "a.zip")
     recorded = run(state="done")
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         artifact.write(recorded, tmp_path / "nowhere" / "a.zip")
     (recorded.path / "experiment.json").unlink()
     with pytest.raises(UserError, match=r"experiment\.json is missing"):

@@ -112,5 +112,5 @@ def test_without_samples_there_are_no_such_counters(ring_run, tmp_path):
 def test_what_cannot_be_written(ring_run, tmp_path):
     path = tmp_path / "none" / "trace.json"
     found = CliRunner().invoke(app, ["export", str(ring_run), "--perfetto", str(path)])
-    assert found.exit_code == ExitCode.FAILED
+    assert found.exit_code == ExitCode.USAGE
     assert "cannot write" in found.stderr

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
-from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
 from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
@@ -246,10 +246,10 @@ def test_the_figure_says_what_its_bars_are(seeds, words, monkeypatch):
 def test_what_cannot_be_written_leaves_nothing(ring_run, tmp_path):
     with pytest.raises(UserError, match="of what kind is it"):
         saved(ring_run, "cdf", tmp_path / "figure.docx")
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         saved(ring_run, "cdf", tmp_path / "none" / "figure.pdf")
     (tmp_path / "figure.pdf").mkdir()
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         saved(ring_run, "cdf", tmp_path / "figure.pdf")
     assert [each.name for each in tmp_path.iterdir()] == ["figure.pdf"]
 
