@@ -97,25 +97,24 @@ def all_faithful(runs):
 
 
 @pytest.mark.full("p99")
-def test_recovery_is_quicker_than_a_timer(demo, tmp_path, full):
+def test_recovery_is_quicker_than_a_timer(demo, full):
     """The p99 of csa_ud is below ud_rto's in the median of seeds: 10 of libLLVM in full.
 
-    In short it is not far above it, for three seeds of so many messages that a stall of the machine
-    or two is not their p99: how times compare on a machine that others use is not tested.
+    In short the demo is simulated: how times compare on a machine that others use is not tested.
     """
-    many = tmp_path / "many"
-    with many.open("wb") as file:
-        file.truncate(512 << 20)
-    arguments = () if full else ("--file", str(many), "--capture", "none")
     ratios = []
     for seed in range(10 if full else 3):
-        csa_ud, ud_rto = runs = runs_to_believe(demo, "--seed", str(seed), *arguments)
-        if all_faithful(runs):
+        if full:
+            runs = runs_to_believe(demo, "--seed", str(seed))
+        else:
+            runs = demo.json("--seed", str(seed), "--clock", "virtual", "--capture", "none")["runs"]
+        if not full or all_faithful(runs):
+            csa_ud, ud_rto = runs
             ratios.append(csa_ud["fct_p99_ns"] / ud_rto["fct_p99_ns"])
     if not ratios:
         pytest.skip("the machine is too busy elsewhere: no seed's runs are faithful")
     print("p99 of csa_ud over that of ud_rto, by seed:", ratios)
-    assert statistics.median(ratios) < (1 if full else 1.5), ratios
+    assert statistics.median(ratios) < 1, ratios
 
 
 @pytest.mark.parametrize("size", [0, 1, 2007, 2008, 2009, (1 << 20) - 1, (1 << 20) + 1])
