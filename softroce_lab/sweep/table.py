@@ -90,15 +90,18 @@ def _median(key: str, per_unit: int, digits: int) -> Callable[[Sequence[Row]], s
     return cell
 
 
+def _marked(text: str, per_mille: int, samples: Sequence[int]) -> str:
+    """A percentile, by the run that has the fewest samples."""
+    return text if text == _NOTHING else marked(text, per_mille, min(samples, default=0))
+
+
 def _p99(rows: Sequence[Row]) -> str:
-    text = _median("fct_p99_ns", 1000, 3)(rows)
-    return text if text == _NOTHING else marked(text, FCT["fct_p99_ns"], min(_samples(rows)))
+    return _marked(_median("fct_p99_ns", 1000, 3)(rows), FCT["fct_p99_ns"], _samples(rows))
 
 
 def _slowdown_p99(rows: Sequence[Row]) -> str:
-    text = _median("slowdown_p99", 1, 3)(rows)
-    fewest = min((flows_of(row) for row in rows if row.get("slowdown")), default=0)
-    return text if text == _NOTHING else marked(text, SLOWDOWN["slowdown_p99"], fewest)
+    flows = [flows_of(row) for row in rows if row.get("slowdown")]
+    return _marked(_median("slowdown_p99", 1, 3)(rows), SLOWDOWN["slowdown_p99"], flows)
 
 
 def _slowdowns(rows: Sequence[Row]) -> list[_Column]:
@@ -122,8 +125,7 @@ def _class_p99(size_class: str) -> Callable[[Sequence[Row]], str]:
             if one["size_class"] == size_class and one["n"]
         ]
         text = _median("p99", 1, 3)(found)
-        fewest = min((one["n"] for one in found), default=0)
-        return text if text == _NOTHING else marked(text, SLOWDOWN["slowdown_p99"], fewest)
+        return _marked(text, SLOWDOWN["slowdown_p99"], [one["n"] for one in found])
 
     return cell
 
@@ -183,9 +185,8 @@ def _repairs(rows: Sequence[Row]) -> list[_Column]:
 
 def _repair(key: str) -> Callable[[Sequence[Row]], str]:
     def cell(rows: Sequence[Row]) -> str:
-        text = _median(key, 1000, 3)(rows)
-        fewest = min((row["repairs"] for row in rows if row.get(key) is not None), default=0)
-        return text if text == _NOTHING else marked(text, REPAIR[key], fewest)
+        repairs = [row["repairs"] for row in rows if row.get(key) is not None]
+        return _marked(_median(key, 1000, 3)(rows), REPAIR[key], repairs)
 
     return cell
 
