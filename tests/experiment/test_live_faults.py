@@ -15,6 +15,8 @@ from tests.fabric.conservation import at_rest, balance
 from tests.transfers import send
 
 SHORT, FULL = 60, 1000  # changes
+# Of these transfers a third to two thirds meet no loss: drawn rules are elsewhere, or cleared.
+MORE_CHANGES, MOST_TRANSFERS = 20, 30
 INTERVAL_S = 0.02
 FILE_BYTES = 16 << 20
 MACHINE_SHARE = 0.1  # of the frames sent: a processor that is away for 0.1 s loses hundreds
@@ -44,9 +46,9 @@ def test_nothing_is_lost_that_no_fault_took(full, lab, file, pytestconfig):
     chance = random.Random(seed)
     left = FULL if full else SHORT
     totals = dict.fromkeys(("changes", "refused", "transfers", "sent", "injected", "machine"), 0)
-    while left > 0:
+    while left > 0 or (not totals["injected"] and totals["transfers"] < MOST_TRANSFERS):
         before = at_rest(lab)
-        with DrawnFaults(lab, chance, left, INTERVAL_S) as changing:
+        with DrawnFaults(lab, chance, max(left, MORE_CHANGES), INTERVAL_S) as changing:
             done = send(lab, "leaf-spine", file, "h1", "h3", seed=1 + totals["transfers"])
         counted = at_rest(lab) - before
         hosts = done.facts["processes"]
