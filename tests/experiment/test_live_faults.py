@@ -15,7 +15,7 @@ from tests.fabric.conservation import at_rest, balance
 from tests.transfers import send
 
 SHORT, FULL = 60, 1000  # changes
-# Of these transfers a third to two thirds meet no loss: drawn rules are elsewhere, or cleared.
+# After 5 to 20 changes no loss stands on the flow's way in 39 to 70 % of the draws.
 MORE_CHANGES, MOST_TRANSFERS = 20, 30
 INTERVAL_S = 0.02
 FILE_BYTES = 16 << 20
