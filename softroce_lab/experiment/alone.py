@@ -82,13 +82,13 @@ class OneFlow(Workload):
         self._at_ns = at_ns
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return self._message.length_bytes
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self._message.length_bytes
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         yield self._message
 
     def schedule(self) -> Schedule:

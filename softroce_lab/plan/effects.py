@@ -215,27 +215,27 @@ class RandomLoss(LossModel):
     kind: Literal["random"] = "random"
 
     @property
-    def rate(self) -> float:  # noqa: D102
+    def rate(self) -> float:
         return probability(self.threshold)
 
     @property
-    def mean_run(self) -> float | None:  # noqa: D102
+    def mean_run(self) -> float | None:
         return 1 / (1 - self.rate) if 0 < self.rate < 1 else None
 
     @property
-    def rule(self) -> RuleNumbers:  # noqa: D102
+    def rule(self) -> RuleNumbers:
         return RuleNumbers(0, self.threshold)
 
     @property
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         return f"random {percent(self.threshold)}"
 
     @property
-    def short(self) -> str:  # noqa: D102
+    def short(self) -> str:
         return f"{100 * self.rate:.3g} % loss"
 
     @property
-    def netem_words(self) -> str | None:  # noqa: D102
+    def netem_words(self) -> str | None:
         return f"loss {self.words}"
 
 
@@ -256,11 +256,11 @@ class Gemodel(LossModel):
     remembers: ClassVar = True
 
     @property
-    def rate(self) -> float:  # noqa: D102
+    def rate(self) -> float:
         return self._equilibrium()[0]
 
     @property
-    def mean_run(self) -> float | None:  # noqa: D102
+    def mean_run(self) -> float | None:
         share, both = self._equilibrium()
         return share / (share - both) if share > both else None
 
@@ -279,11 +279,11 @@ class Gemodel(LossModel):
         return one, two
 
     @property
-    def rule(self) -> RuleNumbers:  # noqa: D102
+    def rule(self) -> RuleNumbers:
         return RuleNumbers(1, self.p, self.r, self.loss_bad, self.loss_good)
 
     @property
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         values = [self.p, self.r]
         if self.loss_bad != CERTAIN or self.loss_good:
             values.append(self.loss_bad)
@@ -292,7 +292,7 @@ class Gemodel(LossModel):
         return f"gemodel {' '.join(map(percent, values))}"
 
     @property
-    def netem_words(self) -> str | None:  # noqa: D102
+    def netem_words(self) -> str | None:
         values = (self.p, self.r, self.loss_bad, self.loss_good)
         return f"loss gemodel {' '.join(map(percent, values))}"
 
@@ -309,31 +309,31 @@ class Burst(LossModel):
     netem: ClassVar = "netem's bursts are of random length, of that mean"
 
     @property
-    def rate(self) -> float:  # noqa: D102
+    def rate(self) -> float:
         q = probability(self.begin)
         return q * self.length / (1 + q * (self.length - 1))
 
     @property
-    def mean_run(self) -> float | None:  # noqa: D102
+    def mean_run(self) -> float | None:
         q = probability(self.begin)
         return self.length / (1 - q) if 0 < q < 1 else None
 
     @property
-    def rule(self) -> RuleNumbers:  # noqa: D102
+    def rule(self) -> RuleNumbers:
         return RuleNumbers(2, self.begin, self.length)
 
     @property
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         q = probability(self.begin)
         share = self.length * q / (self.length * q + 1 - q)  # what was written
         return f"burst {100 * share:.6g}% {self.length}"
 
     @property
-    def short(self) -> str:  # noqa: D102
+    def short(self) -> str:
         return f"{100 * probability(self.begin):.3g} % bursts"
 
     @property
-    def netem_words(self) -> str | None:  # noqa: D102
+    def netem_words(self) -> str | None:
         return f"loss gemodel {percent(self.begin)} {100 / self.length:.6g}%"
 
 
@@ -350,19 +350,19 @@ class Periodic(LossModel):
     netem: ClassVar = "netem has none; iptables -m statistic --mode nth comes near"
 
     @property
-    def rate(self) -> float:  # noqa: D102
+    def rate(self) -> float:
         return self.length / self.every
 
     @property
-    def mean_run(self) -> float | None:  # noqa: D102
+    def mean_run(self) -> float | None:
         return float(self.length) if self.length < self.every else None
 
     @property
-    def rule(self) -> RuleNumbers:  # noqa: D102
+    def rule(self) -> RuleNumbers:
         return RuleNumbers(3, 0, self.every, self.length, self.offset)
 
     @property
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         offset = f" {self.offset}" if self.offset else ""
         return f"periodic {self.every} {self.length}{offset}"
 
@@ -374,19 +374,19 @@ class Blackout(LossModel):
     kind: Literal["blackout"] = "blackout"
 
     @property
-    def rate(self) -> float:  # noqa: D102
+    def rate(self) -> float:
         return 1.0
 
     @property
-    def mean_run(self) -> float | None:  # noqa: D102
+    def mean_run(self) -> float | None:
         return None
 
     @property
-    def rule(self) -> RuleNumbers:  # noqa: D102
+    def rule(self) -> RuleNumbers:
         return RuleNumbers(0, CERTAIN)
 
     @property
-    def netem_words(self) -> str | None:  # noqa: D102
+    def netem_words(self) -> str | None:
         return "loss random 100%"
 
 

@@ -89,7 +89,7 @@ class CsaUd(Session):
     )
 
     @classmethod
-    def engine(cls, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: D102
+    def engine(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"without": sum(bit for bit, part in _MECHANISMS.items() if not options[part.name])}
 
     def __init__(
@@ -126,13 +126,13 @@ class CsaUd(Session):
         receive.timer_at_ns = at_ns
         return SetTimer(receive.handle, at_ns)
 
-    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:
         actions = super().on_receive_posted(event, now_ns)
         if self._groups is not None:
             self._groups.join(self.work_with(event.peer).receives[event.handle])
         return actions
 
-    def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_first_packet(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is None:
@@ -143,9 +143,7 @@ class CsaUd(Session):
         check_at_ns = now_ns + self.interval_ns(work, receive, receive.count)
         return (self._set_timer(receive, check_at_ns),)
 
-    def check_receive(  # noqa: D102
-        self, work: PeerWork, receive: Receiving, now_ns: int
-    ) -> list[Action]:
+    def check_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> list[Action]:
         state = self.view.receive_state(receive.handle)
         if state is None:
             return []
@@ -166,7 +164,7 @@ class CsaUd(Session):
             actions.append(self.send_control(work.index, ask))
         return actions
 
-    def on_status_request(  # noqa: D102
+    def on_status_request(
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
     ) -> Actions:
         # If nothing is lost, the NACK is no event, and a paused send learns from the SACK.
@@ -176,7 +174,7 @@ class CsaUd(Session):
 
     # ---------------------------------------------------------------- receiver: the step's others
 
-    def on_receive_complete(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_complete(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         actions = super().on_receive_complete(event, now_ns)
@@ -185,9 +183,7 @@ class CsaUd(Session):
         stragglers = self._groups.leave(receive)
         return [*actions, *self._hurry(stragglers, now_ns)] if stragglers else actions
 
-    def fail_receive(  # noqa: D102
-        self, work: PeerWork, receive: Receiving, status: ibv_wc_status
-    ) -> Actions:
+    def fail_receive(self, work: PeerWork, receive: Receiving, status: ibv_wc_status) -> Actions:
         if self._groups is not None:
             self._groups.leave(receive)
         return super().fail_receive(work, receive, status)
@@ -213,7 +209,7 @@ class CsaUd(Session):
         self._acks_due[work.index] = None
         return []
 
-    def on_turn_end(self, now_ns: int) -> Actions:  # noqa: D102
+    def on_turn_end(self, now_ns: int) -> Actions:
         if not self._acks_due:
             return ()
         due, self._acks_due = self._acks_due, {}
@@ -222,11 +218,11 @@ class CsaUd(Session):
 
     # ---------------------------------------------------------------- sender
 
-    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:
         self._sent_packets += event.count
         return super().on_send_posted(event, now_ns)
 
-    def on_loss(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_loss(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
         if send is None or send.handle != event.handle:
@@ -269,9 +265,7 @@ class CsaUd(Session):
         wake = SetTimer(send.handle, now_ns + self._patience_ns(work))
         return [Pause(send.handle, False), wake]
 
-    def on_message(  # noqa: D102
-        self, work: PeerWork, message: control.Message, now_ns: int
-    ) -> Actions:
+    def on_message(self, work: PeerWork, message: control.Message, now_ns: int) -> Actions:
         if not isinstance(message, control.Sack):
             return super().on_message(work, message, now_ns)
         send = work.sends.get(message.id)
@@ -292,7 +286,7 @@ class CsaUd(Session):
         attempts = int(state.attempts[overdue].max())
         return [*resume, *self.retransmit(work, send, action, attempts, now_ns)]
 
-    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_sent(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
         if send is None or send.handle != event.handle:
@@ -319,9 +313,7 @@ class CsaUd(Session):
         srtt, var = self.rtt_ns(work.index)
         return srtt + self.timing.lost_rttvar_weight * var
 
-    def check_send(  # noqa: D102
-        self, work: PeerWork, send: Sending, now_ns: int
-    ) -> list[Action]:
+    def check_send(self, work: PeerWork, send: Sending, now_ns: int) -> list[Action]:
         if self._still_arrives(work, send):
             wait_ns = max(self._patience_ns(work), now_ns - send.out_ns)
             return [SetTimer(send.handle, now_ns + wait_ns)]
@@ -351,7 +343,7 @@ class CsaUd(Session):
         health.note_lost(paths)
         return [MovePath(work.index, path) for path in health.leave()]
 
-    def summary(self) -> dict[str, Any]:  # noqa: D102
+    def summary(self) -> dict[str, Any]:
         return {
             **super().summary(),
             "loss_checks": self.loss_checks,

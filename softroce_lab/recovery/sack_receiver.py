@@ -21,11 +21,11 @@ class SackReceiver(MessagePolicy):
         interval_ns = max(srtt_ns // 4, self.timing.sack_interval_least_ns)
         return min(interval_ns, self.timing.t_max_ns)
 
-    def on_first_packet(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+    def on_first_packet(self, receive: Receiving, now_ns: int) -> Actions:
         receive.memory = self.sack_interval_ns(receive)
         return [SetTimer(receive, now_ns + receive.memory)]
 
-    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:
         return [Feedback(receive)]
 
     def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:

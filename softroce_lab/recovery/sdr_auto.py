@@ -115,7 +115,7 @@ class SdrAuto(SdrEc):
 
     # ---------------------------------------------------------------- sender: which code?
 
-    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:
         state = self.view.send_state(send.handle)
         if state is not None:
             code = self.shape(send.count, state.parity) if state.parity else None
@@ -149,7 +149,7 @@ class SdrAuto(SdrEc):
             measured.by_bits[each] = choice
         return [UseCodes(send.peer, tuple(measured.by_bits))]
 
-    def summary(self) -> dict[str, Any]:  # noqa: D102
+    def summary(self) -> dict[str, Any]:
         return {**super().summary(), "codes": dict(sorted(self._used.items()))}
 
 

@@ -113,10 +113,10 @@ class SdrEc(SdrSr):
 
     # ---------------------------------------------------------------- sender: parity
 
-    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:
         return [*super().on_send_posted(send, now_ns), *self.encode(send, 0)]
 
-    def on_parity(self, send: Sending, submessage: int, now_ns: int) -> Actions:  # noqa: D102
+    def on_parity(self, send: Sending, submessage: int, now_ns: int) -> Actions:
         return self.encode(send, submessage + 1)
 
     def encode(self, send: Sending, submessage: int) -> list[Encode]:
@@ -140,7 +140,7 @@ class SdrEc(SdrSr):
         srtt_ns, _ = self.rtt_ns(send)
         return self.rto_ns(send) + int(self.values["beta"] * srtt_ns)
 
-    def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_sent(self, send: Sending, now_ns: int) -> Actions:
         state = self.view.send_state(send.handle)
         if state is None or self._repeats(send, state):
             return ()  # chunks have timers of their own
@@ -166,7 +166,7 @@ class SdrEc(SdrSr):
         timer = SetTimer(send, now_ns + wait_ns)
         return [timer, *self.repeat(send, state, lost, now_ns)]
 
-    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:
         state = self.view.send_state(send.handle)
         if state is None:
             return ()
@@ -199,10 +199,10 @@ class SdrEc(SdrSr):
         fto_ns = self.fto_ns(state) + self.slack_ns(receive)
         return [SetTimer(receive, state.first_ns + fto_ns)]
 
-    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+    def on_last_packet(self, receive: Receiving, now_ns: int) -> Actions:
         return () if receive.memory is None else [Feedback(receive)]
 
-    def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:
         if receive.memory is not None:
             return super().on_receive_timer(receive, now_ns)
         state = self.view.receive_state(receive.handle)
@@ -216,7 +216,7 @@ class SdrEc(SdrSr):
         receive.memory = self.sack_interval_ns(receive)
         return [Feedback(receive), SetTimer(receive, now_ns + receive.memory)]
 
-    def on_chunk(self, receive: Receiving, submessage: int, now_ns: int) -> Actions:  # noqa: D102
+    def on_chunk(self, receive: Receiving, submessage: int, now_ns: int) -> Actions:
         state = self.view.receive_state(receive.handle)
         if state is None:
             return ()
@@ -240,7 +240,7 @@ class SdrEc(SdrSr):
         of_data = np.logical_and.reduceat(data, np.arange(0, len(data), packets))
         return np.concatenate([of_data, parity.reshape(code.parity_chunks, of_row).all(axis=1)])
 
-    def summary(self) -> dict[str, Any]:  # noqa: D102
+    def summary(self) -> dict[str, Any]:
         return {"restored": self.restored, "fallbacks": self.fallbacks}
 
 

@@ -67,12 +67,12 @@ class SdrSr(SackReceiver):
 
     # ---------------------------------------------------------------- sender: what is missing?
 
-    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, send: Sending, now_ns: int) -> Actions:
         chunks = -(-send.count // self.chunk_packets)
         send.memory = Chunks(np.ones(chunks, np.bool_))
         return [SetTimer(send, now_ns + self.rto_ns(send))]
 
-    def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:
         memory, known = send.memory, send.known_missing
         if known is not None:
             before = np.count_nonzero(memory.missing)
@@ -98,7 +98,7 @@ class SdrSr(SackReceiver):
         rto_ns = self.no_shorter_than_measured_ns(send, rto_ns)
         return timing.backed_off_ns(rto_ns, send.memory.timeouts)
 
-    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_timer(self, send: Sending, now_ns: int) -> Actions:
         state = self.view.send_state(send.handle)
         if state is None:
             return ()
@@ -140,6 +140,6 @@ class SdrSrNack(SdrSr):
 
     name = "sdr_sr_nack"
 
-    def on_feedback(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_feedback(self, send: Sending, now_ns: int) -> Actions:
         super().on_feedback(send, now_ns)
         return self.repeat_overtaken(send, now_ns)

@@ -25,7 +25,7 @@ class UdRto(SackReceiver):
         rto_ns = timing.fixed_rto_ns or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
         return self.backed_off_ns(send, self.no_shorter_than_measured_ns(send, rto_ns))
 
-    def on_sent(self, send: Sending, now_ns: int) -> Actions:  # noqa: D102
+    def on_sent(self, send: Sending, now_ns: int) -> Actions:
         return [SetTimer(send, now_ns + self.rto_ns(send))]
 
     def on_send_timer(self, send: Sending, now_ns: int) -> Actions:

@@ -151,17 +151,17 @@ class Composite(Buffered):
         return writer
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return sum(part.work.message_count for part in self.written.parts)
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return max(part.work.longest_message_bytes for part in self.written.parts)
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self.written.buffer_bytes.get(host, 0)
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         return iter(self.schedule().messages)
 
     def schedule(self) -> Schedule:
@@ -179,10 +179,10 @@ class Composite(Buffered):
         made = ("_schedule", "written")
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         return self._joined(host, seed, lambda work, key: work.initial(host, key))
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         return self._joined(host, seed, lambda work, key: work.expected(host, key))
 
     def _joined(self, host: int, seed: int, part: Callable[[Buffered, int], Buffer]) -> Buffer:

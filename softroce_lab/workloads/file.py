@@ -45,15 +45,15 @@ class FileTransfer(Workload):
             raise ValueError("a file has 2**32 messages at most")
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return self.kind
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return piece_count(self.size_bytes, self.message_bytes)
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return min(self.message_bytes, self.size_bytes)
 
     @property
@@ -66,10 +66,10 @@ class FileTransfer(Workload):
         sides = dict(zip(self.ranks, (self.depth, 2 * self.depth), strict=True))
         return min(sides.get(host, 0), self.message_count)
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self.slots(host) * self.slot_bytes
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         source, destination = self.ranks
         for number, offset, length in pieces(self.size_bytes, self.message_bytes):
             yield Message((0, 0, number), source, destination, length, offset, offset)

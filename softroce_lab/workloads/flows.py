@@ -52,16 +52,16 @@ class Flows(Sized):
         """How many flows there are."""
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return self.flow_count * piece_count(self.size_bytes, self.message_bytes)
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         rank = self.rank_of.get(host)
         if rank is None:
             return 0
         return self.sends_bytes(rank) + self.receives_bytes(rank)
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         sends = [self.sends_bytes(rank) for rank in range(self.hosts)]
         for flow in self.flows():
             to = sends[flow.destination] + flow.destination_at
@@ -75,14 +75,14 @@ class Flows(Sized):
                     destination_offset=to + offset,
                 )
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
         if host in self.rank_of:
             size = self.sends_bytes(self.rank_of[host])
             buffer[:size] = random_bytes(stream_key(seed, "buffer", host), 0, size)
         return buffer
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         buffer = self.initial(host, seed)
         for flow in self._flows_to.get(host, ()):
             at = self.sends_bytes(flow.destination) + flow.destination_at
@@ -106,13 +106,13 @@ class PointToPoint(Flows):
     kind: ClassVar = "point-to-point"
     flow_count: ClassVar = 1
 
-    def sends_bytes(self, rank: int) -> int:  # noqa: D102
+    def sends_bytes(self, rank: int) -> int:
         return self.size_bytes if rank == 0 else 0
 
-    def receives_bytes(self, rank: int) -> int:  # noqa: D102
+    def receives_bytes(self, rank: int) -> int:
         return self.size_bytes if rank == 1 else 0
 
-    def flows(self) -> Iterator[Flow]:  # noqa: D102
+    def flows(self) -> Iterator[Flow]:
         yield Flow(0, 1, 0, 0)
 
 
@@ -125,10 +125,10 @@ class Permutation(Flows):
     seed: int = 0
 
     @property
-    def flow_count(self) -> int:  # noqa: D102
+    def flow_count(self) -> int:
         return self.hosts
 
-    def flows(self) -> Iterator[Flow]:  # noqa: D102
+    def flows(self) -> Iterator[Flow]:
         drawn = Stream(stream_key(self.seed, "permutation", self.hosts)).derangement(self.hosts)
         return (Flow(source, destination, 0, 0) for source, destination in enumerate(drawn))
 
@@ -140,16 +140,16 @@ class Incast(Flows):
     kind: ClassVar = "incast"
 
     @property
-    def flow_count(self) -> int:  # noqa: D102
+    def flow_count(self) -> int:
         return self.hosts - 1
 
-    def sends_bytes(self, rank: int) -> int:  # noqa: D102
+    def sends_bytes(self, rank: int) -> int:
         return self.size_bytes if rank else 0
 
-    def receives_bytes(self, rank: int) -> int:  # noqa: D102
+    def receives_bytes(self, rank: int) -> int:
         return 0 if rank else self.flow_count * self.size_bytes
 
-    def flows(self) -> Iterator[Flow]:  # noqa: D102
+    def flows(self) -> Iterator[Flow]:
         return (Flow(r, 0, 0, (r - 1) * self.size_bytes) for r in range(1, self.hosts))
 
 
@@ -160,16 +160,16 @@ class Scatter(Flows):
     kind: ClassVar = "scatter"
 
     @property
-    def flow_count(self) -> int:  # noqa: D102
+    def flow_count(self) -> int:
         return self.hosts - 1
 
-    def sends_bytes(self, rank: int) -> int:  # noqa: D102
+    def sends_bytes(self, rank: int) -> int:
         return 0 if rank else self.flow_count * self.size_bytes
 
-    def receives_bytes(self, rank: int) -> int:  # noqa: D102
+    def receives_bytes(self, rank: int) -> int:
         return self.size_bytes if rank else 0
 
-    def flows(self) -> Iterator[Flow]:  # noqa: D102
+    def flows(self) -> Iterator[Flow]:
         return (Flow(0, r, (r - 1) * self.size_bytes, 0) for r in range(1, self.hosts))
 
 
@@ -183,15 +183,15 @@ class AllToAll(Flows):
     kind: ClassVar = "all-to-all"
 
     @property
-    def flow_count(self) -> int:  # noqa: D102
+    def flow_count(self) -> int:
         return self.hosts * (self.hosts - 1)
 
-    def sends_bytes(self, rank: int) -> int:  # noqa: D102
+    def sends_bytes(self, rank: int) -> int:
         return (self.hosts - 1) * self.size_bytes
 
     receives_bytes = sends_bytes
 
-    def flows(self) -> Iterator[Flow]:  # noqa: D102
+    def flows(self) -> Iterator[Flow]:
         for source in range(self.hosts):
             for distance in range(1, self.hosts):
                 at = (distance - 1) * self.size_bytes

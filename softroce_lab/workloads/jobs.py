@@ -27,29 +27,29 @@ class Jobs(Buffered):
             raise ValueError("a host takes part in one job")
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return "jobs"
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return sum(each.message_count for each in self.jobs.values())
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return max(each.longest_message_bytes for each in self.jobs.values())
 
     @functools.cached_property
     def _job_of(self) -> Mapping[int, tuple[str, Buffered]]:
         return {host: job for job in self.jobs.items() for host in job[1].ranks}
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self._job_of[host][1].buffer_bytes_of(host) if host in self._job_of else 0
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         for each in self.jobs.values():
             yield from each.messages()
 
-    def schedule(self) -> Schedule:  # noqa: D102
+    def schedule(self) -> Schedule:
         whole = Schedule(())
         for each in self.jobs.values():
             part = each.schedule()
@@ -57,13 +57,13 @@ class Jobs(Buffered):
             whole.messages += part.messages
         return whole
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         if host not in self._job_of:
             return np.zeros(0, dtype=UINT8)
         name, job = self._job_of[host]
         return job.initial(host, stream_key(seed, "job", name))
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         if host not in self._job_of:
             return np.zeros(0, dtype=UINT8)
         name, job = self._job_of[host]

@@ -59,7 +59,7 @@ class MixtureOfExperts(Composite):
         if self.hosts < 2 or self.gate.experts % self.hosts:
             raise ValueError("the hosts, two at least, have as many experts each")
 
-    def write(self, to: Writer) -> None:  # noqa: D102
+    def write(self, to: Writer) -> None:
         at: After = dict.fromkeys(self.ranks, ())
         for layer in range(self.layers):
             to.operation = layer

@@ -230,11 +230,11 @@ class OpenLoop(Buffered):
     # ---------------------------------------------------------------- the workload
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return len(self.flows)
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return int(self.flows["bytes"].max())
 
     def buffer_bytes_of(self, host: int) -> int:
@@ -277,7 +277,7 @@ class OpenLoop(Buffered):
             destinations[destination] += length
         return found
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         return iter(self._messages)
 
     def schedule(self) -> Schedule:
@@ -292,14 +292,14 @@ class OpenLoop(Buffered):
         names = {field.name for field in dataclasses.fields(self)}
         return {key: value for key, value in self.__dict__.items() if key in names}
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
         if len(buffer):
             sent = int(self._sent[self.ranks.index(host)])
             buffer[:sent] = random_bytes(stream_key(seed, "buffer", host), 0, sent)
         return buffer
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         buffer = self.initial(host, seed)
         for message in self._messages:
             if message.destination == host:

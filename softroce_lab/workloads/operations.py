@@ -46,21 +46,21 @@ class Operations(Buffered):
         self.ranks, self.dtype = once.ranks, once.dtype
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return self.once.name
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return self.times * self.once.message_count
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return self.once.longest_message_bytes
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self.times * self.once.buffer_bytes_of(host)
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         for operation in range(self.times):
             offsets = self._offsets(operation)
             yield from (_moved(each, operation, offsets) for each in self.once.messages())
@@ -117,10 +117,10 @@ class Operations(Buffered):
     def _offsets(self, operation: int) -> Mapping[int, int]:
         return {host: operation * self.once.buffer_bytes_of(host) for host in self.ranks}
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         return np.concatenate([self.once.initial(host, each) for each in self._seeds(seed)])
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         return np.concatenate([self.once.expected(host, each) for each in self._seeds(seed)])
 
     def _seeds(self, seed: int) -> list[int]:

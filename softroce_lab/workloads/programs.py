@@ -36,19 +36,19 @@ class Programs(Workload):
         return tuple(self.commands)
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return "program"
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return 0
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return 0
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return 0
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         return iter(())

@@ -172,7 +172,7 @@ class Training(Composite):
             "all-reduce", self.algorithm,
         )  # fmt: skip
 
-    def write(self, to: Writer) -> None:  # noqa: D102
+    def write(self, to: Writer) -> None:
         everybody = Barrier(self.ranks)
         at: list[Requires] = [()] * self.hosts
         for step in range(self.steps):

@@ -40,11 +40,11 @@ class UnequalAllToAll(Buffered):
             raise ValueError("no rank sends to itself")
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return min(self.message_bytes, max(size for _, _, size in self._flows()))
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return sum(piece_count(size, self.message_bytes) for _, _, size in self._flows() if size)
 
     def _flows(self) -> Iterator[tuple[int, int, int]]:
@@ -68,13 +68,13 @@ class UnequalAllToAll(Buffered):
         """The same in the area that is received, by destination and source."""
         return _begins(np.array(self.sizes, dtype=np.int64).T)
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         if host not in self._rank_of:
             return 0
         rank = self._rank_of[host]
         return int(self._sent_at[rank, -1] + self._received_at[rank, -1])
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         for source, destination, size in self._flows():
             at = int(self._sent_at[source, destination])
             to = int(self._sent_at[destination, -1] + self._received_at[destination, source])
@@ -88,14 +88,14 @@ class UnequalAllToAll(Buffered):
                     to + offset,
                 )
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
         if host in self._rank_of:
             size = int(self._sent_at[self._rank_of[host], -1])
             buffer[:size] = random_bytes(stream_key(seed, "buffer", host), 0, size)
         return buffer
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         buffer = self.initial(host, seed)
         if host not in self._rank_of:
             return buffer

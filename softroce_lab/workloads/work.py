@@ -102,11 +102,11 @@ class Sized(Buffered):
             raise ValueError(f"sizes must hold whole elements of {self.dtype.itemsize} bytes")
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return self.kind
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return min(self.message_bytes, self.size_bytes)
 
     @functools.cached_property

@@ -25,7 +25,7 @@ class Measured(Work):
 
     kind = "recovery"
 
-    def figures(self, run: WorkloadRun) -> Row:  # noqa: D102
+    def figures(self, run: WorkloadRun) -> Row:
         return {**super().figures(run), TAIL: ratios.tail(run.completion_times_ns())}
 
 

@@ -204,7 +204,7 @@ class RepeatedSpec(WorkloadSpec):
             raise KeyedError("every", "'every' without a repeat", "repeat: 10 beside it")
         return self
 
-    def build(self, setting: Setting) -> Workload:  # noqa: D102
+    def build(self, setting: Setting) -> Workload:
         timeline = Timeline(self.every or 0, self.skew or 0, setting.seed)
         ranks = self.ranks(setting)
         if self.whole_vector:  # every piece comes to all hosts but one

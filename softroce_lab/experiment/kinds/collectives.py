@@ -80,7 +80,7 @@ class CollectiveSpec(_VectorSpec):
             )
         return self
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         algorithm = self.algorithm or algorithms(self.op)[0]
         if self.op != "all-to-all":
             return self.vector(setting, ranks, self.op, algorithm)

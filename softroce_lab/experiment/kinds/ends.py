@@ -57,7 +57,7 @@ class PointToPointSpec(_EndsSpec, RepeatedSpec):
 
     kind: Literal["point-to-point"]
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         return PointToPoint(tuple(ranks), self.bytes, self.message)
 
 

@@ -19,7 +19,7 @@ class PermutationSpec(RepeatedSpec):
 
     kind: Literal["permutation"]
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         return Permutation(tuple(ranks), self.bytes, self.message, seed=setting.seed)
 
 
@@ -33,7 +33,7 @@ class IncastSpec(RepeatedSpec):
         """The sink is the first rank."""
         return _first(super().chosen(setting), setting, "to", self.to)
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         return Incast(tuple(ranks), self.bytes, self.message)
 
 
@@ -49,7 +49,7 @@ class ScatterSpec(RepeatedSpec):
         """The source is the first rank."""
         return _first(super().chosen(setting), setting, "from", self.from_)
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         return Scatter(tuple(ranks), self.bytes, self.message)
 
 
@@ -66,5 +66,5 @@ class AllToAllSpec(RepeatedSpec):
 
     kind: Literal["all-to-all"]
 
-    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:  # noqa: D102
+    def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:
         return AllToAll(tuple(ranks), self.bytes, self.message)

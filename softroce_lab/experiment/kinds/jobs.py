@@ -46,10 +46,10 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
                 raise KeyedError("jobs", f"two jobs are called {name!r}")
         return self
 
-    def rails_of(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+    def rails_of(self, work: Workload, place: Place = ("workload",)) -> Rails:
         return self._of_jobs(work, place, WorkloadSpec.rails_of)
 
-    def spread(self, work: Workload, place: Place = ("workload",)) -> Rails:  # noqa: D102
+    def spread(self, work: Workload, place: Place = ("workload",)) -> Rails:
         return self._of_jobs(work, place, WorkloadSpec.spread)
 
     def _of_jobs(
@@ -62,7 +62,7 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
         return found
 
     @property
-    def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:  # noqa: D102
+    def own_transports(self) -> Mapping[str, tuple[Place, TransportSpec]]:
         return {
             job.name: (("workload", "jobs", number, "transport"), job.transport)
             for number, job in enumerate(self.jobs)
@@ -70,10 +70,10 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
         }
 
     @property
-    def has_transports(self) -> bool:  # noqa: D102
+    def has_transports(self) -> bool:
         return all(job.transport is not None for job in self.jobs)
 
-    def build(self, setting: Setting) -> Jobs:  # noqa: D102
+    def build(self, setting: Setting) -> Jobs:
         found: dict[str, Buffered] = {}
         taken: dict[int, str] = {}
         for number, job in enumerate(self.jobs):

@@ -160,7 +160,7 @@ class OpenLoopSpec(WorkloadSpec):
     duration: Length
     incast: IncastMixSpec | None = None
 
-    def build(self, setting: Setting) -> OpenLoop:  # noqa: D102
+    def build(self, setting: Setting) -> OpenLoop:
         ranks = self.ranks(setting)
         mix = self._mix(setting, len(ranks))
         rail = (self.rail or 1) - 1

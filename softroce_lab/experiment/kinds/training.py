@@ -62,7 +62,7 @@ class MoeSpec(WorkloadSpec):
             raise KeyedError("top_k", what)
         return self
 
-    def build(self, setting: Setting) -> MixtureOfExperts:  # noqa: D102
+    def build(self, setting: Setting) -> MixtureOfExperts:
         ranks = self.ranks(setting)
         if self.experts % len(ranks):
             what = f"{self.experts} experts are not spread evenly over {len(ranks)} hosts"
@@ -138,7 +138,7 @@ class TrainingSpec(WorkloadSpec):
             raise KeyedError("parallel", what, "activation: 4MiB, for example")
         return self
 
-    def build(self, setting: Setting) -> Training:  # noqa: D102
+    def build(self, setting: Setting) -> Training:
         ranks = self.ranks(setting)
         model = Model(
             self.layers,

@@ -49,13 +49,13 @@ class MessageSession(Session):
 
     # ---------------------------------------------------------------- events to hooks
 
-    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         begun = list(super().on_send_posted(event, now_ns))
         hook = self.hosted.on_send_posted(work.sends[event.id], now_ns)
         return [*begun, *self._acted(work, hook, now_ns)]
 
-    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_sent(self, event: Event, now_ns: int) -> Actions:
         super().on_sent(event, now_ns)
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
@@ -63,14 +63,14 @@ class MessageSession(Session):
             return ()
         return self._acted(work, self.hosted.on_sent(send, now_ns), now_ns)
 
-    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         begun = list(super().on_receive_posted(event, now_ns))
         receive = work.receives[event.handle]
         state = self.view.receive_state(receive.handle)
         return [*begun, *self._at(self.hosted.on_receive_posted, work, receive, state, now_ns)]
 
-    def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_first_packet(self, event: Event, now_ns: int) -> Actions:
         super().on_first_packet(event, now_ns)
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
@@ -79,7 +79,7 @@ class MessageSession(Session):
         state = self.view.receive_state(receive.handle)
         return self._at(self.hosted.on_first_packet, work, receive, state, now_ns)
 
-    def on_tail_seen(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_tail_seen(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is None:
@@ -87,7 +87,7 @@ class MessageSession(Session):
         state = self.view.receive_state(receive.handle)
         return self._at(self.hosted.on_last_packet, work, receive, state, now_ns)
 
-    def on_gap(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_gap(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         state = None if receive is None else self.view.receive_state(receive.handle)
@@ -103,14 +103,14 @@ class MessageSession(Session):
         finally:
             self._hook_view.held = None
 
-    def on_parity(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_parity(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
         if send is None or send.handle != event.handle:
             return ()
         return self._acted(work, self.hosted.on_parity(send, _submessage(event), now_ns), now_ns)
 
-    def on_chunk(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_chunk(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is None:
@@ -144,9 +144,7 @@ class MessageSession(Session):
 
     # ---------------------------------------------------------------- timers
 
-    def check_send(  # noqa: D102
-        self, work: PeerWork, send: Sending, now_ns: int
-    ) -> Actions:
+    def check_send(self, work: PeerWork, send: Sending, now_ns: int) -> Actions:
         state = self.view.send_progress(send.handle)
         if state is None:
             return ()
@@ -167,9 +165,7 @@ class MessageSession(Session):
         wait_ns = timing.fixed_rto_ns or max(timing.rto_srtt * srtt_ns, timing.t_min_ns)
         return self.backed_off(wait_ns, send.timeouts_without_progress)
 
-    def check_receive(  # noqa: D102
-        self, work: PeerWork, receive: Receiving, now_ns: int
-    ) -> Actions:
+    def check_receive(self, work: PeerWork, receive: Receiving, now_ns: int) -> Actions:
         state = self.view.receive_state(receive.handle)
         if state is None:
             return ()
@@ -182,7 +178,7 @@ class MessageSession(Session):
 
     # ---------------------------------------------------------------- feedback
 
-    def on_status_request(  # noqa: D102
+    def on_status_request(
         self, work: PeerWork, receive: Receiving, id_: int, now_ns: int
     ) -> Actions:
         return self._feedback(work, receive, id_)
@@ -196,9 +192,7 @@ class MessageSession(Session):
         made = feedback.message(id_, receive.key, state, self._chunk_packets)
         return [self.send_control(work.index, made)]
 
-    def on_message(  # noqa: D102
-        self, work: PeerWork, message: control.Message, now_ns: int
-    ) -> Actions:
+    def on_message(self, work: PeerWork, message: control.Message, now_ns: int) -> Actions:
         if not isinstance(message, Sack | Chunks):
             return super().on_message(work, message, now_ns)
         send = work.sends.get(message.id)
@@ -250,7 +244,7 @@ class MessageSession(Session):
             action = api.Retransmit(send.handle, packets, wanted.urgent, copies)
             yield from self.retransmit(work, send, action, attempts, now_ns)
 
-    def summary(self) -> dict[str, Any]:  # noqa: D102
+    def summary(self) -> dict[str, Any]:
         return {**super().summary(), **self.hosted.summary()}
 
 

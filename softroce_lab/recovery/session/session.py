@@ -131,12 +131,12 @@ class Session(Policy):
         keepalive_at_ns = NEVER_NS if work.keepalive_at_ns is None else work.keepalive_at_ns
         return SetPeerTimer(work.index, min(ack_at_ns, keepalive_at_ns))
 
-    def on_send_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_send_posted(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         work.add_send(Sending(event.handle, event.peer, event.id, event.key, event.count))
         return self._begin(work, now_ns)
 
-    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_posted(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = Receiving(event.handle, event.peer, event.key, event.count)
         work.add_receive(receive)
@@ -146,13 +146,13 @@ class Session(Policy):
             actions += self.on_status_request(work, receive, rnr_sent, now_ns)
         return actions
 
-    def on_sent(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_sent(self, event: Event, now_ns: int) -> Actions:
         send = self.work_with(event.peer).sends.get(event.id)
         if send is not None and send.handle == event.handle:
             send.out = True
         return ()
 
-    def on_first_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_first_packet(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is None:  # it failed in the meantime
@@ -161,13 +161,13 @@ class Session(Policy):
             work.open(receive, event.id, event.count)
         return ()
 
-    def on_receive_complete(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_receive_complete(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         work.forget_receive(event.handle)
         work.end(event.id, ibv_wc_status.IBV_WC_SUCCESS)
         return self._acknowledge(work, event.id, now_ns)
 
-    def on_late_packet(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_late_packet(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         match work.outcome(event.id):
             case None:
@@ -178,7 +178,7 @@ class Session(Policy):
                 refused = control.Refused(event.id, event.key, by_receiver=True, status=status)
                 return [self.send_control(work.index, refused)]
 
-    def on_timer(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_timer(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         receive = work.receives.get(event.handle)
         if receive is not None:
@@ -250,7 +250,7 @@ class Session(Policy):
 
     # ---------------------------------------------------------------- keepalives
 
-    def on_peer_timer(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_peer_timer(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         actions: list[Action] = []
         if work.ack_at_ns is not None and now_ns >= work.ack_at_ns:
@@ -303,14 +303,14 @@ class Session(Policy):
 
     # ---------------------------------------------------------------- not ready, too long
 
-    def on_no_receive(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_no_receive(self, event: Event, now_ns: int) -> Actions:
         return [self._send_rnr(self.work_with(event.peer), event.id, event.key)]
 
     def _send_rnr(self, work: PeerWork, id_: int, key: Key) -> Action:
         work.remember_rnr(key, id_)
         return self.send_control(work.index, control.Rnr(id_, key))
 
-    def on_too_long(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_too_long(self, event: Event, now_ns: int) -> Actions:
         status = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
         work = self.work_with(event.peer)
         send = work.sends.get(event.id)
@@ -343,12 +343,12 @@ class Session(Policy):
         self.keepalives += 1
         return self.send_control(peer, control.Keepalive(messages))
 
-    def summary(self) -> dict[str, Any]:  # noqa: D102
+    def summary(self) -> dict[str, Any]:
         return {"keepalives": self.keepalives}
 
     # ---------------------------------------------------------------- control messages
 
-    def on_control(self, event: Event, now_ns: int) -> Actions:  # noqa: D102
+    def on_control(self, event: Event, now_ns: int) -> Actions:
         work = self.work_with(event.peer)
         try:
             message = control.decode(event.body)

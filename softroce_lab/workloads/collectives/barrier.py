@@ -35,19 +35,19 @@ class Barrier(Buffered):
         return (self.hosts - 1).bit_length()
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return self.rounds * self.hosts
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return 0
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         for number in range(self.rounds):
             for rank, host in enumerate(self.ranks):
                 to = self.ranks[(rank + (1 << number)) % self.hosts]
                 yield Message((0, number, 0), host, to, 0)
 
-    def schedule(self) -> Schedule:  # noqa: D102
+    def schedule(self) -> Schedule:
         schedule = Schedule(self.ranks)
         received: dict[int, list[int]] = {host: [] for host in self.ranks}  # one in each round
         for message in self.messages():
@@ -56,7 +56,7 @@ class Barrier(Buffered):
             schedule.transfer(message, tuple(before))
         return schedule
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         return np.zeros(0, dtype=UINT8)
 
     expected = initial

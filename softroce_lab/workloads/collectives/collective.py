@@ -66,7 +66,7 @@ class Collective(Sized):
             raise ValueError(f"{self.name} takes a power of two of hosts")
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return f"{self.algorithm}-{self.operation}"
 
     @property
@@ -95,7 +95,7 @@ class Collective(Sized):
         once = (self.hosts - 1) / self.hosts
         return {"all-reduce": 2 * once, "broadcast": 1.0}.get(self.operation, once)
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return self.size_bytes if host in self.rank_of else 0
 
     def part(self, transfer: Transfer) -> slice:
@@ -108,17 +108,17 @@ class Collective(Sized):
     # ---------------------------------------------------------------- messages
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return min(self._most_bytes, self.size_bytes)
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return len(self._cuts)
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         return messages_of(self._cuts, self.ranks)
 
-    def schedule(self) -> Schedule:  # noqa: D102
+    def schedule(self) -> Schedule:
         return schedule_of(self._cuts, self.ranks)
 
     @property
@@ -169,12 +169,12 @@ class Collective(Sized):
 
     # ---------------------------------------------------------------- bytes
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         if host not in self.rank_of:
             return np.zeros(0, dtype=self.dtype)
         return elements(stream_key(seed, "buffer", host), self.elements, self.dtype)
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         if host not in self.rank_of:
             return self.initial(host, seed)
         return _replayed(self, seed)[self.rank_of[host]].copy()

@@ -40,10 +40,10 @@ class Exchange(AllToAll):
         return (self.hosts - 1) / self.hosts
 
     @property
-    def name(self) -> str:  # noqa: D102
+    def name(self) -> str:
         return "pairwise-all-to-all" if self.peers == 1 else "bounded-all-to-all"
 
-    def schedule(self) -> Schedule:  # noqa: D102
+    def schedule(self) -> Schedule:
         schedule = Schedule(self.ranks)
         steps: dict[tuple[int, int], list[int]] = {}  # (host, step) -> its sends and receives
         count = sum(1 for _ in pieces(self.size_bytes, self.message_bytes))

@@ -50,11 +50,11 @@ class Goal(Buffered):
         return self.program.ranks[pair.source][pair.send].amount
 
     @property
-    def message_count(self) -> int:  # noqa: D102
+    def message_count(self) -> int:
         return len(self._pairs)
 
     @property
-    def longest_message_bytes(self) -> int:  # noqa: D102
+    def longest_message_bytes(self) -> int:
         return max(map(self._length, self._pairs), default=0)
 
     @functools.cached_property
@@ -69,10 +69,10 @@ class Goal(Buffered):
             found[pair.destination] = sends, receives + length
         return {self.ranks[rank]: each for rank, each in found.items()}
 
-    def buffer_bytes_of(self, host: int) -> int:  # noqa: D102
+    def buffer_bytes_of(self, host: int) -> int:
         return sum(self._areas.get(host, (0, 0)))
 
-    def messages(self) -> Iterator[Message]:  # noqa: D102
+    def messages(self) -> Iterator[Message]:
         return iter(self.schedule().messages)
 
     def _messages(self) -> Iterator[Message]:
@@ -95,13 +95,13 @@ class Goal(Buffered):
     def _schedule(self) -> Schedule:
         return _schedule(self.program, self.ranks, self._pairs, list(self._messages()))
 
-    def initial(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def initial(self, host: int, seed: int) -> Buffer:
         buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
         sends, _ = self._areas.get(host, (0, 0))
         buffer[:sends] = random_bytes(stream_key(seed, "buffer", host), 0, sends)
         return buffer
 
-    def expected(self, host: int, seed: int) -> Buffer:  # noqa: D102
+    def expected(self, host: int, seed: int) -> Buffer:
         buffer = self.initial(host, seed)
         for each in self.schedule().receives(host):
             key = stream_key(seed, "buffer", each.source)
