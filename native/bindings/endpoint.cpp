@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "../endpoint/endpoint.hpp"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -296,6 +298,65 @@ void bind_messages(EndpointClass& cls) {
       .def("counters", &counters, nb::arg("zeros") = true, "every counter by its name");
 }
 
+MessageSession& session_of(Rnic& rnic) {
+  MessageSession* session = rnic.messages().session();
+  if (session == nullptr) throw std::invalid_argument("the endpoint has no session");
+  return *session;
+}
+
+// What a transport decided, as columns.
+nb::dict decisions_of(const std::vector<Decision>& rows) {
+  std::vector<std::int64_t> at;
+  std::vector<std::uint8_t> kind;
+  std::vector<std::uint16_t> operation, step;
+  std::vector<std::uint32_t> message, packets;
+  for (const Decision& each : rows) {
+    at.push_back(each.at_ns);
+    kind.push_back(static_cast<std::uint8_t>(each.kind));
+    operation.push_back(each.key.operation);
+    step.push_back(each.key.step);
+    message.push_back(each.key.message);
+    packets.push_back(each.packets);
+  }
+  nb::dict columns;
+  columns["time_ns"] = to_numpy(std::move(at));
+  columns["kind"] = to_numpy(std::move(kind));
+  columns["operation"] = to_numpy(std::move(operation));
+  columns["step"] = to_numpy(std::move(step));
+  columns["message"] = to_numpy(std::move(message));
+  columns["packets"] = to_numpy(std::move(packets));
+  return columns;
+}
+
+void bind_session(EndpointClass& cls) {
+  cls.def(
+         "figures",
+         [](Endpoint& e) {
+           nb::dict figures;
+           const auto found = call_in_engine(e, [](Rnic& rnic, Time) {
+             MessageSession* session = rnic.messages().session();
+             return session == nullptr ? Figures() : session->figures();
+           });
+           for (const auto& [name, value] : found) figures[name.c_str()] = nb::cast(value);
+           return figures;
+         },
+         "what the transport counted, by name")
+      .def(
+          "record_decisions",
+          [](Endpoint& e) {
+            call_in_engine(e,
+                           [](Rnic& rnic, Time) { return session_of(rnic).record_decisions(), 0; });
+          },
+          "from now on decisions are kept until they are taken")
+      .def(
+          "take_decisions",
+          [](Endpoint& e) {
+            return decisions_of(call_in_engine(
+                e, [](Rnic& rnic, Time) { return session_of(rnic).take_decisions(); }));
+          },
+          "columns: time_ns, kind (a place in DECISIONS), operation, step, message, packets");
+}
+
 void bind_policy_face(EndpointClass& cls) {
   cls.def("take_events", &Endpoint::take_events)
       .def("send_progress", &send_progress, "None: the handle is stale")
@@ -387,6 +448,7 @@ void bind_endpoint(nb::module_& m) {
   EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
   bind_messages(cls);
   bind_verbs(m, cls);
+  bind_session(cls);
   bind_policy_face(cls);
   bind_coding(cls);
   bind_congestion(m, cls);

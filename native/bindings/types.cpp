@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "../engine/rnic/rnic.hpp"
@@ -8,6 +10,29 @@
 
 namespace softroce {
 namespace {
+
+void bind_timing(nb::module_& m) {
+  nb::class_<SessionTiming>(m, "SessionTiming", "Timers and bounds of a session.")
+      .def_rw("t_min_ns", &SessionTiming::t_min_ns)
+      .def_rw("t_max_ns", &SessionTiming::t_max_ns)
+      .def_rw("fixed_check_ns", &SessionTiming::fixed_check_ns)
+      .def_rw("srtt_weight", &SessionTiming::srtt_weight)
+      .def_rw("rttvar_weight", &SessionTiming::rttvar_weight)
+      .def_rw("lost_rttvar_weight", &SessionTiming::lost_rttvar_weight)
+      .def_rw("rto_srtt", &SessionTiming::rto_srtt)
+      .def_rw("fixed_rto_ns", &SessionTiming::fixed_rto_ns)
+      .def_rw("rto_rttvar_weight", &SessionTiming::rto_rttvar_weight)
+      .def_rw("reordering_window_least_ns", &SessionTiming::reordering_window_least_ns)
+      .def_rw("sack_interval_least_ns", &SessionTiming::sack_interval_least_ns)
+      .def_rw("ack_delay_most_ns", &SessionTiming::ack_delay_most_ns)
+      .def_rw("acks_in_batch", &SessionTiming::acks_in_batch)
+      .def_rw("keepalive_interval_ns", &SessionTiming::keepalive_interval_ns)
+      .def_rw("keepalive_interval_most_ns", &SessionTiming::keepalive_interval_most_ns)
+      .def_rw("keepalive_probes", &SessionTiming::keepalive_probes)
+      .def_rw("eager_rounds", &SessionTiming::eager_rounds)
+      .def_rw("most_attempts", &SessionTiming::most_attempts)
+      .def_rw("rnr_retry", &SessionTiming::rnr_retry);
+}
 
 void bind_config(nb::module_& m) {
   nb::class_<MessageConfig>(m, "MessageConfig", "Configuration of the message engine.")
@@ -29,7 +54,10 @@ void bind_config(nb::module_& m) {
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)
       .def_rw("transport", &MessageConfig::transport,
-              "'policy': events to a recovery policy; or one of packet_transport_names()")
+              "one of session_names() or packet_transport_names(); 'policy': events are taken by "
+              "hand")
+      .def_rw("timing", &MessageConfig::timing)
+      .def_rw("options", &MessageConfig::options, "values of all options of the transport")
       .def_rw("retry_limit", &MessageConfig::retry_limit)
       .def_rw("rnr_retry", &MessageConfig::rnr_retry)
       .def_rw("spray", &MessageConfig::spray)
@@ -168,11 +196,16 @@ void bind_completion(nb::module_& m) {
 }  // namespace
 
 void bind_types(nb::module_& m) {
+  bind_timing(m);
   bind_config(m);
   bind_event(m);
   bind_completion(m);
   m.def("framing_names", &framing_names);
   m.def("packet_transport_names", &packet_transport_names);
+  m.def("session_names", &session_names);
+  nb::list decisions;
+  for (const char* each : kDecisionNames) decisions.append(each);
+  m.attr("DECISIONS") = nb::tuple(decisions);
 }
 
 }  // namespace softroce

@@ -77,6 +77,7 @@ class RecoverySink final : public QpEventSink {
     switch (event.kind) {
       case QpEventKind::message_retransmit:
         record.reason = static_cast<RetransmitReason>(event.code);
+        record.cause = event.from;
         about_message(record, event, true);
         break;
       case QpEventKind::message_nack_sent:

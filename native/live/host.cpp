@@ -183,6 +183,7 @@ bool Host::turn() {
   busy |= receive(busy ? now() : began);
   fire_timers(now());
   busy |= run_application(now());
+  busy |= rnic_.messages().end_turn(now());
   busy |= hand_over_events();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
   if (busy) turn_length_.add((now() - began) / kNanosecond);

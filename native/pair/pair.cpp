@@ -48,10 +48,12 @@ bool Pair::run(Time until) {
   for (;;) {
     const bool sent = transmit(0) | transmit(1);
     const bool delivered = deliver_due();
+    bool acted = false;
     for (Side& side : sides_) side.rnic->handle_timeout(now_);
+    for (Side& side : sides_) acted |= side.rnic->messages().end_turn(now_);
     for (Side& side : sides_)
       if (side.rnic->messages().has_news()) return true;
-    if (sent || delivered) continue;
+    if (sent || delivered || acted) continue;
     const Time next = next_event();
     if (next == kNever || next > until) {
       if (until != kNever) now_ = std::max(now_, until);

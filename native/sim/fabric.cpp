@@ -40,7 +40,16 @@ bool Fabric::run(Time until, std::uint64_t most_events) {
   serve_touched();
   Event event;
   std::uint64_t left = most_events;
-  while (attention_.empty() && left != 0 && wheel_.take(until, now_, event)) {
+  while (attention_.empty() && left != 0) {
+    if (!touched_.empty()) {  // a session acted
+      if (now_ >= until) {    // the driver has something to do at this moment
+        attention_ = touched_;
+        break;
+      }
+      serve_touched();
+      continue;
+    }
+    if (!wheel_.take(until, now_, event)) break;
     --left;
     if (now_ >= sample_at_) [[unlikely]]
       sample();
@@ -116,12 +125,11 @@ void Fabric::touch(Port& port) {
 }
 
 void Fabric::serve_touched() {
-  std::ranges::sort(touched_);
-  for (const PortIndex index : touched_) {
-    ports_[index].touched = false;
-    serve(ports_[index]);
-  }
-  touched_.clear();
+  serving_.swap(touched_);
+  std::ranges::sort(serving_);
+  for (const PortIndex index : serving_) ports_[index].touched = false;
+  for (const PortIndex index : serving_) serve(ports_[index]);
+  serving_.clear();
 }
 
 void Fabric::serve(Port& port) {
@@ -129,8 +137,9 @@ void Fabric::serve(Port& port) {
     port.rnic().handle_timeout(now_);
   if (port.totals.held != 0) send_processed(port);
   transmit(port);
-  note_attention(port);
   wake_later(port);
+  if (port.rnic().messages().end_turn(now_)) touch(port);
+  note_attention(port);
 }
 
 void Fabric::note_attention(Port& port) {

@@ -330,7 +330,7 @@ class Fabric {
   std::uint32_t least_address_ = 0;
   std::vector<std::uint32_t> port_of_address_;  // from least_address_ on
   std::vector<PortIndex> attention_;
-  std::vector<PortIndex> touched_;
+  std::vector<PortIndex> touched_, serving_;
   std::vector<wire::Departure> departures_;
   std::uint64_t hops_ = 0;
 

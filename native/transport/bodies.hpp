@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Control messages of packet-reactive transports: what travels in the body on the recovery QP. All
-// of it is this project's definition; integers are big-endian. Beside RNR, REFUSE and ACK, which
-// are those of the policies (softroce_lab/recovery/control.py), there are
+// of it is this project's definition; integers are big-endian. Besides RNR, REFUSE and ACK, which
+// are those of the session (control.hpp), there are
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 an in-order packet, or one again
 //   PACKET_NACK  id, cumulative, echo stamp, packet         an out-of-order packet: that one
@@ -24,9 +24,12 @@
 namespace softroce {
 
 enum class BodyType : std::uint8_t {
-  ack = 3,  // ids; none: a keepalive
+  ack = 3,
+  keepalive = 4,
   rnr = 5,
   refuse = 6,
+  sack = 7,
+  chunks = 8,
   packet_ack = 16,
   packet_nack = 17,
   packet_sack = 18,

@@ -57,9 +57,6 @@ class Timing:
     also the first pause after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that
     is longer, and the pause after a receiver was not ready."""
 
-    first_check_ns: int = 20 * MILLISECOND_NS
-    """From the post of the oldest receive without any packet to the first loss check."""
-
     fixed_check_ns: int = 8 * MILLISECOND_NS
     """From one loss check to the next by the rule `fixed`: four times the RTT that is assumed at
     first.
@@ -127,6 +124,12 @@ class Timing:
             self.keepalive_interval_ns, keepalives_unanswered, self.keepalive_interval_most_ns
         )
 
+    def apply(self, config: MessageConfig) -> None:
+        """Set these in an engine's configuration, where 0 stands for None."""
+        for field in dataclasses.fields(self):
+            if field.name != "initial_rtt_ns":  # the engine's own, too: `EngineTiming`
+                setattr(config.timing, field.name, getattr(self, field.name) or 0)
+
     @classmethod
     def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:
         """What suits hosts that answer at once, on a fabric of this base RTT.
@@ -146,7 +149,6 @@ class Timing:
             initial_rtt_ns=base_rtt_ns,
             t_min_ns=base_rtt_ns,
             t_max_ns=t_max_ns,
-            first_check_ns=t_max_ns // 2,
             fixed_check_ns=4 * base_rtt_ns,
             reordering_window_least_ns=base_rtt_ns,
             sack_interval_least_ns=max(base_rtt_ns // 4, 1),

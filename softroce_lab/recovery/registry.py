@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import knobs
 from softroce_lab.recovery.api import Policy, View
-from softroce_lab.recovery.csa_ud import CsaUd
+from softroce_lab.recovery import csa_ud
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, validated
@@ -21,7 +21,6 @@ from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.session.session import Session
-from softroce_lab.recovery.ud_rto import UdRto
 
 
 class Kind(enum.Enum):
@@ -41,6 +40,9 @@ class Entry:
     framing: str = Policy.framing
     options: tuple[Option, ...] = ()
     policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
+    path_probes: bool = False  # losses are found by numbers on paths
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Options that switch off a part of the engine: bits of enum Mechanism."""
     knobs: tuple[Knob, ...] = ()
     virtual_only: bool = False  # it needs what only the simulated fabric knows
     rails: int = 1  # of each host, that it uses
@@ -62,7 +64,8 @@ class Entry:
         """The fields of `MessageConfig` that this transport needs, but for the framing."""
         return {
             "transport": self.name if self.kind == Kind.NATIVE else "policy",
-            "path_probes": self.policy is not None and self.policy.path_probes,
+            "path_probes": self.path_probes
+            or (self.policy is not None and self.policy.path_probes),
         }
 
     def shows_messages(self, framing: str | None = None) -> bool:
@@ -87,9 +90,11 @@ class Entry:
 
     def engine_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of `MessageConfig` that follow from options; OptionError, as `check`."""
-        if self.policy is None or issubclass(self.policy, MessagePolicy):
+        if self.policy is not None:
             return {}
-        return self.policy.engine(validated(self.options, options))
+        values = validated(self.options, options)
+        without = sum(bit for name, bit in self.parts.items() if not values[name])
+        return {"without": without, "options": values}
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
@@ -176,9 +181,18 @@ _add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
 _add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
 _add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
-register(CsaUd)
+_add(
+    Entry(
+        "csa_ud",
+        Kind.NATIVE,
+        options=csa_ud.OPTIONS,
+        knobs=knobs.STRIPED + knobs.OF_PACKETS,
+        path_probes=True,
+        parts=csa_ud.PARTS,
+    )
+)
 register(SdrAuto)
 register(SdrEc)
 register(SdrSr)
 register(SdrSrNack)
-register(UdRto)
+_add(Entry("ud_rto", Kind.NATIVE, knobs=knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER))

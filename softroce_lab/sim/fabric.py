@@ -22,6 +22,7 @@ from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.sim import routes, samples
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
@@ -66,6 +67,8 @@ class HostModel:
     timeout_measured: bool | None = None
     code_chunk_packets: int | None = None
     codes: Sequence[tuple[int, int]] | None = None
+    options: Mapping[str, Any] | None = None
+    timing: Timing = DEFAULT_TIMING
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""
@@ -74,8 +77,9 @@ class HostModel:
         config.carries_payload = self.payload
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name not in ("payload", "rnic") and value is not None:
+            if field.name not in ("payload", "rnic", "timing") and value is not None:
                 setattr(config, field.name, value)
+        self.timing.apply(config)
         return config
 
 

@@ -15,6 +15,7 @@
 #include "event_queue.hpp"
 #include "framing.hpp"
 #include "message_config.hpp"
+#include "message_session.hpp"
 #include "packet_transport.hpp"
 #include "peer_table.hpp"
 #include "timers.hpp"
@@ -73,7 +74,8 @@ struct EngineState {
   Counters& counters;
   Stops stops{counters};
   MemoryTable& memory;
-  std::unique_ptr<PacketTransport> transport;  // null: a policy recovers
+  std::unique_ptr<PacketTransport> transport;  // null: a session recovers
+  std::unique_ptr<MessageSession> session;
   TimerQueue timers;
   PeerTable peers;
   EventQueue events;

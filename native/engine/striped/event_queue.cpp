@@ -49,7 +49,7 @@ void EventQueue::emit(Event event) {
                        .peer = event.peer,
                        .packets = event.kind == EventKind::gap ? packets_in(event) : event.count,
                        .key = event.key});
-  if (to_policy_) events_.push_back(std::move(event));
+  if (keeps_) events_.push_back(std::move(event));
 }
 
 void EventQueue::complete(const WorkCompletion& completion) {
@@ -68,12 +68,14 @@ void EventQueue::complete(const WorkCompletion& completion) {
 }
 
 void EventQueue::note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
-                                 RetransmitReason why, const Gid& to, Time now) {
+                                 RetransmitReason why, const Gid& to, Time now,
+                                 std::uint8_t cause) {
   if (event_sink_ == nullptr || indices.empty()) [[likely]]
     return;
   const auto [first, last] = std::ranges::minmax(indices);
   event_sink_->note({.kind = QpEventKind::message_retransmit,
                      .code = static_cast<std::uint8_t>(why),
+                     .from = cause,
                      .qp = recovery_qp_,
                      .at = now,
                      .psn = first,

@@ -30,13 +30,10 @@ struct MissingPackets {
 
 class EventQueue {
  public:
-  // `to_policy` false: a transport recovers, and no policy reads events.
-  EventQueue(CompletionQueue& completions, std::uint32_t data_qp, std::uint32_t recovery_qp,
-             bool to_policy)
-      : completions_(completions),
-        data_qp_(data_qp),
-        recovery_qp_(recovery_qp),
-        to_policy_(to_policy) {}
+  EventQueue(CompletionQueue& completions, std::uint32_t data_qp, std::uint32_t recovery_qp)
+      : completions_(completions), data_qp_(data_qp), recovery_qp_(recovery_qp) {}
+
+  void keep_none() { keeps_ = false; }  // a transport recovers that reads no events
 
   void emit(Event event);
 
@@ -59,13 +56,13 @@ class EventQueue {
 
   // A policy lags: no more events of packets, which have bodies or no effect.
   bool full() const { return events_.size() >= kMostEvents; }
-  // Something waits for whoever drives the endpoint: events, or what a transport completed.
-  bool has_news() const { return to_policy_ ? !events_.empty() : completions_.size() != 0; }
   std::deque<Event>& events() { return events_; }
+  const std::deque<Event>& events() const { return events_; }
 
   void complete(const WorkCompletion& completion);
+  // `cause`: of a session's decision (decision.hpp).
   void note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
-                       RetransmitReason why, const Gid& to, Time now);
+                       RetransmitReason why, const Gid& to, Time now, std::uint8_t cause = 0);
   template <typename Message>
   void note_nack(QpEventKind kind, const Message& message, const MissingPackets& missing,
                  const Gid& to, Time now) {
@@ -94,7 +91,7 @@ class EventQueue {
   QpEventSink* event_sink_ = nullptr;
   std::uint32_t data_qp_;
   std::uint32_t recovery_qp_;
-  bool to_policy_;
+  bool keeps_ = true;
   std::deque<Event> events_;
 };
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <variant>
 
 #include "../codec/gid.hpp"
 #include "../congestion/congestion.hpp"
@@ -23,6 +25,35 @@ enum Mechanism : std::uint32_t {
   kPortTrials = 32,        // a silent path tries its first port again
   kPathChoice = 64,        // the path with the fewest packets on their way
 };
+
+// Timers and bounds of the session, in nanoseconds; softroce_lab/recovery/defaults.py says what
+// each is for.
+struct SessionTiming {
+  std::int64_t t_min_ns = 4'000'000;
+  std::int64_t t_max_ns = 40'000'000;
+  std::int64_t fixed_check_ns = 8'000'000;
+  std::int64_t srtt_weight = 1;
+  std::int64_t rttvar_weight = 1;
+  std::int64_t lost_rttvar_weight = 4;
+  std::int64_t rto_srtt = 3;
+  std::int64_t fixed_rto_ns = 0;       // 0: by SRTT and t_min_ns
+  std::int64_t rto_rttvar_weight = 0;  // 0: an RTO may be shorter than the measured one
+  std::int64_t reordering_window_least_ns = 50'000;
+  std::int64_t sack_interval_least_ns = 1'000'000;
+  std::int64_t ack_delay_most_ns = 1'000'000;
+  std::int64_t acks_in_batch = 16;
+  std::int64_t keepalive_interval_ns = 10'000'000;
+  std::int64_t keepalive_interval_most_ns = 40'000'000;
+  std::int64_t keepalive_probes = 40;
+  std::int64_t eager_rounds = 3;
+  std::int64_t most_attempts = 200;
+  std::int64_t rnr_retry = 7;
+};
+
+// Values of a transport's options by name; times are nanoseconds. Its registry entry declares and
+// checks them (softroce_lab/recovery/registry.py).
+using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
+using Options = std::map<std::string, OptionValue, std::less<>>;
 
 struct MessageConfig {
   Gid gid = Gid::of_ipv4(0);           // of the port
@@ -58,8 +89,10 @@ struct MessageConfig {
   std::string framing = "ud";  // the same at both ends
   std::string congestion_control = "bdp";
   CodeConfig code;  // of striped messages
-  // "policy" hands events to a recovery policy; else a packet-reactive transport recovers, and ends
-  // sends itself (packet_transport.hpp).
+  SessionTiming timing;
+  Options options;
+  // A session (message_session.hpp) or a packet-reactive transport (packet_transport.hpp) by name;
+  // "policy": events wait for whoever takes them, and acts by hand.
   std::string transport = std::string(kPolicyTransport);
 };
 

@@ -12,7 +12,8 @@ namespace softroce {
 MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
                              CompletionQueue& completions, Counters& counters,
                              std::uint32_t data_qp, std::uint32_t recovery_qp)
-    : state_(config, memory, completions, counters, data_qp, recovery_qp) {
+    : state_(config, memory, completions, counters, data_qp, recovery_qp),
+      completions_(completions) {
   state_.transport = make_packet_transport(config.transport,
                                            {.base_rtt = config.initial_rtt,
                                             .rto_low = config.rto_low,
@@ -24,6 +25,8 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
                                             .rnr_retry = config.rnr_retry,
                                             .message_slots = config.message_slots},
                                            *this);
+  state_.session = make_session(config.transport, *this);
+  if (state_.transport != nullptr) state_.events.keep_none();
   if (state_.transport != nullptr && state_.framing != Framing::ud)
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
@@ -183,8 +186,8 @@ void MessageEngine::fire_timer(Handle handle, Time armed_for, Time now) {
 // ---------------------------------------------------------------- a policy's actions
 
 void MessageEngine::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                               std::uint32_t copies, Time now) {
-  sender_.retransmit(send, indices, urgent, copies, now);
+                               std::uint32_t copies, Time now, std::uint8_t cause) {
+  sender_.retransmit(send, indices, urgent, copies, now, cause);
 }
 
 void MessageEngine::pause(Handle send, bool paused) { sender_.pause(send, paused); }

@@ -71,11 +71,37 @@ class MessageEngine final : private TransportHost {
   Stops& stops() { return state_.stops; }
   void set_receive_credit(std::uint32_t free_frames) { reporter_.set_credit(free_frames); }
 
-  // ---- events, and the actions of a policy; an action that names a stale handle is refused
+  // ---- recovery
+  // At the end of a turn: the session handles what happened. False: there was nothing, or somebody
+  // else handles it.
+  bool end_turn(Time now) {
+    MessageSession* session = state_.session.get();
+    return session != nullptr && !session->waits_for_answers() && session->turn(now);
+  }
+  MessageSession* session() { return state_.session.get(); }  // null: there is none
+  // Something waits for whoever drives the endpoint: events, or completions of what recovers by
+  // itself.
+  bool has_news() const {
+    const bool by_itself = state_.transport != nullptr ||
+                           (state_.session != nullptr && !state_.session->waits_for_answers());
+    return by_itself ? completions_.size() != 0 : !state_.events.events().empty();
+  }
+
+  // ---- events, and a session's acts; one that names a stale handle is refused
   std::deque<Event>& events() { return state_.events.events(); }
-  bool has_news() const { return state_.events.has_news(); }
+  SendMessage* find_send(Handle send) override;  // null: the message is over
+  ReceiveMessage* find_receive(Handle receive) override;
+  ReceiveMessage* find_begun(PeerIndex peer, std::uint32_t id) {
+    return receiver_.find_begun(peer, id);
+  }
+  ReceiveMessage* find_posted(PeerIndex peer, const MessageKey& key) {
+    return receiver_.find_posted(peer, key);
+  }
+  bool is_complete(PeerIndex peer, std::uint32_t id) { return receiver_.is_complete(peer, id); }
+  void count_bad_control() { state_.counters.add(Counter::rx_bad_control); }
+  // `cause`: of a session's decision (decision.hpp).
   void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                  std::uint32_t copies, Time now);
+                  std::uint32_t copies, Time now, std::uint8_t cause = 0);
   void pause(Handle send, bool paused);
   void control(PeerIndex peer, std::vector<std::uint8_t> body);
   void set_timer(Handle message, Time at);
@@ -134,8 +160,6 @@ class MessageEngine final : private TransportHost {
   void fire_timer(Handle message, Time armed_for, Time now);
 
   // ---- requests of a packet-reactive transport
-  SendMessage* find_send(Handle send) override;
-  ReceiveMessage* find_receive(Handle receive) override;
   Time last_received_at(PeerIndex peer) const override {
     return state_.peers[peer].last_received_at;
   }
@@ -156,6 +180,7 @@ class MessageEngine final : private TransportHost {
   void wake_at(Time at, Handle subject) override;
 
   EngineState state_;
+  CompletionQueue& completions_;
   FlowControl flow_{state_};
   Sender sender_{state_, flow_};
   Reporter reporter_{state_};

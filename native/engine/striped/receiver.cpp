@@ -62,7 +62,9 @@ bool Receiver::post(const MessageRequest& request, Time now) {
 
 void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
   messages_.for_each([&](ReceiveMessage& m) {
-    if (!peer || m.peer == *peer) fail(m.handle, WcStatus::wr_flush_err, now);
+    if (peer && m.peer != *peer) return;
+    if (state_.session != nullptr) state_.session->flushed(m);
+    fail(m.handle, WcStatus::wr_flush_err, now);
   });
 }
 

@@ -29,6 +29,21 @@ class Receiver {
                       Time now);
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
+  // What the peer's message of this id fills; null: it has not begun, or is over.
+  ReceiveMessage* find_begun(PeerIndex peer, std::uint32_t id) {
+    const ReceiveSlot& slot = state_.peers[peer].receive_slots[state_.slot_of(id)];
+    const bool begun = slot.state == ReceiveSlot::State::open && slot.id == id;
+    return begun ? messages_.find(slot.message) : nullptr;
+  }
+  bool is_complete(PeerIndex peer, std::uint32_t id) {
+    const ReceiveSlot& slot = state_.peers[peer].receive_slots[state_.slot_of(id)];
+    return slot.state == ReceiveSlot::State::complete && slot.id == id;
+  }
+  // Posted, and not begun.
+  ReceiveMessage* find_posted(PeerIndex peer, const MessageKey& key) {
+    const auto found = posted_.find({peer, key});
+    return found == posted_.end() ? nullptr : messages_.find(found->second);
+  }
   Pool<ReceiveMessage, kReceiveTag>& messages() { return messages_; }
   LossDetector& losses() { return losses_; }
   const LossDetector& losses() const { return losses_; }

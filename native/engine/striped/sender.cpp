@@ -139,7 +139,9 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
 
 void Sender::flush(std::optional<PeerIndex> peer, Time now) {
   messages_.for_each([&](SendMessage& m) {
-    if (!peer || m.peer == *peer) complete(m.handle, WcStatus::wr_flush_err, now);
+    if (peer && m.peer != *peer) return;
+    if (state_.session != nullptr) state_.session->flushed(m);
+    complete(m.handle, WcStatus::wr_flush_err, now);
   });
 }
 
@@ -284,11 +286,11 @@ void Sender::make_ready(Peer& peer) {
 }
 
 void Sender::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                        std::uint32_t copies, Time now) {
+                        std::uint32_t copies, Time now, std::uint8_t cause) {
   SendMessage* message = messages_.find(send);
   if (message == nullptr) return state_.counters.add(Counter::stale_action);
   state_.events.note_retransmit(*message, indices, RetransmitReason::policy,
-                                state_.peers[message->peer].address.gid, now);
+                                state_.peers[message->peer].address.gid, now, cause);
   if (message->retransmit_pending == 0 && !indices.empty()) message->retransmit_cursor = indices[0];
   for (const std::uint32_t index : indices) {
     if (index >= message->next) continue;

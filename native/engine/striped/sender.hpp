@@ -51,7 +51,7 @@ class Sender {
   static constexpr std::uint32_t kMostCopies = 16;  // of one retransmission
   // An action that names a stale handle is counted.
   void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
-                  std::uint32_t copies, Time now);
+                  std::uint32_t copies, Time now, std::uint8_t cause = 0);
   void pause(Handle send, bool paused);
   // The parity of submessages up to this one may be sent; coding.cpp.
   void release_parity(Handle send, std::uint32_t submessage, Time now);

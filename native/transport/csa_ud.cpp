@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// `csa_ud`: communication-semantic-aware recovery over unreliable datagrams.
+//
+// What is public of CSA-UD (arXiv 2606.20582) is its abstract: RDMA over UD, data transmission
+// decoupled from recovery, a loss-detection interval that adapts and uses the synchronisation
+// semantics of collectives, multipath with bitmap-guided reassembly. Messages, formula and timers
+// here are this project's (docs/protocols.md, section 1).
+//
+// The engine numbers the packets of each path and probes the paths behind the last one, so that the
+// receiver finds a loss with the next packet on the path. Its NACK lets the sender's engine find
+// the packets; here it is decided what to retransmit. Timers are left for silence.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "path_health.hpp"
+#include "session.hpp"
+#include "transports.hpp"
+
+namespace softroce {
+namespace {
+
+// A packet that was lost so often is sent twice at once: where a packet and two probes are a round
+// of recovery, a rule that takes every third packet takes all of them. Only of few packets of a
+// message: more fill a round by themselves, and copies would be a storm.
+constexpr std::uint16_t kInStepAfter = 8;
+constexpr std::size_t kInStepPackets = 4;
+
+enum class Interval : std::uint8_t { fixed, linear, exponential };
+
+Interval interval_named(const std::string& name) {
+  if (name == "fixed") return Interval::fixed;
+  if (name == "linear") return Interval::linear;
+  if (name == "exponential") return Interval::exponential;
+  throw std::invalid_argument("no interval is called " + name);
+}
+
+class CsaUd final : public Session {
+ public:
+  explicit CsaUd(MessageEngine& engine)
+      : Session(engine),
+        immediate_acks_(option<bool>("immediate_acks")),
+        path_health_(option<bool>("path_health")),
+        interval_(interval_named(option<std::string>("interval"))) {}
+
+  Figures figures() const override;
+
+ private:
+  void first_packet(ReceiveMessage& message) override;
+  void check_receive(ReceiveMessage& message) override;
+  void status_requested(ReceiveMessage& message, std::uint32_t id) override;
+  void acknowledge(PeerIndex peer, std::uint32_t id) override;
+  void turn_ended() override;
+  void lost(SendMessage& message, std::span<const LostPacket> packets) override;
+  void control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) override;
+  void sent(SendMessage& message) override;
+  void check_send(SendMessage& message) override;
+
+  Nanoseconds interval_ns(const ReceiveMessage& message, std::uint32_t missing) const;
+  void send_overdue(SendMessage& message);
+  void resume(SendMessage& message);
+  void leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets);
+  Nanoseconds patience_ns(PeerIndex peer) const;
+  Nanoseconds round_trip_ns(PeerIndex peer) const;
+  bool still_arrives(const SendMessage& message);
+
+  const bool immediate_acks_, path_health_;
+  const Interval interval_;
+  std::vector<PeerIndex> acks_due_;
+  std::map<PeerIndex, PathHealth> health_;
+  std::int64_t loss_checks_ = 0, sent_twice_ = 0;
+  std::array<std::int64_t, kLossReasons> lost_{};  // packets
+  std::vector<std::uint32_t> once_, twice_;        // to be retransmitted
+};
+
+// ---------------------------------------------------------------- receiver: silence
+
+// T = a SRTT + b RTTVAR + the time that the missing packets take, between T_min and T_max; from one
+// loss check of a message to the next. `linear` waits for all of the transfer, `exponential` for
+// half of it, then for half of the rest, and so on (docs/intervals.md).
+Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t missing) const {
+  if (interval_ == Interval::fixed) return clamp(timing().fixed_check_ns);
+  const auto [srtt_ns, rttvar_ns] = reported_rtt(message.peer);
+  const Nanoseconds wait_ns = timing().srtt_weight * srtt_ns + timing().rttvar_weight * rttvar_ns;
+  const double rate = peer(message.peer).receive_bytes_per_second;
+  Nanoseconds transfer_ns = missing * srtt_ns / config().window_packets;  // a window a round trip
+  if (rate > 0)
+    transfer_ns = static_cast<Nanoseconds>(
+        static_cast<double>(std::uint64_t{missing} * chunk_bytes()) * 1e9 / rate);
+  if (interval_ == Interval::exponential) transfer_ns /= 2;
+  return clamp(wait_ns + transfer_ns);
+}
+
+void CsaUd::first_packet(ReceiveMessage& message) {
+  if (message.count > 1) set_timer(message, now_ns() + interval_ns(message, message.count));
+}
+
+void CsaUd::check_receive(ReceiveMessage& message) {
+  Receive& receive = of(message);
+  const std::uint32_t arrived = message.received + message.duplicates;
+  receive.timeouts_without_progress =
+      arrived > receive.received ? 0 : receive.timeouts_without_progress + 1;
+  receive.received = arrived;
+  const Nanoseconds wait_ns = interval_ns(message, message.count - message.received);
+  set_timer(message, now_ns() + backed_off_ns(wait_ns, receive.timeouts_without_progress));
+  if (now_ns() - message.last_at / kNanosecond < wait_ns / 2) return;  // it still arrives
+  ++loss_checks_;
+  send_nack(message.peer);
+  // The send may have failed, and its REFUSE may be lost.
+  if (receive.timeouts_without_progress > timing().eager_rounds && message.open)
+    send_missing(message.peer, {.name = {message.id, message.key}, .set = PacketSet()});
+}
+
+// If nothing is lost the NACK shows nothing, and a paused send learns from the SACK.
+void CsaUd::status_requested(ReceiveMessage& message, std::uint32_t id) {
+  Missing nothing{.name = {id, message.key}};
+  if (message.open) nothing.set = PacketSet();
+  send_missing(message.peer, nothing);
+  send_nack(message.peer);
+}
+
+// ---------------------------------------------------------------- acknowledgements
+
+// At once, with those of the same peer that complete in the same turn.
+void CsaUd::acknowledge(PeerIndex peer, std::uint32_t id) {
+  if (!immediate_acks_ || acks_without_effect(peer, id) != 0) return Session::acknowledge(peer, id);
+  if (queue_ack(peer, id)) return flush_acks(peer);
+  if (std::ranges::find(acks_due_, peer) == acks_due_.end()) acks_due_.push_back(peer);
+}
+
+void CsaUd::turn_ended() {
+  for (const PeerIndex peer : acks_due_)
+    if (has_acks(peer)) flush_acks(peer);
+  acks_due_.clear();
+}
+
+// ---------------------------------------------------------------- sender
+
+void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
+  std::uint32_t attempts = 0;
+  const auto in_step = [](const LostPacket& each) { return each.attempts >= kInStepAfter; };
+  const auto all_in_step = static_cast<std::size_t>(std::ranges::count_if(packets, in_step));
+  const bool copies = all_in_step != 0 && all_in_step <= kInStepPackets;
+  once_.clear();
+  twice_.clear();
+  for (const LostPacket& each : packets) {
+    ++lost_[static_cast<std::size_t>(each.reason)];
+    attempts = std::max<std::uint32_t>(attempts, each.attempts);
+    (copies && in_step(each) ? twice_ : once_).push_back(each.index);
+  }
+  sent_twice_ += static_cast<std::int64_t>(twice_.size());
+  leave_grey_paths(message.peer, packets);
+  if (message.paused) resume(message);
+  if (!twice_.empty() && !retransmit(message, twice_, attempts, false, 2)) return;
+  if (!once_.empty()) retransmit(message, once_, attempts);
+}
+
+// A paused send whose receive is posted by now goes on.
+void CsaUd::resume(SendMessage& message) {
+  pause(message, false);
+  set_timer(message, now_ns() + patience_ns(message.peer));
+}
+
+void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
+  if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
+  const auto missing = read_missing(body);
+  if (!missing) return bad_control();
+  about(missing->name.key);
+  SendMessage* message = find_send(peer, missing->name.id);
+  if (message == nullptr || message->key != missing->name.key) {
+    if (missing->set) refuse_unknown(peer, missing->name);  // it has begun there
+    return;
+  }
+  const bool was_paused = message->paused;
+  if (was_paused) resume(*message);
+  if (missing->set) return;  // the NACK beside it names what is missing
+  // No packet has arrived. Of a paused send what was sent found no receive. Else the NACK beside
+  // this names what is lost; it is not certain to have room for all messages.
+  const Nanoseconds late_ns = now_ns() - 2 * round_trip_ns(peer);
+  std::uint32_t attempts = 0;
+  once_.clear();
+  for (std::uint32_t packet = 0; packet < message->count; ++packet) {
+    const Sent& last = message->sent[packet];
+    if (last.attempts() == 0 || (last.at_ns() > late_ns && !was_paused)) continue;
+    attempts = std::max<std::uint32_t>(attempts, last.attempts());
+    once_.push_back(packet);
+  }
+  if (!once_.empty()) retransmit(*message, once_, attempts);
+}
+
+void CsaUd::sent(SendMessage& message) {
+  Send& send = of(message);
+  const std::uint32_t before = std::exchange(send.reported, peer(message.peer).reported_packets);
+  // Loss may be in step with a timer whose retransmissions it takes: then it waits longer.
+  if (!send.out || send.reported != before) send.timeouts_without_progress = 0;
+  send.out_ns = now_ns();
+  set_timer(message,
+            now_ns() + backed_off_ns(patience_ns(message.peer), send.timeouts_without_progress));
+}
+
+// How long a sender whose packets are out waits for a response before it asks. Where the RTT is
+// steady, SRTT + 4 RTTVAR would end as the acknowledgement comes.
+Nanoseconds CsaUd::patience_ns(PeerIndex peer) const {
+  const auto [srtt_ns, rttvar_ns] = rtt(peer);
+  return clamp(std::max(2 * srtt_ns + rttvar_ns, round_trip_ns(peer)));
+}
+
+// One that is rarely exceeded.
+Nanoseconds CsaUd::round_trip_ns(PeerIndex peer) const {
+  const auto [srtt_ns, rttvar_ns] = rtt(peer);
+  return srtt_ns + timing().lost_rttvar_weight * rttvar_ns;
+}
+
+void CsaUd::check_send(SendMessage& message) {
+  Send& send = of(message);
+  const Nanoseconds patience = patience_ns(message.peer);
+  if (still_arrives(message))
+    return set_timer(message, now_ns() + std::max(patience, now_ns() - send.out_ns));
+  ++send.timeouts_without_progress;
+  probe_receiver(message);
+  set_timer(message, now_ns() + backed_off_ns(2 * patience, send.timeouts_without_progress));
+}
+
+// Whether the peer has reported packets since it was last looked at, of this message: where another
+// one has followed, what is reported may be of that.
+bool CsaUd::still_arrives(const SendMessage& message) {
+  Send& send = of(message);
+  if (!send.out || send.rnr_naks != 0 || !is_newest(message)) return false;
+  const std::uint32_t reported = peer(message.peer).reported_packets;
+  return std::exchange(send.reported, reported) != reported;
+}
+
+// ---------------------------------------------------------------- paths
+
+void CsaUd::leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets) {
+  if (!path_health_) return;
+  PathHealth& health = health_.try_emplace(index, config().paths).first->second;
+  health.note_sent(peer(index).sent_on);
+  for (const LostPacket& each : packets) health.note_lost(each.path);
+  for (const std::uint8_t path : health.leave()) move_path(index, path);
+}
+
+Figures CsaUd::figures() const {
+  Figures all = Session::figures();
+  std::map<std::uint32_t, std::vector<std::int64_t>> left;
+  for (const auto& [peer, health] : health_) left[peer] = health.left();
+  all.insert(all.end(), {{"loss_checks", loss_checks_},
+                         {"lost_by_gap", lost_[0]},
+                         {"lost_by_probe", lost_[1]},
+                         {"lost_by_timer", lost_[2]},
+                         {"sent_twice", sent_twice_},
+                         {"paths_left", left}});
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<MessageSession> make_csa_ud(MessageEngine& engine) {
+  return std::make_unique<CsaUd>(engine);
+}
+
+}  // namespace softroce

@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "session.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace softroce {
+namespace {
+
+constexpr std::size_t kMostRemembered = 4096;  // RNRs sent, and sends that their senders gave up
+constexpr std::uint32_t kMostCopies = 16;   // of an acknowledgement, in a row: more than any link
+                                            // is likely to take at once
+constexpr std::int64_t kRnrWithoutEnd = 7;  // IBA 9.7.5.2.8
+
+// RFC 1982: whether an id was given later than another.
+bool is_newer(std::uint32_t id, std::uint32_t than) {
+  return static_cast<std::int32_t>(id - than) > 0;
+}
+
+constexpr std::uint8_t kLastStatus = 23;  // of enum ibv_wc_status
+
+template <typename T>
+std::span<const T> numbers_in(const Event& event) {
+  return {reinterpret_cast<const T*>(event.body.data()), event.body.size() / sizeof(T)};
+}
+
+}  // namespace
+
+Session::Session(MessageEngine& engine) : engine_(engine) {}
+
+// ---------------------------------------------------------------- events
+
+bool Session::turn(Time now) {
+  auto& events = engine_.events();
+  std::size_t left = events.size();
+  if (left == 0) return false;
+  now_ = now;
+  now_ns_ = now / kNanosecond;
+  for (; left != 0; --left) {
+    event_ = std::move(events.front());
+    events.pop_front();
+    handle(event_);
+  }
+  turn_ended();
+  return true;
+}
+
+void Session::handle(const Event& event) {
+  about_ = event.key;
+  switch (event.kind) {
+    case EventKind::send_posted:
+      return on_send_posted(event);
+    case EventKind::sent:
+      if (Send* send = live_send(event)) {
+        sent(*engine_.find_send(event.message));
+        send->out = true;
+      }
+      return;
+    case EventKind::receive_posted:
+      return on_receive_posted(event);
+    case EventKind::first_packet:
+      return on_first_packet(event);
+    case EventKind::tail_seen:
+      if (ReceiveMessage* message = engine_.find_receive(event.message)) last_packet(*message);
+      return;
+    case EventKind::receive_complete:
+      return on_receive_complete(event);
+    case EventKind::timer:
+      return on_timer(event);
+    case EventKind::peer_timer:
+      return on_peer_timer(event.peer);
+    case EventKind::control:
+      return handle_control(event);
+    case EventKind::no_receive:
+      return send_rnr(event.peer, {event.id, event.key});
+    case EventKind::too_long:
+      return on_too_long(event);
+    case EventKind::late_packet:
+      return on_late_packet(event);
+    case EventKind::gap:
+      if (ReceiveMessage* message = engine_.find_receive(event.message))
+        gap(*message, numbers_in<std::uint32_t>(event));
+      return;
+    case EventKind::loss:
+      if (live_send(event)) lost(*engine_.find_send(event.message), numbers_in<LostPacket>(event));
+      return;
+    case EventKind::parity:
+      if (live_send(event))
+        parity_released(*engine_.find_send(event.message), numbers_in<std::uint32_t>(event)[0]);
+      return;
+    case EventKind::chunk:
+      if (ReceiveMessage* message = engine_.find_receive(event.message))
+        chunk_arrived(*message, numbers_in<std::uint32_t>(event)[0]);
+      return;
+  }
+}
+
+Session::Send* Session::live_send(const Event& event) {
+  const std::uint32_t index = index_of(event.message);
+  if (index >= sends_.size() || sends_[index].handle != event.message) return nullptr;
+  return &sends_[index];
+}
+
+Session::Receive* Session::live_receive(const Event& event) {
+  const std::uint32_t index = index_of(event.message);
+  if (index >= receives_.size() || receives_[index].handle != event.message) return nullptr;
+  return &receives_[index];
+}
+
+void Session::on_send_posted(const Event& event) {
+  SendMessage* message = engine_.find_send(event.message);
+  if (message == nullptr) return;  // flushed
+  const std::uint32_t index = index_of(event.message);
+  if (index >= sends_.size()) sends_.resize(index + 1);
+  sends_[index] = {.handle = event.message, .number = ++posts_};
+  sends_by_name_[name_of(event.peer, event.id)] = event.message;
+  Work& work = work_of(event.peer);
+  ++work.sends;
+  work.has_sent = true;
+  work.newest_id = event.id;
+  begin_work(event.peer);
+  send_posted(*message);
+}
+
+void Session::on_receive_posted(const Event& event) {
+  ReceiveMessage* message = engine_.find_receive(event.message);
+  if (message == nullptr) return;  // flushed
+  const std::uint32_t index = index_of(event.message);
+  if (index >= receives_.size()) receives_.resize(index + 1);
+  receives_[index] = {.handle = event.message, .number = ++posts_};
+  Work& work = work_of(event.peer);
+  ++work.receives;
+  begin_work(event.peer);
+  const auto rnr = std::ranges::find(work.rnr_sent, event.key, &MessageName::key);
+  if (rnr != work.rnr_sent.end()) {
+    const std::uint32_t id = rnr->id;
+    work.rnr_sent.erase(rnr);
+    status_requested(*message, id);
+  }
+  receive_posted(*message);
+}
+
+void Session::on_first_packet(const Event& event) {
+  if (live_receive(event) == nullptr)  // it failed in the meantime
+    return end(event.peer, event.id, WcStatus::retry_exc_err);
+  if (ReceiveMessage* message = engine_.find_receive(event.message)) first_packet(*message);
+}
+
+void Session::on_receive_complete(const Event& event) {
+  forget_receive(event.message, event.peer);
+  end(event.peer, event.id, WcStatus::success);
+  acknowledge(event.peer, event.id);
+}
+
+void Session::on_late_packet(const Event& event) {
+  const Outcome* known = outcome(event.peer, event.id);
+  if (known == nullptr) return;
+  if (known->status == WcStatus::success) return acknowledge(event.peer, event.id);
+  send_refused(event.peer, {event.id, event.key, known->status}, true);
+}
+
+// Over the framing uc_immediate the sender gets it: the receive that was cleared for its message is
+// of another length or key.
+void Session::on_too_long(const Event& event) {
+  constexpr WcStatus kStatus = WcStatus::rem_inv_req_err;
+  if (live_send(event)) return give_up_send(*engine_.find_send(event.message), kStatus);
+  send_refused(event.peer, {event.id, event.key, kStatus}, true);
+}
+
+void Session::on_timer(const Event& event) {
+  if (event.message & kReceiveTag) {
+    ReceiveMessage* message = engine_.find_receive(event.message);
+    if (message != nullptr && live_receive(event)) check_receive(*message);
+  } else if (live_send(event)) {
+    check_send(*engine_.find_send(event.message));
+  }
+}
+
+void Session::flushed(const SendMessage& message) {
+  const std::uint32_t index = index_of(message.handle);
+  if (index < sends_.size() && sends_[index].handle == message.handle) forget(message);
+}
+
+void Session::flushed(const ReceiveMessage& message) {
+  forget_receive(message.handle, message.peer);
+}
+
+// ---------------------------------------------------------------- acknowledgements, batched
+
+// Soon, with others; at once where no other receive waits. One that has had no effect waits for
+// another time each time: a periodic outage might meet all that follow a packet after the same one.
+void Session::acknowledge(PeerIndex peer, std::uint32_t id) {
+  Work& work = work_of(peer);
+  const std::uint32_t without_effect = acks_without_effect(peer, id);
+  const bool full = queue_ack(peer, id);
+  if (full || !(work.receives != 0 || without_effect != 0)) return flush_acks(peer);
+  if (work.ack_ns != kNeverNs) return;
+  const Nanoseconds delay_ns = std::min(reported_rtt(peer).srtt_ns / 4, timing().ack_delay_most_ns);
+  work.ack_ns = now_ns_ + (without_effect != 0 ? varied_share(delay_ns, without_effect) : delay_ns);
+  arm_peer(peer);
+}
+
+bool Session::queue_ack(PeerIndex peer, std::uint32_t id) {
+  std::vector<std::uint32_t>& acks = work_of(peer).acks;
+  if (std::ranges::find(acks, id) == acks.end()) acks.push_back(id);
+  return acks.size() >= static_cast<std::size_t>(timing().acks_in_batch);
+}
+
+// Acknowledgements of this message without effect, beyond those that may well be lost.
+std::uint32_t Session::acks_without_effect(PeerIndex peer, std::uint32_t id) {
+  const Outcome& known = work_of(peer).outcomes[id & (config().message_slots - 1)];
+  return static_cast<std::uint32_t>(
+      std::max<std::int64_t>(known.acknowledgements - timing().eager_rounds, 0));
+}
+
+void Session::flush_acks(PeerIndex peer) {
+  Work& work = work_of(peer);
+  std::vector<std::uint32_t> ids = work.acks;
+  ids.insert(ids.end(), work.acked_before.begin(), work.acked_before.end());
+  const std::vector<std::uint8_t> body = write_ack(ids, engine_.control_bytes());
+  for (std::uint32_t copies = copies_of_ack(peer); copies != 0; --copies) send_control(peer, body);
+  work.acked_before.swap(work.acks);
+  work.acks.clear();
+  work.ack_ns = kNeverNs;
+}
+
+// More and more of those without effect: loss may be synchronised with what makes the receiver
+// send, and take each of them. It counts once a round trip: all packets of a spurious
+// retransmission are acknowledged.
+std::uint32_t Session::copies_of_ack(PeerIndex peer) {
+  const Nanoseconds round_ns = reported_rtt(peer).srtt_ns;
+  std::uint32_t most = 0;
+  for (const std::uint32_t id : work_of(peer).acks) {
+    Outcome& known = work_of(peer).outcomes[id & (config().message_slots - 1)];
+    if (known.acknowledgements >= 0 && now_ns_ - known.counted_ns < round_ns) continue;
+    ++known.acknowledgements;
+    known.counted_ns = now_ns_;
+    most = std::max(most, acks_without_effect(peer, id));
+  }
+  return std::min(most + 1, kMostCopies);
+}
+
+void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
+  if (!read_ack(body, ids_)) return bad_control();
+  Work& work = work_of(peer);
+  for (const std::uint32_t id : ids_) {
+    SendMessage* message = find_send(peer, id);
+    if (message == nullptr) {
+      std::erase_if(work.refusals, [id](const Refused& each) { return each.id == id; });
+      if (!work.has_sent || is_newer(id, work.newest_id)) bad_control();  // it was never sent
+    } else if (!is_out(*message)) {
+      bad_control();
+    } else {
+      forget(*message);
+      send_acknowledged(*message);
+      engine_.complete_send(message->handle, WcStatus::success, now_);
+    }
+  }
+}
+
+// Whether each packet was sent; while retransmissions are pending no event has shown it.
+bool Session::is_out(const SendMessage& message) {
+  return of(message).out = of(message).out || message.next == message.count;
+}
+
+// ---------------------------------------------------------------- keepalives
+
+// With the first work there is, questions begin.
+void Session::begin_work(PeerIndex peer) {
+  Work& work = work_of(peer);
+  if (work.keepalive_ns != kNeverNs) return;
+  work.began_ns = work.keepalive_sent_ns = now_ns_;
+  work.keepalives_unanswered = 0;
+  work.keepalive_ns = now_ns_ + timing().keepalive_interval_ns;
+  arm_peer(peer);
+}
+
+void Session::arm_peer(PeerIndex peer) {
+  const Work& work = work_of(peer);
+  const Nanoseconds at_ns = std::min(work.ack_ns, work.keepalive_ns);
+  engine_.set_peer_timer(peer, at_ns == kNeverNs ? kNever : at_ns * kNanosecond);
+}
+
+void Session::on_peer_timer(PeerIndex peer) {
+  Work& work = work_of(peer);
+  if (now_ns_ >= work.ack_ns) flush_acks(peer);
+  if (now_ns_ >= work.keepalive_ns) check_keepalive(peer);
+  arm_peer(peer);
+}
+
+void Session::check_keepalive(PeerIndex peer) {
+  Work& work = work_of(peer);
+  work.keepalive_ns = work.busy() ? work.keepalive_ns : kNeverNs;
+  if (!work.busy()) return;
+  const Nanoseconds received_ns = last_received_ns(peer);
+  if (received_ns > work.keepalive_sent_ns) work.keepalives_unanswered = 0;
+  if (work.keepalives_unanswered >= timing().keepalive_probes) return give_up_peer(peer);
+  for (const Refused& each : work.refusals) send_refused(peer, each, false);
+  if (now_ns_ - received_ns < timing().keepalive_interval_ns) {
+    work.keepalive_ns = received_ns + timing().keepalive_interval_ns;
+    return;
+  }
+  work.keepalive_ns =
+      now_ns_ + backed_off(timing().keepalive_interval_ns, work.keepalives_unanswered,
+                           timing().keepalive_interval_most_ns);
+  ++work.keepalives_unanswered;
+  work.keepalive_sent_ns = now_ns_;
+  send_keepalive(peer, {});
+}
+
+// When the last packet came, or the work with this peer began.
+Nanoseconds Session::last_received_ns(PeerIndex index) {
+  const Time received = peer(index).last_received_at;
+  return std::max(received < 0 ? -1 : received / kNanosecond, work_of(index).began_ns);
+}
+
+// The peer is dead or unreachable; one that still receives learns here that the work failed.
+void Session::give_up_peer(PeerIndex peer) {
+  Work& work = work_of(peer);
+  work.keepalive_ns = kNeverNs;
+  work.refusals.clear();
+  constexpr WcStatus kStatus = WcStatus::retry_exc_err;
+  std::vector<std::pair<std::uint64_t, Handle>> posts;  // in their order
+  for (const Send& each : sends_)
+    if (each.handle != kNoHandle && engine_.find_send(each.handle)->peer == peer)
+      posts.emplace_back(each.number, each.handle);
+  std::ranges::sort(posts);
+  for (const auto& [_, handle] : posts) {
+    SendMessage& message = *engine_.find_send(handle);
+    send_refused(peer, {message.id, message.key, kStatus}, false);
+    fail_send(message, kStatus);
+  }
+  posts.clear();
+  for (const Receive& each : receives_) {
+    const ReceiveMessage* message =
+        each.handle == kNoHandle ? nullptr : engine_.find_receive(each.handle);
+    if (message != nullptr && message->peer == peer) posts.emplace_back(each.number, each.handle);
+  }
+  std::ranges::sort(posts);
+  for (const auto& [_, handle] : posts) {
+    const ReceiveMessage& message = *engine_.find_receive(handle);
+    if (message.open) send_refused(peer, {message.id, message.key, kStatus}, true);
+    fail_receive(handle, peer, kStatus);
+  }
+}
+
+void Session::probe_receiver(const SendMessage& message) {
+  const MessageName name{message.id, message.key};
+  send_keepalive(message.peer, {&name, 1});
+}
+
+void Session::send_keepalive(PeerIndex peer, std::span<const MessageName> names) {
+  ++keepalives_;
+  send_control(peer, write_keepalive(names, engine_.control_bytes()));
+}
+
+void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
+  if (!read_keepalive(body, names_)) return bad_control();
+  std::vector<std::uint32_t> done;
+  for (const MessageName& name : names_) {
+    const Outcome* known = outcome(peer, name.id);
+    ReceiveMessage* message = receive_of(peer, name);
+    if (known != nullptr && known->status == WcStatus::success)
+      done.push_back(name.id);
+    else if (known != nullptr)
+      send_refused(peer, {name.id, name.key, known->status}, true);
+    else if (message != nullptr)
+      status_requested(*message, name.id);
+    else if (!engine_.is_complete(peer, name.id))  // else its acknowledgement is about to leave
+      send_rnr(peer, name);
+  }
+  if (!done.empty() || names_.empty()) send_control(peer, write_ack(done, engine_.control_bytes()));
+}
+
+// ---------------------------------------------------------------- not ready
+
+void Session::send_rnr(PeerIndex peer, const MessageName& name) {
+  std::deque<MessageName>& sent = work_of(peer).rnr_sent;
+  const auto known = std::ranges::find(sent, name.key, &MessageName::key);
+  if (known != sent.end())
+    known->id = name.id;
+  else
+    sent.push_back(name);
+  if (sent.size() > kMostRemembered) sent.pop_front();
+  const SmallBody body = write(BodyType::rnr, Naming{.id = name.id, .key = name.key});
+  send_control(peer, {body.bytes().begin(), body.bytes().end()});
+}
+
+// Packets that were sent before the pause may get another RNR during it.
+void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
+  SendMessage* message = find_send(peer, rnr.id);
+  if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
+  Send& send = of(*message);
+  if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
+    return fail_send(*message, WcStatus::rnr_retry_exc_err);
+  ++send.rnr_naks;
+  send.timeouts_without_progress = 0;  // it answered
+  send.retry_ns = now_ns_ + timing().t_max_ns;
+  pause(*message, true);
+  set_timer(*message, send.retry_ns);
+}
+
+// ---------------------------------------------------------------- messages that cannot succeed
+
+void Session::send_refused(PeerIndex peer, const Refused& refused, bool by_receiver) {
+  const SmallBody body =
+      write(BodyType::refuse, Naming{.id = refused.id,
+                                     .key = refused.key,
+                                     .flag = by_receiver,
+                                     .status = static_cast<std::uint8_t>(refused.status)});
+  send_control(peer, {body.bytes().begin(), body.bytes().end()});
+}
+
+void Session::refuse_unknown(PeerIndex peer, const MessageName& name) {
+  send_refused(peer, {name.id, name.key, WcStatus::retry_exc_err}, false);
+}
+
+void Session::on_refused(PeerIndex peer, const Naming& refused) {
+  if (refused.status > kLastStatus || refused.status == 0) return bad_control();
+  const auto status = static_cast<WcStatus>(refused.status);
+  if (!refused.flag) return on_refused_by_sender(peer, refused, status);
+  SendMessage* message = find_send(peer, refused.id);
+  if (message != nullptr && message->key == refused.key) fail_send(*message, status);
+}
+
+// Fails what the message fills, or would have; if repeated, only what it has begun to fill: the key
+// may be the next message's by then.
+void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStatus status) {
+  std::deque<std::uint32_t>& known = work_of(peer).refused;
+  const bool listed = std::ranges::find(known, refused.id) != known.end();
+  const bool again = listed || outcome(peer, refused.id) != nullptr;
+  const ReceiveMessage* message = receive_of(peer, {refused.id, refused.key});
+  if (message != nullptr && (message->open || !again)) {
+    fail_receive(message->handle, peer, status);
+    end(peer, refused.id, status);
+  }
+  if (!listed) known.push_back(refused.id);
+  if (known.size() > kMostRemembered) known.pop_front();
+  send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));
+}
+
+void Session::fail_send(SendMessage& message, WcStatus status) {
+  forget(message);
+  engine_.complete_send(message.handle, status, now_);
+}
+
+void Session::give_up_send(SendMessage& message, WcStatus status) {
+  const Refused refused{message.id, message.key, status};
+  work_of(message.peer).refusals.push_back(refused);  // repeated until it is acknowledged
+  send_refused(message.peer, refused, false);
+  fail_send(message, status);
+}
+
+void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
+  const ReceiveMessage* message = engine_.find_receive(handle);
+  if (message != nullptr && message->open) end(peer, message->id, status);
+  forget_receive(handle, peer);
+  decide(DecisionKind::fail_receive);
+  engine_.fail_receive(handle, status, now_);
+}
+
+// Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
+// keepalives decide: the second half of the attempts is kept until it sends again.
+bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
+                         std::uint32_t attempts, bool urgent, std::uint32_t copies) {
+  if (attempts >= timing().most_attempts) {
+    give_up_send(message, WcStatus::retry_exc_err);
+    return false;
+  }
+  const Nanoseconds silent_ns = now_ns_ - last_received_ns(message.peer);
+  if (2 * std::int64_t{attempts} >= timing().most_attempts && silent_ns > 2 * timing().t_max_ns)
+    return false;
+  decide_retransmit(static_cast<std::uint32_t>(packets.size()));
+  engine_.retransmit(message.handle, packets, urgent, copies, now_, cause());
+  return true;
+}
+
+// ---------------------------------------------------------------- acts
+
+void Session::set_timer(SendMessage& message, Nanoseconds at_ns) {
+  engine_.set_timer(message.handle, at_ns * kNanosecond);
+}
+
+void Session::set_timer(ReceiveMessage& message, Nanoseconds at_ns) {
+  of(message).timer_ns = at_ns;
+  engine_.set_timer(message.handle, at_ns * kNanosecond);
+}
+
+void Session::pause(SendMessage& message, bool paused) {
+  decide(DecisionKind::pause);
+  engine_.pause(message.handle, paused);
+}
+
+void Session::move_path(PeerIndex peer, std::uint8_t path) {
+  decide(DecisionKind::move_path);
+  engine_.move_path(peer, path, now_);
+}
+
+void Session::use_paths(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights) {
+  decide(DecisionKind::use_paths);
+  engine_.set_path_weights(peer, weights);
+}
+
+void Session::send_missing(PeerIndex peer, const Missing& missing) {
+  send_control(peer, write_missing(missing, engine_.control_bytes()));
+}
+
+void Session::bad_control() {
+  decide(DecisionKind::refuse);
+  engine_.count_bad_control();
+}
+
+// ---------------------------------------------------------------- control messages
+
+void Session::handle_control(const Event& event) {
+  const std::span<const std::uint8_t> body = event.body;
+  about_ = {};
+  if (body.empty()) return bad_control();
+  const auto type = static_cast<BodyType>(body[0]);
+  switch (type) {
+    case BodyType::ack:
+      return on_ack(event.peer, body);
+    case BodyType::keepalive:
+      return on_keepalive(event.peer, body);
+    case BodyType::rnr:
+    case BodyType::refuse: {
+      const auto naming = read_naming(body);
+      if (!naming) return bad_control();
+      about_ = naming->key;
+      return type == BodyType::rnr ? on_rnr(event.peer, *naming) : on_refused(event.peer, *naming);
+    }
+    default:
+      return control_arrived(event.peer, body);
+  }
+}
+
+void Session::send_control(PeerIndex peer, std::vector<std::uint8_t> body) {
+  if (records_) {
+    const MessageKey about = std::exchange(about_, {});
+    const auto type = static_cast<BodyType>(body[0]);
+    DecisionKind kind = DecisionKind::control;
+    if (type == BodyType::ack) kind = DecisionKind::ack;
+    if (type == BodyType::keepalive) kind = DecisionKind::keepalive;
+    if (type == BodyType::rnr) kind = DecisionKind::rnr;
+    if (type == BodyType::refuse) kind = DecisionKind::refused;
+    if (type == BodyType::sack) kind = DecisionKind::sack;
+    if (type == BodyType::chunks) kind = DecisionKind::chunks;
+    if (type != BodyType::ack && type != BodyType::keepalive)
+      about_ = {load16(&body[5]), load16(&body[7]), load32(&body[9])};
+    decide(kind);
+    about_ = about;
+  }
+  engine_.control(peer, std::move(body));
+}
+
+// ---------------------------------------------------------------- what was decided, and why
+
+void Session::decide(DecisionKind kind, std::uint32_t packets) {
+  if (records_) decisions_.push_back({now_ns_, about_, packets, kind});
+}
+
+// A line for each way in which the losses were found.
+void Session::decide_retransmit(std::uint32_t packets) {
+  if (!records_) return;
+  if (event_.kind != EventKind::loss) return decide(DecisionKind::retransmit, packets);
+  std::array<std::uint32_t, kLossReasons> counts{};
+  for (const LostPacket& each : numbers_in<LostPacket>(event_))
+    ++counts[static_cast<std::size_t>(each.reason)];
+  for (std::size_t reason = 0; reason < counts.size(); ++reason)
+    if (counts[reason] != 0)
+      decide(static_cast<DecisionKind>(static_cast<std::size_t>(DecisionKind::retransmit_gap) +
+                                       reason),
+             counts[reason]);
+}
+
+std::uint8_t Session::cause() const {
+  if (event_.kind == EventKind::control)
+    return static_cast<std::uint8_t>(kCauseOfControl + event_.body[0]);
+  if (event_.kind != EventKind::loss)
+    return static_cast<std::uint8_t>(kCauseOfEvent + static_cast<std::uint8_t>(event_.kind));
+  std::uint8_t reasons = 0;
+  for (const LostPacket& each : numbers_in<LostPacket>(event_))
+    reasons |= static_cast<std::uint8_t>(1U << static_cast<std::uint8_t>(each.reason));
+  return kCauseOfLoss | reasons;
+}
+
+// ---------------------------------------------------------------- state
+
+Session::Work& Session::work_of(PeerIndex peer) {
+  while (peer >= work_.size()) work_.emplace_back(config().message_slots);
+  return work_[peer];
+}
+
+SendMessage* Session::find_send(PeerIndex peer, std::uint32_t id) {
+  const auto found = sends_by_name_.find(name_of(peer, id));
+  return found == sends_by_name_.end() ? nullptr : engine_.find_send(found->second);
+}
+
+bool Session::is_newest(const SendMessage& message) const {
+  return message.id == work_[message.peer].newest_id;
+}
+
+// What the sender's message fills, or will.
+ReceiveMessage* Session::receive_of(PeerIndex peer, const MessageName& name) {
+  ReceiveMessage* begun = engine_.find_begun(peer, name.id);
+  if (begun == nullptr) return engine_.find_posted(peer, name.key);
+  return begun->key == name.key ? begun : nullptr;
+}
+
+// One that is older than the newest of its slot is over, too.
+const Session::Outcome* Session::outcome(PeerIndex peer, std::uint32_t id) {
+  const Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
+  return !newest.known || is_newer(id, newest.id) ? nullptr : &newest;
+}
+
+void Session::end(PeerIndex peer, std::uint32_t id, WcStatus status) {
+  Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
+  if (newest.known && is_newer(newest.id, id)) return;
+  newest = {.id = id, .known = true, .status = status};
+}
+
+void Session::forget(const SendMessage& message) {
+  of(message).handle = kNoHandle;
+  sends_by_name_.erase(name_of(message.peer, message.id));
+  --work_of(message.peer).sends;
+}
+
+void Session::forget_receive(Handle handle, PeerIndex peer) {
+  const std::uint32_t index = index_of(handle);
+  if (index >= receives_.size() || receives_[index].handle != handle) return;
+  receives_[index].handle = kNoHandle;
+  --work_of(peer).receives;
+}
+
+Session::Rtt Session::rtt(PeerIndex index) const {
+  const RttEstimate& measured = peer(index).rtt;
+  if (measured.srtt / kNanosecond != 0)
+    return {measured.srtt / kNanosecond, measured.rttvar / kNanosecond};
+  const Nanoseconds initial_ns = config().initial_rtt / kNanosecond;
+  return {initial_ns, initial_ns / 2};
+}
+
+Session::Rtt Session::reported_rtt(PeerIndex index) const {
+  const Peer& from = peer(index);
+  if (from.remote_srtt_ns != 0) return {from.remote_srtt_ns, from.remote_rttvar_ns};
+  const Nanoseconds initial_ns = config().initial_rtt / kNanosecond;
+  return {initial_ns, initial_ns / 2};
+}
+
+}  // namespace softroce
