@@ -20,6 +20,7 @@ struct SessionEntry {
   std::unique_ptr<MessageSession> (*make)(MessageEngine&);
 };
 constexpr std::array kSessions = {SessionEntry{"csa_ud", make_csa_ud},
+                                  SessionEntry{"python_policy", make_python_policy},
                                   SessionEntry{"ud_rto", make_ud_rto}};
 constexpr std::array kTransports = {Entry{"irn", make_irn}, Entry{"oracle", make_oracle},
                                     Entry{"srnic", make_srnic}};

@@ -87,6 +87,7 @@ bool SackSession::learn(SendMessage& message, const Missing& feedback) {
   if (!known || feedback.set->missing() < known->missing())
     of(message).timeouts_without_progress = 0;
   known = feedback.set;
+  feedback_known(message);
   return true;
 }
 

@@ -32,17 +32,26 @@ Session::Session(MessageEngine& engine) : engine_(engine) {}
 // ---------------------------------------------------------------- events
 
 bool Session::turn(Time now) {
-  auto& events = engine_.events();
-  std::size_t left = events.size();
-  if (left == 0) return false;
-  now_ = now;
-  now_ns_ = now / kNanosecond;
-  for (; left != 0; --left) {
-    event_ = std::move(events.front());
-    events.pop_front();
-    handle(event_);
+  if (engine_.events().empty()) return false;
+  begin_turn(now);
+  while (handle_next()) {
   }
   turn_ended();
+  return true;
+}
+
+// Events that arise meanwhile wait for the next turn.
+void Session::begin_turn(Time now) {
+  set_now(now);
+  left_ = engine_.events().size();
+}
+
+bool Session::handle_next() {
+  if (left_ == 0) return false;
+  --left_;
+  event_ = std::move(engine_.events().front());
+  engine_.events().pop_front();
+  handle(event_);
   return true;
 }
 
@@ -483,7 +492,6 @@ void Session::set_timer(SendMessage& message, Nanoseconds at_ns) {
 }
 
 void Session::set_timer(ReceiveMessage& message, Nanoseconds at_ns) {
-  of(message).timer_ns = at_ns;
   engine_.set_timer(message.handle, at_ns * kNanosecond);
 }
 
@@ -621,6 +629,7 @@ void Session::end(PeerIndex peer, std::uint32_t id, WcStatus status) {
 }
 
 void Session::forget(const SendMessage& message) {
+  over(message.handle);
   of(message).handle = kNoHandle;
   sends_by_name_.erase(name_of(message.peer, message.id));
   --work_of(message.peer).sends;
@@ -629,6 +638,7 @@ void Session::forget(const SendMessage& message) {
 void Session::forget_receive(Handle handle, PeerIndex peer) {
   const std::uint32_t index = index_of(handle);
   if (index >= receives_.size() || receives_[index].handle != handle) return;
+  over(handle);
   receives_[index].handle = kNoHandle;
   --work_of(peer).receives;
 }
