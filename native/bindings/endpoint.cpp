@@ -298,12 +298,6 @@ void bind_messages(EndpointClass& cls) {
       .def("counters", &counters, nb::arg("zeros") = true, "every counter by its name");
 }
 
-MessageSession& session_of(Rnic& rnic) {
-  MessageSession* session = rnic.messages().session();
-  if (session == nullptr) throw std::invalid_argument("the endpoint has no session");
-  return *session;
-}
-
 // What a transport decided, as columns.
 nb::dict decisions_of(const std::vector<Decision>& rows) {
   std::vector<std::int64_t> at;
@@ -344,15 +338,19 @@ void bind_session(EndpointClass& cls) {
       .def(
           "record_decisions",
           [](Endpoint& e) {
-            call_in_engine(e,
-                           [](Rnic& rnic, Time) { return session_of(rnic).record_decisions(), 0; });
+            call_in_engine(e, [](Rnic& rnic, Time) {
+              if (MessageSession* session = rnic.messages().session()) session->record_decisions();
+              return 0;
+            });
           },
-          "from now on decisions are kept until they are taken")
+          "from now on a session's decisions are kept until they are taken")
       .def(
           "take_decisions",
           [](Endpoint& e) {
-            return decisions_of(call_in_engine(
-                e, [](Rnic& rnic, Time) { return session_of(rnic).take_decisions(); }));
+            return decisions_of(call_in_engine(e, [](Rnic& rnic, Time) {
+              MessageSession* session = rnic.messages().session();
+              return session == nullptr ? std::vector<Decision>() : session->take_decisions();
+            }));
           },
           "columns: time_ns, kind (a place in DECISIONS), operation, step, message, packets");
 }

@@ -53,6 +53,8 @@ void bind_host(nb::module_& m) {
           "after stop: those recorded, as softroce_lab.telemetry.recoveries reads them")
       .def_prop_ro("recoveries_not_recorded", &Host::recoveries_not_recorded)
       .def("timer_lateness", [](const Host& h) { return h.timer_lateness().counts(); })
+      .def("decision_lateness_ns",
+           [](const Host& h) { return to_numpy(std::vector(h.decision_lateness_ns())); })
       .def("turn_length", [](const Host& h) { return h.turn_length().counts(); })
       .def("port_statistics", [](const Host& h) {
         const XskStatistics s = h.port_statistics();

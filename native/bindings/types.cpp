@@ -206,6 +206,9 @@ void bind_types(nb::module_& m) {
   nb::list decisions;
   for (const char* each : kDecisionNames) decisions.append(each);
   m.attr("DECISIONS") = nb::tuple(decisions);
+  nb::list causes;
+  for (std::size_t cause = 0; cause < kCauses; ++cause) causes.append(cause_name(cause));
+  m.attr("RETRANSMIT_CAUSES") = nb::tuple(causes);
 }
 
 }  // namespace softroce

@@ -187,7 +187,7 @@ bool Host::turn() {
   busy |= receive(busy ? now() : began);
   fire_timers(now());
   busy |= run_application(now());
-  busy |= rnic_.messages().end_turn(now());
+  busy |= recover();
   busy |= hand_over();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
   if (busy) turn_length_.add((now() - began) / kNanosecond);
@@ -288,6 +288,16 @@ void Host::fire_timers(Time at) {
   if (due > at) return;
   timer_lateness_.add((at - due) / kNanosecond);
   rnic_.handle_timeout(at);
+}
+
+bool Host::recover() {
+  MessageEngine& messages = rnic_.messages();
+  if (messages.events().empty()) return messages.end_turn(now());
+  const Time oldest = messages.events().front().at;
+  if (!messages.end_turn(now())) return false;
+  const auto late_ns = static_cast<std::uint32_t>((now() - oldest) / kNanosecond);
+  if (decision_lateness_ns_.size() < kMostLateness) decision_lateness_ns_.push_back(late_ns);
+  return true;
 }
 
 bool Host::run_application(Time at) { return application_ && application_->turn(rnic_, at); }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "../endpoint/application.hpp"
 #include "../endpoint/endpoint.hpp"
@@ -70,6 +71,10 @@ class Host final : public Endpoint {
     return recoveries_ == nullptr ? 0 : recoveries_->not_recorded();
   }
 
+  // How long after the oldest event of a turn its session had handled them all, in ns; to be read
+  // after stop().
+  const std::vector<std::uint32_t>& decision_lateness_ns() const { return decision_lateness_ns_; }
+
   void submit(Action action) override;
   void call(Action action) override;
   std::vector<HookCall> take_calls(bool begins) override;
@@ -99,6 +104,7 @@ class Host final : public Endpoint {
   void note_sent_again(const Packet& packet, Time now);
   void fire_timers(Time now);
   bool run_application(Time now);
+  bool recover();
   bool hand_over();
   void publish(Time now);
   void sleep();
@@ -127,6 +133,8 @@ class Host final : public Endpoint {
   std::string failure_;
   LatencyHistogram timer_lateness_;
   LatencyHistogram turn_length_;
+  static constexpr std::size_t kMostLateness = 1 << 20;
+  std::vector<std::uint32_t> decision_lateness_ns_;
   std::atomic<std::uint64_t> frames_sent_{0};
   std::atomic<std::uint64_t> frames_received_{0};
   std::uint64_t octets_sent_ = 0, octets_received_ = 0;  // the engine's thread only

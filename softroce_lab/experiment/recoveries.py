@@ -2,7 +2,7 @@
 """What was done about losses, as columns of recovery.parquet (docs/run-directory.md).
 
 Hosts, or the simulated fabric, record it by addresses and numbers of queue pairs. Here hosts get
-names, and a policy's retransmissions the reason that it had. There may be a million rows: they
+names. There may be a million rows: they
 stay records of 64 bytes until they are written, and have words a part at a time.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment.hosts.journal import Reasons
+from softroce_lab import _native
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
@@ -76,30 +76,17 @@ class Recorded:
     hosts: Mapping[int, str]  # names by address
     links: Sequence[str]  # of directed links, by number
     pairs: Sequence[QueuePair]
-    reasons: Mapping[str, Reasons]  # of the policies' retransmissions, by host
 
     def __iter__(self) -> Iterator[Columns]:
         for begin in range(0, max(len(self.found), 1), _PART):
             yield _columns(self, self.found[begin : begin + _PART])
 
 
-def of_hosts(
-    parts: Mapping[str, tuple[Recoveries, Sequence[str]]], begun_ns: int
-) -> tuple[Recoveries, dict[str, Reasons]]:
-    """Records of hosts' processes, with reasons of their policies, by host: in one order of time.
-
-    Times become those since the run began.
-    """
-    reasons = {}
-    for host, (found, whys) in parts.items():
-        found["time_ns"] -= begun_ns
-        reasons[host] = Reasons.of_rows(
-            (int(row["time_ns"]), tuple(row[["operation", "step", "message"]].tolist()), why)
-            for row, why in zip(found, whys, strict=True)
-            if why
-        )
-    joined = np.concatenate([found for found, _ in parts.values()])
-    return joined[np.argsort(joined["time_ns"], kind="stable")], reasons
+def of_hosts(parts: Iterable[Recoveries], begun_ns: int) -> Recoveries:
+    """Records of hosts' processes, in one order of time. Times become those since the run began."""
+    joined = np.concatenate([*parts])
+    joined["time_ns"] -= begun_ns
+    return joined[np.argsort(joined["time_ns"], kind="stable")]
 
 
 def _columns(of: Recorded, found: Recoveries) -> Columns:
@@ -107,13 +94,10 @@ def _columns(of: Recorded, found: Recoveries) -> Columns:
     event, host = found["event"], _named(found["host"], of.hosts)
     why = np.array(REASONS, dtype=object)[found["reason"]]
     why[event != _RETRANSMIT] = ""
-    for row in np.flatnonzero((event == _RETRANSMIT) & (found["reason"] == _POLICY)).tolist():
-        key = tuple(found[row][["operation", "step", "message"]].tolist())
-        of_host = of.reasons.get(host[row])
-        if of_host is not None:
-            why[row] = of_host.of(int(found["time_ns"][row]), key)
+    decided = (event == _RETRANSMIT) & (found["reason"] == _POLICY) & (found["cause"] != 0)
+    why[decided] = np.array(_native.RETRANSMIT_CAUSES, dtype=object)[found["cause"][decided]]
     lost = event == _LOST
-    cause = np.array(CAUSES, dtype=object)[found["cause"]]
+    cause = np.array(CAUSES, dtype=object)[np.where(lost, found["cause"], 0)]
     cause[~lost] = ""
     names = np.array([*of.links, ""], dtype=object)
     kind = np.array(_KINDS, dtype=object)[np.minimum(found["packet_kind"], len(_KINDS) - 1)]

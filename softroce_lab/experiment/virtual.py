@@ -23,7 +23,7 @@ from softroce_lab.experiment.capturing import (
 )
 from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
-from softroce_lab.experiment.hosts.journal import Journal, acted
+from softroce_lab.experiment.hosts.journal import acted, taken
 from softroce_lab.experiment.hosts.messenger import Messenger, RcSettings, connect_all
 from softroce_lab.experiment.hosts.opening import open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
@@ -213,7 +213,7 @@ class VirtualRun:
         self.log = MessageLog(self.schedule.messages)
         self.hosts: dict[int, _Host] = {}
         self.shifting: list[_Host] = []  # those whose queue pairs have a backup
-        self.journals: dict[int, Journal] = {}  # of those whose acts are written down
+        self.with_acts = with_acts
         self.unfinished = 0
         self.done = 0
         self.failed = False
@@ -268,7 +268,8 @@ class VirtualRun:
         for index, vertices in self.schedule.of.items():
             buffer = self._buffer(index)
             if with_acts:
-                self.journals[index] = Journal()
+                for endpoint, _ in self._rails(index):
+                    endpoint.record_decisions()
             transport = self.own.get(index, self.transport)
             messenger = open_over(
                 transport,
@@ -278,7 +279,6 @@ class VirtualRun:
                 timing=self._timing(transport),
                 rc=self.rc_of(transport),
                 qkey=QKEY,
-                recorder=self.journals[index].record if with_acts else None,
             )
             host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
             host.buffer = buffer
@@ -441,7 +441,6 @@ class VirtualRun:
             self._names(),
             list(self.fabric.link_names.values()),
             pairs,
-            {names[index]: each.reasons for index, each in self.journals.items()},
         )
         messages = self.log.table()
         return WorkloadRun(
@@ -462,8 +461,8 @@ class VirtualRun:
             problems=self.problems,
             # A packet that goes on over another rail is another packet there.
             repairs=None if self.with_backup else self.fabric.repairs(),
-            recoveries=recorded if self.journals else (),
-            samples=self.fabric.samples() if self.journals else None,
+            recoveries=recorded if self.with_acts else (),
+            samples=self.fabric.samples() if self.with_acts else None,
             held_back=held_back.named(stopped),
             facts={
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
@@ -590,5 +589,8 @@ class VirtualRun:
         """What rules did to packets, and policies upon it, as columns."""
         names, links = self.plan.plain_hosts, list(self.fabric.link_names.values())
         injected = injections.columns(lost, links, self.plan.faults)
-        acts = [acted(names[i].name, each.events()) for i, each in self.journals.items()]
+        acts = [
+            acted(names[index].name, taken(endpoint for endpoint, _ in self._rails(index)))
+            for index in (self.hosts if self.with_acts else ())
+        ]
         return workload_record.one_below_the_other([injected, *acts])

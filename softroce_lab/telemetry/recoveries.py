@@ -38,7 +38,8 @@ RECOVERY = np.dtype(
         ("attempt", "u2"),
         ("event", "u1"),  # an index of EVENTS
         ("reason", "u1"),  # an index of REASONS
-        ("cause", "u1"),  # an index of `repairs.CAUSES`
+        ("cause", "u1"),  # of a loss, an index of `repairs.CAUSES`; of a transport's decision to
+        # retransmit, an index of `_native.RETRANSMIT_CAUSES`
         ("packet_kind", "u1"),
     ]
 )

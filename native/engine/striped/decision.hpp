@@ -2,7 +2,10 @@
 // What a transport decided, and upon what: a line of the run directory's events.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <string>
 
 #include "../verbs/qp_event.hpp"
 #include "event.hpp"
@@ -30,8 +33,26 @@ struct Decision {
   DecisionKind kind{};
 };
 
-// Why a transport retransmits, in `Recovery::cause`: the kind of the event that it reacts to, the
-// type of a control message behind those, or the ways in which losses were found, by bits.
+// Why a transport retransmits, in `Recovery::cause`: from kCauseOfEvent on the kind of the event
+// that it reacts to, from kCauseOfControl on the type of a control message, from kCauseOfLoss on
+// the ways in which the losses were found, by bits. 0: not known.
 inline constexpr std::uint8_t kCauseOfEvent = 1, kCauseOfControl = 32, kCauseOfLoss = 64;
+inline constexpr std::size_t kCauses = 72;
+
+// The words of docs/run-directory.md for a cause.
+inline std::string cause_name(std::size_t cause) {
+  if (cause >= kCauseOfLoss) {
+    std::string ways;
+    for (std::size_t reason = 0; reason < kLossReasons; ++reason)
+      if (cause >> reason & 1) ways += (ways.empty() ? "" : ", ") + std::string(kLossNames[reason]);
+    return ways;
+  }
+  constexpr const char* kControls[] = {"nack",    "",     "ack",    "keepalive", "rnr",
+                                       "refused", "sack", "chunks", "clear"};  // from type 1 on
+  const std::size_t type = cause - kCauseOfControl - 1;
+  if (cause > kCauseOfControl) return type < std::size(kControls) ? kControls[type] : "";
+  const std::size_t event = cause - kCauseOfEvent;
+  return cause >= kCauseOfEvent && event < std::size(kEventNames) ? kEventNames[event] : "";
+}
 
 }  // namespace softroce

@@ -30,11 +30,17 @@ enum class EventKind : std::uint8_t {
            // `body`
 };
 
+inline constexpr const char* kEventNames[] = {
+    "send_posted", "sent",       "receive_posted", "first_packet", "tail_seen", "receive_complete",
+    "timer",       "peer_timer", "control",        "no_receive",   "too_long",  "late_packet",
+    "gap",         "loss",       "parity",         "chunk"};
+
 // Indices of packets in an event's body, in this machine's byte order.
 inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);
 
 enum class LossReason : std::uint8_t { gap, probe, timer };
 inline constexpr std::size_t kLossReasons = 3;
+inline constexpr const char* kLossNames[kLossReasons] = {"gap", "probe", "timer"};
 
 struct LostPacket {
   std::uint32_t index;

@@ -34,7 +34,7 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.errors import LabError, RunError
-from softroce_lab.experiment.hosts.journal import Journal
+from softroce_lab.experiment.hosts.journal import Decisions, Journal, lines, percentiles, taken
 from softroce_lab.experiment.hosts.messenger import (
     Address,
     Memory,
@@ -98,6 +98,7 @@ def _configure(settings: HostSettings) -> Any:
         setattr(messages, name, value)
     for name, value in transport.coding(settings.path_mtu).items():
         setattr(messages, name, value)
+    transport.knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)).apply(messages)
     messages.framing = transport.frames
     messages.connection_epoch = settings.qkey & 0xFF
     port = config.port
@@ -168,6 +169,7 @@ class Rnic:
         except (OSError, RuntimeError) as error:
             raise RunError(f"the port {settings.node}:{settings.interface}: {error}") from error
         self.host.record_recoveries()
+        self.host.record_decisions()
 
     def figures(self) -> dict[str, Any]:
         """Stop the engine; what it and its port counted."""
@@ -199,6 +201,7 @@ class HostProcess:
         self.host = self.rnic.host
         self.log = self._logged()
         self.journal = Journal()
+        self._decisions: Decisions | None = None
         self.host.start()
         self.others = [Rnic(dataclasses.replace(settings, **each)) for each in settings.others]
         for other in self.others:
@@ -231,7 +234,6 @@ class HostProcess:
             timing=knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)),
             rc=RcSettings.on_machine(settings.fabric_rtt_ns).with_knobs(knobs),
             qkey=settings.qkey,
-            recorder=self.journal.record,
             lateness=self.journal.decided,
         )
 
@@ -248,6 +250,19 @@ class HostProcess:
             [np.frombuffer(each.host.take_recoveries(), RECOVERY) for each in self.rnics]
         )
 
+    def decisions(self) -> Decisions:
+        """What its transport decided; the engines have stopped."""
+        if self._decisions is None:
+            self._decisions = taken(each.host for each in self.rnics)
+        return self._decisions
+
+    def _decision_lateness(self) -> dict[str, int]:
+        """Percentiles of how late decisions came: of the engine's session, or of a user's policy."""
+        if self.transport.file is not None:
+            return self.journal.lateness()
+        late = np.concatenate([each.host.decision_lateness_ns() for each in self.rnics])
+        return percentiles(late)
+
     @property
     def recoveries_not_recorded(self) -> int:
         """How many more there were than are kept."""
@@ -262,14 +277,14 @@ class HostProcess:
     def figures(self) -> dict[str, Any]:
         """Stop the engines; what all layers counted, and how late things were."""
         found = self.rnic.figures()
-        log = self.log and self.log.close(self.journal.acts(self.settings.epoch_ns))
+        log = self.log and self.log.close(lines(self.decisions(), self.settings.epoch_ns))
         return {
             **found,
             "other_rails": {other.name: other.figures() for other in self.others},
             "event_log": log and dataclasses.asdict(log),
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
-            "decision_lateness_ns": self.journal.lateness(),
+            "decision_lateness_ns": self._decision_lateness(),
         }
 
 
@@ -322,7 +337,8 @@ class HostTask:
             self._messenger.pause()
         figures = self._process.figures()
         with open(journal_fd, "wb", closefd=False) as file:
-            self._process.journal.save(file, self._process.recoveries())
+            found = self._process.recoveries()
+            self._process.journal.save(file, self._process.decisions(), found)
         return {
             **figures,
             "transitions": self._transitions(),

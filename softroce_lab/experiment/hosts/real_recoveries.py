@@ -49,15 +49,11 @@ def recorded(
         for index, (report, _) in finished.items()
     }
     pairs = recoveries.queue_pairs(ends, addresses)
-    parts = {
-        hosts[index].name: (journal["recoveries"], journal["whys"].tolist())
-        for index, (_, journal) in finished.items()
-    }
-    found, reasons = recoveries.of_hosts(parts, begun_ns)
+    found = recoveries.of_hosts((each["recoveries"] for _, each in finished.values()), begun_ns)
     missed = sum(report.pop("recoveries_not_recorded") for report, _ in finished.values())
     links = [link.name for link in observed.links]
     facts = {
         "queue_pairs": recoveries.used(pairs, found, observed.injections),
         "recoveries_not_recorded": missed,
     }
-    return recoveries.Recorded(found, names, links, pairs, reasons), facts
+    return recoveries.Recorded(found, names, links, pairs), facts
