@@ -15,7 +15,9 @@ PythonPolicy& policy_of(Rnic& rnic) {
 }
 
 std::vector<HookCall> DirectEndpoint::take_calls(bool begins) {
-  return policy_of(rnic()).next_calls(begins, now());
+  std::vector<HookCall> calls;
+  submit([&](Rnic& rnic, Time now) { calls = policy_of(rnic).next_calls(begins, now); });
+  return calls;
 }
 
 }  // namespace softroce

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "../engine/mutant.hpp"
+
 namespace softroce {
 namespace {
 
@@ -227,6 +229,7 @@ void Session::flush_acks(PeerIndex peer) {
   Work& work = work_of(peer);
   std::vector<std::uint32_t> ids = work.acks;
   ids.insert(ids.end(), work.acked_before.begin(), work.acked_before.end());
+  if (mutated(Mutant::ack_of_next)) ids.push_back(std::ranges::max(work.acks) + 1);
   const std::vector<std::uint8_t> body = write_ack(ids, engine_.control_bytes());
   for (std::uint32_t copies = copies_of_ack(peer); copies != 0; --copies) send_control(peer, body);
   work.acked_before.swap(work.acks);
@@ -253,6 +256,13 @@ std::uint32_t Session::copies_of_ack(PeerIndex peer) {
 void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (!read_ack(body, ids_)) return bad_control();
   Work& work = work_of(peer);
+  if (mutated(Mutant::ack_of_any_generation)) {
+    const auto slot = [this](std::uint32_t id) { return id & (config().message_slots - 1); };
+    for (std::uint32_t& id : ids_)
+      for (const Send& each : sends_)
+        if (const SendMessage* send = engine_.find_send(each.handle))
+          if (send->peer == peer && slot(send->id) == slot(id)) id = send->id;
+  }
   for (const std::uint32_t id : ids_) {
     SendMessage* message = find_send(peer, id);
     if (message == nullptr) {
@@ -303,8 +313,10 @@ void Session::check_keepalive(PeerIndex peer) {
   work.keepalive_ns = work.busy() ? work.keepalive_ns : kNeverNs;
   if (!work.busy()) return;
   const Nanoseconds received_ns = last_received_ns(peer);
-  if (received_ns > work.keepalive_sent_ns) work.keepalives_unanswered = 0;
-  if (work.keepalives_unanswered >= timing().keepalive_probes) return give_up_peer(peer);
+  if (received_ns > work.keepalive_sent_ns || mutated(Mutant::keepalives_not_counted))
+    work.keepalives_unanswered = 0;
+  const std::int64_t most = mutated(Mutant::one_keepalive) ? 1 : timing().keepalive_probes;
+  if (work.keepalives_unanswered >= most) return give_up_peer(peer);
   for (const Refused& each : work.refusals) send_refused(peer, each, false);
   if (now_ns_ - received_ns < timing().keepalive_interval_ns) {
     work.keepalive_ns = received_ns + timing().keepalive_interval_ns;
@@ -366,6 +378,7 @@ void Session::send_keepalive(PeerIndex peer, std::span<const MessageName> names)
 
 void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (!read_keepalive(body, names_)) return bad_control();
+  if (mutated(Mutant::status_not_answered) && !names_.empty()) return;
   std::vector<std::uint32_t> done;
   for (const MessageName& name : names_) {
     const Outcome* known = outcome(peer, name.id);
@@ -473,7 +486,8 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 // keepalives decide: the second half of the attempts is kept until it sends again.
 bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                          std::uint32_t attempts, bool urgent, std::uint32_t copies) {
-  if (attempts >= timing().most_attempts) {
+  if (attempts >= timing().most_attempts ||
+      (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
     give_up_send(message, WcStatus::retry_exc_err);
     return false;
   }
@@ -619,6 +633,7 @@ ReceiveMessage* Session::receive_of(PeerIndex peer, const MessageName& name) {
 // One that is older than the newest of its slot is over, too.
 const Session::Outcome* Session::outcome(PeerIndex peer, std::uint32_t id) {
   const Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
+  if (mutated(Mutant::outcome_of_any_generation)) return newest.known ? &newest : nullptr;
   return !newest.known || is_newer(id, newest.id) ? nullptr : &newest;
 }
 

@@ -6,28 +6,29 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.recovery import knobs
-from softroce_lab.recovery.api import Policy, View
-from softroce_lab.recovery import csa_ud
+from softroce_lab.recovery import csa_ud, knobs
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, validated
 from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
 from softroce_lab.recovery.sdr_auto import SdrAuto
 from softroce_lab.recovery.sdr_ec import SdrEc
 from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
-from softroce_lab.recovery.session.message_session import MessageSession
-from softroce_lab.recovery.session.session import Session
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint
 
 
 class Kind(enum.Enum):
     """What recovers from losses."""
 
-    POLICY = "policy"  # a Python policy, over striped messages
-    NATIVE = "native"  # the engine, packet by packet, over striped messages
+    POLICY = "policy"  # a Python policy on a native session, over striped messages
+    NATIVE = "native"  # native code, over striped messages
     QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
 
 
@@ -37,9 +38,9 @@ class Entry:
 
     name: str
     kind: Kind
-    framing: str = Policy.framing
+    framing: str = MessagePolicy.framing
     options: tuple[Option, ...] = ()
-    policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
+    policy: type[MessagePolicy] | None = None  # of kind POLICY
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
@@ -48,10 +49,15 @@ class Entry:
     rails: int = 1  # of each host, that it uses
 
     @classmethod
-    def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
+    def of(cls, policy: type[MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
         return cls(
-            policy.name, Kind.POLICY, policy.framing, policy.options, policy, _knobs_of(policy)
+            policy.name,
+            Kind.POLICY,
+            policy.framing,
+            policy.options,
+            policy,
+            knobs=_knobs_of(policy),
         )
 
     @property
@@ -59,13 +65,17 @@ class Entry:
         """Whether messages are striped over paths, with reports and control messages."""
         return self.kind != Kind.QUEUE_PAIR
 
-    @property
-    def engine(self) -> dict[str, Any]:
-        """The fields of `MessageConfig` that this transport needs, but for the framing."""
+    def engine(self, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The fields of `MessageConfig` that the transport needs with these options.
+
+        But for the framing and `coding`. OptionError, as `check`.
+        """
+        values = validated(self.options, options)
         return {
-            "transport": self.name if self.kind == Kind.NATIVE else "policy",
-            "path_probes": self.path_probes
-            or (self.policy is not None and self.policy.path_probes),
+            "transport": self.name if self.kind == Kind.NATIVE else "python_policy",
+            "path_probes": self.path_probes,
+            "without": sum(bit for name, bit in self.parts.items() if not values[name]),
+            "options": values if self.kind == Kind.NATIVE else {},
         }
 
     def shows_messages(self, framing: str | None = None) -> bool:
@@ -78,27 +88,17 @@ class Entry:
     @property
     def framings(self) -> tuple[str, ...]:
         """Those that the transport works over, if it has any to choose."""
-        if self.policy is not None and issubclass(self.policy, MessagePolicy):
-            return self.policy.framings
-        return MessagePolicy.framings
+        return (self.policy or MessagePolicy).framings
 
     def check(self, options: Mapping[str, Any]) -> None:
         """OptionError for options that the transport does not take, or that exclude each other."""
         values = validated(self.options, options)
-        if self.policy is not None and issubclass(self.policy, MessagePolicy):
-            self.policy.check(values)
-
-    def engine_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `MessageConfig` that follow from options; OptionError, as `check`."""
         if self.policy is not None:
-            return {}
-        values = validated(self.options, options)
-        without = sum(bit for name, bit in self.parts.items() if not values[name])
-        return {"without": without, "options": values}
+            self.policy.check(values)
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
-        if self.policy is None or not issubclass(self.policy, MessagePolicy):
+        if self.policy is None:
             return {}
         self.check(options)
         values = validated(self.options, options)
@@ -108,29 +108,29 @@ class Entry:
         packets = self.policy.code_chunk_packets(values, path_mtu)
         return {"code_chunk_packets": packets, "codes": list(codes)}
 
-    def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
-        """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
+    def runner(
+        self,
+        endpoint: Endpoint,
+        timing: Timing,
+        options: Mapping[str, Any],
+        lateness: LatenessRecorder | None = None,
+    ) -> PolicyRunner | None:
+        """What runs its policy on an endpoint; None: it has none. OptionError for a bad option."""
         if self.policy is None:
             return None
-        if issubclass(self.policy, MessagePolicy):
-            return MessageSession(view, timing, self.policy, options)
-        return self.policy(view, timing, options)
+        return PolicyRunner(endpoint, self.policy, timing, options, lateness)
 
 
-def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
+def _knobs_of(policy: type[MessagePolicy]) -> tuple[Knob, ...]:
     """What the engine and the session do for any policy, and the timer that some have."""
-    found: tuple[Knob, ...] = knobs.STRIPED
-    if issubclass(policy, MessagePolicy | Session):
-        found += knobs.OF_PACKETS
-    if issubclass(policy, MessagePolicy) and policy.has_rto:
-        found += knobs.OF_SENDERS_TIMER
-    return found
+    of_timer = knobs.OF_SENDERS_TIMER if policy.has_rto else ()
+    return knobs.STRIPED + knobs.OF_PACKETS + of_timer
 
 
 _entries: dict[str, Entry] = {}
 
 
-_AnyPolicy = TypeVar("_AnyPolicy", bound=type[Policy] | type[MessagePolicy])
+_AnyPolicy = TypeVar("_AnyPolicy", bound=type[MessagePolicy])
 
 
 def register(policy: _AnyPolicy) -> _AnyPolicy:

@@ -33,11 +33,11 @@ LatenessRecorder = Callable[[int], None]
 
 _HOOKS = {name: number for number, name in enumerate(_native.HOOKS)}
 _OVER = len(_HOOKS)
-_OF_SENDS = {_HOOKS[name] for name in
-             ("on_send_posted", "on_sent", "on_feedback", "on_send_timer", "on_parity")}  # fmt: skip
+_LAST_OF_SENDS = _HOOKS["on_parity"]
 _GAP = _HOOKS["on_gap"]
 _OF_SUBMESSAGES = _HOOKS["on_parity"], _HOOKS["on_chunk"]
-_ALWAYS = "on_send_posted", "on_receive_posted"  # a policy that is broken says so with the first
+ALWAYS_RUN = "on_send_posted", "on_receive_posted"
+"""Hooks that are called of every policy: one that is broken says so with the first of them."""
 _MOST_CHUNK_PACKETS = 0xFFFF
 
 
@@ -47,7 +47,7 @@ class HookView:
     On the real clock the engine goes on while a hook decides, and the message may end.
     """
 
-    __slots__ = ("_view", "_handle", "_state")
+    __slots__ = ("_handle", "_state", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -108,7 +108,7 @@ class PolicyRunner:
         self.policy = hosted(cast("View", self._view), timing, options)
         self._hooks = [getattr(self.policy, name) for name in _HOOKS]
         own = [number for number, name in enumerate(_HOOKS)
-               if name in _ALWAYS or _overridden(self._hooks[number], name)]  # fmt: skip
+               if name in ALWAYS_RUN or _overridden(self._hooks[number], name)]  # fmt: skip
         chunk = self.policy.chunk_packets
         valid = isinstance(chunk, int) and 1 <= chunk <= _MOST_CHUNK_PACKETS
         endpoint.attach_policy(own, chunk if valid else 0)
@@ -139,7 +139,7 @@ class PolicyRunner:
         now_ns = endpoint.now_ns
         if self._lateness is not None:
             self._lateness(now_ns - call.at_ns)
-        if hook in _OF_SENDS:
+        if hook <= _LAST_OF_SENDS:
             message = self._sending(call)
             if self._beside:
                 state = endpoint.send_state(call.handle)
@@ -195,6 +195,7 @@ def _overridden(hook: Any, name: str) -> bool:
 
 
 # --- What hooks return ------------------------------------------------------------------------
+
 
 def _retransmit(endpoint: Endpoint, call: HookCall, action: hooked.Retransmit) -> None:
     packets = np.ascontiguousarray(action.packets, np.uint32)

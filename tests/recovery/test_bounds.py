@@ -9,9 +9,10 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control, registry
+from softroce_lab.recovery import control
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
-from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
+from softroce_lab.recovery.jitter import backed_off
+from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, SESSIONS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
 T = DEFAULT_TIMING
@@ -24,8 +25,14 @@ PACKETS = -(-(1 << 20) // (2048 - 40))
 FIRST_PASS_NS = 400 * MILLISECOND_NS
 ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
-# What the code does: `Session._check_keepalive`.
-INTERVALS_NS = [T.keepalive_after_ns(k) for k in range(T.keepalive_probes)]
+
+def intervals_ns(timing):
+    """From one keepalive to the next, as `Session::check_keepalive` has them."""
+    first_ns, most_ns = timing.keepalive_interval_ns, timing.keepalive_interval_most_ns
+    return [backed_off(first_ns, k, most_ns) for k in range(timing.keepalive_probes)]
+
+
+INTERVALS_NS = intervals_ns(T)
 LAST_KEEPALIVE_NS = sum(INTERVALS_NS[:-1])
 LEAST_SILENCE_NS = T.keepalive_interval_ns + sum(INTERVALS_NS)
 MOST_SILENCE_NS = T.keepalive_interval_most_ns + sum(INTERVALS_NS)
@@ -127,7 +134,7 @@ def test_the_least_interval_is_longer_than_the_round_trip_that_is_assumed():
     assert min(INTERVALS_NS) >= ROUND_TRIP_NS
 
 
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", SESSIONS)
 @pytest.mark.parametrize("cut_at_ns", [300_000, 7_300_000, 33_000_000])
 def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
     """Measured at both sides: from the last sign of life of the other to the failed completion."""
@@ -146,7 +153,7 @@ def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
         assert LEAST_SILENCE_NS <= silence_ns <= MOST_SILENCE_NS
 
 
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", SESSIONS)
 def test_a_blackout_that_the_last_keepalive_outlasts_costs_no_work_request(transport):
     rig = PairRig(transport)
     for cable in rig.cables:
@@ -170,11 +177,6 @@ FABRICS = {  # by the names of the table's columns
     "R = 8 us, B = 1 ms": (8_000, MILLISECOND_NS),
     "R = 25 ms": (25 * MILLISECOND_NS, SECOND_NS),
 }
-
-
-def intervals_ns(timing):
-    """From one question to the next, as `Session._check_keepalive` has them."""
-    return [timing.keepalive_after_ns(k) for k in range(timing.keepalive_probes)]
 
 
 def scaled_figures():
@@ -225,7 +227,7 @@ def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
     assert timing.fixed_rto_ns is None  # a knob's
     times.remove(None)
     assert all(isinstance(time, int) and time > 0 for time in times)
-    assert timing.t_min_ns <= timing.first_check_ns <= timing.t_max_ns
+    assert timing.t_min_ns <= timing.fixed_check_ns <= timing.t_max_ns
     assert timing.reordering_window_least_ns <= timing.t_min_ns
     assert timing.keepalive_interval_ns >= 2 * base_rtt_ns
     intervals = intervals_ns(timing)
@@ -280,7 +282,7 @@ def test_the_engines_timers_are_told_to_it():
     assert (config.persist_least_ns, config.packet_lifetime_ns) == (50_000, 12_500)
 
 
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", SESSIONS)
 def test_a_fast_fabrics_peer_is_given_up_in_its_own_time(transport):
     base_rtt_ns, blackout_ns = 10_000, MILLISECOND_NS
     timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)

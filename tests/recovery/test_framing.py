@@ -18,6 +18,7 @@ from tests.recovery.pair_rig import (
     DATA,
     MILLISECOND_NS,
     SECOND_NS,
+    SESSIONS,
     UNCODED,
     V6_ADDRESSES,
     PairRig,
@@ -35,11 +36,7 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 INVALID = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
-POLICIES = [
-    name
-    for name in registry.transports(registry.Kind.POLICY)
-    if "uc_immediate" in registry.find(name).framings
-]
+POLICIES = [name for name in SESSIONS if "uc_immediate" in registry.find(name).framings]
 
 
 @pytest.fixture(params=POLICIES)
