@@ -71,8 +71,9 @@ class Entry:
         But for the framing and `coding`. OptionError, as `check`.
         """
         values = validated(self.options, options)
+        names = {Kind.NATIVE: self.name, Kind.POLICY: "python_policy", Kind.QUEUE_PAIR: "policy"}
         return {
-            "transport": self.name if self.kind == Kind.NATIVE else "python_policy",
+            "transport": names[self.kind],
             "path_probes": self.path_probes,
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
             "options": values if self.kind == Kind.NATIVE else {},

@@ -51,7 +51,7 @@ def acknowledged_after_ns(rig):
 
 def test_without_immediate_acks_they_wait_for_others():
     assert acknowledged_after_ns(make_rig()) < ONE_WAY_NS + 10_000
-    assert acknowledged_after_ns(make_rig(immediate_acks=False)) > 3 * ONE_WAY_NS
+    assert acknowledged_after_ns(make_rig(immediate_acks=False)) > ONE_WAY_NS + 40_000
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -107,11 +107,12 @@ def test_the_answer_to_a_question_names_what_is_missing_of_all_messages():
     lose(rig, 0, kind=DATA, index_first=1)
     rig.transfer(KEY, 4 * CHUNK)
     rig.step_until(MILLISECOND_NS // 2)
+    assert rig.counters(1)["tx_nack"] == 0
     rig.pair.keep_sent()
     sender = rig.sides[0]
     sender.endpoint.control(sender.peer, control.encode(control.Keepalive(((0, KEY),)), 2008))
     rig.step_until(rig.now_ns + MILLISECOND_NS // 4)
-    assert rig.counters(1)["tx_nack"] == 1
+    assert rig.counters(1)["tx_nack"] > 0
     assert control_sent(rig, control.SACK) == 1
 
 
