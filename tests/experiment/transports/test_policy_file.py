@@ -174,7 +174,6 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
         (_with("framings = ('ud', ['ip'])"), ":5: Mine.framings is ('ud', ['ip']), not a tuple"),
         (_with("name = 7"), ":5: Mine.name is 7, not a text"),
         (_with("has_rto = 1"), ":5: Mine.has_rto is 1, not True or False"),
-        (_with("path_probes = 'x'"), ":5: Mine.path_probes is 'x', not True or False"),
         (_with("codes = 7"), ":5: Mine.codes is 7, not a class method"),
         (_with_method("codes", "values", "1/0"), ":8: codes raised ZeroDivisionError"),
         (_with("def codes(self, values): return ()"), ":6: codes raised TypeError: Mine.codes()"),
