@@ -22,8 +22,6 @@ import numpy as np
 from softroce_lab import _native
 from softroce_lab.errors import RunError
 from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from softroce_lab.recovery.runner import PolicyRunner
 from softroce_lab.rnic import (
     CQ,
     MR,
@@ -91,7 +89,7 @@ def _pair(seed: int) -> Any:
     for address in _ADDRESSES:
         config = _native.MessageConfig()
         config.address, config.path_mtu = address, PATH_MTU_BYTES
-        for name, value in registry.find("csa_ud").engine.items():
+        for name, value in registry.find("csa_ud").engine().items():
             setattr(config, name, value)
         configs.append(config)
     pair = _native.Pair(*configs, seed)
@@ -159,15 +157,13 @@ def _rc(seed: int) -> Iterator[Sent]:
 
 
 class _StripedSide:
-    """An RNIC that moves striped messages, and its policy."""
+    """An RNIC that moves striped messages."""
 
     def __init__(self, endpoint: Any, seed: int) -> None:
         pd = PD(Context(endpoint))
         self._bytes = np.random.default_rng(seed).integers(0, 256, _MEMORY_BYTES, np.uint8)
         self.mr = MR(pd, self._bytes, IBV_ACCESS_LOCAL_WRITE)
         self.messages = MessageEndpoint(pd, _QKEY)
-        policy = registry.find("csa_ud").make(endpoint, DEFAULT_TIMING, {})
-        self.runner = PolicyRunner(endpoint, policy)
 
 
 def _csa_ud(seed: int) -> Iterator[Sent]:
@@ -190,9 +186,7 @@ def _csa_ud(seed: int) -> Iterator[Sent]:
         while expected > 0:
             if not pair.run(end_ns):
                 raise RunError("the two RNICs stand still")
-            for side in sides:
-                side.runner.step()
-                expected -= side.messages.poll(_ROUND)[0]
+            expected -= sum(side.messages.poll(_ROUND)[0] for side in sides)
         yield pair.take_sent()
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.recovery import knobs
+from softroce_lab.recovery import csa_ud, knobs
 from softroce_lab.recovery.api import Policy, View
-from softroce_lab.recovery import csa_ud
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, validated
@@ -51,7 +51,12 @@ class Entry:
     def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
         return cls(
-            policy.name, Kind.POLICY, policy.framing, policy.options, policy, _knobs_of(policy)
+            policy.name,
+            Kind.POLICY,
+            policy.framing,
+            policy.options,
+            policy,
+            knobs=_knobs_of(policy),
         )
 
     @property
@@ -59,13 +64,18 @@ class Entry:
         """Whether messages are striped over paths, with reports and control messages."""
         return self.kind != Kind.QUEUE_PAIR
 
-    @property
-    def engine(self) -> dict[str, Any]:
-        """The fields of `MessageConfig` that this transport needs, but for the framing."""
+    def engine(self, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The fields of `MessageConfig` that the transport needs with these options.
+
+        But for the framing and `coding`. OptionError, as `check`.
+        """
+        values = validated(self.options, options)
         return {
             "transport": self.name if self.kind == Kind.NATIVE else "policy",
             "path_probes": self.path_probes
             or (self.policy is not None and self.policy.path_probes),
+            "without": sum(bit for name, bit in self.parts.items() if not values[name]),
+            "options": values if self.kind == Kind.NATIVE else {},
         }
 
     def shows_messages(self, framing: str | None = None) -> bool:
@@ -87,14 +97,6 @@ class Entry:
         values = validated(self.options, options)
         if self.policy is not None and issubclass(self.policy, MessagePolicy):
             self.policy.check(values)
-
-    def engine_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `MessageConfig` that follow from options; OptionError, as `check`."""
-        if self.policy is not None:
-            return {}
-        values = validated(self.options, options)
-        without = sum(bit for name, bit in self.parts.items() if not values[name])
-        return {"without": without, "options": values}
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""

@@ -41,7 +41,7 @@ def message_config(address, **settings):
 @pytest.fixture
 def pair():
     """For all verbs, and for the policy csa_ud on them."""
-    engine = registry.find("csa_ud").engine
+    engine = registry.find("csa_ud").engine()
     return _native.Pair(*(message_config(address, **engine) for address in ADDRESSES), 1)
 
 

@@ -6,9 +6,6 @@ import errno
 import numpy as np
 import pytest
 
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from softroce_lab.recovery.runner import PolicyRunner
 from softroce_lab.rnic import MR, PD, MessageEndpoint, PyverbsUserError
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -28,20 +25,17 @@ SECOND_NS = 1_000_000_000
 
 
 class Node:
-    """One side: endpoint, memory, policy."""
+    """One side: endpoint and memory."""
 
     def __init__(self, context):
         self.context = context
         self.pd = PD(context)
         self.messages = MessageEndpoint(self.pd, QKEY)
         self.mr = MR(self.pd, 1 << 20, IBV_ACCESS_LOCAL_WRITE)
-        policy = registry.find("csa_ud").make(context.endpoint, DEFAULT_TIMING, {})
-        self.runner = PolicyRunner(context.endpoint, policy)
         self.peer = None
         self.completions = []
 
     def step(self):
-        self.runner.step()
         self.completions += self.messages.poll(100)[1]
 
 

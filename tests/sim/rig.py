@@ -65,7 +65,8 @@ class Rig:
             rto_high_ns=engine.rto_high_ns,
             framing=registry.find(transport).framing,
             rnic=rnic,
-            **registry.find(transport).engine,
+            **registry.find(transport).engine(),
+            timing=timing or Timing.for_rtt(base_rtt_ns),
         )
         self.fabric = SimFabric(plan, host)
         self.messengers = {

@@ -257,7 +257,7 @@ class HostProcess:
         return self._decisions
 
     def _decision_lateness(self) -> dict[str, int]:
-        """Percentiles of how late decisions came: of the engine's session, or of a user's policy."""
+        """Percentiles of how late decisions came: the session's, or those of a user's policy."""
         if self.transport.file is not None:
             return self.journal.lateness()
         late = np.concatenate([each.host.decision_lateness_ns() for each in self.rnics])

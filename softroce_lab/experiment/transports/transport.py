@@ -65,7 +65,7 @@ class Transport:
     @property
     def engine(self) -> dict[str, Any]:
         """The engine's settings for this transport and its options. OptionError."""
-        return self.entry.engine | self.entry.engine_options(self.options)
+        return self.entry.engine(self.options)
 
     def coding(self, path_mtu: int) -> dict[str, Any]:
         """The engine's settings for erasure-coded messages; {}: it has none. OptionError.

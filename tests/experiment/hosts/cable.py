@@ -6,6 +6,7 @@ from softroce_lab.experiment.hosts.messenger import connect_all
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import ADDRESSES, config
 
 SLICE_NS = 100_000
@@ -16,11 +17,14 @@ class Cable:
 
     def __init__(self, transport, memories, *, hosts=(0, 1), seed=1, **settings):
         engine = {
-            **registry.find(transport).engine,
+            **registry.find(transport).engine(),
             "framing": registry.find(transport).framing,
             "initial_rtt_ns": 24_000,
         }
-        self.pair = _native.Pair(*(config(address, **engine) for address in ADDRESSES), seed)
+        configs = [config(address, **engine) for address in ADDRESSES]
+        for each in configs:
+            settings.get("timing", DEFAULT_TIMING).apply(each)
+        self.pair = _native.Pair(*configs, seed)
         for which in (0, 1):
             cable = self.pair.cable(which)
             cable.delay_ns, cable.packet_time_ns = 10_000, 170
