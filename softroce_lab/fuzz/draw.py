@@ -101,7 +101,7 @@ def _chosen(dice: Dice) -> dict[str, Any]:
     for percent, key, choices in (
         (60, "congestion_control", ("bdp", "dcqcn", "swift")),
         (30, "framing", ("ud", "uc_immediate")),
-        (30, "interval", ("fixed", "linear", "exponential", "sync-aware")),
+        (30, "interval", ("fixed", "linear", "exponential")),
     ):
         if dice.chance(percent):
             found[key] = dice.one(choices)

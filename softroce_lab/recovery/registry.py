@@ -26,7 +26,7 @@ from softroce_lab.recovery.session.session import Session
 class Kind(enum.Enum):
     """What recovers from losses."""
 
-    POLICY = "policy"  # a Python policy, over striped messages
+    SESSION = "session"  # a session over striped messages (native/transport/session.hpp)
     NATIVE = "native"  # the engine, packet by packet, over striped messages
     QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
 
@@ -39,7 +39,8 @@ class Entry:
     kind: Kind
     framing: str = Policy.framing
     options: tuple[Option, ...] = ()
-    policy: type[Policy | MessagePolicy] | None = None  # of kind POLICY
+    policy: type[Policy | MessagePolicy] | None = None  # a user's, in Python
+    sends_sacks: bool = False  # while packets arrive
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
@@ -52,7 +53,7 @@ class Entry:
         """The entry of a policy, by its class attributes."""
         return cls(
             policy.name,
-            Kind.POLICY,
+            Kind.SESSION,
             policy.framing,
             policy.options,
             policy,
@@ -71,11 +72,11 @@ class Entry:
         """
         values = validated(self.options, options)
         return {
-            "transport": self.name if self.kind == Kind.NATIVE else "policy",
+            "transport": self.name if self.policy is None else "policy",
             "path_probes": self.path_probes
             or (self.policy is not None and self.policy.path_probes),
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
-            "options": values if self.kind == Kind.NATIVE else {},
+            "options": values if self.policy is None else {},
         }
 
     def shows_messages(self, framing: str | None = None) -> bool:
@@ -186,7 +187,7 @@ _add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
 _add(
     Entry(
         "csa_ud",
-        Kind.NATIVE,
+        Kind.SESSION,
         options=csa_ud.OPTIONS,
         knobs=knobs.STRIPED + knobs.OF_PACKETS,
         path_probes=True,
@@ -197,4 +198,11 @@ register(SdrAuto)
 register(SdrEc)
 register(SdrSr)
 register(SdrSrNack)
-_add(Entry("ud_rto", Kind.NATIVE, knobs=knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER))
+_add(
+    Entry(
+        "ud_rto",
+        Kind.SESSION,
+        knobs=knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER,
+        sends_sacks=True,
+    )
+)

@@ -14,7 +14,7 @@ import pytest
 from softroce_lab.recovery import registry, sdr_ec
 
 DEPTH = 4
-POLICIES = registry.transports(registry.Kind.POLICY)
+POLICIES = registry.transports(registry.Kind.SESSION)
 
 LONG_HAUL = """\
 name: long-haul-real

@@ -28,7 +28,7 @@ NOT_READY = ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR
 TOO_LONG = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
-@pytest.fixture(params=registry.transports(registry.Kind.POLICY))
+@pytest.fixture(params=registry.transports(registry.Kind.SESSION))
 def transport(request):
     return request.param
 

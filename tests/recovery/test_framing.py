@@ -37,7 +37,7 @@ INVALID = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 POLICIES = [
     name
-    for name in registry.transports(registry.Kind.POLICY)
+    for name in registry.transports(registry.Kind.SESSION)
     if "uc_immediate" in registry.find(name).framings
 ]
 

@@ -25,7 +25,7 @@ LENGTH = PACKETS * CHUNK - 7
 ONE_WAY_NS = 100_000
 
 
-@pytest.fixture(params=registry.transports(registry.Kind.POLICY))
+@pytest.fixture(params=registry.transports(registry.Kind.SESSION))
 def transport(request):
     return request.param
 

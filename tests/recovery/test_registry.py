@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from softroce_lab.recovery.ud_rto import UdRto
 
 from softroce_lab.errors import ExitCode, UserError, ibv_wc_status
 from softroce_lab.recovery import registry
@@ -18,7 +19,6 @@ from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from softroce_lab.recovery.options import OptionError
 from softroce_lab.recovery.registry import Kind
-from softroce_lab.recovery.ud_rto import UdRto
 from tests.recovery.pair_rig import SECOND_NS, PairRig, threshold
 
 ROUND_NS = 3_000_000
@@ -87,14 +87,14 @@ POLICIES = ["csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "ud_rto"]
 
 def test_the_names_are_sorted_and_found():
     assert registry.transports() == sorted(["rc", "irn", "srnic", *POLICIES])
-    assert registry.transports(Kind.POLICY) == POLICIES
+    assert registry.transports(Kind.SESSION) == POLICIES
     assert registry.find("csa_ud").policy is CsaUd
     assert registry.find("ud_rto").policy is UdRto
 
 
 def test_an_entry_describes_itself():
     rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
-    assert [each.kind for each in (rc, irn, sdr)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.POLICY]
+    assert [each.kind for each in (rc, irn, sdr)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.SESSION]
     assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
     assert [each.engine["transport"] for each in (irn, sdr)] == ["irn", "policy"]
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
