@@ -64,7 +64,9 @@ Host::Host(const HostConfig& config)
       event_ring_(kRingEntries),
       action_fd_(make_event_fd()),
       event_fd_(make_event_fd()),
-      completion_fd_(make_event_fd()) {}
+      completion_fd_(make_event_fd()) {
+  if (MessageSession* session = rnic_.messages().session()) session->set_clock(monotonic_ns);
+}
 
 Host::~Host() {
   stop();
@@ -304,6 +306,7 @@ bool Host::hand_over_events() {
     completions_seen_ = completions;
     if (!application_) signal_fd(completion_fd_);
   }
+  if (rnic_.messages().handles_events()) return false;
   auto& events = rnic_.messages().events();
   bool any = false;
   while (!events.empty() && event_ring_.push(events.front())) {

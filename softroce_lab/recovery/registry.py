@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.recovery import csa_ud, knobs
+from softroce_lab.recovery import csa_ud, knobs, sdr
 from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
-from softroce_lab.recovery.options import Option, validated
+from softroce_lab.recovery.options import Option, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
-from softroce_lab.recovery.sdr_auto import SdrAuto
-from softroce_lab.recovery.sdr_ec import SdrEc
-from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 from softroce_lab.recovery.session.message_session import MessageSession
 from softroce_lab.recovery.session.session import Session
 
@@ -38,12 +35,16 @@ class Entry:
     name: str
     kind: Kind
     framing: str = Policy.framing
+    framings: tuple[str, ...] = MessagePolicy.framings
+    """Those that the transport works over, if it has any to choose."""
     options: tuple[Option, ...] = ()
     policy: type[Policy | MessagePolicy] | None = None  # a user's, in Python
     sends_sacks: bool = False  # while packets arrive
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
+    codes: Callable[[Mapping[str, Value]], sdr.Codes] | None = None
+    """Erasure codes that its messages may have, by its options; OptionError if there is none."""
     knobs: tuple[Knob, ...] = ()
     virtual_only: bool = False  # it needs what only the simulated fabric knows
     rails: int = 1  # of each host, that it uses
@@ -51,10 +52,12 @@ class Entry:
     @classmethod
     def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
+        hosted = policy if issubclass(policy, MessagePolicy) else MessagePolicy
         return cls(
             policy.name,
             Kind.SESSION,
             policy.framing,
+            hosted.framings,
             policy.options,
             policy,
             knobs=_knobs_of(policy),
@@ -86,30 +89,26 @@ class Entry:
         """
         return self.striped and (framing or self.framing) == "ud"
 
-    @property
-    def framings(self) -> tuple[str, ...]:
-        """Those that the transport works over, if it has any to choose."""
-        if self.policy is not None and issubclass(self.policy, MessagePolicy):
-            return self.policy.framings
-        return MessagePolicy.framings
-
     def check(self, options: Mapping[str, Any]) -> None:
         """OptionError for options that the transport does not take, or that exclude each other."""
         values = validated(self.options, options)
-        if self.policy is not None and issubclass(self.policy, MessagePolicy):
+        if self.codes is not None:
+            self.codes(values)
+        elif self.policy is not None and issubclass(self.policy, MessagePolicy):
             self.policy.check(values)
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
-        if self.policy is None or not issubclass(self.policy, MessagePolicy):
-            return {}
         self.check(options)
         values = validated(self.options, options)
-        codes = self.policy.codes(values)
-        if not codes:
-            return {}
-        packets = self.policy.code_chunk_packets(values, path_mtu)
-        return {"code_chunk_packets": packets, "codes": list(codes)}
+        if self.codes is not None:
+            codes, packets = self.codes(values), sdr.chunk_packets(values, path_mtu)
+        elif self.policy is not None and issubclass(self.policy, MessagePolicy):
+            codes = self.policy.codes(values)
+            packets = self.policy.code_chunk_packets(values, path_mtu) if codes else 0
+        else:
+            codes, packets = (), 0
+        return {"code_chunk_packets": packets, "codes": list(codes)} if codes else {}
 
     def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
         """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
@@ -178,6 +177,7 @@ def find(name: str) -> Entry:
 
 
 _SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
+_SENDERS_TIMER = knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER
 
 _add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
 _add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
@@ -194,15 +194,28 @@ _add(
         parts=csa_ud.PARTS,
     )
 )
-register(SdrAuto)
-register(SdrEc)
-register(SdrSr)
-register(SdrSrNack)
 _add(
     Entry(
-        "ud_rto",
+        "sdr_auto",
         Kind.SESSION,
-        knobs=knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER,
+        framings=("ud",),  # a message's code is known by its number of packets
+        options=sdr.AUTO_OPTIONS,
+        codes=sdr.auto_codes,
+        knobs=_SENDERS_TIMER,
         sends_sacks=True,
     )
 )
+_add(
+    Entry(
+        "sdr_ec",
+        Kind.SESSION,
+        "uc_immediate",
+        options=sdr.EC_OPTIONS,
+        codes=sdr.ec_codes,
+        knobs=_SENDERS_TIMER,
+        sends_sacks=True,
+    )
+)
+_add(Entry("sdr_sr", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
+_add(Entry("sdr_sr_nack", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
+_add(Entry("ud_rto", Kind.SESSION, knobs=_SENDERS_TIMER, sends_sacks=True))

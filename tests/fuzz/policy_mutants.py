@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softroce_lab.recovery import api, policy
-from softroce_lab.recovery.control import Ack, PacketSet
+from softroce_lab.recovery.control import Ack
 from softroce_lab.recovery.csa_ud import CsaUd
-from softroce_lab.recovery.sdr_ec import SdrEc
-from softroce_lab.recovery.sdr_sr import SdrSr
-from softroce_lab.recovery.session import feedback
 from softroce_lab.recovery.session.session import Session
 from softroce_lab.recovery.ud_rto import UdRto
 from softroce_lab.recovery.work import PeerWork
@@ -187,58 +184,3 @@ def bitmap_upside_down(original):
         return np.setdiff1d(np.arange(send.count, dtype=np.uint32), original(self, send))
 
     return missing
-
-
-# --- sdr_sr ----------------------------------------------------------------------------------
-
-
-@mutant(SdrSr, "on_send_timer", "sdr_sr", 2)
-def chunk_timer_not_armed_again(original):
-    """A chunk's timer runs once."""
-    return lambda self, send, now_ns: without_timers(original(self, send, now_ns))
-
-
-@mutant(feedback, "message", "sdr_sr", 56)
-def cumulative_chunk_too_far(original):
-    """The first missing chunk is acknowledged."""
-
-    def message(id_, key, state, chunk_packets):
-        sent = original(id_, key, state, chunk_packets)
-        if sent.missing is None or len(sent.missing.bits) < 2:
-            return sent
-        missing = PacketSet(sent.missing.base + 1, sent.missing.bits[1:])
-        return dataclasses.replace(sent, missing=missing)
-
-    return message
-
-
-@mutant(SdrSr, "repeat", "sdr_sr", 2)
-def chunk_without_its_last_packet(original):
-    """The last packet of what is to be sent again is left out."""
-
-    def repeat(self, *of):
-        return [
-            dataclasses.replace(action, packets=action.packets[:-1])
-            for action in original(self, *of)
-        ]
-
-    return repeat
-
-
-# --- sdr_ec ----------------------------------------------------------------------------------
-
-
-@mutant(SdrEc, "on_send_timer", "sdr_ec", 15)
-def state_asked_for_once(original):
-    """A sender that hears nothing asks once, and retransmits once."""
-    return lambda self, send, now_ns: without_timers(original(self, send, now_ns))
-
-
-@mutant(SdrEc, "repeat", "sdr_ec", 2)
-def repeats_what_is_here(original):
-    """What is retransmitted is what the receiver has."""
-
-    def repeat(self, send, state, chunks, now_ns):
-        return original(self, send, state, ~chunks, now_ns)
-
-    return repeat
