@@ -28,10 +28,15 @@ namespace {
 constexpr std::int64_t kSliceNs = 10'000;
 constexpr std::size_t kStepBytes = 64;
 
+// One for each path MTU in it, whatever their headers take.
+std::uint32_t packets_of_chunk(const MessageConfig& config) {
+  return static_cast<std::uint32_t>(option_of<std::int64_t>(config, "chunk") / config.path_mtu);
+}
+
 }  // namespace
 
 SdrEc::SdrEc(MessageEngine& engine)
-    : SdrSr(engine, engine.config().code.chunk_packets),
+    : SdrSr(engine, packets_of_chunk(engine.config())),
       xor_(config().options.contains("code") && option<std::string>("code") == "xor"),
       beta_(option<double>("beta")) {}
 
