@@ -92,5 +92,5 @@ def test_a_process_that_stays_stopped_leaves_a_verdict(lab, tmp_path, process):
     began_s = time.monotonic()
     found = run(lab, experiment(tmp_path, seconds=1, deadline="2s"), process, None)
     assert time.monotonic() - began_s < 30
-    assert found.verdict == ("failed" if process == "h1" else found.verdict)
+    assert found.verdict == "failed" or process != "h1"
     assert 0.3e9 < pause_ns(found, process) < 2.5e9

@@ -175,7 +175,7 @@ class Judged:
 def is_faithful(row: Row) -> bool:
     """Whether its times are the transport's: of a run on the virtual clock always."""
     fidelity = row.get("fidelity")
-    verdict = fidelity["verdict"] if isinstance(fidelity, Mapping) else fidelity
+    verdict = fidelity.get("verdict") if isinstance(fidelity, Mapping) else fidelity
     return verdict in (None, "faithful")
 
 
