@@ -50,19 +50,19 @@ def identity(lab, process):
 
 
 def run(lab, wanted, process, stop_s):
-    """Stop a process of the run once messages arrive; with None, nobody lets it run again."""
-    stopped = []
+    """Stop a process of the run once messages arrive; let it run again if the run still goes on."""
+    timers = []
 
     def stop(_):
-        if stopped:
-            return
-        stopped.append(identity(lab, process))
-        stopped[0].signal(signal.SIGSTOP)
-        if stop_s is not None:
-            threading.Timer(stop_s, stopped[0].signal, [signal.SIGCONT]).start()
+        if not timers:
+            known = identity(lab, process)
+            known.signal(signal.SIGSTOP)
+            timers.append(threading.Timer(stop_s, known.signal, [signal.SIGCONT]))
+            timers[0].start()
 
     found = real.run(wanted, Transport("csa_ud", "csa_ud"), 1, stop, lab)
-    assert stopped
+    (timer,) = timers
+    timer.cancel()
     return found
 
 
@@ -81,8 +81,9 @@ def test_a_process_that_is_stopped_is_named(lab, tmp_path, process, full):
     for stop_s in (0.3, 1.5, 3, 10) if full else (0.3, 1.5):
         found = run(lab, experiment(tmp_path, seconds=int(stop_s) + 1), process, stop_s)
         assert found.fidelity["verdict"] == "not faithful"
-        # A process that slept when it was stopped had up to 100 ms to go.
-        assert (stop_s - 0.15) * 1e9 < pause_ns(found, process) < (stop_s + 2) * 1e9
+        # A process that slept when it was stopped had up to 100 ms to go; hosts may give up.
+        least_s = stop_s if found.verdict == "passed" else min(stop_s, 1)
+        assert (least_s - 0.15) * 1e9 < pause_ns(found, process) < (stop_s + 2) * 1e9
         print(process, stop_s, found.verdict, found.fidelity["reasons"])
 
 
@@ -90,7 +91,7 @@ def test_a_process_that_is_stopped_is_named(lab, tmp_path, process, full):
 def test_a_process_that_stays_stopped_leaves_a_verdict(lab, tmp_path, process):
     """It runs again when the workload is over, to give its figures."""
     began_s = time.monotonic()
-    found = run(lab, experiment(tmp_path, seconds=1, deadline="2s"), process, None)
+    found = run(lab, experiment(tmp_path, seconds=1, deadline="2s"), process, 1000)
     assert time.monotonic() - began_s < 30
     assert found.verdict == "failed" or process != "h1"
     assert 0.3e9 < pause_ns(found, process) < 2.5e9
