@@ -60,10 +60,11 @@ def run(lab, wanted, process, stop_s):
             timers.append(threading.Timer(stop_s, known.signal, [signal.SIGCONT]))
             timers[0].start()
 
-    found = real.run(wanted, Transport("csa_ud", "csa_ud"), 1, stop, lab)
-    (timer,) = timers
-    timer.cancel()
-    return found
+    try:
+        return real.run(wanted, Transport("csa_ud", "csa_ud"), 1, stop, lab)
+    finally:
+        (timer,) = timers
+        timer.cancel()
 
 
 def pause_ns(found, process):
