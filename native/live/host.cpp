@@ -149,10 +149,12 @@ std::vector<Event> Host::take_events() {
 void Host::live() {
   stay_on_cpu(config_.cpu);
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
+  pauses_.sleep(monotonic_ns(), 0);
   attempt([this] {
     while (!stopping_)
       if (!turn()) sleep();
   });
+  pauses_.turn(monotonic_ns());
   retire();
   signal_fd(event_fd_);
   signal_fd(completion_fd_);
@@ -179,6 +181,7 @@ void Host::retire() {
 // One turn: whatever can be done now. False: there was nothing to do.
 bool Host::turn() {
   const Time began = now();
+  pauses_.turn(config_.epoch_ns + began / kNanosecond);
   if (began >= publish_at_) [[unlikely]]
     publish(began);
   bool busy = run_actions();
@@ -352,6 +355,7 @@ void Host::sleep() {
     pollfd fds[] = {{.fd = port_.fd(), .events = POLLIN, .revents = 0},
                     {.fd = action_fd_, .events = POLLIN, .revents = 0}};
     const timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
+    pauses_.sleep(monotonic_ns(), wait_ns);
     ppoll(fds, 2, &timeout, nullptr);
   }
   asleep_.store(false, std::memory_order_relaxed);

@@ -285,6 +285,7 @@ class HostProcess:
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
             "decision_lateness_ns": self._decision_lateness(),
+            "pauses": [pause for rnic in self.rnics for pause in rnic.host.pauses()],
         }
 
 
