@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Erasure codes over the rows of numpy arrays, without copies. softroce_lab/erasure/code.py has
 // tested the arrays' shapes.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include "../erasure/erasure_code.hpp"
+#include "../transport/sdr_model.hpp"
 #include "bindings.hpp"
 
 #ifdef SOFTROCE_HAS_ISAL
@@ -46,6 +49,23 @@ void decode_rows(const ErasureCode& code, const Flags& flags, const Chunks<std::
   const auto from = rows(parity);
   const nb::gil_scoped_release release;
   code.decode(present, to.data(), from.data(), data.shape(1));
+}
+
+// What `sdr_auto` compares.
+std::vector<double> sdr_expected_ns(
+    std::int64_t message_bytes, std::int64_t chunk_bytes, std::int64_t chunk_packets, double loss,
+    double rtt_ns, double bandwidth_bps, double beta,
+    const std::vector<std::pair<std::uint32_t, std::uint32_t>>& codes) {
+  std::vector<CodeShape> shapes;
+  for (const auto& [k, m] : codes) shapes.push_back({k, m});
+  return sdr_model::expected_ns({.message_bytes = message_bytes,
+                                 .chunk_bytes = chunk_bytes,
+                                 .chunk_packets = chunk_packets,
+                                 .loss = loss,
+                                 .rtt_ns = rtt_ns,
+                                 .bandwidth_bps = bandwidth_bps,
+                                 .beta = beta},
+                                shapes);
 }
 
 #ifdef SOFTROCE_HAS_ISAL
@@ -96,6 +116,10 @@ void bind_erasure(nb::module_& m) {
   m.def("make_mds_code", &make_mds_code, nb::arg("data_chunks"), nb::arg("parity_chunks"),
         nb::arg("by_tables") = false);
   m.def("make_xor_code", &make_xor_code);
+  m.def("sdr_expected_ns", &sdr_expected_ns, nb::arg("message_bytes"), nb::arg("chunk_bytes"),
+        nb::arg("chunk_packets"), nb::arg("loss"), nb::arg("rtt_ns"), nb::arg("bandwidth_bps"),
+        nb::arg("beta"), nb::arg("codes"),
+        "mean completion times with each (k, m), and at the end that of selective repeat");
 #ifdef SOFTROCE_HAS_ISAL
   m.def("isal_tables", &isal_tables);
   m.def("isal_encode", &isal_encode, nb::arg("tables"), nb::arg("data").noconvert(),

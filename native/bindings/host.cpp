@@ -56,6 +56,15 @@ void bind_host(nb::module_& m) {
       .def("decision_lateness_ns",
            [](const Host& h) { return to_numpy(std::vector(h.decision_lateness_ns())); })
       .def("turn_length", [](const Host& h) { return h.turn_length().counts(); })
+      .def(
+          "pauses",
+          [](const Host& h) {
+            nb::list pauses;
+            for (const Pause& each : h.pauses().kept())
+              pauses.append(nb::make_tuple(each.begin_ns, each.end_ns));
+            return pauses;
+          },
+          "after stop: when its thread did not run, (begin, end) by CLOCK_MONOTONIC in ns")
       .def("port_statistics", [](const Host& h) {
         const XskStatistics s = h.port_statistics();
         nb::dict d;

@@ -27,7 +27,7 @@ namespace softroce {
   M(generation_unchecked, "a packet of an earlier use of a slot is taken for one of this use") \
   M(clearance_not_repeated, "a receiver reports once that it is ready") \
   M(slot_given_twice, "a slot is given away before what uses it is over") \
-  /* coding.cpp, bindings/coding.cpp: erasure-coded messages */ \
+  /* coding.cpp, transport/coding.cpp: erasure-coded messages */ \
   M(decode_skipped, "lost data is taken for restored, and its bytes are not written") \
   M(parity_of_neighbour, "a packet of parity carries the bytes of the one before it") \
   M(restored_too_much, "with a submessage the one behind it counts as restored") \
@@ -45,6 +45,14 @@ namespace softroce {
   M(rto_not_armed, "a sender whose packets are out sets no timer") \
   M(missing_is_first, "whatever is missing, the first packet is sent again") \
   M(missing_inverted, "what is here is taken for missing, and what is missing for here") \
+  /* sack_session.cpp, sdr_sr.cpp, sdr_ec.cpp: SDR-RDMA */ \
+  M(cumulative_chunk_too_far, "the first missing chunk is acknowledged") \
+  M(chunk_timer_not_armed, "a chunk's timer ends once") \
+  M(chunk_without_its_last_packet, "the last packet that is to be sent again is left out") \
+  M(state_asked_for_once, "a sender that hears nothing asks once") \
+  M(repeats_what_is_here, "what is sent again is what the receiver has") \
+  M(never_falls_back, "a receiver waits for parity for ever") \
+  M(never_decodes, "a receiver restores nothing") \
   /* selective_repeat.cpp, irn.cpp, srnic.cpp */ \
   M(ack_one_too_many, "a receiver acknowledges one packet more than it has") \
   M(ends_before_last, "a send succeeds when all but one of its packets are acknowledged") \

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The engine: no clock, no socket, no global randomness. Included wherever it is built.
+# The engine, with its transports and the erasure codes that they use: no clock, no socket, no global
+# randomness. Included wherever it is built.
 set(engine_sources
   codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp congestion/swift.cpp rnic/rnic.cpp
   striped/coding.cpp striped/control_queue.cpp striped/engine_state.cpp striped/event_queue.cpp
@@ -10,5 +11,6 @@ set(engine_sources
   verbs/connected_qp.cpp verbs/qp_state.cpp verbs/queue_pair.cpp verbs/rc_requester.cpp
   verbs/rc_responder.cpp verbs/uc_qp.cpp verbs/ud_qp.cpp)
 list(TRANSFORM engine_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
-file(GLOB transport_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../transport/*.cpp)
+file(GLOB transport_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../transport/*.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../erasure/*.cpp)
 list(APPEND engine_sources ${transport_sources})

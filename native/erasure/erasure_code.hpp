@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,9 +29,15 @@ class ErasureCode {
   // Whether the data can be had from what is present.
   virtual bool decodable(const Presence& present) const = 0;
 
-  // Writes the data chunks that are not present, and nothing else. Only if decodable.
-  virtual void decode(const Presence& present, std::uint8_t* const* data,
-                      const std::uint8_t* const* parity, std::size_t bytes) const = 0;
+  // Writes the data chunks that are not present, and nothing else, for any range of bytes of all
+  // chunks. Only if decodable. The code outlives its decoders.
+  using Decoder = std::function<void(std::uint8_t* const* data, const std::uint8_t* const* parity,
+                                     std::size_t bytes)>;
+  virtual Decoder decoder(const Presence& present) const = 0;
+  void decode(const Presence& present, std::uint8_t* const* data, const std::uint8_t* const* parity,
+              std::size_t bytes) const {
+    decoder(present)(data, parity, bytes);
+  }
 
  private:
   std::size_t k_, m_;

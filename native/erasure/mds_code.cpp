@@ -59,8 +59,7 @@ class MdsCode final : public ErasureCode {
     return static_cast<std::size_t>(count) >= data_chunks();
   }
 
-  void decode(const Presence& present, std::uint8_t* const* data, const std::uint8_t* const* parity,
-              std::size_t bytes) const override;
+  Decoder decoder(const Presence& present) const override;
 
  private:
   bool by_tables_;
@@ -69,8 +68,7 @@ class MdsCode final : public ErasureCode {
 
 // With lost data L and as many parity rows P: sum over L of c d = parity + sum over the present of
 // c d. Solved for L, every lost chunk is a sum over the present data and P.
-void MdsCode::decode(const Presence& present, std::uint8_t* const* data,
-                     const std::uint8_t* const* parity, std::size_t bytes) const {
+ErasureCode::Decoder MdsCode::decoder(const Presence& present) const {
   const std::size_t k = data_chunks();
   std::vector<std::size_t> lost, columns, parities;
   for (std::size_t j = 0; j < k; ++j) (present[j] ? columns : lost).push_back(j);
@@ -78,7 +76,7 @@ void MdsCode::decode(const Presence& present, std::uint8_t* const* data,
     if (present[k + i]) parities.push_back(i);
   }
   const std::size_t rows = lost.size(), width = rows + k;
-  if (rows == 0) return;
+  if (rows == 0) return [](auto...) {};
   std::vector<std::uint8_t> matrix;  // of a row: lost | present | parities
   matrix.reserve(rows * width);
   for (std::size_t row = 0; row < rows; ++row) {
@@ -94,12 +92,15 @@ void MdsCode::decode(const Presence& present, std::uint8_t* const* data,
     const std::uint8_t* solved = &matrix[row * width] + rows;
     decoding.insert(decoding.end(), solved, solved + k);
   }
-  std::vector<const std::uint8_t*> sources;
-  std::vector<std::uint8_t*> results;
-  for (const std::size_t j : columns) sources.push_back(data[j]);
-  for (const std::size_t i : parities) sources.push_back(parity[i]);
-  for (const std::size_t j : lost) results.push_back(data[j]);
-  Product(std::move(decoding), k, by_tables_).run(sources.data(), results.data(), bytes);
+  return [lost, columns, parities, product = Product(std::move(decoding), k, by_tables_)](
+             std::uint8_t* const* data, const std::uint8_t* const* parity, std::size_t bytes) {
+    std::vector<const std::uint8_t*> sources;
+    std::vector<std::uint8_t*> results;
+    for (const std::size_t j : columns) sources.push_back(data[j]);
+    for (const std::size_t i : parities) sources.push_back(parity[i]);
+    for (const std::size_t j : lost) results.push_back(data[j]);
+    product.run(sources.data(), results.data(), bytes);
+  };
 }
 
 }  // namespace

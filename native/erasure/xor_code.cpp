@@ -59,18 +59,20 @@ class XorCode final : public ErasureCode {
     return true;
   }
 
-  void decode(const Presence& present, std::uint8_t* const* data, const std::uint8_t* const* parity,
-              std::size_t bytes) const override {
-    std::vector<const std::uint8_t*> sources;
-    for (std::size_t lost = 0; lost < data_chunks(); ++lost) {
-      if (present[lost]) continue;
-      const std::size_t group = lost % parity_chunks();
-      sources.assign(1, parity[group]);
-      for (std::size_t j = group; j < data_chunks(); j += parity_chunks()) {
-        if (j != lost) sources.push_back(data[j]);
+  Decoder decoder(const Presence& present) const override {
+    return [this, present](std::uint8_t* const* data, const std::uint8_t* const* parity,
+                           std::size_t bytes) {
+      std::vector<const std::uint8_t*> sources;
+      for (std::size_t lost = 0; lost < data_chunks(); ++lost) {
+        if (present[lost]) continue;
+        const std::size_t group = lost % parity_chunks();
+        sources.assign(1, parity[group]);
+        for (std::size_t j = group; j < data_chunks(); j += parity_chunks()) {
+          if (j != lost) sources.push_back(data[j]);
+        }
+        add_all(data[lost], sources, bytes);
       }
-      add_all(data[lost], sources, bytes);
-    }
+    };
   }
 };
 

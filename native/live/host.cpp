@@ -67,6 +67,7 @@ Host::Host(const HostConfig& config)
       completion_fd_(make_event_fd()),
       policy_(dynamic_cast<PythonPolicy*>(rnic_.messages().session())) {
   if (policy_ != nullptr) policy_->run_beside();
+  if (MessageSession* session = rnic_.messages().session()) session->set_clock(monotonic_ns);
 }
 
 Host::~Host() {
@@ -151,10 +152,12 @@ std::vector<HookCall> Host::take_calls(bool begins) {
 void Host::live() {
   stay_on_cpu(config_.cpu);
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
+  pauses_.sleep(monotonic_ns(), 0);
   attempt([this] {
     while (!stopping_)
       if (!turn()) sleep();
   });
+  pauses_.turn(monotonic_ns());
   retire();
   signal_fd(event_fd_);
   signal_fd(completion_fd_);
@@ -181,6 +184,7 @@ void Host::retire() {
 // One turn: whatever can be done now. False: there was nothing to do.
 bool Host::turn() {
   const Time began = now();
+  pauses_.turn(config_.epoch_ns + began / kNanosecond);
   if (began >= publish_at_) [[unlikely]]
     publish(began);
   bool busy = run_actions();
@@ -354,6 +358,7 @@ void Host::sleep() {
     pollfd fds[] = {{.fd = port_.fd(), .events = POLLIN, .revents = 0},
                     {.fd = action_fd_, .events = POLLIN, .revents = 0}};
     const timespec timeout{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
+    pauses_.sleep(monotonic_ns(), wait_ns);
     ppoll(fds, 2, &timeout, nullptr);
   }
   asleep_.store(false, std::memory_order_relaxed);

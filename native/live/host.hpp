@@ -18,6 +18,7 @@
 #include "../endpoint/recoveries.hpp"
 #include "../endpoint/spsc_ring.hpp"
 #include "../endpoint/statistics.hpp"
+#include "../system/pauses.hpp"
 #include "../transport/python_policy.hpp"
 #include "xsk_port.hpp"
 
@@ -89,6 +90,7 @@ class Host final : public Endpoint {
   std::string failure() const;                          // why the thread ended, if not by stop()
   const LatencyHistogram& timer_lateness() const { return timer_lateness_; }
   const LatencyHistogram& turn_length() const { return turn_length_; }
+  const Pauses& pauses() const { return pauses_; }  // after stop
   XskStatistics port_statistics() const { return port_.statistics(); }
   std::uint64_t frames_sent() const { return frames_sent_.load(std::memory_order_relaxed); }
   std::uint64_t frames_received() const { return frames_received_.load(std::memory_order_relaxed); }
@@ -135,6 +137,7 @@ class Host final : public Endpoint {
   LatencyHistogram turn_length_;
   static constexpr std::size_t kMostLateness = 1 << 20;
   std::vector<std::uint32_t> decision_lateness_ns_;
+  Pauses pauses_;  // the engine's thread while it runs
   std::atomic<std::uint64_t> frames_sent_{0};
   std::atomic<std::uint64_t> frames_received_{0};
   std::uint64_t octets_sent_ = 0, octets_received_ = 0;  // the engine's thread only

@@ -22,7 +22,8 @@ struct Request {
 
 // Every request has a response. That to kEnd also comes when a capture ends by itself. Behind it
 // follow 64-bit numbers:
-//   kSync   bytes of drops.bin, and how many records found no room there since the start
+//   kSync   bytes of drops.bin, how many records found no room there since the start, and the
+//           monitor's pauses: begin and end of each, CLOCK_MONOTONIC in ns
 //   kCount, kEnd  of each link, in the order of the list: packets received, those of them missed
 struct Answer {
   Word word;

@@ -25,6 +25,8 @@ namespace {
 // with it, so this also bounds what waking us costs those who send packets.
 constexpr int kGatherMs = 10;
 constexpr int kReaderMs = 1;  // how long the reader of a pipe, which was full, is given
+// While somebody is connected: one who sleeps for ever would not notice that it was stopped.
+constexpr int kWatchedMs = 100;
 constexpr int kBacklog = 64;
 // Time of all readers of pipes together, when the monitor has to end.
 constexpr std::uint64_t kFarewellNs = 500'000'000;
@@ -97,8 +99,9 @@ Server::~Server() {
 void Server::run() {
   while (true) {
     const bool is_waiting = captures_.is_waiting();
-    wait_for(all_, is_waiting ? kReaderMs : -1);
-    const int request = wait_for(requests_, is_waiting ? kReaderMs : kGatherMs);
+    const int idle_ms = clients_.empty() ? -1 : kWatchedMs;
+    if (wait(all_, is_waiting ? kReaderMs : idle_ms) < 0 && !is_waiting) continue;
+    const int request = wait(requests_, is_waiting ? kReaderMs : kGatherMs);
     if (request == signals_.get()) break;
     if (request == listener_.get())
       accept_one();
@@ -110,6 +113,15 @@ void Server::run() {
   }
   drain();
   end_all();
+}
+
+// As `wait_for`; notes how much longer it took than was asked for.
+int Server::wait(const Descriptor& epoll, int timeout_ms) {
+  const std::int64_t longest_ns = timeout_ms < 0 ? Pauses::kForever : timeout_ms * 1'000'000LL;
+  pauses_.sleep(static_cast<std::int64_t>(now_ns()), longest_ns);
+  const int ready = wait_for(epoll, timeout_ms);
+  pauses_.turn(static_cast<std::int64_t>(now_ns()));
+  return ready;
 }
 
 void Server::drain() {
@@ -162,7 +174,7 @@ void Server::answer(Client& client, Received& received) {
   switch (word) {
     case Word::kSync:
       drain();
-      return say(client, word, 0, {drops_file_.size(), drops_file_.lost()});
+      return say(client, word, 0, synced());
     case Word::kCapture:
       return say(client, word, begin(client, received), {});
     case Word::kCount:
@@ -247,6 +259,13 @@ void Server::say(const Client& to, Word word, int error,
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
   sendmsg(to.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+std::vector<std::uint64_t> Server::synced() const {
+  std::vector<std::uint64_t> numbers{drops_file_.size(), drops_file_.lost()};
+  for (const Pause& each : pauses_.kept())
+    numbers.insert(numbers.end(), {each.begin_ns, each.end_ns});
+  return numbers;
 }
 
 std::vector<std::uint64_t> Server::figures(const Sink& sink) const {

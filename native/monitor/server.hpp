@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../system/pauses.hpp"
 #include "captures.hpp"
 #include "descriptor.hpp"
 #include "protocol.hpp"
@@ -39,6 +40,7 @@ class Server {
     std::array<Descriptor, 2> files;  // the capture's, and the list of its links
   };
 
+  int wait(const Descriptor& epoll, int timeout_ms);
   void drain();
   void accept_one();
   void serve(int socket);
@@ -51,6 +53,7 @@ class Server {
   void release(Client& client);
   void forget(int socket);
   void say(const Client& to, Word word, int error, const std::vector<std::uint64_t>& numbers) const;
+  std::vector<std::uint64_t> synced() const;
   std::vector<std::uint64_t> figures(const Sink& sink) const;
 
   RecordFile drops_file_;
@@ -60,6 +63,7 @@ class Server {
   Descriptor signals_, listener_;
   Descriptor requests_, all_;  // sets of descriptors
   std::map<int, Client> clients_;
+  Pauses pauses_;
 };
 
 }  // namespace softroce::monitor

@@ -53,9 +53,10 @@ bool Pair::run(Time until) {
     bool acted = false;
     for (Side& side : sides_) side.rnic->handle_timeout(now_);
     for (Side& side : sides_) acted |= side.rnic->messages().end_turn(now_);
+    if (acted) continue;
     for (Side& side : sides_)
       if (side.rnic->messages().has_news()) return true;
-    if (sent || delivered || acted) continue;
+    if (sent || delivered) continue;
     const Time next = next_event();
     if (next == kNever || next > until) {
       if (until != kNever) now_ = std::max(now_, until);

@@ -144,7 +144,9 @@ void Fabric::serve(Port& port) {
 
 void Fabric::note_attention(Port& port) {
   const std::size_t pushed = port.rnic().completions_pushed();
-  if (port.rnic().messages().events().empty() && pushed == port.pushed_seen) return;
+  MessageEngine& messages = port.rnic().messages();
+  const bool has_events = !messages.handles_events() && !messages.events().empty();
+  if (!has_events && pushed == port.pushed_seen) return;
   port.pushed_seen = pushed;
   if (attention_.empty() || attention_.back() != port.index_) attention_.push_back(port.index_);
 }

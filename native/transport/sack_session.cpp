@@ -31,6 +31,7 @@ PacketSet missing_chunks(const ReceiveMessage& message, std::uint32_t chunk_pack
   std::uint32_t cumulative = 0;
   while (cumulative < chunks && !lacks(cumulative)) ++cumulative;
   if (cumulative == chunks) cumulative = 0;  // it is about to complete
+  cumulative += mutated(Mutant::cumulative_chunk_too_far) && cumulative + 1 < chunks;
   PacketSet set(cumulative, chunks - cumulative);
   for (std::uint32_t chunk = cumulative; chunk < chunks; ++chunk)
     if (lacks(chunk)) set.set_missing(chunk);

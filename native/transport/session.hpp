@@ -22,6 +22,15 @@
 
 namespace softroce {
 
+// A transport's option. Throws std::invalid_argument: it is missing, or of another type.
+template <typename T>
+T option_of(const MessageConfig& config, std::string_view name) {
+  const auto found = config.options.find(name);
+  if (found == config.options.end() || !std::holds_alternative<T>(found->second))
+    throw std::invalid_argument("no option " + std::string(name) + " of that type");
+  return std::get<T>(found->second);
+}
+
 class Session : public MessageSession {
  public:
   explicit Session(MessageEngine& engine);
@@ -111,10 +120,7 @@ class Session : public MessageSession {
   }
   template <typename T>
   T option(std::string_view name) const {
-    const auto found = config().options.find(name);
-    if (found == config().options.end() || !std::holds_alternative<T>(found->second))
-      throw std::invalid_argument("no option " + std::string(name) + " of that type");
-    return std::get<T>(found->second);
+    return option_of<T>(config(), name);
   }
 
   // ---- acts. They are recorded with the event that they follow.

@@ -131,7 +131,14 @@ void Control::serve(int over) {
 
 void Control::accept_one() {
   const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (client >= 0) watch(epoll_, client);  // else it went away again
+  if (client < 0) return;  // it went away again
+  watch(epoll_, client);
+  if (clients_++ == 0) stage_.set_watched(true);
+}
+
+void Control::forget(int client) {
+  close(client);
+  if (--clients_ == 0) stage_.set_watched(false);
 }
 
 void Control::answer(int client) {
@@ -139,10 +146,7 @@ void Control::answer(int client) {
   Descriptor descriptor;
   const ssize_t bytes = receive(client, request, descriptor);
   if (bytes < 0 && errno == EAGAIN) return;
-  if (bytes <= 0) {
-    close(client);
-    return;
-  }
+  if (bytes <= 0) return forget(client);
   std::string reply;
   try {
     if (bytes != sizeof request) throw std::runtime_error("a request of the wrong size");
@@ -152,7 +156,7 @@ void Control::answer(int client) {
   } catch (const std::exception& error) {
     reply = refused(error.what());
   }
-  if (send(client, reply.data(), reply.size(), MSG_NOSIGNAL) < 0) close(client);
+  if (send(client, reply.data(), reply.size(), MSG_NOSIGNAL) < 0) forget(client);
 }
 
 std::string Control::reply_to(const Request& request, int descriptor) {
@@ -177,6 +181,10 @@ std::string Control::reply_to(const Request& request, int descriptor) {
       return done(stage_.port_figures(request.number));
     case Operation::stage_figures:
       return done(stage_.figures());
+    case Operation::pauses: {
+      const std::vector<Pause> found = stage_.pauses();
+      return packed(Status::done, found.data(), found.size() * sizeof(Pause));
+    }
   }
   return refused("an unknown operation");
 }

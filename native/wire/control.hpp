@@ -23,11 +23,13 @@ class Control {
  private:
   void accept_one();
   void answer(int client);
+  void forget(int client);
   std::string reply_to(const Request& request, int descriptor);
 
   Stage& stage_;
   std::string path_;
   int epoll_, listener_, signals_;
+  int clients_ = 0;
 };
 
 }  // namespace softroce::wire

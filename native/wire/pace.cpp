@@ -61,16 +61,24 @@ void Pace::relax() {
 #endif
 }
 
-int Pace::sleep(int epoll, epoll_event* events, int most, Time next) {
+Time Pace::turn() {
+  const Time now = clock();
+  pauses_.turn(monotonic_of(now));
+  return now;
+}
+
+int Pace::sleep(int epoll, epoll_event* events, int most, Time next, Time longest) {
   if (fair_) end_fair_turn(clock());
   const Time began = clock();
   timespec wait{};
-  const Time wanted = next == kNever ? kNever : std::max<Time>(0, next - lead_ - began);
+  const Time left = next == kNever ? kNever : std::max<Time>(0, next - lead_ - began);
+  const Time wanted = std::min(left, longest);
   if (wanted != kNever) wait = timespec_of(wanted / kNanosecond);
-  const int n = epoll_pwait2(epoll, events, most, next == kNever ? nullptr : &wait, nullptr);
+  pauses_.sleep(monotonic_of(began), wanted == kNever ? Pauses::kForever : wanted / kNanosecond);
+  const int n = epoll_pwait2(epoll, events, most, wanted == kNever ? nullptr : &wait, nullptr);
   if (n < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll");
   slept_since(began);
-  if (n == 0) learn_lead(awake_since_ - began - wanted);
+  if (n == 0 && wanted == left) learn_lead(awake_since_ - began - wanted);
   return n;
 }
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "../engine/units.hpp"
+#include "../system/pauses.hpp"
 #include "figures.hpp"
 
 namespace softroce::wire {
@@ -35,19 +36,24 @@ class Pace {
   Time signed_time_of(std::uint64_t monotonic_ns) const {
     return (static_cast<std::int64_t>(monotonic_ns) - base_ns_) * kNanosecond;
   }
+  std::int64_t monotonic_of(Time at) const { return base_ns_ + at / kNanosecond; }
   Time time_of(std::uint64_t monotonic_ns) const {
     const Time at = signed_time_of(monotonic_ns);
     return at < 0 ? 0 : at;
   }
 
   bool worth_sleeping(Time next) const { return next - clock() > lead_; }
-  // Until an event of `epoll` or shortly before `next`; returns how many events there are.
-  int sleep(int epoll, epoll_event* events, int most, Time next);
+  // The time; a round of the loop begins.
+  Time turn();
+  // Until an event of `epoll` or shortly before `next`, for `longest` at most; returns how many
+  // events there are.
+  int sleep(int epoll, epoll_event* events, int most, Time next, Time longest);
   // Begins a turn without SCHED_FIFO when that is owed, and ends it when it is paid.
   void breathe();
   static void relax();
 
   StageFigures figures() const;  // those of time
+  const Pauses& pauses() const { return pauses_; }
 
  private:
   void begin_fair_turn(Time now);
@@ -60,6 +66,7 @@ class Pace {
   Time owed_ = 0;
   Time lead_ = 60 * kMicrosecond;
   Time began_ = 0;
+  Pauses pauses_;
   std::uint64_t fair_turns_ = 0;
   bool fifo_ = false;
   bool fair_ = false;  // for a turn

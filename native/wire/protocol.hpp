@@ -17,6 +17,7 @@ enum class Operation : std::uint32_t {
   port_figures = 5,   // struct PortFigures
   stage_figures = 6,  // struct StageFigures
   link_base = 7,      // struct LinkFigures: as they were when the link's shape was last set
+  pauses = 8,         // some struct Pause: those seen while a client was connected, and others
 };
 
 struct Request {

@@ -23,6 +23,8 @@ namespace {
 // Frames of a port that may be the kernel's on their way out.
 constexpr std::uint64_t kSendFrames = 256;
 constexpr std::uint32_t kRefill = 32;
+// While somebody watches: one who sleeps for ever would not notice that it was stopped.
+constexpr Time kWatchedSleep = 100 * kMillisecond;
 
 int checked(int result, const char* what) {
   if (result < 0) throw std::system_error(errno, std::generic_category(), what);
@@ -97,7 +99,7 @@ bool Stage::round() {
     port->reclaim();
     port->fill(config_.port_frames, kRefill);
   }
-  busy |= run_events(pace_.clock());
+  busy |= run_events(pace_.turn());
   for (Port* port : std::exchange(to_send_, {})) transmit(*port);
   return busy || !to_send_.empty();
 }
@@ -284,7 +286,8 @@ void Stage::rest() {
   const Time next = wheel_.next();
   if (!pace_.worth_sleeping(next)) return pace_.relax();
   std::array<epoll_event, 8> events;
-  const int n = pace_.sleep(epoll_, events.data(), events.size(), next);
+  const Time longest = watched_ ? kWatchedSleep : kNever;
+  const int n = pace_.sleep(epoll_, events.data(), events.size(), next, longest);
   for (int i = 0; i < n; ++i) {
     auto* port = static_cast<Port*>(events[i].data.ptr);
     if (port == nullptr)
@@ -430,6 +433,20 @@ StageFigures Stage::figures() {
     for (const auto& line : lines_) figures.reserved_frames += line == nullptr ? 0 : line->reserved;
   });
   return figures;
+}
+
+std::vector<Pause> Stage::pauses() {
+  std::vector<Pause> found;
+  in_loop([&] {
+    pace_.turn();  // the order may have come in the middle of a round that was stopped
+    found = pace_.pauses().kept();
+  });
+  return found;
+}
+
+void Stage::set_watched(bool watched) {
+  watched_ = watched;
+  add_one(wake_);
 }
 
 void Stage::bury() {

@@ -49,6 +49,9 @@ class Stage {
   LinkFigures link_base(std::uint32_t directed);  // when its shape was last set
   PortFigures port_figures(std::uint32_t ifindex);
   StageFigures figures();
+  std::vector<Pause> pauses();
+  // Whether somebody will ask for pauses: then the loop sleeps for 100 ms at most.
+  void set_watched(bool watched);
 
   // Readable when a port has died: then `bury` is to be called.
   int deaths() const { return deaths_; }
@@ -130,6 +133,7 @@ class Stage {
   Pace pace_;
   std::atomic<bool> running_{true};  // until its end: orders may come before its beginning
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> watched_{false};
   std::atomic<std::function<void()>*> order_{nullptr};
   std::exception_ptr order_failure_;
 };

@@ -17,10 +17,11 @@ from softroce_lab.experiment.accounting import Accounts, Counts
 from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.daemons import monitor
+from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan.effects import Fault
 from softroce_lab.telemetry.drops import DROP, KIND_NONE, Drops, read_drops
-from softroce_lab.telemetry.fidelity import Fidelity, judge
+from softroce_lab.telemetry.fidelity import Fidelity, Pause, judge
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.telemetry.stolen import StolenTime
 
@@ -41,6 +42,7 @@ class Observed:
     idle_rules: list[str]  # that did nothing to any packet
     faults: list[Fault]  # set when it began, or when it ended
     fidelity: Fidelity
+    pauses: list[Pause]  # of hosts and daemons, while the workload went on
 
 
 class Observation:
@@ -61,6 +63,11 @@ class Observation:
         self._rails, self._others = rails, others
         self._before = Counts.of(lab)
         self._written = lab.drained(_SYNC_S)
+        # Connected to them, for then they notice their pauses (native/system/pauses.hpp).
+        self._stage = WireStage(lab.directory)
+        self._monitor = None
+        if lacks.RING_BUFFERS not in lab.lacks:
+            self._monitor = monitor.Connection(lab.directory)
         self._stolen = StolenTime()
         self.epoch_ns = time.monotonic_ns()
 
@@ -70,13 +77,17 @@ class Observation:
         *,
         striped: bool = True,
         hosts: Iterable[str] | None = None,
+        workload_ns: tuple[int, int] | None = None,
     ) -> Observed:
         """`reports`: figures of each host process, by its name; all have ended.
 
         `striped`: only what was done to packets with the lab's header is of this run. `hosts`:
-        those that took part, where not all of them report.
+        those that took part, where not all of them report. `workload_ns`: when the workload began
+        and ended, since the epoch; by default it lasted from the epoch until now.
         """
         lab = self._lab
+        begun_ns, over_ns = workload_ns or (0, time.monotonic_ns() - self.epoch_ns)
+        lab.resume()  # one that still stands still would not answer
         drained = lab.drained(_SYNC_S)
         end_ns = time.monotonic_ns()
         plan = lab.present_plan()  # others may have changed faults meanwhile
@@ -86,6 +97,7 @@ class Observation:
         links, ports, stage = accounts.links(), accounts.ports(), accounts.stage()
         unwritten = drained.drops_lost - self._written.drops_lost
         stolen = self._stolen.share()
+        pauses = self._pauses(reports, drained, self.epoch_ns + begun_ns, self.epoch_ns + over_ns)
         injections = self._recorded(end_ns)
         ours = _of_run(injections, self._addresses(hosts or reports), striped=striped)
         return Observed(
@@ -103,8 +115,30 @@ class Observation:
                 end_ns - self.epoch_ns,
             ),
             faults=list(met.values()),
-            fidelity=judge(links, ports, reports, stage, unwritten=unwritten, stolen=stolen),
+            fidelity=judge(
+                links, ports, reports, stage, unwritten=unwritten, stolen=stolen, pauses=pauses
+            ),
+            pauses=pauses,
         )
+
+    def _pauses(
+        self,
+        reports: Mapping[str, dict[str, Any]],
+        drained: monitor.Drained,
+        begin_ns: int,
+        end_ns: int,
+    ) -> list[Pause]:
+        """Of all processes. Ends the connections to the daemons."""
+        with self._stage:
+            daemons = {"the wire stage": self._stage.pauses(), "the monitor": drained.pauses}
+        if self._monitor is not None:
+            self._monitor.close()
+        hosts = {name: figures["pauses"] for name, figures in reports.items()}
+        return [
+            pause
+            for name, pauses in (hosts | daemons).items()
+            for pause in Pause.within(name, pauses, begin_ns, end_ns)
+        ]
 
     def _recorded(self, until_ns: int) -> Drops:
         if lacks.RING_BUFFERS in self._lab.lacks:

@@ -102,7 +102,7 @@ def _run(
     journals = {index: journal for index, (_, journal) in finished.items()}
     acts = {names[index]: journal["events"] for index, journal in journals.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
-    observed = observation.end(reports, striped=shown)
+    observed = observation.end(reports, striped=shown, workload_ns=(begun_ns, begun_ns + end_ns))
     found, of_losses = real_recoveries.recorded(lab.plan, *rails, observed, finished, begun_ns)
     verified, wrong, digests = _checked(reports)
     grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
@@ -432,12 +432,15 @@ def facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -
         "begun_monotonic_ns": observed.epoch_ns,
         "processes": {
             name: {
-                key: value for key, value in figures.items() if key not in ("counters", "policy")
+                key: value
+                for key, value in figures.items()
+                if key not in ("counters", "pauses", "policy")
             }
             for name, figures in reports.items()
         },
         "ports": [dataclasses.asdict(port) for port in observed.ports],
         "stage": dataclasses.asdict(observed.stage),
+        "pauses": [dataclasses.asdict(pause) for pause in observed.pauses],
         "idle_rules": observed.idle_rules,
         "live_rules": sorted({f.rule for f in observed.faults if f.rule.startswith("live")}),
     }

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -139,6 +140,13 @@ class Lab:
         if lacks.RING_BUFFERS in self.lacks:
             return monitor.Drained(0, 0)
         return monitor.sync(self.directory, timeout_s)
+
+    def resume(self) -> None:
+        """Let the wire stage and the monitor run again, if somebody stopped them."""
+        for entry in self.ledger.history.of_kind("process"):
+            known = process.recorded(entry)
+            if known is not None and entry.facts["role"] in (wire.ROLE, monitor.ROLE):
+                known.signal(signal.SIGCONT)
 
     def spawn(
         self, argv: Sequence[str], *, role: str, node: str, **options: Unpack[process.Options]
@@ -293,7 +301,7 @@ class Lab:
         for name in monitor.FILES:
             self.ledger.announce("file", name=name)
         with (self.directory / monitor.LOG).open("wb") as log:
-            process.spawn(self.ledger, argv, role="monitor", stdout=log, stderr=log)
+            process.spawn(self.ledger, argv, role=monitor.ROLE, stdout=log, stderr=log)
 
     def _start_control_plane(self) -> None:
         roles = [entry.facts["role"] for entry in self.ledger.history.of_kind("process")]

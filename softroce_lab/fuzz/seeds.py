@@ -32,6 +32,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.effects import Delay
 from softroce_lab.recovery import congestion, registry
+from softroce_lab.recovery.registry import Kind
 
 _RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 _MTU = 4300  # of a case that names none
@@ -118,7 +119,7 @@ def _like(drawn: Transport, chosen: Transport, case: Case) -> Transport:
     known = {option.name for option in entry.options}
     known_knobs = {knob.name for knob in entry.knobs}
     drawn_knobs = {name: value for name, value in drawn.set_knobs if name in known_knobs}
-    takes_framing = entry.policy is not None and drawn.framing in entry.framings
+    takes_framing = entry.kind is Kind.SESSION and drawn.framing in entry.framings
     seeds = case["seeds"]  # one that was written by hand may say how many
     seed = seeds[0] if isinstance(seeds, list) else 1
     own = draw.codes(seed, case.get("mtu", _MTU)) | dict(drawn.set_options)

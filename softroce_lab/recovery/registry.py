@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.recovery import csa_ud, knobs
+from softroce_lab.recovery import csa_ud, knobs, sdr
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
-from softroce_lab.recovery.options import Option, validated
+from softroce_lab.recovery.options import Option, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
-from softroce_lab.recovery.sdr_auto import SdrAuto
-from softroce_lab.recovery.sdr_ec import SdrEc
-from softroce_lab.recovery.sdr_sr import SdrSr, SdrSrNack
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
@@ -27,8 +24,8 @@ if TYPE_CHECKING:
 class Kind(enum.Enum):
     """What recovers from losses."""
 
-    POLICY = "policy"  # a Python policy on a native session, over striped messages
-    NATIVE = "native"  # native code, over striped messages
+    SESSION = "session"  # a session over striped messages (native/transport/session.hpp)
+    NATIVE = "native"  # the engine, packet by packet, over striped messages
     QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
 
 
@@ -39,11 +36,16 @@ class Entry:
     name: str
     kind: Kind
     framing: str = MessagePolicy.framing
+    framings: tuple[str, ...] = MessagePolicy.framings
+    """Those that the transport works over, if it has any to choose."""
     options: tuple[Option, ...] = ()
-    policy: type[MessagePolicy] | None = None  # of kind POLICY
+    policy: type[MessagePolicy] | None = None  # a user's, in Python
+    sends_sacks: bool = False  # while packets arrive
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
+    codes: Callable[[Mapping[str, Value]], sdr.Codes] | None = None
+    """Erasure codes that its messages may have, by its options; OptionError if there is none."""
     knobs: tuple[Knob, ...] = ()
     virtual_only: bool = False  # it needs what only the simulated fabric knows
     rails: int = 1  # of each host, that it uses
@@ -53,8 +55,9 @@ class Entry:
         """The entry of a policy, by its class attributes."""
         return cls(
             policy.name,
-            Kind.POLICY,
+            Kind.SESSION,
             policy.framing,
+            policy.framings,
             policy.options,
             policy,
             knobs=_knobs_of(policy),
@@ -71,12 +74,12 @@ class Entry:
         But for the framing and `coding`. OptionError, as `check`.
         """
         values = validated(self.options, options)
-        names = {Kind.NATIVE: self.name, Kind.POLICY: "python_policy", Kind.QUEUE_PAIR: "policy"}
+        native = "policy" if self.kind is Kind.QUEUE_PAIR else self.name
         return {
-            "transport": names[self.kind],
+            "transport": native if self.policy is None else "python_policy",
             "path_probes": self.path_probes,
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
-            "options": values if self.kind == Kind.NATIVE else {},
+            "options": values if self.policy is None else {},
         }
 
     def shows_messages(self, framing: str | None = None) -> bool:
@@ -86,28 +89,26 @@ class Entry:
         """
         return self.striped and (framing or self.framing) == "ud"
 
-    @property
-    def framings(self) -> tuple[str, ...]:
-        """Those that the transport works over, if it has any to choose."""
-        return (self.policy or MessagePolicy).framings
-
     def check(self, options: Mapping[str, Any]) -> None:
         """OptionError for options that the transport does not take, or that exclude each other."""
         values = validated(self.options, options)
-        if self.policy is not None:
+        if self.codes is not None:
+            self.codes(values)
+        elif self.policy is not None:
             self.policy.check(values)
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
         """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
-        if self.policy is None:
-            return {}
         self.check(options)
         values = validated(self.options, options)
-        codes = self.policy.codes(values)
-        if not codes:
-            return {}
-        packets = self.policy.code_chunk_packets(values, path_mtu)
-        return {"code_chunk_packets": packets, "codes": list(codes)}
+        if self.codes is not None:
+            codes, packets = self.codes(values), sdr.chunk_packets(values, path_mtu)
+        elif self.policy is not None:
+            codes = self.policy.codes(values)
+            packets = self.policy.code_chunk_packets(values, path_mtu) if codes else 0
+        else:
+            codes, packets = (), 0
+        return {"code_chunk_packets": packets, "codes": list(codes)} if codes else {}
 
     def runner(
         self,
@@ -176,6 +177,7 @@ def find(name: str) -> Entry:
 
 
 _SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
+_SENDERS_TIMER = knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER
 
 _add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
 _add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
@@ -185,15 +187,35 @@ _add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
 _add(
     Entry(
         "csa_ud",
-        Kind.NATIVE,
+        Kind.SESSION,
         options=csa_ud.OPTIONS,
         knobs=knobs.STRIPED + knobs.OF_PACKETS,
         path_probes=True,
         parts=csa_ud.PARTS,
     )
 )
-register(SdrAuto)
-register(SdrEc)
-register(SdrSr)
-register(SdrSrNack)
-_add(Entry("ud_rto", Kind.NATIVE, knobs=knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER))
+_add(
+    Entry(
+        "sdr_auto",
+        Kind.SESSION,
+        framings=("ud",),  # a message's code is known by its number of packets
+        options=sdr.AUTO_OPTIONS,
+        codes=sdr.auto_codes,
+        knobs=_SENDERS_TIMER,
+        sends_sacks=True,
+    )
+)
+_add(
+    Entry(
+        "sdr_ec",
+        Kind.SESSION,
+        "uc_immediate",
+        options=sdr.EC_OPTIONS,
+        codes=sdr.ec_codes,
+        knobs=_SENDERS_TIMER,
+        sends_sacks=True,
+    )
+)
+_add(Entry("sdr_sr", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
+_add(Entry("sdr_sr_nack", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
+_add(Entry("ud_rto", Kind.SESSION, knobs=_SENDERS_TIMER, sends_sacks=True))

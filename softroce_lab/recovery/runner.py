@@ -139,6 +139,7 @@ class PolicyRunner:
         now_ns = endpoint.now_ns
         if self._lateness is not None:
             self._lateness(now_ns - call.at_ns)
+        message: Sending | Receiving
         if hook <= _LAST_OF_SENDS:
             message = self._sending(call)
             if self._beside:

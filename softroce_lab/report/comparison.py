@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.report import sign_tests, sweeps
 from softroce_lab.report.recorded import Recorded, programs_of
@@ -32,8 +33,17 @@ FIGURES = {
 """What is compared, and whether more of it is better (1) or worse (-1)."""
 
 Key: TypeAlias = tuple[str, str]  # cell and transport
-Figures: TypeAlias = Mapping[str, float]
-Values: TypeAlias = Mapping[Key, Mapping[int, Figures | None]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Of a run that passed."""
+
+    values: Mapping[str, float]  # by the names of `FIGURES`
+    faithful: bool = True
+
+
+Values: TypeAlias = Mapping[Key, Mapping[int, RunFigures | None]]
 """By key and seed; None: the run failed."""
 
 
@@ -49,6 +59,7 @@ class Line:
     ratio: Interval  # of the pairs, second over first; infinite where only the first is 0
     pairs: int
     differences: Mapping[int, float]  # by seed, above 0 where the second is larger
+    unfaithful: Sequence[int]  # seeds of which a run was not faithful
     p: float = 1.0  # of the sign test, corrected for all lines
     verdict: Verdict = "no difference shown"
 
@@ -107,12 +118,13 @@ def values(recorded: Recorded) -> Values:
     """The figures of the runs. UserError without any."""
     axes = sweeps.axes(recorded) if recorded.is_sweep else []
     rows = sweeps.rows(recorded) if recorded.is_sweep else recorded.runs
-    found: dict[Key, dict[int, Figures | None]] = {}
+    found: dict[Key, dict[int, RunFigures | None]] = {}
     for row in rows:
         key = sweeps.cell_of(row, axes), row["transport"]
         figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
         of_key = found.setdefault(key, {})
-        of_key[row["seed"]] = figures if row["verdict"] == "passed" else None
+        passed = row["verdict"] == "passed"
+        of_key[row["seed"]] = RunFigures(figures, is_faithful(row)) if passed else None
     return found
 
 
@@ -190,7 +202,10 @@ def _name(ours: Key, theirs: Key) -> str:
 
 
 def _passed(
-    one: Mapping[int, Figures | None], other: Mapping[int, Figures | None], ours: Key, theirs: Key
+    one: Mapping[int, RunFigures | None],
+    other: Mapping[int, RunFigures | None],
+    ours: Key,
+    theirs: Key,
 ) -> Passed:
     both = [seed for seed in one if seed in other]
     ends = {seed: (one[seed] is not None, other[seed] is not None) for seed in both}
@@ -204,20 +219,31 @@ def _passed(
 
 
 def _lines(
-    one: Mapping[int, Figures | None], other: Mapping[int, Figures | None], ours: Key, theirs: Key
+    one: Mapping[int, RunFigures | None],
+    other: Mapping[int, RunFigures | None],
+    ours: Key,
+    theirs: Key,
 ) -> Iterator[Line]:
+    pairs = {
+        seed: (before, after)
+        for seed, before in one.items()
+        if before is not None and (after := other.get(seed)) is not None
+    }
+    unfaithful = [
+        seed for seed, (before, after) in pairs.items() if not (before.faithful and after.faithful)
+    ]
     for figure in FIGURES:
         found = {
-            seed: (before[figure], after[figure])
-            for seed, before in one.items()
-            if before and figure in before and (after := other.get(seed)) and figure in after
+            seed: (before.values[figure], after.values[figure])
+            for seed, (before, after) in pairs.items()
+            if figure in before.values and figure in after.values
         }
         if not found:
             continue
         logs = {seed: _log_ratio(*pair) for seed, pair in found.items()}
         first, second = (median_interval(each).median for each in zip(*found.values(), strict=True))
         yield Line(ours[0], _name(ours, theirs), figure, first, second, _ratio([*logs.values()]),
-                   len(found), logs)  # fmt: skip
+                   len(found), logs, [seed for seed in unfaithful if seed in found])  # fmt: skip
 
 
 def _log_ratio(before: float, after: float) -> float:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fidelity of a run: an emulator without enough CPU gives wrong times; this detects it.
 
-A run is `faithful` when the emulator itself lost nothing, wrote everything down, and decided in
-time. Thresholds are this project's; all figures they are applied to are in the manifest.
+A run is `faithful` when the emulator itself lost nothing, wrote everything down, never stood
+still, and decided in time. Thresholds are this project's; all figures they are applied to are in
+the manifest.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from softroce_lab.telemetry.links import LinkFigures, PortFigures, StageFigures
 from softroce_lab.units import format_count, format_duration
@@ -24,6 +25,10 @@ RELEASE_P99_LIMIT_NS = 100_000
 STOLEN_LIMIT = 0.05
 """Share of the CPUs' time without which goodput and completion times are not the transport's."""
 
+PAUSE_LIMIT_NS = 100_000_000
+"""A process that stood still for longer has not emulated what it was there for. Shorter pauses are
+not recorded (`Pauses::kLeastNs` of native/system/pauses.hpp)."""
+
 THRESHOLDS = {
     "emulator_drops": 0,
     "records_lost": 0,
@@ -31,7 +36,32 @@ THRESHOLDS = {
     "lateness_p99_ns": LATENESS_P99_LIMIT_NS,
     "release_p99_ns": RELEASE_P99_LIMIT_NS,
     "stolen_share": STOLEN_LIMIT,
+    "pause_ns": PAUSE_LIMIT_NS,
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pause:
+    """A time in which a process did not run although it had to: stopped, or without a CPU."""
+
+    process: str
+    begin_ns: int
+    length_ns: int
+
+    @classmethod
+    def within(
+        cls, process: str, pauses: Iterable[tuple[int, int]], begin_ns: int, end_ns: int
+    ) -> list[Self]:
+        """The parts of a process's pauses, (begin, end), that lie between two moments.
+
+        Their times are since the first of them.
+        """
+        clipped = ((max(since, begin_ns), min(until, end_ns)) for since, until in pauses)
+        return [
+            cls(process, since - begin_ns, until - since)
+            for since, until in clipped
+            if since < until
+        ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,14 +92,29 @@ def judge(
     *,
     unwritten: int,
     stolen: float,
+    pauses: Iterable[Pause] = (),
 ) -> Fidelity:
     """The verdict from links, ports, the wire stage, and what each host process reported.
 
     `unwritten`: records of drops and captured packets that the monitor's files had no room for;
-    `stolen`: share of the CPUs' time that the hypervisor gave to others.
+    `stolen`: share of the CPUs' time that the hypervisor gave to others; `pauses`: of all
+    processes of the run, while its workload went on.
     """
     lost = _lost(links, ports, stage, unwritten)
-    return Fidelity((*lost, *_disturbed(links, stage), *_late(hosts), *_stolen(stolen)))
+    late = (*_disturbed(links, stage), *_late(hosts))
+    return Fidelity((*_paused(pauses), *lost, *late, *_stolen(stolen)))
+
+
+def _paused(pauses: Iterable[Pause]) -> list[str]:
+    longest: dict[str, int] = {}
+    for pause in pauses:
+        longest[pause.process] = max(pause.length_ns, longest.get(pause.process, 0))
+    found = [
+        (length_ns, f"{process} did not run for {format_duration(length_ns)}")
+        for process, length_ns in longest.items()
+        if length_ns > PAUSE_LIMIT_NS
+    ]
+    return _worst(found, "process")
 
 
 def _stolen(share: float) -> list[str]:

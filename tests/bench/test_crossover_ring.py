@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from softroce_lab.bench.crossover import jump, ring
+from softroce_lab.bench.crossover import grid, jump, ring
 from softroce_lab.plan.effects import Gemodel
 
 RING = ring.Options(
@@ -72,7 +72,7 @@ def test_the_choice_of_a_code_survives_a_jump():
 
 def test_one_that_never_changes_its_mind_does_not(monkeypatch):
     """The mistake that the test above is about: it stays without parity."""
-    monkeypatch.setattr("softroce_lab.recovery.sdr_auto.best", lambda **_: 255)
+    monkeypatch.setitem(grid.SCHEMES, "auto", grid.SCHEMES["sr_nack"])
     options = dataclasses.replace(JUMP, sizes=(128 << 20,))
     over = jump.auto_over_best(jump.run(options, lambda _: None))
     assert max(over.values()) > jump.WITHIN

@@ -11,10 +11,10 @@ import statistics
 
 import pytest
 
-from softroce_lab.recovery import registry, sdr_ec
+from softroce_lab.recovery import registry, sdr
 
 DEPTH = 4
-POLICIES = registry.transports(registry.Kind.POLICY)
+POLICIES = registry.transports(registry.Kind.SESSION)
 
 LONG_HAUL = """\
 name: long-haul-real
@@ -58,7 +58,7 @@ def run(lab, tmp_path, text):
 def most_parity(run):
     """Of the messages of a run: parity for each packet of data, at most."""
     if run["transport"] == "sdr_ec":
-        return sdr_ec.M / sdr_ec.K
+        return sdr.M / sdr.K
     used = [name for of in run["policies"].values() for name in of.get("codes", {})]
     shapes = [re.findall(r"\d+", name) for name in used if name != "none"]
     return max((int(m) / int(k) for k, m in shapes), default=0)

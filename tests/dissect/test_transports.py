@@ -42,14 +42,14 @@ def reported(tmp_path_factory):
 
 
 def test_all_readers_tell_the_same_of_all_that_we_send(reported):
-    assert set(registry.transports(registry.Kind.POLICY)) <= set(reported)
+    assert set(registry.transports(registry.Kind.SESSION)) <= set(reported)
     assert all(len(packets) > 5 for packets in reported.values())
     seen = {packet[BTH].opcode for packets in reported.values() for packet in packets}
     assert seen == set(OPCODES) - SENT_BY_NONE
 
 
 def test_all_kinds_of_striped_packets_are_among_them(reported):
-    for name in registry.transports(registry.Kind.POLICY):
+    for name in registry.transports(registry.Kind.SESSION):
         bodies = Counter(type(packet[LabHeader].payload) for packet in reported[name])
         shows = TELLS.get(name, {description.CHUNKS})
         of_some = {description.CLEAR, description.CHUNKS, *OF_ENGINE}.union(*TELLS.values())

@@ -15,7 +15,7 @@ workload: {kind: point-to-point, bytes: 64KiB}
 blackout: 100ms
 faults: [{name: cut, links: "h2<->*", loss: blackout, at: 2us, for: 97ms}]
 """
-POLICIES = registry.transports(registry.Kind.POLICY)
+POLICIES = registry.transports(registry.Kind.SESSION)
 
 
 def run(transport, **changes):

@@ -13,7 +13,7 @@ topology: {generator: {kind: star, hosts: 2, access: {rate: 100Gbit, delay: 1us}
 transports: [csa_ud]
 workload: {kind: point-to-point, bytes: 4KiB, repeat: 2, every: 2s}
 """
-POLICIES = registry.transports(registry.Kind.POLICY)
+POLICIES = registry.transports(registry.Kind.SESSION)
 
 
 @pytest.mark.parametrize("transport", POLICIES)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs seeds of `lab fuzz` with a mistake made on purpose: `python -m tests.fuzz.mutants`.
 
-A line of standard input is a JSON list [mutant, transports, seeds]; the answer is a line too, the
-first violation as [seed, transport, what], or null. Native mistakes need `_native_mutants`, whose
+A line of standard input is a JSON list [mutant, transports, seeds, question]; the answer is a line,
+too: for "violation" the first one as [seed, transport, what], or null; for "met" what the seeds met,
+by the words of `lab fuzz`. Native mistakes need `_native_mutants`, whose
 path is the one argument: it takes the place of `_native` in this process.
 """
 
@@ -67,16 +68,24 @@ def first_violation(transports, seeds):
     return None
 
 
+def met(transports, seeds):
+    """What runs of these seeds met."""
+    from softroce_lab.fuzz import seeds as fuzz
+
+    chosen = fuzz.transports_of(transports)
+    return sorted({each for seed in seeds for each in fuzz.run_seed(seed, chosen).features})
+
+
 def main():
     """Answer lines until there are no more."""
     path = sys.argv[1]
     load_native(path)
     native = NativeMutants(path)
     for line in sys.stdin:
-        mutant, transports, seeds = json.loads(line)
+        mutant, transports, seeds, question = json.loads(line)
         with native.made(mutant):
-            found = first_violation(transports, seeds)
-        if found is not None and first_violation(transports, found[:1]) is not None:
+            found = (met if question == "met" else first_violation)(transports, seeds)
+        if question == "violation" and found and first_violation(transports, found[:1]):
             found = None  # it breaks without the mistake, too
         print(json.dumps(found), flush=True)
 

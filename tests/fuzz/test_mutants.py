@@ -5,6 +5,7 @@ The short form has each mistake meet the first seed that notices it; `--full mut
 seed from the beginning.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -18,11 +19,9 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.recovery.sdr_ec import SdrEc
 from tests import native_build
 from tests.fuzz import workload_mutants
 from tests.fuzz.mutants import NativeMutants, first_violation
-from tests.fuzz.policy_mutants import MUTANTS
 
 MOST_SEEDS = 200
 ANSWERS_IN_S = 300  # of the wall: what never ends is stuck, and that was noticed as well
@@ -60,6 +59,11 @@ NATIVE = {  # transport, and the first seed that notices it
     "rto_not_armed": ("ud_rto", 1),
     "missing_is_first": ("ud_rto", 1),
     "missing_inverted": ("ud_rto", 1),
+    "cumulative_chunk_too_far": ("sdr_sr", 56),
+    "chunk_timer_not_armed": ("sdr_sr", 2),
+    "chunk_without_its_last_packet": ("sdr_sr", 2),
+    "state_asked_for_once": ("sdr_ec", 15),
+    "repeats_what_is_here": ("sdr_ec", 2),
     "ack_one_too_many": ("irn", 0),
     "ends_before_last": ("irn", 0),
     "timeout_not_armed": ("irn", 1),
@@ -75,19 +79,20 @@ NATIVE = {  # transport, and the first seed that notices it
 }
 
 
+TIME_ALONE = {  # its sender's timers bring all there, so that no promise is broken
+    "never_falls_back": "fell back from parity",
+    "never_decodes": "restored from parity",
+}
+
+
 def seeds_for(first, full):
     return range(MOST_SEEDS) if full else [first]
 
 
-def test_there_are_enough_of_them():
-    assert len(NATIVE) + len(MUTANTS) >= 20
-
-
 @pytest.mark.full("mutants")
-@pytest.mark.parametrize("mutants", [MUTANTS, workload_mutants.MUTANTS], ids=["policy", "workload"])
-def test_every_mistake_in_python_is_noticed(mutants, full, monkeypatch):
+def test_every_mistake_in_python_is_noticed(full, monkeypatch):
     """Seeds of `lab fuzz` against every mistake made on purpose, from the first seed on."""
-    found = {}
+    mutants, found = workload_mutants.MUTANTS, {}
     for name, mutant in mutants.items():
         with monkeypatch.context() as patch, workload_mutants.forgetting():
             original = getattr(mutant.owner, mutant.method)
@@ -103,28 +108,6 @@ def test_every_mistake_in_python_is_noticed(mutants, full, monkeypatch):
         assert {name: each[0] for name, each in found.items()} == {
             name: mutant.seed for name, mutant in mutants.items()
         }
-
-
-@pytest.mark.parametrize(
-    ("method", "mistake", "missed"),
-    [
-        ("on_receive_timer", lambda self, receive, now_ns: (), "fell back from parity"),
-        ("on_chunk", lambda self, receive, submessage, now_ns: (), "restored from parity"),
-    ],
-)
-def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(
-    method, mistake, missed, monkeypatch
-):
-    """A receiver that never falls back, or never decodes: its sender's timers bring all there."""
-    transports = fuzz.transports_of(["sdr_ec"])
-
-    def met():
-        return {each for seed in (10, 13, 20) for each in fuzz.run_seed(seed, transports).features}
-
-    assert {"fell back from parity", "restored from parity"} <= met()
-    monkeypatch.setattr(SdrEc, method, mistake)
-    assert missed not in met()
-    assert missed in fuzz.expected_features()
 
 
 def tell(found):
@@ -166,7 +149,7 @@ def test_what_can_be_mistaken_is_compiled_for_that():
 
 
 def test_the_product_has_no_mistakes_in_it(native_mutants):
-    assert {*NATIVE, "none"} == set(NativeMutants(native_mutants).names)
+    assert {*NATIVE, *TIME_ALONE, "none"} == set(NativeMutants(native_mutants).names)
     product = Path(_native.__file__).read_bytes()
     mutants = Path(native_mutants).read_bytes()
     for word in (b"softroce_choose_mutant", b"rc_gap_accepted", b"chosen_mutant"):
@@ -174,27 +157,50 @@ def test_the_product_has_no_mistakes_in_it(native_mutants):
     assert b"softroce_choose_mutant" in mutants
 
 
-@pytest.mark.full("mutants")
-def test_every_native_mistake_is_noticed(full, native_mutants):
-    """Seeds of `lab fuzz` against every mistake made on purpose, from the first seed on."""
+@contextlib.contextmanager
+def asking(native_mutants):
+    """A function that has seeds run with a native mistake: [mutant, transports, seeds, what]."""
     argv = [sys.executable, "-m", "tests.fuzz.mutants", native_mutants]
-    found = {}
+
+    def ask(*line):
+        print(json.dumps(line), file=process.stdin, flush=True)
+        ready, _, _ = select.select([process.stdout], [], [], ANSWERS_IN_S)
+        if not ready:
+            process.kill()
+            pytest.fail(f"{line[0]}: no end")
+        return json.loads(process.stdout.readline())
+
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT_ROOT,
         env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
     ) as process:  # fmt: skip
-        for name, (transport, seed) in NATIVE.items():
-            print(json.dumps([name, [transport], [*seeds_for(seed, full)]]), file=process.stdin)
-            process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], ANSWERS_IN_S)
-            if not ready:
-                process.kill()
-                pytest.fail(f"{name}: no end")
-            found[name] = json.loads(process.stdout.readline())
+        yield ask
         process.stdin.close()
+
+
+@pytest.mark.full("mutants")
+def test_every_native_mistake_is_noticed(full, native_mutants):
+    """Seeds of `lab fuzz` against every mistake made on purpose, from the first seed on."""
+    with asking(native_mutants) as ask:
+        found = {
+            name: ask(name, [transport], [*seeds_for(seed, full)], "violation")
+            for name, (transport, seed) in NATIVE.items()
+        }
     tell(found)
     assert [name for name, violation in found.items() if violation is None] == []
     if full:
         assert {name: each[0] for name, each in found.items()} == {
             name: seed for name, (_, seed) in NATIVE.items()
         }
+
+
+def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(native_mutants):
+    """A receiver that never falls back, or never decodes."""
+    with asking(native_mutants) as ask:
+        met = {
+            name: set(ask(name, ["sdr_ec"], [10, 13, 20], "met")) for name in ("none", *TIME_ALONE)
+        }
+    for name, missed in TIME_ALONE.items():
+        assert missed in met["none"]
+        assert missed not in met[name]
+        assert missed in fuzz.expected_features()

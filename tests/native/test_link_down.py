@@ -38,7 +38,7 @@ def cpu_s(pid):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
     path = tmp_path / "data"
     path.write_bytes(bytes(range(256)) * 4096 * 64)

@@ -29,12 +29,6 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 IBV_ACCESS_LOCAL_WRITE = 1
 DATA, CONTROL, REPORT = range(3)
-SESSIONS = [
-    name
-    for name in registry.transports()
-    if registry.find(name).engine()["transport"] in _native.session_names()
-]
-"""Transports with the session that acknowledges, sends keepalives, refuses and gives up."""
 UNCODED = {"codes": []}
 """Settings with which `sdr_ec` has no parity: what is lost is retransmitted, as by all others."""
 _NOISE = np.random.default_rng(1).integers(0, 256, 1 << 20, dtype=np.uint8)

@@ -9,10 +9,10 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control
+from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
 from softroce_lab.recovery.jitter import backed_off
-from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, SESSIONS, PairRig
+from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
 T = DEFAULT_TIMING
@@ -134,7 +134,7 @@ def test_the_least_interval_is_longer_than_the_round_trip_that_is_assumed():
     assert min(INTERVALS_NS) >= ROUND_TRIP_NS
 
 
-@pytest.mark.parametrize("transport", SESSIONS)
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 @pytest.mark.parametrize("cut_at_ns", [300_000, 7_300_000, 33_000_000])
 def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
     """Measured at both sides: from the last sign of life of the other to the failed completion."""
@@ -153,7 +153,7 @@ def test_the_time_to_the_error_is_that_of_the_document(transport, cut_at_ns):
         assert LEAST_SILENCE_NS <= silence_ns <= MOST_SILENCE_NS
 
 
-@pytest.mark.parametrize("transport", SESSIONS)
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 def test_a_blackout_that_the_last_keepalive_outlasts_costs_no_work_request(transport):
     rig = PairRig(transport)
     for cable in rig.cables:
@@ -282,7 +282,7 @@ def test_the_engines_timers_are_told_to_it():
     assert (config.persist_least_ns, config.packet_lifetime_ns) == (50_000, 12_500)
 
 
-@pytest.mark.parametrize("transport", SESSIONS)
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 def test_a_fast_fabrics_peer_is_given_up_in_its_own_time(transport):
     base_rtt_ns, blackout_ns = 10_000, MILLISECOND_NS
     timing = Timing.for_rtt(base_rtt_ns, blackout_ns=blackout_ns)

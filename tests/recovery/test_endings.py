@@ -6,13 +6,12 @@ import dataclasses
 import pytest
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control
+from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import (
     DATA,
     MILLISECOND_NS,
     SECOND_NS,
-    SESSIONS,
     UNCODED,
     PairRig,
     noise,
@@ -29,7 +28,7 @@ NOT_READY = ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR
 TOO_LONG = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
-@pytest.fixture(params=SESSIONS)
+@pytest.fixture(params=registry.transports(registry.Kind.SESSION))
 def transport(request):
     return request.param
 

@@ -18,7 +18,6 @@ from tests.recovery.pair_rig import (
     DATA,
     MILLISECOND_NS,
     SECOND_NS,
-    SESSIONS,
     UNCODED,
     V6_ADDRESSES,
     PairRig,
@@ -36,7 +35,11 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 INVALID = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
-POLICIES = [name for name in SESSIONS if "uc_immediate" in registry.find(name).framings]
+POLICIES = [
+    name
+    for name in registry.transports(registry.Kind.SESSION)
+    if "uc_immediate" in registry.find(name).framings
+]
 
 
 @pytest.fixture(params=POLICIES)

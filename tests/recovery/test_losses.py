@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from softroce_lab.recovery import control
+from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import (
     CONTROL,
@@ -13,7 +13,6 @@ from tests.recovery.pair_rig import (
     MILLISECOND_NS,
     REPORT,
     SECOND_NS,
-    SESSIONS,
     UNCODED,
     PairRig,
     threshold,
@@ -26,7 +25,7 @@ LENGTH = PACKETS * CHUNK - 7
 ONE_WAY_NS = 100_000
 
 
-@pytest.fixture(params=SESSIONS)
+@pytest.fixture(params=registry.transports(registry.Kind.SESSION))
 def transport(request):
     return request.param
 

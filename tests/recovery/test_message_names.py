@@ -153,7 +153,7 @@ def test_an_id_waits_for_packets_that_would_be_taken_for_newer_ones(transport):
     assert rig.now_ns > LIFETIME_NS
     assert rig.counters(0)["tx_name_waits"] >= 1
     assert late_arrivals(rig) >= PACKETS
-    if transport in registry.transports(registry.Kind.POLICY):
+    if transport in registry.transports(registry.Kind.SESSION):
         rig.quiesce()
     rig.check()
 

@@ -41,17 +41,18 @@ def registered(monkeypatch):
     return registry.register(EveryRound)
 
 
-STRIPED = ["csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "ud_rto"]
+SESSIONS = ["csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "ud_rto"]
 
 
 def test_the_names_are_sorted_and_found():
-    assert registry.transports() == sorted(["rc", "irn", "srnic", *STRIPED])
+    assert registry.transports() == sorted(["rc", "irn", "srnic", *SESSIONS])
+    assert registry.transports(Kind.SESSION) == SESSIONS
 
 
 def test_an_entry_describes_itself(registered):
     rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
     own = registry.find(registered.name)
-    assert [each.kind for each in (rc, irn, own)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.POLICY]
+    assert [each.kind for each in (rc, irn, own)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.SESSION]
     assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
     assert [each.engine()["transport"] for each in (irn, own)] == ["irn", "python_policy"]
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
@@ -103,7 +104,7 @@ def test_an_unknown_name_lists_a_registered_one_too(registered):
 def test_a_policy_needs_a_name_of_its_own(name):
     with pytest.raises(ValueError, match="a name of its own"):
         registry.register(type("Other", (MessagePolicy,), {"name": name}))
-    assert registry.find("csa_ud").kind is Kind.NATIVE
+    assert registry.find("csa_ud").policy is None
 
 
 @pytest.mark.parametrize("loss", [0, 0.3])

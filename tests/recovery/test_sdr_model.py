@@ -17,9 +17,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import ADDRESSES, MACS, MILLISECOND_NS, QKEY, config, threshold
 
 RTT_NS = 25 * MILLISECOND_NS  # 3750 km
@@ -41,15 +39,14 @@ TIMING = dataclasses.replace(
 def measured_ns(transport, chunks, loss, seed):
     """How long a message takes from its first packet to its acknowledgement."""
     ends = [
-        config(address, framing="uc_immediate", path_mtu=MTU,
+        config(address, transport=transport, framing="uc_immediate", path_mtu=MTU,
                window_packets=1 << 14, initial_rtt_ns=RTT_NS)
         for address in ADDRESSES
     ]  # fmt: skip
+    for end in ends:
+        TIMING.apply(end)
     pair = _native.Pair(*ends, seed)
     sides = [pair.side(which) for which in (0, 1)]
-    runners = [
-        PolicyRunner(side, registry.find(transport).make(side, TIMING, {})) for side in sides
-    ]
     for which, side in enumerate(sides):
         other = sides[1 - which]
         side.set_qkey(QKEY)
@@ -62,8 +59,7 @@ def measured_ns(transport, chunks, loss, seed):
     sides[1].post_receive(0, (1, 2, 3), keys[1], 0, memory.size, 1)
     sides[0].post_send(0, (1, 2, 3), keys[0], 0, memory.size, 2)
     for _ in range(100_000):
-        for runner in runners:
-            runner.step()
+        sides[1].poll_completions()
         done = sides[0].poll_completions()
         if done:
             assert done[0].status == 0

@@ -277,6 +277,22 @@ def test_on_the_command_line(tmp_path):
     assert alone.exit_code == ExitCode.USAGE
 
 
+def test_runs_that_were_not_faithful_are_named_beside_the_verdict(tmp_path):
+    """On either side; runs without a verdict on that are of the virtual clock."""
+    verdicts = ("faithful", "not faithful", None, "faithful"), ("faithful",) * 3 + ("not faithful",)
+    for folder, of_side in zip("ab", verdicts, strict=True):
+        made_of(tmp_path / folder, [
+            {"transport": "csa_ud", "seed": seed, "verdict": "passed", "fct_p99_ns": 10**6 * seed,
+             "fidelity": verdict and {"verdict": verdict, "reasons": []}}
+            for seed, verdict in enumerate(of_side, 1)
+        ])  # fmt: skip
+    sides = [str(tmp_path / folder) for folder in "ab"]
+    printed = CliRunner().invoke(app, ["compare", *sides]).stdout
+    assert "no difference shown; not faithful: seeds 2, 4\n" in printed
+    document = json.loads(CliRunner().invoke(app, ["compare", *sides, "--json"]).stdout)
+    assert document["comparisons"][0]["figures"][0]["unfaithful"] == [2, 4]
+
+
 def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in (["latest"], ["csa_ud", "irn"]):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.recovery import registry, sdr_sr
+from softroce_lab.recovery import registry, sdr
 from tests.recovery.coded import CODED
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
@@ -274,7 +274,7 @@ def test_sdr_with_chunks_of_one_packet_takes_as_long_as_the_papers_model(monkeyp
     within(took, sdr_expected_ns(256, loss, 1), 0.06)
 
 
-CHUNKS, IN_CHUNK = 64, sdr_sr.CHUNK_BYTES // MTU  # as it is shipped: 16 packets
+CHUNKS, IN_CHUNK = 64, sdr.CHUNK_BYTES // MTU  # as it is shipped: 16 packets
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.03, 0.1])

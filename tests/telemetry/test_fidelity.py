@@ -7,9 +7,11 @@ import pytest
 
 from softroce_lab.telemetry.fidelity import (
     LATENESS_P99_LIMIT_NS,
+    PAUSE_LIMIT_NS,
     STOLEN_LIMIT,
     THRESHOLDS,
     Fidelity,
+    Pause,
     judge,
     percentile_log2_ns,
 )
@@ -33,13 +35,13 @@ def wire(**changed):
     return {"wire": dataclasses.replace(WIRE, **changed)}.items()
 
 
-def verdict(*, link=(), port=(), hosts=None, stage=(), unwritten=0, stolen=0.0):
+def verdict(*, link=(), port=(), hosts=None, stage=(), unwritten=0, stolen=0.0, pauses=()):
     """Of a run with one link and one port, changed as said."""
     links = [dataclasses.replace(LINK, **dict(link)), LINK]
     ports = [dataclasses.replace(PORT, **dict(port)), PORT]
     output = {"h1": host()} if hosts is None else hosts
     whole = dataclasses.replace(STAGE, **dict(stage))
-    return judge(links, ports, output, whole, unwritten=unwritten, stolen=stolen)
+    return judge(links, ports, output, whole, unwritten=unwritten, stolen=stolen, pauses=pauses)
 
 
 def test_a_run_without_reproach():
@@ -80,6 +82,13 @@ REASONS = {
     "1 % of the decisions of h1 came 6 ms late or more": {"hosts": {"h1": host(6_000_000)}},
     "1 % of the timers of h1 fired up to": {"hosts": {"h1": host(timers=late_timers(23, 0.011))}},
     "the hypervisor gave 6% of the CPUs' time to others": {"stolen": 0.06},
+    "h2 did not run for 1.5 s (and 1 more process)": {
+        "pauses": [
+            Pause("h2", 0, 200_000_000),
+            Pause("the monitor", 0, 1_400_000_000),
+            Pause("h2", 400_000_000, 1_500_000_000),
+        ]
+    },
 }
 
 
@@ -105,6 +114,15 @@ def test_all_reasons_together():
     assert str(fidelity).count(";") == len(REASONS) - 2
 
 
+def test_only_the_part_of_a_pause_within_the_workload_counts():
+    pauses = [(0, 90), (80, 120), (150, 160), (190, 300), (200, 300)]
+    assert Pause.within("h1", pauses, 100, 200) == [
+        Pause("h1", 0, 20),
+        Pause("h1", 50, 10),
+        Pause("h1", 90, 10),
+    ]
+
+
 def test_negative_conservation_is_a_reproach_too():
     """More frames at the far end than were sent: somebody's count is wrong."""
     assert not verdict(link={"emulator_drops": -1}.items()).faithful
@@ -123,6 +141,7 @@ def test_records_without_room_and_those_that_overflowed_are_counted_together():
         {"hosts": {"h1": host(timers=late_timers(30, 0.009))}},  # less than 1 %
         {"hosts": {"h1": host(timers=late_timers(21, 1))}},  # at most 2**22 ns = 4.2 ms
         {"hosts": {}},
+        {"pauses": [Pause("h1", at_ns, PAUSE_LIMIT_NS) for at_ns in (0, 200_000_000)]},
     ],
 )
 def test_what_the_limits_allow(changes):

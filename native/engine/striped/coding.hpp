@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Erasure-coded messages: the packets of the data, and behind them, with higher indices, those of
 // the parity (docs/sdr.md). Chunks of data are coded k at a time, as submessages. What the parity
-// is, and what can be restored with it, is the policy's; here is where its packets lie.
+// is, and what can be restored with it, is the session's; here is where its packets lie.
 #pragma once
 
 #include <algorithm>
@@ -97,8 +97,8 @@ class CodeLayout {
   bool fits_ = true;
 };
 
-// What a send keeps of its parity. The bytes are made by the policy's thread, under the message's
-// lock, and read by the engine after their release.
+// What a send keeps of its parity. The bytes are made by the session, or by a user's policy on a
+// thread of its own under the message's lock, and read by the engine after their release.
 struct CodedSend {
   CodeLayout layout;
   std::uint32_t next = 0;      // packets of parity [0, next) have been sent,

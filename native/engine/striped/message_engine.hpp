@@ -72,18 +72,18 @@ class MessageEngine final : private TransportHost {
   void set_receive_credit(std::uint32_t free_frames) { reporter_.set_credit(free_frames); }
 
   // ---- recovery
+  // Events are for a session in the engine, not for whoever drives the endpoint.
+  bool handles_events() const {
+    return state_.session != nullptr && !state_.session->waits_for_answers();
+  }
   // At the end of a turn: the session handles what happened. False: there was nothing, or somebody
   // else handles it.
-  bool end_turn(Time now) {
-    MessageSession* session = state_.session.get();
-    return session != nullptr && !session->waits_for_answers() && session->turn(now);
-  }
+  bool end_turn(Time now) { return handles_events() && state_.session->turn(now); }
   MessageSession* session() { return state_.session.get(); }  // null: there is none
   // Something waits for whoever drives the endpoint: events, or completions of what recovers by
   // itself.
   bool has_news() const {
-    const bool by_itself = state_.transport != nullptr ||
-                           (state_.session != nullptr && !state_.session->waits_for_answers());
+    const bool by_itself = state_.transport != nullptr || handles_events();
     return by_itself ? completions_.size() != 0 : !state_.events.events().empty();
   }
 

@@ -31,6 +31,10 @@ class MessageSession {
 
   // Handles the events that wait. False: there were none.
   virtual bool turn(Time now) = 0;
+  // Whoever drives the engine tells it the time of a clock that goes on while a turn lasts. Then
+  // work that takes long is done in slices: `turn` returns true while some of it is left. Without
+  // such a clock all of it is done at once.
+  virtual void set_clock(std::int64_t (* /*now_ns*/)()) {}
   // A policy outside of the engine answers one event before the next is handled: its driver calls
   // `turn`, and the engine does not.
   virtual bool waits_for_answers() const { return false; }

@@ -18,7 +18,7 @@ from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
 from softroce_lab.report import comparison, recorded, sign_tests, unlike
-from softroce_lab.report.comparison import Comparison, Passed
+from softroce_lab.report.comparison import Comparison, Line, Passed
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import ALPHA
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -131,7 +131,7 @@ def _print(first: str, second: str, found: Comparison, *, changed: bool) -> None
         ratio = line.ratio
         factor = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
         table.add_row(line.cell, line.transport, line.figure, line.shown(line.first),
-                      line.shown(line.second), factor, str(line.pairs), line.verdict)  # fmt: skip
+                      line.shown(line.second), factor, str(line.pairs), _verdict(line))  # fmt: skip
     if shown:
         console = Console()
         (console if console.is_terminal else Console(width=10_000)).print(table)
@@ -145,6 +145,13 @@ def _print(first: str, second: str, found: Comparison, *, changed: bool) -> None
     if few:
         print(f"  {few} of {len(found.lines)} figures have fewer than {fewest} pairs: "
               "so few seeds cannot show a difference")  # fmt: skip
+
+
+def _verdict(line: Line) -> str:
+    """With the pairs whose times may be the machine's."""
+    if not line.unfaithful:
+        return line.verdict
+    return f"{line.verdict}; not faithful: {_seeds(line.unfaithful)}"
 
 
 def _print_passed(first: str, second: str, found: Passed) -> None:

@@ -8,7 +8,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery.sack_receiver import SackReceiver
+from softroce_lab.recovery.registry import Kind
 from softroce_lab.telemetry.recoveries import MOST_RECORDS
 from softroce_lab.topology import routing
 
@@ -52,12 +52,15 @@ def recoveries(experiment: Experiment, window: int) -> int:
 
 def acts(experiment: Experiment) -> int:
     """The expected events of policies in one run: a few per message, and those per packet."""
-    used = [transport.entry.policy for transport in experiment.used_transports]
-    policies = [policy for policy in used if policy is not None]
-    shows = any(issubclass(policy, SackReceiver) for policy in policies)
+    sessions = [
+        transport.entry
+        for transport in experiment.used_transports
+        if transport.entry.kind is Kind.SESSION
+    ]
+    shows = any(entry.sends_sacks for entry in sessions)
     words = packets_of_a_message(experiment) // _PACKETS_A_WORD if shows else 0
     messages = experiment.workload(experiment.seeds[0]).message_count
-    return messages * (_ACTS_A_MESSAGE + words) if policies else 0
+    return messages * (_ACTS_A_MESSAGE + words) if sessions else 0
 
 
 def _rate(fault: Fault) -> float:

@@ -172,6 +172,13 @@ class Judged:
         return f"expect {self.text}: {'passed' if self.passed else 'FAILED'}, {self.detail}"
 
 
+def is_faithful(row: Row) -> bool:
+    """Whether its times are the transport's: of a run on the virtual clock always."""
+    fidelity = row.get("fidelity")
+    verdict = fidelity.get("verdict") if isinstance(fidelity, Mapping) else fidelity
+    return verdict in (None, "faithful")
+
+
 def gates(written: Mapping[str, object]) -> list[Gate]:
     """Of a file. UserError."""
     return [Gate.of(name, condition) for name, condition in written.items()]
@@ -193,6 +200,7 @@ def _judge(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Judged:
         name, why = lacking[0]
         return Judged(gate.text, passed=False, detail=f"judges no run: {name} {why}")
     rest = f"; {len(lacking)} not judged: {lacking[0][0]} {lacking[0][1]}" if lacking else ""
+    rest += _unfaithful(gate, rows)
     bad = [(name, value) for name, value in judged
            if value is None or not compare(value, gate.bound)]  # fmt: skip
     if bad:
@@ -200,6 +208,14 @@ def _judge(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Judged:
         count = f"{len(bad)} of {len(judged)} do not hold it; the first: {name} "
         return Judged(gate.text, passed=False, detail=f"{count}{_shown(value, gate)}{rest}")
     return Judged(gate.text, passed=True, detail=f"{len(judged)} held it{rest}")
+
+
+def _unfaithful(gate: Gate, rows: Sequence[Row]) -> str:
+    """How many of the runs that a gate is about were not faithful, if any."""
+    named = {term.transport for term in (gate.term, gate.over) if term is not None}
+    about = [row for row in rows if None in named or row["transport"] in named]
+    unfaithful = sum(not is_faithful(row) for row in about)
+    return f"; {unfaithful} of {len(about)} runs were not faithful" if unfaithful else ""
 
 
 class Lacking(str):

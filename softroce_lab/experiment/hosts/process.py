@@ -257,7 +257,7 @@ class HostProcess:
         return self._decisions
 
     def _decision_lateness(self) -> dict[str, int]:
-        """Percentiles of how late decisions came: of the engine's session, or of a user's policy."""
+        """Percentiles of how late decisions came: the session's, or those of a user's policy."""
         if self.transport.file is not None:
             return self.journal.lateness()
         late = np.concatenate([each.host.decision_lateness_ns() for each in self.rnics])
@@ -285,6 +285,7 @@ class HostProcess:
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
             "decision_lateness_ns": self._decision_lateness(),
+            "pauses": [pause for rnic in self.rnics for pause in rnic.host.pauses()],
         }
 
 

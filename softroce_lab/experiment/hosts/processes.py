@@ -200,7 +200,8 @@ class HostHandle:
             raise overdue
 
     def tell(self, command: str, arguments: dict[str, Any]) -> None:
-        """Send a command. RunError if the process is gone."""
+        """Send a command. RunError if the process is gone; if it was stopped, it runs again."""
+        self._process.signal(signal.SIGCONT)
         try:
             self._input.write(f"{command} {json.dumps(arguments)}\n".encode())
             self._input.flush()

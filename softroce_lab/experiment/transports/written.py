@@ -149,7 +149,7 @@ def _check_framing(
     if framing is not None and framing not in (known := _native.framing_names()):
         what = f"unknown framing {framing!r}"
         raise source.error((*place, "framing"), what, hint=did_you_mean(framing, known))
-    if framing is not None and entry.kind != registry.Kind.POLICY:
+    if framing is not None and entry.kind != registry.Kind.SESSION:
         what = f"{spec.name} has its own packets, and no framing to choose"
         raise source.error((*place, "framing"), what, hint="leave it out")
     if framing is not None and framing not in entry.framings:

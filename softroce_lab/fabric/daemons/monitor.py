@@ -23,6 +23,7 @@ from softroce_lab.fabric.ledger import process
 from softroce_lab.paths import native_program
 
 PROGRAM = "softroce-monitor"
+ROLE = "monitor"  # in the ledger
 DROPS = "drops.bin"
 SOCKET = "monitor.sock"
 LOG = "monitor.log"  # its standard error
@@ -64,6 +65,9 @@ class Drained:
 
     drops_bytes: int
     drops_lost: int  # records since the lab came up
+    pauses: tuple[tuple[int, int], ...] = ()
+    """When the monitor did not run, begin and end by CLOCK_MONOTONIC; seen while one is connected.
+    """
 
 
 def argv(bpffs: Path, directory: Path) -> list[str]:
@@ -81,7 +85,8 @@ def sync(directory: Path, timeout_s: float) -> Drained:
     """
     with Connection(directory, timeout_s) as monitor:
         monitor.send(Word.SYNC)
-        return Drained(*monitor.receive().numbers)
+        drops_bytes, drops_lost, *times = monitor.receive().numbers
+        return Drained(drops_bytes, drops_lost, tuple(zip(times[::2], times[1::2], strict=True)))
 
 
 class Connection:

@@ -196,6 +196,10 @@ class WireStage:
         """Processor time, scheduling class, memory."""
         return StageFigures.unpack(self._request(Operation.STAGE_FIGURES))
 
+    def pauses(self) -> list[tuple[int, int]]:
+        """When it did not run, begin and end by CLOCK_MONOTONIC; seen while one is connected."""
+        return wire_layout.pauses(self._request(Operation.PAUSES))
+
     # --- Requests ----------------------------------------------------------------------------
 
     def _connect(self, deadline: float) -> socket.socket:

@@ -35,6 +35,7 @@ class Operation(enum.IntEnum):
     PORT_FIGURES = 5
     STAGE_FIGURES = 6
     LINK_BASE = 7
+    PAUSES = 8
 
 
 class Status(enum.IntEnum):
@@ -77,6 +78,11 @@ def answer(packet: bytes) -> tuple[Status, bytes]:
     if len(packet) != _ANSWER.size + size:
         raise ValueError(f"an answer of {len(packet)} bytes, not {_ANSWER.size + size}")
     return Status(status), packet[_ANSWER.size :]
+
+
+def pauses(payload: bytes) -> list[tuple[int, int]]:
+    """Begin and end of each struct Pause."""
+    return list(struct.iter_unpack("=QQ", payload))
 
 
 def no_room(payload: bytes) -> NoRoom:

@@ -53,6 +53,28 @@ def test_conditions(name, condition, passed):
     assert one(name, condition).passed is passed
 
 
+@pytest.mark.parametrize(
+    "fidelity",
+    [{"verdict": "not faithful", "reasons": ["h1 did not run for 1.5 s"]}, "not faithful"],
+)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("csa_ud.fct_p99", "1 of 3"),
+        ("fct_p99", "1 of 6"),
+        ("irn.fct_p99 / csa_ud.fct_p99", "1 of 6"),
+        ("irn.fct_p99", None),
+    ],
+)
+def test_runs_that_were_not_faithful_are_counted(name, count, fidelity):
+    faithful = "faithful" if isinstance(fidelity, str) else fidelity | {"verdict": "faithful"}
+    rows = [row | {"fidelity": faithful if index else fidelity} for index, row in enumerate(ROWS)]
+    found = one(name, "> 0" if "/" in name else "> 1 ns", rows)
+    assert found.passed
+    said = f"; {count} runs were not faithful" if count else "held it"
+    assert str(found).endswith(said)
+
+
 def test_what_does_not_hold_is_named():
     found = one("fct_p99", "< 1 ms")
     assert str(found) == (

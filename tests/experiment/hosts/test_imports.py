@@ -40,7 +40,7 @@ print(*sorted(set(sys.modules) - known))
 """
 
 
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 def test_nothing_is_imported_during_a_run(transport):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, transport],

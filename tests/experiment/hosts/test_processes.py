@@ -35,7 +35,7 @@ def endless(tmp_path):
 
 
 @pytest.mark.full("killed-peer")
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
 @pytest.mark.parametrize("victim", [0, 1])
 def test_killed_peer_ends_in_retry_exc(lab, endless, transport, victim, full):
     """SIGKILL in mid-transfer ends in IBV_WC_RETRY_EXC_ERR within 2 s; in full 25 times each."""

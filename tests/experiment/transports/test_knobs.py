@@ -95,7 +95,7 @@ def test_a_queue_pair_gives_up_after_so_many_timeouts(tmp_path, name, retries):
     assert len(left) == 1 + retries
 
 
-@pytest.mark.parametrize("name", registry.transports(registry.Kind.POLICY))
+@pytest.mark.parametrize("name", registry.transports(registry.Kind.SESSION))
 @pytest.mark.parametrize("retries", [1, 3])
 def test_a_policy_gives_a_message_up_after_so_many_retransmissions(tmp_path, name, retries):
     """The peer is alive: control packets pass, and data packets never do."""

@@ -219,6 +219,20 @@ def test_an_idle_monitor_sleeps(rig, tmp_path):
         assert slept() == before
 
 
+def test_an_idle_monitor_notices_that_it_was_stopped(rig, tmp_path):
+    """While somebody is connected; it may have had 100 ms to sleep."""
+    with monitoring(rig, tmp_path) as process, monitor.Connection(tmp_path, TIMEOUT_S):
+        stopped_ns = time.monotonic_ns()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        process.send_signal(signal.SIGCONT)
+        begin_ns, end_ns = max(
+            monitor.sync(tmp_path, TIMEOUT_S).pauses, key=lambda pause: pause[1] - pause[0]
+        )
+    assert abs(begin_ns - stopped_ns) <= 0.2e9
+    assert end_ns >= stopped_ns + 0.4e9
+
+
 def test_sync_is_bounded_when_there_is_no_monitor(tmp_path):
     began = time.monotonic()
     with pytest.raises(RunError, match="monitor did not answer"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -180,6 +181,17 @@ def test_an_idle_stage_sleeps(once):
     spent = once.stage.figures() - before
     assert spent.cpu_share < 0.01
     assert spent.fair_turns <= 1  # it may have been in one
+
+
+def test_an_idle_stage_notices_that_it_was_stopped(once):
+    """While somebody is connected; it may have had 100 ms to sleep."""
+    stopped_ns = time.monotonic_ns()
+    once.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.4)
+    once.process.send_signal(signal.SIGCONT)
+    begin_ns, end_ns = max(once.stage.pauses(), key=lambda pause: pause[1] - pause[0])
+    assert abs(begin_ns - stopped_ns) <= 0.2e9
+    assert end_ns >= stopped_ns + 0.4e9
 
 
 def test_a_shape_that_cannot_fit_changes_nothing(once):
