@@ -150,7 +150,7 @@ def test_a_transport_of_ones_own(file, tmp_path, monkeypatch):
     """Relative to the working directory; one that fails is a verdict."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
-    outcome = run(file, tmp_path, transports=("own.py:Own", "ud_rto"))
+    outcome = run(file, tmp_path, transports=("own.py:Own", "own.py:SackTimer"))
     assert outcome.verified
     own, like = (row["makespan_ns"] for row in outcome.rows())
     assert own == like

@@ -93,7 +93,7 @@ class ProgramLosses:
                     self._add_pairs(pairs, here, int(each["qp"]), peer, int(each["remote_qp"]))
         joined = np.concatenate([np.zeros(0, RECOVERY), *records])
         joined = joined[np.argsort(joined["time_ns"], kind="stable")]
-        recorded = Recorded(joined, self._names, (), list(pairs.values()), {})
+        recorded = Recorded(joined, self._names, (), list(pairs.values()))
         return _table(rows), recorded, left_out
 
     def _files(self) -> Iterator[tuple[str, int, str, Losses]]:

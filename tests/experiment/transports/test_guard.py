@@ -44,9 +44,8 @@ def test_a_bad_policy_fails_and_the_other_transport_runs(tmp_path, soon, name):
 
 @pytest.mark.parametrize("packets", ["[]", "[0]", "np.array([0])"])
 def test_packets_may_be_a_list(tmp_path, packets):
-    text = own_policy.named(
+    text = "import numpy as np\n" + own_policy.named(
         "Mine",
-        "    import numpy as np\n"
         "    retransmitted = False\n"
         "    def on_sent(self, send, now_ns):\n"
         "        once = [] if self.retransmitted else [Retransmit(send, PACKETS)]\n"
