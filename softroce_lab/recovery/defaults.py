@@ -124,11 +124,16 @@ class Timing:
             self.keepalive_interval_ns, keepalives_unanswered, self.keepalive_interval_most_ns
         )
 
+    def session(self) -> dict[str, int]:
+        """The fields of `SessionTiming`, where 0 stands for None."""
+        values = {name: value or 0 for name, value in dataclasses.asdict(self).items()}
+        del values["initial_rtt_ns"]  # the engine's own, too: `EngineTiming`
+        return values
+
     def apply(self, config: MessageConfig) -> None:
-        """Set these in an engine's configuration, where 0 stands for None."""
-        for field in dataclasses.fields(self):
-            if field.name != "initial_rtt_ns":  # the engine's own, too: `EngineTiming`
-                setattr(config.timing, field.name, getattr(self, field.name) or 0)
+        """Set these in an engine's configuration."""
+        for name, value in self.session().items():
+            setattr(config.timing, name, value)
 
     @classmethod
     def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:

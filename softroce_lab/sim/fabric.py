@@ -22,7 +22,6 @@ from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.sim import routes, samples
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.telemetry.drops import DROP, Drops
@@ -68,7 +67,7 @@ class HostModel:
     code_chunk_packets: int | None = None
     codes: Sequence[tuple[int, int]] | None = None
     options: Mapping[str, Any] | None = None
-    timing: Timing = DEFAULT_TIMING
+    timing: Mapping[str, int] = MappingProxyType({})  # fields of `SessionTiming`
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""
@@ -79,7 +78,8 @@ class HostModel:
             value = getattr(self, field.name)
             if field.name not in ("payload", "rnic", "timing") and value is not None:
                 setattr(config, field.name, value)
-        self.timing.apply(config)
+        for name, value in self.timing.items():
+            setattr(config.timing, name, value)
         return config
 
 

@@ -66,7 +66,7 @@ class Rig:
             framing=registry.find(transport).framing,
             rnic=rnic,
             **registry.find(transport).engine(),
-            timing=timing or Timing.for_rtt(base_rtt_ns),
+            timing=(timing or Timing.for_rtt(base_rtt_ns)).session(),
         )
         self.fabric = SimFabric(plan, host)
         self.messengers = {
