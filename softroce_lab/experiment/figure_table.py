@@ -4,6 +4,9 @@
 A new figure is one entry of `FIGURES`. The table of `lab run`, the columns of a sweep, gates,
 `lab compare`, the page of `lab report`, `lab crosscheck` and the checks of a manifest are made from
 the entries. docs/experiments.md has the same table for readers; a test compares the two.
+
+A run is a `WorkloadRun` (workload_run.py). That module imports this one, so the type of a run is
+`Any` here.
 """
 
 from __future__ import annotations
@@ -189,7 +192,7 @@ class Figure:
     in_jobs: bool = False  # has a line for each job
     unlike: str = ""  # has no line where it equals this figure
     sweep: str = ""  # the title of its column in a sweep's Markdown; "": it has none
-    place: int = 0  # of that column
+    place: int = 99  # of that column, from the left
     crosschecked: bool = False
     signed: bool = False  # a difference: it may be below 0
 
@@ -277,7 +280,8 @@ def _injected(run: Any) -> int:
 def _lost_by_machine(run: Any) -> int:
     """On links, by hosts' sockets, and by the wire stage."""
     sockets = sum(port["emulator_drops"] for port in run.facts.get("ports", ()))
-    return _on_links("emulator_drops")(run) + run.facts.get("stage", {}).get("lost", 0) + sockets
+    stage = int(run.facts.get("stage", {}).get("lost", 0))
+    return _on_links("emulator_drops")(run) + stage + sockets
 
 
 def _counted(*names: str) -> Callable[[Any], int]:

@@ -44,7 +44,7 @@ def lines(rows: Sequence[Row], spread: Spread = least_and_most) -> tuple[list[st
     """The transports in their order, and the lines; those without any news are left out."""
     names = list(dict.fromkeys(row["transport"] for row in rows))
     groups = [[row for row in rows if row["transport"] == name] for name in names]
-    found = [Line("verdict", [_verdict(group) for group in groups])]
+    found = [Line("verdict", [verdict(group) for group in groups])]
     for figure in FIGURES.values():
         if figure.unit == BY_SIZE:
             found += _by_size(groups, spread)
@@ -143,7 +143,8 @@ def _delivered(rows: Sequence[Row]) -> str:
     return f"{done:,}" if done == total else f"{done:,} of {total:,}"
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def verdict(rows: Sequence[Row]) -> str:
+    """Of several runs together."""
     passed = len(_passed(rows))
     if passed == len(rows):
         return "passed"

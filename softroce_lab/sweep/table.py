@@ -19,13 +19,14 @@ from softroce_lab.experiment.figure_table import (
     FIGURES,
     SIZE_CLASSES,
     Figure,
+    Row,
     few_samples,
     flows,
 )
 from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
+from softroce_lab.experiment.workload_table import verdict
 from softroce_lab.statistics import FOOTNOTE, MARK
 from softroce_lab.sweep.spec import Sweep, label
-from softroce_lab.sweep.work import Row
 
 _NOTHING = "-"
 _UNDEFINED = "The excess is undefined where loss costs the oracle less than half a base RTT at p99"
@@ -66,7 +67,7 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
         return (*(label(row[name]) for name in inner), row["transport"])
 
     groups = [(where, list(found)) for where, found in itertools.groupby(rows, place)]
-    columns = [_Column("verdict", _verdict), *_columns(rows)]
+    columns = [_Column("verdict", verdict), *_columns(rows)]
     heads = [*inner, "transport", *(column.title for column in columns)]
     cells = [[*where, *(column.cell(found) for column in columns)] for where, found in groups]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -79,13 +80,6 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
         ) + " |"
         for line in (heads, rule, *cells)
     ]  # fmt: skip
-
-
-def _verdict(rows: Sequence[Row]) -> str:
-    passed = sum(row["verdict"] == "passed" for row in rows)
-    if passed == len(rows):
-        return "passed"
-    return "FAILED" if len(rows) == 1 else f"FAILED {len(rows) - passed} of {len(rows)}"
 
 
 def _columns(rows: Sequence[Row]) -> Iterator[_Column]:
