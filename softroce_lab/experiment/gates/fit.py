@@ -29,8 +29,8 @@ def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = Fa
 
 def _lacks(figure: Figure, experiment: Experiment, *, sweep: bool) -> tuple[str, str | None] | None:
     """Why its runs do not have a figure, and what to do; None: they may have it."""
-    if experiment.raw.workload.kind == "program" and not figure.of_programs:
-        seen = [each.gate for each in FIGURES.values() if each.of_programs and each.gate]
+    seen = [each.gate for each in FIGURES.values() if each.of_programs and each.unit.is_number]
+    if experiment.raw.workload.kind == "program" and figure.gate not in seen:
         return "programs show no messages", f"of them: {', '.join(seen)}"
     if figure.unit == TRUTH and experiment.clock == "virtual" and experiment.payload == "none":
         return "no bytes are compared", "payload: verify"
