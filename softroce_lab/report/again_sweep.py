@@ -20,7 +20,7 @@ from softroce_lab.sweep import campaign, frozen, schema, spec
 from softroce_lab.sweep.campaign import Options, Reporter
 
 _MAY_DIFFER = {"wall_s", "cpu_s", "version", "commit", "run_dir", "key", "notes"}
-_COMPARED = [name for name in schema.FIGURES if name not in _MAY_DIFFER]
+_COMPARED = [name for name in schema.columns() if name not in _MAY_DIFFER]
 _MOST_NAMED = 6
 
 Group = tuple[str, str]  # cell and transport

@@ -37,7 +37,7 @@ from softroce_lab.inputs.yaml_source import Data, Place, Source
 from softroce_lab.recovery import registry
 from softroce_lab.sweep import loss_free
 from softroce_lab.sweep.falls import Falls, FallsSpec
-from softroce_lab.sweep.schema import FIGURES, NUMBER, in_unit
+from softroce_lab.sweep.schema import NUMBER, columns, in_unit
 from softroce_lab.sweep.values import KINDS, RangeSpec
 from softroce_lab.topology.model import MAX_LAB_NAME, check_lab_name
 
@@ -326,7 +326,7 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
             raise source.error(place, error.what, hint=error.hint) from None
     elif isinstance(values, dict):
         points = [_named(label, keys, (*place, label), source) for label, keys in values.items()]
-        if name in {NUMBER, *FIGURES}:
+        if name in {NUMBER, *columns()}:
             raise source.error(place, f"the table has a column {name!r}", at_key=True)
         _check_printable(name, place, source)
     else:
