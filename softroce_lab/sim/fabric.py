@@ -67,7 +67,7 @@ class HostModel:
     code_chunk_packets: int | None = None
     codes: Sequence[tuple[int, int]] | None = None
     options: Mapping[str, Any] | None = None
-    timing: Mapping[str, int] = MappingProxyType({})  # fields of `SessionTiming`
+    timing: Mapping[str, int] | None = None  # fields of `SessionTiming`
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""
@@ -78,7 +78,7 @@ class HostModel:
             value = getattr(self, field.name)
             if field.name not in ("payload", "rnic", "timing") and value is not None:
                 setattr(config, field.name, value)
-        for name, value in self.timing.items():
+        for name, value in (self.timing or {}).items():
             setattr(config.timing, name, value)
         return config
 
