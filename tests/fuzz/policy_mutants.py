@@ -10,12 +10,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+from softroce_lab.recovery.ud_rto import UdRto
 
 from softroce_lab.recovery import api, policy
 from softroce_lab.recovery.control import Ack
 from softroce_lab.recovery.csa_ud import CsaUd
 from softroce_lab.recovery.session.session import Session
-from softroce_lab.recovery.ud_rto import UdRto
 from softroce_lab.recovery.work import PeerWork
 
 MUTANTS = {}  # by name
