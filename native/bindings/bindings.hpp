@@ -26,6 +26,7 @@ void bind_own_memory(nb::module_& m);
 void bind_congestion(nb::module_& m, EndpointClass& cls);
 void bind_verbs(nb::module_& m, EndpointClass& cls);
 void bind_coding(EndpointClass& cls);
+void bind_policy(nb::module_& m, EndpointClass& cls);
 void bind_telemetry(nb::module_& m);
 void bind_pair(nb::module_& m);
 void bind_host(nb::module_& m);

@@ -356,7 +356,12 @@ void bind_session(EndpointClass& cls) {
 }
 
 void bind_policy_face(EndpointClass& cls) {
-  cls.def("take_events", &Endpoint::take_events)
+  cls.def("take_events",
+          [](Endpoint& e) {
+            auto* by_hand = dynamic_cast<DirectEndpoint*>(&e);
+            if (by_hand == nullptr) throw std::invalid_argument("the endpoint runs by itself");
+            return by_hand->take_events();
+          })
       .def("send_progress", &send_progress, "None: the handle is stale")
       .def("send_state", &send_state, "None: the handle is stale")
       .def("receive_state", &receive_state, "None: the handle is stale")
@@ -448,6 +453,7 @@ void bind_endpoint(nb::module_& m) {
   bind_verbs(m, cls);
   bind_session(cls);
   bind_policy_face(cls);
+  bind_policy(m, cls);
   bind_coding(cls);
   bind_congestion(m, cls);
 }

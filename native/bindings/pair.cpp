@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "../pair/pair.hpp"
 
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
 
 #include "../endpoint/endpoint.hpp"
 #include "../pair/bare_loop.hpp"
+#include "../transport/path_health.hpp"
 #include "bindings.hpp"
 
 namespace softroce {
@@ -69,6 +72,7 @@ void bind_cable(nb::module_& m) {
       .def(nb::init<>())
       .def_rw("kind", &DropRule::kind)
       .def_rw("message", &DropRule::message)
+      .def_rw("body", &DropRule::body)
       .def_rw("index_first", &DropRule::index_first)
       .def_rw("index_last", &DropRule::index_last)
       .def_rw("attempt_first", &DropRule::attempt_first)
@@ -100,17 +104,39 @@ void bind_cable(nb::module_& m) {
           [](Cable& c, std::int64_t ns) { c.packet_time = from_ns(ns); });
 }
 
+void bind_path_health(nb::module_& m) {
+  nb::class_<PathHealth>(m, "PathHealth", "Which paths to a peer lose more than the others.")
+      .def(nb::init<std::uint32_t>(), nb::arg("paths"))
+      .def("note_sent", &PathHealth::note_sent, nb::arg("counts"))
+      .def("note_lost", &PathHealth::note_lost, nb::arg("path"))
+      .def("leave",
+           [](PathHealth& health) {
+             const std::vector<std::uint8_t> paths = health.leave();
+             return std::vector<int>(paths.begin(), paths.end());
+           })
+      .def("left", &PathHealth::left);
+}
+
 }  // namespace
 
 void bind_pair(nb::module_& m) {
   bind_cable(m);
+  bind_path_health(m);
   nb::class_<PairSide, Endpoint>(m, "PairSide")
       .def(
           "set_next_message_id",
           [](PairSide& side, PeerIndex peer, std::uint32_t id) {
             side.rnic().messages().set_next_id(peer, id);
           },
-          nb::arg("peer"), nb::arg("id"), "sends go on with this id, as after so many messages");
+          nb::arg("peer"), nb::arg("id"), "sends go on with this id, as after so many messages")
+      .def(
+          "awaits",
+          [](PairSide& side, PeerIndex peer,
+             std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key) {
+            const auto [operation, step, message] = key;
+            return side.rnic().messages().find_posted(peer, {operation, step, message}) != nullptr;
+          },
+          nb::arg("peer"), nb::arg("key"), "a receive of this key is posted and has not begun");
   using P = PairWithSides;
   nb::class_<P>(m, "Pair", "Two RNICs on an imagined cable, with a clock moved by hand.")
       .def(nb::init<const MessageConfig&, const MessageConfig&, std::uint64_t>(), nb::arg("a"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a program holds of an RNIC, whatever drives it: a thread and a port, a test's hand, or a
-// pair on an imagined cable. Work requests and actions are submitted, events are taken.
+// pair on an imagined cable. Work requests and actions are submitted, events, or hooks to run, are
+// taken.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,11 @@
 
 namespace softroce {
 
+struct HookCall;
+class PythonPolicy;
+
+PythonPolicy& policy_of(Rnic& rnic);  // std::invalid_argument: the transport is another one
+
 class Endpoint {
  public:
   using Action = std::function<void(Rnic&, Time)>;
@@ -20,7 +26,9 @@ class Endpoint {
   virtual ~Endpoint() = default;
   virtual void submit(Action action) = 0;  // runs where the engine runs, in order, soon
   virtual void call(Action action) = 0;    // the same, and waits until it has run
-  virtual std::vector<Event> take_events() = 0;
+  // Hooks of a user's policy that are to run now. `begins`: a turn of the policy begins, which ends
+  // with the first answer that is empty.
+  virtual std::vector<HookCall> take_calls(bool begins) = 0;
   virtual Rnic& rnic() = 0;  // for what may be read from any thread
   virtual Time now() const = 0;
   virtual void set_event_sink(std::shared_ptr<QpEventSink> sink) {
@@ -37,7 +45,9 @@ class DirectEndpoint : public Endpoint {
  public:
   void submit(Action action) override { action(rnic(), now()); }
   void call(Action action) override { action(rnic(), now()); }
-  std::vector<Event> take_events() override {
+  std::vector<HookCall> take_calls(bool begins) override;
+  // Of an endpoint whose recovery is in the caller's hand, too.
+  std::vector<Event> take_events() {
     auto& queue = rnic().messages().events();
     std::vector<Event> events(std::make_move_iterator(queue.begin()),
                               std::make_move_iterator(queue.end()));

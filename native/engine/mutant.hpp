@@ -31,6 +31,20 @@ namespace softroce {
   M(decode_skipped, "lost data is taken for restored, and its bytes are not written") \
   M(parity_of_neighbour, "a packet of parity carries the bytes of the one before it") \
   M(restored_too_much, "with a submessage the one behind it counts as restored") \
+  /* session.cpp, csa_ud.cpp, sack_session.cpp, ud_rto.cpp */ \
+  M(ack_of_next, "a receiver acknowledges the message after the newest, too") \
+  M(ack_of_any_generation, "an acknowledgement ends whatever uses the slot now") \
+  M(outcome_of_any_generation, "what became of a message is what became of its slot's newest") \
+  M(keepalives_not_counted, "a dead peer is never given up") \
+  M(one_keepalive, "the first unanswered keepalive ends everything") \
+  M(third_attempt_fails, "a message fails when one of its packets was sent twice") \
+  M(status_not_answered, "a question about a message is not answered") \
+  M(losses_ignored, "a sender hears of a loss and does nothing") \
+  M(first_lost_forgotten, "the first of the packets that are lost is not sent again") \
+  M(asks_once, "a sender that hears nothing asks once") \
+  M(rto_not_armed, "a sender whose packets are out sets no timer") \
+  M(missing_is_first, "whatever is missing, the first packet is sent again") \
+  M(missing_inverted, "what is here is taken for missing, and what is missing for here") \
   /* sack_session.cpp, sdr_sr.cpp, sdr_ec.cpp: SDR-RDMA */ \
   M(cumulative_chunk_too_far, "the first missing chunk is acknowledged") \
   M(chunk_timer_not_armed, "a chunk's timer ends once") \

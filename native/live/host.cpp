@@ -39,7 +39,7 @@ int make_event_fd() {
 
 void signal_fd(int fd) {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);  // full is as good as set
+  [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);  // full is as good as set
 }
 
 // Yields to other threads of this CPU, those of a lower priority too, which sched_yield does not: a
@@ -61,10 +61,12 @@ Host::Host(const HostConfig& config)
       port_(config.port),
       rnic_(config.messages),
       actions_(kRingEntries),
-      event_ring_(kRingEntries),
+      call_ring_(kRingEntries),
       action_fd_(make_event_fd()),
       event_fd_(make_event_fd()),
-      completion_fd_(make_event_fd()) {
+      completion_fd_(make_event_fd()),
+      policy_(dynamic_cast<PythonPolicy*>(rnic_.messages().session())) {
+  if (policy_ != nullptr) policy_->run_beside();
   if (MessageSession* session = rnic_.messages().session()) session->set_clock(monotonic_ns);
 }
 
@@ -137,11 +139,12 @@ void Host::run(std::shared_ptr<Application> application) {
   call([this, application = std::move(application)](Rnic&, Time) { application_ = application; });
 }
 
-std::vector<Event> Host::take_events() {
+std::vector<HookCall> Host::take_calls(bool begins) {
+  std::vector<HookCall> calls;
+  if (!begins) return calls;
   drain_fd(event_fd_);
-  std::vector<Event> events;
-  for (Event event; event_ring_.pop(event);) events.push_back(std::move(event));
-  return events;
+  for (HookCall call; call_ring_.pop(call);) calls.push_back(std::move(call));
+  return calls;
 }
 
 // ---------------------------------------------------------------- the engine's thread
@@ -189,7 +192,7 @@ bool Host::turn() {
   fire_timers(now());
   busy |= run_application(now());
   busy |= recover();
-  busy |= hand_over_events();  // before the long part of a turn: decisions wait for them
+  busy |= hand_over();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
   if (busy) turn_length_.add((now() - began) / kNanosecond);
   return busy;
@@ -303,17 +306,17 @@ bool Host::recover() {
 
 bool Host::run_application(Time at) { return application_ && application_->turn(rnic_, at); }
 
-bool Host::hand_over_events() {
+bool Host::hand_over() {
   const std::size_t completions = rnic_.completions_pushed();
   if (completions != completions_seen_) {
     completions_seen_ = completions;
     if (!application_) signal_fd(completion_fd_);
   }
-  if (rnic_.messages().handles_events()) return false;
-  auto& events = rnic_.messages().events();
+  if (policy_ == nullptr) return false;
+  auto& calls = policy_->calls();
   bool any = false;
-  while (!events.empty() && event_ring_.push(events.front())) {
-    events.pop_front();
+  while (!calls.empty() && call_ring_.push(calls.front())) {
+    calls.pop_front();
     any = true;
   }
   if (any) signal_fd(event_fd_);

@@ -19,6 +19,7 @@
 #include "../endpoint/spsc_ring.hpp"
 #include "../endpoint/statistics.hpp"
 #include "../system/pauses.hpp"
+#include "../transport/python_policy.hpp"
 #include "xsk_port.hpp"
 
 namespace softroce {
@@ -77,14 +78,14 @@ class Host final : public Endpoint {
 
   void submit(Action action) override;
   void call(Action action) override;
-  std::vector<Event> take_events() override;
+  std::vector<HookCall> take_calls(bool begins) override;
   Rnic& rnic() override { return rnic_; }
   void set_event_sink(std::shared_ptr<QpEventSink> sink) override;
   Time now() const override;
   std::int64_t epoch_ns() const override { return config_.epoch_ns; }
   PortCounts port_counts() override;
 
-  int event_fd() const { return event_fd_; }            // readable: events wait
+  int event_fd() const { return event_fd_; }            // readable: hooks are to run
   int completion_fd() const { return completion_fd_; }  // readable: completions were pushed
   std::string failure() const;                          // why the thread ended, if not by stop()
   const LatencyHistogram& timer_lateness() const { return timer_lateness_; }
@@ -106,7 +107,7 @@ class Host final : public Endpoint {
   void fire_timers(Time now);
   bool run_application(Time now);
   bool recover();
-  bool hand_over_events();
+  bool hand_over();
   void publish(Time now);
   void sleep();
   void doze();
@@ -115,9 +116,10 @@ class Host final : public Endpoint {
   XskPort port_;
   Rnic rnic_;
   SpscRing<Action> actions_;
-  SpscRing<Event> event_ring_;
+  SpscRing<HookCall> call_ring_;
   std::mutex submitters_;  // the workload's and the policy's threads take turns as the producer
   int action_fd_, event_fd_, completion_fd_;
+  PythonPolicy* policy_;                      // null: the transport is another one
   std::shared_ptr<Application> application_;  // the engine's thread only
   std::size_t completions_seen_ = 0;
   std::unique_ptr<StatisticsFile> statistics_;

@@ -10,9 +10,11 @@ bool in_range(std::int64_t value, std::int64_t first, std::int64_t last) {
   return first <= value && value <= last;
 }
 
-bool matches(const DropRule& rule, const LabHeader& lab) {
+bool matches(const DropRule& rule, const Packet& packet) {
+  const LabHeader& lab = packet.lab;
   return rule.limit > 0 && (rule.kind < 0 || rule.kind == lab.kind) &&
          (rule.message < 0 || rule.message == lab.message) &&
+         (rule.body < 0 || (packet.payload_bytes != 0 && rule.body == packet.payload[0])) &&
          (rule.path < 0 || rule.path == lab.path) &&
          in_range(lab.index, rule.index_first, rule.index_last) &&
          in_range(lab.attempt, rule.attempt_first, rule.attempt_last);
@@ -102,7 +104,7 @@ void Pair::send(int from, const Packet& packet) {
     sent_.emplace_back(now_, from, std::move(frame));
   }
   const auto rule = std::ranges::find_if(
-      cable.rules, [&](const DropRule& each) { return matches(each, packet.lab); });
+      cable.rules, [&](const DropRule& each) { return matches(each, packet); });
   if (rule != cable.rules.end()) --rule->limit;
   const bool named = std::ranges::find(cable.loses, number) != cable.loses.end();
   if (rule != cable.rules.end() || named || cable.down ||

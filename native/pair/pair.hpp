@@ -20,6 +20,7 @@ namespace softroce {
 struct DropRule {
   std::int64_t kind = -1;
   std::int64_t message = -1;  // control and reports: their sequence number
+  std::int64_t body = -1;     // of control: its first byte, the type of the message
   std::int64_t index_first = 0, index_last = INT64_MAX;
   std::int64_t attempt_first = 0, attempt_last = INT64_MAX;
   std::int64_t path = -1;

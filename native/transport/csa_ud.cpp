@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "../engine/mutant.hpp"
 #include "path_health.hpp"
 #include "session.hpp"
 #include "transports.hpp"
@@ -142,6 +143,8 @@ void CsaUd::turn_ended() {
 // ---------------------------------------------------------------- sender
 
 void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
+  if (mutated(Mutant::losses_ignored)) return;
+  if (mutated(Mutant::first_lost_forgotten)) packets = packets.subspan(1);
   std::uint32_t attempts = 0;
   const auto in_step = [](const LostPacket& each) { return each.attempts >= kInStepAfter; };
   const auto all_in_step = static_cast<std::size_t>(std::ranges::count_if(packets, in_step));
@@ -223,6 +226,7 @@ void CsaUd::check_send(SendMessage& message) {
     return set_timer(message, now_ns() + std::max(patience, now_ns() - send.out_ns));
   ++send.timeouts_without_progress;
   probe_receiver(message);
+  if (mutated(Mutant::asks_once)) return;
   set_timer(message, now_ns() + backed_off_ns(2 * patience, send.timeouts_without_progress));
 }
 

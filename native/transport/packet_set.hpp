@@ -26,7 +26,8 @@ class PacketSet {
     return packet >= base_ && packet < end() && bits_[packet - base_];
   }
   void set_missing(std::uint32_t packet) { bits_[packet - base_] = true; }
-  std::uint32_t missing() const;  // how many
+  std::uint32_t missing() const;                                   // how many
+  const std::vector<std::uint8_t>& bits() const { return bits_; }  // a byte each
 
  private:
   friend void write(const PacketSet& set, std::size_t most_bytes, std::vector<std::uint8_t>& out);

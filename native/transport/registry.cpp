@@ -20,9 +20,10 @@ struct SessionEntry {
   std::unique_ptr<MessageSession> (*make)(MessageEngine&);
 };
 constexpr std::array kSessions = {
-    SessionEntry{"csa_ud", make_csa_ud},           SessionEntry{"sdr_auto", make_sdr_auto},
-    SessionEntry{"sdr_ec", make_sdr_ec},           SessionEntry{"sdr_sr", make_sdr_sr},
-    SessionEntry{"sdr_sr_nack", make_sdr_sr_nack}, SessionEntry{"ud_rto", make_ud_rto}};
+    SessionEntry{"csa_ud", make_csa_ud},     SessionEntry{"python_policy", make_python_policy},
+    SessionEntry{"sdr_auto", make_sdr_auto}, SessionEntry{"sdr_ec", make_sdr_ec},
+    SessionEntry{"sdr_sr", make_sdr_sr},     SessionEntry{"sdr_sr_nack", make_sdr_sr_nack},
+    SessionEntry{"ud_rto", make_ud_rto}};
 constexpr std::array kTransports = {Entry{"irn", make_irn}, Entry{"oracle", make_oracle},
                                     Entry{"srnic", make_srnic}};
 

@@ -90,12 +90,14 @@ bool SackSession::learn(SendMessage& message, const Missing& feedback) {
   if (!known || feedback.set->missing() < known->missing())
     of(message).timeouts_without_progress = 0;
   known = feedback.set;
+  feedback_known(message);
   return true;
 }
 
 std::vector<std::uint32_t> SackSession::missing(const SendMessage& message) {
   std::vector<std::uint32_t> packets;
   const std::optional<PacketSet>& known = known_missing(message);
+  if (mutated(Mutant::missing_is_first)) return {0};
   if (!known) {
     packets.resize(message.count);
     std::iota(packets.begin(), packets.end(), 0U);
@@ -103,7 +105,8 @@ std::vector<std::uint32_t> SackSession::missing(const SendMessage& message) {
   }
   const std::uint32_t each = std::max(chunk_packets_, 1U);
   for (std::uint32_t packet = 0; packet < message.count; ++packet)
-    if (known->is_missing(packet / each)) packets.push_back(packet);
+    if (known->is_missing(packet / each) != mutated(Mutant::missing_inverted))
+      packets.push_back(packet);
   if (packets.empty()) packets.push_back(message.count - 1);
   return packets;
 }

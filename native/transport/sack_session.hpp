@@ -20,11 +20,13 @@ class SackSession : public Session {
  protected:
   // ---- hooks
   virtual void feedback_arrived(SendMessage&) {}
+  virtual void feedback_known(SendMessage&) {}  // of a paused send, too, which then goes on
   virtual void send_timer(SendMessage&) {}
   virtual void receive_timer(ReceiveMessage&) {}
   virtual void gap_seen(ReceiveMessage&, std::span<const std::uint32_t> /*missing*/) {}
 
   std::uint32_t chunk_packets() const { return chunk_packets_; }
+  void set_chunk_packets(std::uint32_t packets) { chunk_packets_ = packets; }
   std::uint32_t chunks_of(const SendMessage& message) const {
     const std::uint32_t packets = std::max(chunk_packets_, 1U);
     return (message.count + packets - 1) / packets;
@@ -61,7 +63,7 @@ class SackSession : public Session {
   void send_feedback(ReceiveMessage& message, std::uint32_t id);
   bool learn(SendMessage& message, const Missing& feedback);
 
-  const std::uint32_t chunk_packets_;
+  std::uint32_t chunk_packets_;
   std::deque<std::optional<PacketSet>> known_;  // by the handle's index
 };
 

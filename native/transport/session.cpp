@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "../engine/mutant.hpp"
+
 namespace softroce {
 namespace {
 
@@ -32,17 +34,26 @@ Session::Session(MessageEngine& engine) : engine_(engine) {}
 // ---------------------------------------------------------------- events
 
 bool Session::turn(Time now) {
-  auto& events = engine_.events();
-  std::size_t left = events.size();
-  if (left == 0) return false;
-  now_ = now;
-  now_ns_ = now / kNanosecond;
-  for (; left != 0; --left) {
-    event_ = std::move(events.front());
-    events.pop_front();
-    handle(event_);
+  if (engine_.events().empty()) return false;
+  begin_turn(now);
+  while (handle_next()) {
   }
   turn_ended();
+  return true;
+}
+
+// Events that arise meanwhile wait for the next turn.
+void Session::begin_turn(Time now) {
+  set_now(now);
+  left_ = engine_.events().size();
+}
+
+bool Session::handle_next() {
+  if (left_ == 0) return false;
+  --left_;
+  event_ = std::move(engine_.events().front());
+  engine_.events().pop_front();
+  handle(event_);
   return true;
 }
 
@@ -218,6 +229,7 @@ void Session::flush_acks(PeerIndex peer) {
   Work& work = work_of(peer);
   std::vector<std::uint32_t> ids = work.acks;
   ids.insert(ids.end(), work.acked_before.begin(), work.acked_before.end());
+  if (mutated(Mutant::ack_of_next)) ids.push_back(std::ranges::max(work.acks) + 1);
   const std::vector<std::uint8_t> body = write_ack(ids, engine_.control_bytes());
   for (std::uint32_t copies = copies_of_ack(peer); copies != 0; --copies) send_control(peer, body);
   work.acked_before.swap(work.acks);
@@ -244,6 +256,13 @@ std::uint32_t Session::copies_of_ack(PeerIndex peer) {
 void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (!read_ack(body, ids_)) return bad_control();
   Work& work = work_of(peer);
+  if (mutated(Mutant::ack_of_any_generation)) {
+    const auto slot = [this](std::uint32_t id) { return id & (config().message_slots - 1); };
+    for (std::uint32_t& id : ids_)
+      for (const Send& each : sends_)
+        if (const SendMessage* send = engine_.find_send(each.handle))
+          if (send->peer == peer && slot(send->id) == slot(id)) id = send->id;
+  }
   for (const std::uint32_t id : ids_) {
     SendMessage* message = find_send(peer, id);
     if (message == nullptr) {
@@ -294,8 +313,10 @@ void Session::check_keepalive(PeerIndex peer) {
   work.keepalive_ns = work.busy() ? work.keepalive_ns : kNeverNs;
   if (!work.busy()) return;
   const Nanoseconds received_ns = last_received_ns(peer);
-  if (received_ns > work.keepalive_sent_ns) work.keepalives_unanswered = 0;
-  if (work.keepalives_unanswered >= timing().keepalive_probes) return give_up_peer(peer);
+  if (received_ns > work.keepalive_sent_ns || mutated(Mutant::keepalives_not_counted))
+    work.keepalives_unanswered = 0;
+  const std::int64_t most = mutated(Mutant::one_keepalive) ? 1 : timing().keepalive_probes;
+  if (work.keepalives_unanswered >= most) return give_up_peer(peer);
   for (const Refused& each : work.refusals) send_refused(peer, each, false);
   if (now_ns_ - received_ns < timing().keepalive_interval_ns) {
     work.keepalive_ns = received_ns + timing().keepalive_interval_ns;
@@ -357,6 +378,7 @@ void Session::send_keepalive(PeerIndex peer, std::span<const MessageName> names)
 
 void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (!read_keepalive(body, names_)) return bad_control();
+  if (mutated(Mutant::status_not_answered) && !names_.empty()) return;
   std::vector<std::uint32_t> done;
   for (const MessageName& name : names_) {
     const Outcome* known = outcome(peer, name.id);
@@ -464,7 +486,8 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 // keepalives decide: the second half of the attempts is kept until it sends again.
 bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                          std::uint32_t attempts, bool urgent, std::uint32_t copies) {
-  if (attempts >= timing().most_attempts) {
+  if (attempts >= timing().most_attempts ||
+      (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
     give_up_send(message, WcStatus::retry_exc_err);
     return false;
   }
@@ -483,7 +506,6 @@ void Session::set_timer(SendMessage& message, Nanoseconds at_ns) {
 }
 
 void Session::set_timer(ReceiveMessage& message, Nanoseconds at_ns) {
-  of(message).timer_ns = at_ns;
   engine_.set_timer(message.handle, at_ns * kNanosecond);
 }
 
@@ -601,16 +623,18 @@ bool Session::is_newest(const SendMessage& message) const {
   return message.id == work_[message.peer].newest_id;
 }
 
-// What the sender's message fills, or will.
+// What the sender's message fills, or will. Over the framing uc_immediate a receive has an id before
+// its first packet: sends that meet other receives than theirs are told by their keys.
 ReceiveMessage* Session::receive_of(PeerIndex peer, const MessageName& name) {
   ReceiveMessage* begun = engine_.find_begun(peer, name.id);
-  if (begun == nullptr) return engine_.find_posted(peer, name.key);
+  if (begun == nullptr || !begun->open) return engine_.find_posted(peer, name.key);
   return begun->key == name.key ? begun : nullptr;
 }
 
 // One that is older than the newest of its slot is over, too.
 const Session::Outcome* Session::outcome(PeerIndex peer, std::uint32_t id) {
   const Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
+  if (mutated(Mutant::outcome_of_any_generation)) return newest.known ? &newest : nullptr;
   return !newest.known || is_newer(id, newest.id) ? nullptr : &newest;
 }
 
@@ -621,6 +645,7 @@ void Session::end(PeerIndex peer, std::uint32_t id, WcStatus status) {
 }
 
 void Session::forget(const SendMessage& message) {
+  over(message.handle);
   of(message).handle = kNoHandle;
   sends_by_name_.erase(name_of(message.peer, message.id));
   --work_of(message.peer).sends;
@@ -629,6 +654,7 @@ void Session::forget(const SendMessage& message) {
 void Session::forget_receive(Handle handle, PeerIndex peer) {
   const std::uint32_t index = index_of(handle);
   if (index >= receives_.size() || receives_[index].handle != handle) return;
+  over(handle);
   receives_[index].handle = kNoHandle;
   --work_of(peer).receives;
 }

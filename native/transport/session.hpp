@@ -60,7 +60,6 @@ class Session : public MessageSession {
     std::uint32_t received = 0;                   // packets, duplicates too, when last looked at
     std::uint32_t timeouts_without_progress = 0;  // loss checks in a row
     std::uint32_t fed_back = 0;  // packets that had arrived when feedback was sent last
-    Nanoseconds timer_ns = kNeverNs;
   };
 
   static constexpr Nanoseconds kNeverNs = INT64_MAX;
@@ -82,6 +81,16 @@ class Session : public MessageSession {
   virtual void parity_released(SendMessage&, std::uint32_t /*submessage*/) {}
   virtual void chunk_arrived(ReceiveMessage&, std::uint32_t /*submessage*/) {}
   virtual void turn_ended() {}
+  virtual void over(Handle) {}  // a message ends, or has ended
+
+  // ---- a turn, event by event
+  void begin_turn(Time now);
+  bool handle_next();                            // false: the turn is over
+  const Event& event() const { return event_; }  // that is being handled
+  void set_now(Time now) {
+    now_ = now;
+    now_ns_ = now / kNanosecond;
+  }
 
   // ---- state
   MessageEngine& engine() { return engine_; }
@@ -132,6 +141,7 @@ class Session : public MessageSession {
   void bad_control();                                         // counted
   void decide(DecisionKind kind, std::uint32_t packets = 0);  // recorded, if that is asked for
   void about(const MessageKey& key) { about_ = key; }         // what is decided next is about it
+  virtual std::uint8_t cause() const;                         // of a retransmission
 
   // ---- acknowledgements
   virtual void acknowledge(PeerIndex peer, std::uint32_t id);
@@ -216,11 +226,11 @@ class Session : public MessageSession {
   }
 
   void decide_retransmit(std::uint32_t packets);
-  std::uint8_t cause() const;
 
   MessageEngine& engine_;
   Nanoseconds now_ns_ = 0;
   Time now_ = 0;
+  std::size_t left_ = 0;    // events of this turn
   Event event_;             // the one being handled
   MessageKey about_{};      // the message that it is about; zeros: several
   std::deque<Send> sends_;  // by the handle's index

@@ -8,6 +8,7 @@
 // max(3 SRTT, T_min) have passed since the last packet left.
 #include <algorithm>
 
+#include "../engine/mutant.hpp"
 #include "sack_session.hpp"
 #include "transports.hpp"
 
@@ -26,7 +27,9 @@ class UdRto final : public SackReceiver {
                          of(message).timeouts_without_progress);
   }
 
-  void sent(SendMessage& message) override { set_timer(message, now_ns() + rto_ns(message)); }
+  void sent(SendMessage& message) override {
+    if (!mutated(Mutant::rto_not_armed)) set_timer(message, now_ns() + rto_ns(message));
+  }
 
   // The RTO may have grown with the RTT since the timer was set; then the timer goes on.
   void send_timer(SendMessage& message) override {

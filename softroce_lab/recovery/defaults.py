@@ -118,12 +118,6 @@ class Timing:
         """The interval after so many timeouts in a row without progress: doubled, to T_max."""
         return backed_off(interval_ns, max(timeouts - self.eager_rounds, 0), self.t_max_ns)
 
-    def keepalive_after_ns(self, keepalives_unanswered: int) -> int:
-        """From a keepalive to the next one, with this many unanswered before it."""
-        return backed_off(
-            self.keepalive_interval_ns, keepalives_unanswered, self.keepalive_interval_most_ns
-        )
-
     def session(self) -> dict[str, int]:
         """The fields of `SessionTiming`, where 0 stands for None."""
         values = {name: value or 0 for name, value in dataclasses.asdict(self).items()}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A recovery policy of one's own: a class with a few hooks, each of which returns actions.
 
-A policy decides which packets are lost and when to check. It runs on a session
-(recovery/session), which acknowledges messages, sends keepalives, answers messages without a
-receive, bounds attempts and gives up; no policy handles any of these. A hook gets a message, a
-`Sending` or a `Receiving`, and the time; what it keeps of a message goes into `memory`, and is
-dropped with the message. It reads state through `self.view`, as numpy arrays. Its
-actions are applied after it returned, in their order, alike on both clocks.
+A policy decides which packets are lost and when to check. It runs on a native session
+(native/transport/session.hpp), which acknowledges messages, sends keepalives, answers messages
+without a receive, bounds attempts and gives up; no policy handles any of these. A hook gets a
+message, a `Sending` or a `Receiving`, and the time; what it keeps of a message goes into `memory`,
+and is dropped with the message. It reads state through `self.view`, as numpy arrays. Its actions
+are applied after it returned, in their order, alike on both clocks.
 """
 
 from __future__ import annotations
@@ -165,7 +165,6 @@ class MessagePolicy:
     name: ClassVar[str] = ""
     framing: ClassVar[str] = "ud"
     """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
-    path_probes: ClassVar[bool] = False
     framings: ClassVar[tuple[str, ...]] = ("ud", "uc_immediate")
     """Those that it works over."""
     options: ClassVar[tuple[Option, ...]] = ()

@@ -7,17 +7,18 @@ import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import csa_ud, knobs, sdr
-from softroce_lab.recovery.api import Policy, View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
-from softroce_lab.recovery.session.message_session import MessageSession
-from softroce_lab.recovery.session.session import Session
+from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint
 
 
 class Kind(enum.Enum):
@@ -34,11 +35,11 @@ class Entry:
 
     name: str
     kind: Kind
-    framing: str = Policy.framing
+    framing: str = MessagePolicy.framing
     framings: tuple[str, ...] = MessagePolicy.framings
     """Those that the transport works over, if it has any to choose."""
     options: tuple[Option, ...] = ()
-    policy: type[Policy | MessagePolicy] | None = None  # a user's, in Python
+    policy: type[MessagePolicy] | None = None  # a user's, in Python
     sends_sacks: bool = False  # while packets arrive
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -50,14 +51,13 @@ class Entry:
     rails: int = 1  # of each host, that it uses
 
     @classmethod
-    def of(cls, policy: type[Policy | MessagePolicy]) -> Entry:
+    def of(cls, policy: type[MessagePolicy]) -> Entry:
         """The entry of a policy, by its class attributes."""
-        hosted = policy if issubclass(policy, MessagePolicy) else MessagePolicy
         return cls(
             policy.name,
             Kind.SESSION,
             policy.framing,
-            hosted.framings,
+            policy.framings,
             policy.options,
             policy,
             knobs=_knobs_of(policy),
@@ -74,10 +74,10 @@ class Entry:
         But for the framing and `coding`. OptionError, as `check`.
         """
         values = validated(self.options, options)
+        native = "policy" if self.kind is Kind.QUEUE_PAIR else self.name
         return {
-            "transport": self.name if self.policy is None else "policy",
-            "path_probes": self.path_probes
-            or (self.policy is not None and self.policy.path_probes),
+            "transport": native if self.policy is None else "python_policy",
+            "path_probes": self.path_probes,
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
             "options": values if self.policy is None else {},
         }
@@ -94,7 +94,7 @@ class Entry:
         values = validated(self.options, options)
         if self.codes is not None:
             self.codes(values)
-        elif self.policy is not None and issubclass(self.policy, MessagePolicy):
+        elif self.policy is not None:
             self.policy.check(values)
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
@@ -103,36 +103,36 @@ class Entry:
         values = validated(self.options, options)
         if self.codes is not None:
             codes, packets = self.codes(values), sdr.chunk_packets(values, path_mtu)
-        elif self.policy is not None and issubclass(self.policy, MessagePolicy):
+        elif self.policy is not None:
             codes = self.policy.codes(values)
             packets = self.policy.code_chunk_packets(values, path_mtu) if codes else 0
         else:
             codes, packets = (), 0
         return {"code_chunk_packets": packets, "codes": list(codes)} if codes else {}
 
-    def make(self, view: View, timing: Timing, options: Mapping[str, Any]) -> Policy | None:
-        """A policy for an endpoint, None if none is needed; OptionError for a bad option."""
+    def runner(
+        self,
+        endpoint: Endpoint,
+        timing: Timing,
+        options: Mapping[str, Any],
+        lateness: LatenessRecorder | None = None,
+    ) -> PolicyRunner | None:
+        """What runs its policy on an endpoint; None: it has none. OptionError for a bad option."""
         if self.policy is None:
             return None
-        if issubclass(self.policy, MessagePolicy):
-            return MessageSession(view, timing, self.policy, options)
-        return self.policy(view, timing, options)
+        return PolicyRunner(endpoint, self.policy, timing, options, lateness)
 
 
-def _knobs_of(policy: type[Policy | MessagePolicy]) -> tuple[Knob, ...]:
+def _knobs_of(policy: type[MessagePolicy]) -> tuple[Knob, ...]:
     """What the engine and the session do for any policy, and the timer that some have."""
-    found: tuple[Knob, ...] = knobs.STRIPED
-    if issubclass(policy, MessagePolicy | Session):
-        found += knobs.OF_PACKETS
-    if issubclass(policy, MessagePolicy) and policy.has_rto:
-        found += knobs.OF_SENDERS_TIMER
-    return found
+    of_timer = knobs.OF_SENDERS_TIMER if policy.has_rto else ()
+    return knobs.STRIPED + knobs.OF_PACKETS + of_timer
 
 
 _entries: dict[str, Entry] = {}
 
 
-_AnyPolicy = TypeVar("_AnyPolicy", bound=type[Policy] | type[MessagePolicy])
+_AnyPolicy = TypeVar("_AnyPolicy", bound=type[MessagePolicy])
 
 
 def register(policy: _AnyPolicy) -> _AnyPolicy:

@@ -11,7 +11,7 @@ from pathlib import Path
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.recovery.defaults import Timing
-from tests.recovery.replaying import Decisions, Recording
+from tests.recovery.replaying import Recording
 
 
 class RecordedHost(process.HostProcess):
@@ -19,7 +19,7 @@ class RecordedHost(process.HostProcess):
 
     def messenger(self, memory):
         self._timing = Timing.on_machine(self.settings.fabric_rtt_ns)
-        self._recording, self._decisions = Recording(self.host), Decisions()
+        self._recording = Recording(self.host)
         return open_messenger(
             self.transport,
             self._recording,
@@ -27,11 +27,10 @@ class RecordedHost(process.HostProcess):
             timing=self._timing,
             next_hop_mac=self.settings.gateway_mac,
             qkey=self.settings.qkey,
-            recorder=self._decisions.record,
         )
 
     def figures(self):
-        kept = (self._timing, self._recording.calls, self._decisions)
+        kept = (self._timing, self._recording.calls)
         Path(os.environ["RECORDED_TO"], self.settings.node).write_bytes(pickle.dumps(kept))
         return super().figures()
 

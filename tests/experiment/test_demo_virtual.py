@@ -13,6 +13,7 @@ from softroce_lab.experiment import demo
 from softroce_lab.experiment.capturing import NOTHING, Wanted
 from softroce_lab.experiment.demo import Options, links_of_flow
 from softroce_lab.experiment.reporter import Silent
+from tests import own_policy
 
 
 class Recording(Silent):
@@ -142,7 +143,7 @@ def test_buffers_that_do_not_fit_into_memory_are_refused(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+OWN = own_policy.named("Own")
 
 
 def test_a_transport_of_ones_own(file, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
+from tests.learn.submissions import solution
 
 DIGESTS = Path(__file__).with_name("virtual_digests.json")
 RENAMED = json.loads((paths.PROJECT_ROOT / "tests/renamed_words.json").read_text())
@@ -81,10 +83,25 @@ def traces(experiment, folder):
     }
 
 
+def policies(folder):
+    """The tutorials' policies and the labs' model solutions: how an experiment names them."""
+    examples = (paths.PROJECT_ROOT / "examples/transports").glob("*.py")
+    texts = {path.name: path.read_text() for path in examples}
+    texts |= {f"lab{number}.py": solution(number) for number in range(1, 7)}
+    found = {}
+    for name, text in texts.items():
+        file = Path(folder, name)
+        file.write_text(text)
+        hosted = re.search(r"^class (\w+)\(MessagePolicy\)", text, re.M)[1]
+        found[f"{name}:{hosted}"] = f"{{policy: {file}:{hosted}, label: own}}"
+    return found
+
+
 def digests():
-    """Of every transport's run."""
+    """Of the run of every transport, and of every policy that the documents tell of."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = {each: traces(of(each), folder) for each in ALL}
+        names = {name: name for name in ALL} | policies(folder)
+        runs = {name: traces(of(transport), folder) for name, transport in names.items()}
     return {
         name: {what: hashlib.sha256(data).hexdigest()[:32] for what, data in run.items()}
         for name, run in runs.items()

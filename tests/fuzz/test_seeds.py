@@ -17,7 +17,7 @@ from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
-from softroce_lab.recovery.csa_ud import CsaUd
+from softroce_lab.recovery.policy import MessagePolicy
 
 CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
@@ -192,13 +192,10 @@ def test_a_case_is_a_function_of_its_seed_and_an_experiment():
     assert len({fuzz.text(draw.draw(seed)) for seed in range(40)}) == 40
 
 
-class Forgetful(CsaUd):
+class Forgetful(MessagePolicy):
     """Does nothing about a loss."""
 
     name = "forgetful"
-
-    def on_loss(self, event, now_ns):
-        return ()
 
 
 @pytest.fixture

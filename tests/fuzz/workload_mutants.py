@@ -3,6 +3,9 @@
 
 import contextlib
 import heapq
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +15,18 @@ from softroce_lab.workloads.goal import workload as goal
 from softroce_lab.workloads.open_loop import OpenLoop
 from softroce_lab.workloads.progress import DEPTH, HostWork
 from softroce_lab.workloads.schedule import Compute, Schedule
-from tests.fuzz.policy_mutants import Mutant
 
 MUTANTS = {}  # by name
+
+
+class Mutant(NamedTuple):
+    """A mistake in a method of a class: given the method, it returns another."""
+
+    owner: type | ModuleType
+    method: str
+    mistake: Callable[[Any], Any]
+    transport: str
+    seed: int  # the first that notices it
 
 
 def mutant(owner, method, transport, seed):

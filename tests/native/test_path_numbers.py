@@ -8,7 +8,6 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.recovery import control
-from softroce_lab.recovery.api import LOST_PACKET
 from tests.native import frames
 from tests.native.by_hand import BASE_RTT_NS, ByHand, Sent
 from tests.recovery.pair_rig import CONTROL
@@ -18,6 +17,8 @@ STEP_NS = BASE_RTT_NS // 4  # of the reordering window
 NUMBERS = 1 << 24
 OFFSETS = {"trimmed": 0, "number": 32}  # in the header of ours
 SETTLED_AT, END_AT, WORDS_AT = 4 + 4, 4, 8 + 4 * 16  # in the body of a NACK
+LOST_PACKET = np.dtype([("index", "u4"), ("attempts", "u2"), ("path", "u1"), ("reason", "u1")])
+
 
 
 class Path(ByHand):

@@ -22,13 +22,12 @@ from softroce_lab.perftest.oob_perftest import VERSION, PerftestDest
 from softroce_lab.perftest.options import Options, PerfTest
 from softroce_lab.perftest.report import Style, header, row
 from softroce_lab.recovery import control
-from softroce_lab.recovery.api import Control
 from softroce_lab.rnic import GID
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.topology import loader
 from tests.parser_fuzz.catalogue import CORPUS
 from tests.rdmacm.test_messages import captured
-from tests.recovery.pair_rig import PairRig, threshold
+from tests.recovery.pair_rig import CONTROL, PairRig, threshold
 from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
 
 _CAPTURES = Path(__file__).parents[1] / "captures"
@@ -80,22 +79,23 @@ def control_bodies() -> dict[str, bytes]:
 
 
 def _reported(name: str, number: int) -> bytes:
-    rig, reported = PairRig(name, path_mtu=1024), [bytes([number])]
-    for side, each in enumerate(rig.sides):
-        each.runner._recorder = lambda _, __, action, side=side: (
-            reported.append(_framed(side, action.body)) if isinstance(action, Control) else None
-        )
+    rig = PairRig(name, path_mtu=1024)
+    rig.pair.keep_sent()
     for cable in rig.cables:
         cable.loss = threshold(0.2)
     for n in range(3):
         rig.transfer((1, 0, n), 30_000, sender=n % 2)
     rig.finish()
+    sent = [(side, _native.decode_frame(frame, True)) for _, side, frame in rig.pair.take_sent()]
+    found = [_framed(side, each["payload"][: each["length"]]) for side, each in sent
+             if each["kind"] == CONTROL and each["payload"][0] != control.NACK]  # fmt: skip
     bodies = [
         control.Refused(0, (1, 0, 0), by_receiver=True, status=9),
         control.Rnr(0, (1, 0, 2)),
         control.Keepalive(((1, (1, 0, 1)),)),
     ]
-    return b"".join(reported[:18] + [_framed(1, control.encode(each, 256)) for each in bodies])
+    asked = [_framed(1, control.encode(each, 256)) for each in bodies]
+    return b"".join([bytes([number]), *found[:17], *asked])
 
 
 def _framed(side: int, body: bytes) -> bytes:

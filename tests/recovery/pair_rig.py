@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Two RNICs on the in-memory pair, a policy on each, and memory whose every byte is accounted for.
+"""Two RNICs on the in-memory pair, a transport on each, and memory of which every byte is checked.
 
 Side 0 and side 1 each own an arena of bytes: what is sent, what is received, and guard zones
 between them, all filled with noise. `check` compares the whole arena with what it must hold.
@@ -15,8 +15,9 @@ import numpy as np
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import registry
-from softroce_lab.recovery.api import NEVER_NS, Policy
+from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.runner import PolicyRunner
 
 QKEY = 0x1D2B3A49
@@ -63,13 +64,11 @@ class Posted:
 
 
 class Side:
-    """One end of the pair: endpoint, policy, arena, completions."""
+    """One end of the pair: endpoint, arena, completions; a runner if the transport is a policy."""
 
-    def __init__(self, endpoint, policy: Policy | None, arena_bytes: int) -> None:
+    def __init__(self, endpoint, runner: PolicyRunner | None, arena_bytes: int) -> None:
         self.endpoint = endpoint
-        self.policy = policy
-        self.runner = None if policy is None else PolicyRunner(endpoint, policy)
-        self.alive = True
+        self.runner = runner
         self.arena = noise(7, arena_bytes)
         self.expected = self.arena.copy()
         self._free = GUARD_BYTES
@@ -111,16 +110,26 @@ class Side:
         self.expected[receive.offset : receive.offset + len(data)] = data
 
     def step(self) -> None:
-        if self.runner is None:
-            pass  # the transport is native
-        elif self.alive:
+        if self.runner is not None:
             self.runner.step()
-        else:
-            self.endpoint.take_events()
         self.completions += self.endpoint.poll_completions(1024)
 
     def statuses(self) -> list[ibv_wc_status]:
         return [ibv_wc_status(each.status) for each in self.completions]
+
+    @property
+    def policy(self) -> MessagePolicy:
+        assert self.runner is not None
+        return self.runner.policy
+
+    def figures(self) -> dict:
+        """What the transport counted."""
+        return self.endpoint.figures() if self.runner is None else self.runner.summary()
+
+    def keys_under_way(self) -> list[tuple[int, int, int]]:
+        """Of what is posted and has not completed."""
+        over = {each.wr_id for each in self.completions}
+        return [each.key for each in self.posted if each.wr_id not in over]
 
     @property
     def outstanding(self) -> int:
@@ -132,7 +141,7 @@ class PairRig:
 
     def __init__(
         self,
-        transport: str | type[Policy],
+        transport: str | type[MessagePolicy] | None,
         *,
         seed: int = 1,
         addresses: tuple[int, int] = ADDRESSES,
@@ -141,18 +150,22 @@ class PairRig:
         options: dict | None = None,
         **settings,
     ) -> None:
-        named = isinstance(transport, str)
-        entry = registry.find(transport) if named else registry.Entry.of(transport)
+        """`transport`: its name, or a policy; None: events and acts are in the test's hand."""
         options = options or {}
-        coding = entry.coding(options, settings.get("path_mtu", 2048))
-        settings = entry.engine(options) | coding | settings
+        self.timing = timing
+        entry = None
+        if transport is not None:
+            named = isinstance(transport, str)
+            entry = registry.find(transport) if named else registry.Entry.of(transport)
+            coding = entry.coding(options, settings.get("path_mtu", 2048))
+            settings = entry.engine(options) | coding | settings
+        configs = [config(address, **settings) for address in addresses]
+        for each in configs:
+            timing.apply(each)
         self.random = random.Random(seed)
-        ends = [config(address, **settings) for address in addresses]
-        for end in ends:
-            timing.apply(end)
-        self.pair = _native.Pair(*ends, seed)
+        self.pair = _native.Pair(*configs, seed)
         self.sides = [
-            Side(endpoint, entry.make(endpoint, timing, options), arena_bytes)
+            Side(endpoint, entry and entry.runner(endpoint, timing, options), arena_bytes)
             for endpoint in (self.pair.side(0), self.pair.side(1))
         ]
         self.cables = [self.pair.cable(0), self.pair.cable(1)]

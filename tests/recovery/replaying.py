@@ -11,12 +11,11 @@ from collections import deque
 import numpy as np
 
 ASKED = (
-    "take_events", "send_progress", "send_state", "receive_state", "peer_state", "sent_on_paths",
+    "take_calls", "send_progress", "send_state", "receive_state", "peer_state", "sent_on_paths",
 )  # fmt: skip
 READ = ("now_ns", "chunk_bytes", "window_packets", "control_bytes", "paths", "message_slots")
 APPLIED = (
-    "retransmit", "pause", "control", "set_timer", "set_peer_timer", "complete_send",
-    "fail_receive", "detect_gaps", "set_path_weights", "move_path", "count",
+    "retransmit_sent", "send_feedback", "request_status", "use_paths", "set_timer", "detect_gaps",
 )  # fmt: skip
 
 
@@ -31,25 +30,21 @@ def plain(value):
 
 
 def comparable(value):
-    """A call's arguments, or an action's fields, as `==` compares them."""
+    """A call's arguments as `==` compares them."""
     if isinstance(value, list | tuple):
         return [comparable(each) for each in value]
+    if hasattr(value, "hook"):  # the call that is answered
+        return value.hook, value.handle, value.at_ns
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-class Decisions(list):
-    """What a runner's recorder is called with."""
-
-    def record(self, now_ns, event, action):
-        fields = comparable([getattr(action, name) for name in action.__slots__])
-        self.append((now_ns, event.number, type(action).__name__, fields))
-
-    def kinds(self):
-        return {kind for _, _, kind, _ in self}
+def kinds(calls):
+    """Which acts are among recorded calls."""
+    return {name for name, _, _ in calls if name in APPLIED}
 
 
 class Recording:
-    """An endpoint that keeps all that its policy asks for, and all actions that are applied."""
+    """An endpoint that keeps all that its policy asks for, and all that is done for it."""
 
     def __init__(self, endpoint):
         self._endpoint, self.calls = endpoint, []
@@ -63,17 +58,21 @@ class Recording:
         return lambda *args: self._kept(name, args, value(*args))
 
     def _kept(self, name, args, value):
-        value = plain(value)
-        if name != "take_events" or value:
-            self.calls.append((name, comparable(args), value))
+        if name != "take_calls":
+            self.calls.append((name, comparable(args), plain(value)))
+        elif value:  # whatever turn they are of
+            self.calls.append((name, [], plain(value)))
         return value
 
 
 class Replaying:
     """An endpoint without an engine: it gives what a `Recording` kept."""
 
-    def __init__(self, calls):
+    def __init__(self, calls, *, beside):
+        """`beside`: the recorded policy ran beside its engine."""
         self._calls = deque(calls)
+        if beside:
+            self.event_fd = -1
 
     def __getattr__(self, name):
         if name in READ:
@@ -82,9 +81,12 @@ class Replaying:
             return lambda *args: self._next(name, args)
         raise AttributeError(name)
 
+    def take_calls(self, _begins):
+        """Those that were taken next; none if the policy has something to do before."""
+        taken = self._calls and self._calls[0][0] == "take_calls"
+        return self._calls.popleft()[2] if taken else []
+
     def _next(self, name, args):
-        if not self._calls and name == "take_events":
-            return []
         call = (name, comparable(args))
         recorded = self._calls[0][:2] if self._calls else None
         assert call == recorded, f"{call}, recorded was {recorded}"
@@ -95,5 +97,8 @@ class Replaying:
         """Calls that have not been made again."""
         return len(self._calls)
 
+    def attach_policy(self, hooks, chunk_packets):
+        """Of runners: no policy sees it."""
+
     def set_qkey(self, qkey):
-        """Of messengers, which have endpoints; no policy sees it."""
+        """Of messengers, which have endpoints: no policy sees it."""

@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from softroce_lab import _native
-from softroce_lab.recovery import control
-from softroce_lab.recovery.api import Action, Control, Event
-from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import CONTROL, PairRig
 
 
@@ -26,36 +21,22 @@ def lose(rig: PairRig, side: int, **fields: int) -> None:
 
 
 class ControlLoss:
-    """Loses the control messages of one side that match, at most so many; installed at the start.
+    """Loses the first control messages of one side: those of a type, or any."""
 
-    The cable knows them by their sequence numbers. Control messages leave before reports, in the
-    order they were said, so each number is known when its message is said.
-    """
+    def __init__(self, rig: PairRig, side: int, most: int, body: int = -1) -> None:
+        """`body`: the type, as control.ACK."""
+        self._cable, self._most = rig.cables[side], most
+        self._place = len(self._cable.rules)
+        lose(rig, side, kind=CONTROL, body=body, limit=most)
 
-    def __init__(
-        self,
-        rig: PairRig,
-        side: int,
-        matches: Callable[[control.Message], bool],
-        most: int = 1 << 30,
-    ) -> None:
-        self._rig, self._side = rig, side
-        self._matches, self._most = matches, most
-        self._output = 0
-        self.seen = 0
-        self.lost: list[control.Message] = []
-        end = rig.sides[side]
-        end.runner = PolicyRunner(end.endpoint, end.policy, self._record)
+    @property
+    def lost(self) -> int:
+        """How many were."""
+        return self._most - self._cable.rules[self._place].limit
 
-    def _record(self, now_ns: int, event: Event, action: Action) -> None:
-        if not isinstance(action, Control):
-            return
-        sequence = self._rig.counters(self._side)["tx_report"] + self._output
-        self._output += 1
-        message = control.decode(action.body)
-        if not self._matches(message):
-            return
-        self.seen += 1
-        if len(self.lost) < self._most:
-            self.lost.append(message)
-            lose(self._rig, self._side, kind=CONTROL, message=sequence)
+
+def control_sent(rig: PairRig, body: int, side: int = 1) -> int:
+    """Control messages of this type that this side sent since `rig.pair.keep_sent()`."""
+    frames = [frame for _, which, frame in rig.pair.take_sent() if which == side]
+    packets = [_native.decode_frame(frame, True) for frame in frames]
+    return sum(each["kind"] == CONTROL and each["payload"][0] == body for each in packets)

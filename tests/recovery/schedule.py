@@ -139,7 +139,7 @@ class _Poster:
     def _post_receives(self, which: int) -> None:
         """A receive waits for the one before it of the same key to begin; some are thus ahead."""
         side, waiting = self._rig.sides[which], self._receives[which]
-        keys = set(side.policy.work_with(side.peer).unopened)
+        keys = {m.key for m in waiting if side.endpoint.awaits(side.peer, m.key)}
         for message in list(waiting):
             if message.receive_at_ns <= self._rig.now_ns and message.key not in keys:
                 receive = side.receive(message.key, message.capacity)

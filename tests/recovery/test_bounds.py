@@ -11,6 +11,7 @@ from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
+from softroce_lab.recovery.jitter import backed_off
 from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
@@ -24,8 +25,14 @@ PACKETS = -(-(1 << 20) // (2048 - 40))
 FIRST_PASS_NS = 400 * MILLISECOND_NS
 ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 
-# What the code does: `Session._check_keepalive`.
-INTERVALS_NS = [T.keepalive_after_ns(k) for k in range(T.keepalive_probes)]
+
+def intervals_ns(timing):
+    """From one keepalive to the next, as `Session::check_keepalive` has them."""
+    first_ns, most_ns = timing.keepalive_interval_ns, timing.keepalive_interval_most_ns
+    return [backed_off(first_ns, k, most_ns) for k in range(timing.keepalive_probes)]
+
+
+INTERVALS_NS = intervals_ns(T)
 LAST_KEEPALIVE_NS = sum(INTERVALS_NS[:-1])
 LEAST_SILENCE_NS = T.keepalive_interval_ns + sum(INTERVALS_NS)
 MOST_SILENCE_NS = T.keepalive_interval_most_ns + sum(INTERVALS_NS)
@@ -172,11 +179,6 @@ FABRICS = {  # by the names of the table's columns
 }
 
 
-def intervals_ns(timing):
-    """From one question to the next, as `Session._check_keepalive` has them."""
-    return [timing.keepalive_after_ns(k) for k in range(timing.keepalive_probes)]
-
-
 def scaled_figures():
     """The rows of the table, one figure for each fabric."""
     columns = []
@@ -225,7 +227,7 @@ def test_the_timers_of_any_fabric_are_in_order(base_rtt_ns, blackout_ns):
     assert timing.fixed_rto_ns is None  # a knob's
     times.remove(None)
     assert all(isinstance(time, int) and time > 0 for time in times)
-    assert timing.t_min_ns <= timing.first_check_ns <= timing.t_max_ns
+    assert timing.t_min_ns <= timing.fixed_check_ns <= timing.t_max_ns
     assert timing.reordering_window_least_ns <= timing.t_min_ns
     assert timing.keepalive_interval_ns >= 2 * base_rtt_ns
     intervals = intervals_ns(timing)

@@ -6,8 +6,6 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.recovery import control
-from softroce_lab.recovery.api import LOST_PACKET
-from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import CONTROL, DATA, MILLISECOND_NS, PairRig
 from tests.recovery.sabotage import lose
 
@@ -36,7 +34,7 @@ def finished_ns(rig, length):
 
 
 def summary(rig, side=0):
-    return rig.sides[side].policy.summary()
+    return rig.sides[side].figures()
 
 
 @pytest.mark.parametrize("index", [0, 20, 31, 39])
@@ -152,21 +150,6 @@ def test_a_nack_is_read_as_it_was_written(rig):
     assert max(nacks[0].settled) > 0
 
 
-def test_losses_are_named_to_the_policy(rig):
-    lose(rig, 0, kind=DATA, attempt_last=1, index_first=3, index_last=4)
-    losses = []
-    sender = rig.sides[0]
-    sender.runner = PolicyRunner(
-        sender.endpoint,
-        sender.policy,
-        lambda now_ns, event, action: losses.append(event) if event.kind.name == "LOSS" else None,
-    )
-    finished_ns(rig, 40 * CHUNK)
-    packets = np.concatenate([np.frombuffer(event.body, LOST_PACKET) for event in losses])
-    assert sorted(set(packets["index"].tolist())) == [3, 4]
-    assert sorted(packets["attempts"].tolist()) == [1, 1, 2, 2]
-
-
 @pytest.mark.parametrize(("path_mtu", "waiting"), [(256, 12), (1024, 60)])
 def test_a_loss_is_repaired_while_older_messages_wait_for_receives(path_mtu, waiting):
     """More of them than a NACK has room for: it names first what has begun."""
@@ -186,35 +169,13 @@ def test_a_loss_is_repaired_while_older_messages_wait_for_receives(path_mtu, wai
     assert rig.now_ns - begun_ns < 4 * ONE_WAY_NS + 150_000
 
 
-class Sleeper:
-    """The endpoint of a host whose policy sleeps: what happens meanwhile comes in one turn."""
-
-    def __init__(self, endpoint):
-        self._endpoint, self._kept, self.asleep = endpoint, [], True
-
-    def take_events(self):
-        self._kept += self._endpoint.take_events()
-        if self.asleep:
-            return []
-        kept, self._kept = self._kept, []
-        return kept
-
-    def __getattr__(self, name):
-        return getattr(self._endpoint, name)
-
-
-def test_as_many_completions_as_one_turn_brings_are_acknowledged(rig):
-    """Their acknowledgements leave in packets that have room for them."""
+def test_messages_that_complete_together_are_acknowledged_together(rig):
+    """In packets that have room for them."""
+    rig.cables[0].packet_time_ns = 0
     count = 300
     for index in range(count):
         rig.transfer((*KEY[:2], index), 64)
-    sleeper = rig.sides[1].runner._endpoint = Sleeper(rig.sides[1].endpoint)
-    rig.step_until(rig.now_ns + 3 * MILLISECOND_NS)
-    sleeper.asleep = False
-    begun_ns = rig.now_ns
     rig.finish(within_ns=20 * MILLISECOND_NS)
-    assert rig.now_ns - begun_ns < 2 * ONE_WAY_NS
     assert summary(rig)["keepalives"] == 0
     assert rig.counters(0)["rx_bad_control"] == 0
-    again = 4  # for a probe that was repeated twice meanwhile
-    assert rig.counters(1)["tx_control"] - rig.counters(1)["tx_nack"] <= -(-count // 16) + again
+    assert rig.counters(1)["tx_control"] - rig.counters(1)["tx_nack"] < count / 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What csa_ud makes of losses once they are found: NACKs, stragglers, and the shares of paths."""
+"""What csa_ud makes of losses once they are found: NACKs, and the shares of paths."""
 
 import collections
 
@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.recovery.api import SetTimer, UsePaths
-from softroce_lab.recovery.runner import PolicyRunner
 from tests.recovery.pair_rig import CONTROL, DATA, MILLISECOND_NS, PairRig
 from tests.recovery.sabotage import lose
-from tests.recovery.test_intervals import fast_rig
 
 KEY = (1, 2, 3)
 CHUNK = 2048 - 40
-PATH_PROBE = 3
 ONE_WAY_NS = 100_000
 FIRST_NACK = 1 << 31
 
@@ -40,7 +36,7 @@ def test_the_nack_of_a_lost_tail_leaves_twice(rig):
     rig.finish(within_ns=20 * MILLISECOND_NS)
     rig.check()
     assert rig.sides[1].completions[0].completed_ns < 3 * ONE_WAY_NS + 100_000
-    assert rig.sides[0].policy.summary()["lost_by_timer"] == 0
+    assert rig.sides[0].figures()["lost_by_timer"] == 0
 
 
 def test_a_probe_asks_for_nothing_again_once_all_losses_are_repaired():
@@ -61,34 +57,6 @@ def test_a_probe_asks_for_nothing_again_once_all_losses_are_repaired():
     assert after["tx_nack"] == before["tx_nack"]
 
 
-# ---------------------------------------------------------------- stragglers
-
-
-def test_the_last_of_a_step_is_checked_sooner_when_the_others_are_complete():
-    """Of its 900 packets only the first arrives, a little before the others are complete."""
-    rig = fast_rig("sync-aware")
-    lose(rig, 0, kind=PATH_PROBE)
-    lose(rig, 0, kind=DATA, message=3, index_first=1)
-    lose(rig, 0, kind=DATA, message=2, attempt_last=0, index_first=5, index_last=5)
-    armed = []
-    receiver = rig.sides[1]
-
-    def record(now_ns, event, action):
-        if isinstance(action, SetTimer):
-            armed.append((event.kind.name, action))
-
-    receiver.runner = PolicyRunner(receiver.endpoint, receiver.policy, record)
-    for message in range(4):
-        rig.transfer((1, 2, message), (900 if message == 3 else 40) * CHUNK)
-    rig.step_until(rig.now_ns + MILLISECOND_NS, lambda: len(receiver.completions) == 3)
-    assert {each.key[2] for each in receiver.completions} == {0, 1, 2}
-    rig.step(rig.now_ns + 1)
-    *_, first = (action for kind, action in armed if kind == "FIRST_PACKET")
-    sooner = [action for kind, action in armed if kind == "RECEIVE_COMPLETE"]
-    assert [action.handle for action in sooner] == [first.handle]
-    assert sooner[0].at_ns < first.at_ns
-
-
 # ---------------------------------------------------------------- paths
 
 
@@ -107,7 +75,7 @@ def shares(rig, packets):
 def test_a_path_whose_weight_was_0_takes_its_share_again_with_the_old_weight():
     rig = PairRig("ud_rto", paths=4, arena_bytes=1 << 23)
     endpoint, peer = rig.sides[0].endpoint, rig.sides[0].peer
-    UsePaths(peer, [0, 1, 1, 2]).apply(endpoint)
+    endpoint.set_path_weights(peer, [0, 1, 1, 2])
     assert shares(rig, 400) == [0, 100, 100, 200]
-    UsePaths(peer, [1, 1, 1, 1]).apply(endpoint)
+    endpoint.set_path_weights(peer, [1, 1, 1, 1])
     assert np.abs(np.array(shares(rig, 400)) - 100).max() <= 1

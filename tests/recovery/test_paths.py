@@ -3,8 +3,7 @@
 
 import numpy as np
 import pytest
-
-from softroce_lab.recovery.paths import PathHealth
+from softroce_lab._native import PathHealth
 
 PATHS = 8
 
@@ -17,18 +16,27 @@ def evenly(packets_each, paths=PATHS):
     return np.repeat(np.arange(paths, dtype=np.uint8), packets_each)
 
 
-class Health(PathHealth):
+class Health:
     """Told of packets one by one, as the engine counts them."""
 
-    def __init__(self, paths, already=0):
-        super().__init__(paths)
-        self.counts = np.full(paths, already, dtype=np.int64)
-        self.note_sent(self.counts)
-        self._sent[:] = 0
+    def __init__(self, paths):
+        self._health = PathHealth(paths)
+        self.counts = np.zeros(16, dtype=np.int64)  # of the engine's paths at most
 
     def sent(self, paths):
-        self.counts = (self.counts + np.bincount(paths, minlength=len(self.counts))) % 2**32
-        self.note_sent(self.counts.tolist())
+        self.counts = (self.counts + np.bincount(paths, minlength=16)) % 2**32
+        self._health.note_sent(self.counts.tolist())
+
+    def note_lost(self, paths):
+        for path in paths.tolist():
+            self._health.note_lost(path)
+
+    def leave(self):
+        return self._health.leave()
+
+    @property
+    def left(self):
+        return self._health.left()
 
 
 def test_without_losses_no_path_is_left():
@@ -115,7 +123,7 @@ def test_what_is_left_begins_anew():
     assert health.leave() == []
     health.note_lost(on(3, 1))
     assert health.leave() == [3]
-    assert health.left.tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
+    assert health.left == [0, 0, 0, 2, 0, 0, 0, 0]
 
 
 def test_old_evidence_fades():
@@ -136,9 +144,12 @@ def test_paths_beyond_those_there_are_count_for_nothing():
 
 
 def test_the_engines_counts_wrap():
-    health = Health(PATHS, already=2**32 - 50)
+    health = Health(PATHS)
+    health.counts[:PATHS] = 2**32 - 50
+    health.sent(evenly(0))
     health.sent(evenly(100))
-    health.note_lost(on(3, 50))
+    health.note_lost(evenly(5))  # a path that seems to have sent less than none would be blamed
+    health.note_lost(on(3, 200))
     assert health.leave() == [3]
 
 

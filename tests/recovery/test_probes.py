@@ -51,7 +51,7 @@ def test_a_probe_shows_what_other_paths_lost(first):
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=first)
     sending_ns = 40 * 2_000
     assert transfer_ns(rig, 1) < sending_ns + 3 * ONE_WAY_NS + RTT_NS // 4 + 15_000
-    assert rig.sides[0].policy.summary()["lost_by_timer"] == 0
+    assert rig.sides[0].figures()["lost_by_timer"] == 0
     assert rig.counters(0)["tx_retransmitted"] == 40 - first
 
 
@@ -75,7 +75,7 @@ def test_a_lost_probe_is_repeated(lost):
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=36)
     lose(rig, 0, kind=PATH_PROBE, attempt_last=lost - 1)
     assert transfer_ns(rig, 1) < (2 + 2**lost * 1.5) * RTT_NS
-    assert rig.sides[0].policy.summary()["lost_by_timer"] == 0
+    assert rig.sides[0].figures()["lost_by_timer"] == 0
 
 
 def test_without_repeats_a_lost_probe_is_silence():
@@ -83,17 +83,16 @@ def test_without_repeats_a_lost_probe_is_silence():
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=36)
     lose(rig, 0, kind=PATH_PROBE, attempt_last=0)
     transfer_ns(rig, 1)
-    assert rig.sides[0].policy.summary()["lost_by_timer"] > 0
+    assert rig.sides[0].figures()["lost_by_timer"] > 0
 
 
 def test_a_lost_acknowledgement_follows_a_repeated_probe():
     rig = rig_of()
-    loss = ControlLoss(rig, 1, lambda message: isinstance(message, control.Ack), most=1)
-    loss._output = rig.counters(1)["tx_control"] - rig.counters(1)["tx_nack"]
-    keepalives = rig.sides[0].policy.summary()["keepalives"]
+    loss = ControlLoss(rig, 1, 1, control.ACK)
+    keepalives = rig.sides[0].figures()["keepalives"]
     assert transfer_ns(rig, 0) < 5 * RTT_NS
-    assert len(loss.lost) == 1
-    assert rig.sides[0].policy.summary()["keepalives"] == keepalives
+    assert loss.lost == 1
+    assert rig.sides[0].figures()["keepalives"] == keepalives
 
 
 def test_repeats_end():

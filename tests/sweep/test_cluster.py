@@ -15,6 +15,7 @@ from softroce_lab.sweep import cluster as sweep_cluster
 from softroce_lab.sweep import pool as sweep_pool
 from softroce_lab.sweep.campaign import Options
 from softroce_lab.sweep.work import Work
+from tests import own_policy
 from tests.sweep.sweep_works import current_thread
 
 distributed = pytest.importorskip("distributed")
@@ -140,7 +141,7 @@ def test_without_distributed_it_says_how_to_get_it(many, monkeypatch):
         campaign.run(many, Options(scheduler="tcp://127.0.0.1:1"), Silent())
 
 
-OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+OWN = own_policy.named("Own")
 
 
 @pytest.mark.parametrize("on", ["cluster", "processes"])

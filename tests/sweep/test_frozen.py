@@ -9,14 +9,9 @@ import pytest
 from softroce_lab.experiment import frozen as frozen_experiment
 from softroce_lab.sweep import frozen, spec
 from softroce_lab.telemetry.rundir import RunDirectory
+from tests import own_policy
 
-POLICY = """\
-from softroce_lab.recovery.ud_rto import UdRto
-
-
-class Mine(UdRto):
-    pass
-"""
+POLICY = own_policy.named("Mine")
 SWEEP = """\
 name: mine
 experiment: base.yaml

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.recovery.api import NEVER_NS, Key, Policy
+from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
-from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
+from softroce_lab.recovery.runner import PolicyRunner
 from softroce_lab.rnic.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QP_STATE,
@@ -125,7 +125,7 @@ class Messenger(Protocol):
         """All completed posts that were not reported yet."""
 
     def summary(self) -> dict[str, Any]:
-        """The final report of the recovery policy."""
+        """What the transport counted."""
 
     def close(self) -> None:
         """End everything; nothing touches the memory any more."""
@@ -152,7 +152,7 @@ class _Region:
 
 
 class StripedMessenger:
-    """Over striped messages: datagrams, and recovery by a Python policy or by the engine itself."""
+    """Over striped messages: datagrams, and recovery by native code or by a user's policy."""
 
     next_time_ns = NEVER_NS
 
@@ -161,18 +161,13 @@ class StripedMessenger:
         endpoint: Endpoint,
         *,
         memory: Memory | None = None,
-        policy: Policy | None = None,
+        runner: PolicyRunner | None = None,
         next_hop_mac: int = 0,
         qkey: int = 0,
-        recorder: Recorder | None = None,
-        lateness: LatenessRecorder | None = None,
     ) -> None:
         """`next_hop_mac`: of the gateway; `qkey`: the same at all hosts of a run."""
         self._endpoint = endpoint
-        self._policy = policy
-        self._runner: PolicyRunner | None = None
-        if policy is not None:
-            self._runner = PolicyRunner(endpoint, policy, recorder, lateness)
+        self._runner = runner  # of a user's policy
         self._region = _Region(endpoint, memory)
         self._mac = next_hop_mac
         self._qkey = qkey
@@ -238,8 +233,8 @@ class StripedMessenger:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The final report of the policy."""
-        return self._policy.summary() if self._policy is not None else {}
+        """What the transport counted."""
+        return self._endpoint.figures() if self._runner is None else self._runner.summary()
 
     def close(self) -> None:
         """Flush all posts, then let the memory go."""

@@ -17,7 +17,7 @@ from softroce_lab.experiment.hosts.rails_messenger import RailsMessenger
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
-from softroce_lab.recovery.runner import LatenessRecorder, Recorder
+from softroce_lab.recovery.runner import LatenessRecorder
 from softroce_lab.shift import Settings
 
 if TYPE_CHECKING:
@@ -35,15 +35,13 @@ def open_messenger(
     rc: RcSettings | None = None,
     next_hop_mac: int = 0,
     qkey: int = 0,
-    recorder: Recorder | None = None,
     lateness: LatenessRecorder | None = None,
     other_rail: OtherRail | None = None,
 ) -> Messenger:
     """The messenger of a transport.
 
-    `memory`: what offsets of posts count in, None if packets carry no bytes. `recorder` and
-    `lateness` get the decisions of a Python policy and their latency. Without `other_rail`, `shift`
-    is `rc`.
+    `memory`: what offsets of posts count in, None if packets carry no bytes. `lateness` gets the
+    latency of a user's policy. Without `other_rail`, `shift` is `rc`.
     """
     entry = transport.entry
     if other_rail is not None:
@@ -62,11 +60,9 @@ def open_messenger(
     return StripedMessenger(
         endpoint,
         memory=memory,
-        policy=entry.make(endpoint, timing, transport.options),
+        runner=entry.runner(endpoint, timing, transport.options, lateness),
         next_hop_mac=next_hop_mac,
         qkey=qkey,
-        recorder=recorder,
-        lateness=lateness,
     )
 
 

@@ -17,8 +17,7 @@ from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyErr
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.policy import NO_CODE, MessagePolicy
 
-_TYPES = {"path_probes": (bool, "True or False"), "has_rto": (bool, "True or False"),
-          "name": (str, "a text")}  # fmt: skip
+_TYPES = {"has_rto": (bool, "True or False"), "name": (str, "a text")}
 
 
 def wrong(policy: type[MessagePolicy]) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from softroce_lab import _native
 from softroce_lab.erasure.code import ErasureCode
 from softroce_lab.experiment.transports.policy_call import (
     PolicyCall,
@@ -32,6 +33,7 @@ from softroce_lab.recovery.api import View
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.options import OptionError
 from softroce_lab.recovery.policy import Actions, MessagePolicy, Receiving, Sending
+from softroce_lab.recovery.runner import ALWAYS_RUN
 
 T = TypeVar("T")
 
@@ -52,8 +54,11 @@ def guarded(policy: type[MessagePolicy], file: str, more: Mapping[str, Any]) -> 
 
     `more`: attributes that it has besides.
     """
-    hooks = [name for name in vars(MessagePolicy) if name.startswith("on_")]
-    body: dict[str, Any] = {name: _hook(name, getattr(policy, name), file) for name in hooks}
+    body: dict[str, Any] = {}
+    for name in _native.HOOKS:
+        hook = getattr(policy, name)
+        if name in ALWAYS_RUN or hook is not getattr(MessagePolicy, name):
+            body[name] = _hook(name, hook, file)
     body["__init__"] = _init(policy, file)
     body["summary"] = _summary(policy, file)
     body["name"] = policy.name or policy.__name__

@@ -5,7 +5,7 @@ import re
 
 HEAD = """import ctypes, itertools, os, sys, time
 import numpy as np
-from softroce_lab.recovery import api, policy
+from softroce_lab.recovery import policy
 from softroce_lab.recovery.policy import *
 
 
@@ -81,9 +81,6 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         _on_sent("SetTimer(send, now_ns)"), 8, "on_sent returned no list of actions",
     ),
     "returns no action": (_on_sent("['lost']"), 8, "on_sent returned 'lost', which is no action"),
-    "returns an action of events": (
-        _on_sent("[api.SetTimer(send.handle, now_ns)]"), 8, "which is no action",
-    ),
     "no such packet": (
         _on_sent("[Retransmit(send, np.array([send.count]))]"), 8, "of a message of",
     ),

@@ -9,6 +9,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.transports import policy_call, watchdog
+from tests import own_policy
 from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
 
 EXPERIMENT = """
@@ -43,11 +44,9 @@ def test_a_bad_policy_fails_and_the_other_transport_runs(tmp_path, soon, name):
 
 @pytest.mark.parametrize("packets", ["[]", "[0]", "np.array([0])"])
 def test_packets_may_be_a_list(tmp_path, packets):
-    text = (
-        "from softroce_lab.recovery.ud_rto import UdRto\n"
-        "import numpy as np\n"
-        "from softroce_lab.recovery.policy import Retransmit\n"
-        "class Mine(UdRto):\n"
+    text = own_policy.named(
+        "Mine",
+        "    import numpy as np\n"
         "    retransmitted = False\n"
         "    def on_sent(self, send, now_ns):\n"
         "        once = [] if self.retransmitted else [Retransmit(send, PACKETS)]\n"

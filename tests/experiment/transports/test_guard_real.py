@@ -9,6 +9,7 @@ import pytest
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.transports import policy_call, watchdog
 from softroce_lab.fabric import lab as fabric
+from tests import own_policy
 from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
 
 EXPERIMENT = """
@@ -20,12 +21,7 @@ workload: {{kind: ring-all-reduce, bytes: 64KiB, message: 16KiB}}
 faults: [{{name: loss, links: "leaf*<->spine*", loss: 1%}}]
 clock: real
 """
-GOOD = """from softroce_lab.recovery.ud_rto import UdRto
-
-
-class Mine(UdRto):
-    pass
-"""
+GOOD = own_policy.named("Mine")
 SHOWN = (
     "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
     "time stands still", "summary that is none", "ends the process at once", "crashes",
