@@ -7,6 +7,7 @@ what for.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from typer.testing import CliRunner
 
 from softroce_lab import paths
 from softroce_lab.cli.app import app
-from softroce_lab.errors import ExitCode
+from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.kinds import programs, table
-from softroce_lab.report import artifact
+from softroce_lab.report import artifact, fabric
 from tests.report import made
 from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
 
@@ -201,6 +202,33 @@ def test_what_runs_it_again_lists_what_it_would_execute_and_read(hostile, verb):
         assert "--trust-run" in found.stderr
         hostile.check_nothing_happened()
         assert not (hostile.top / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"topology": "/etc/secret"}, "'/etc/secret' is not in the run directory"),
+        ({"faults": ["../secret"]}, "'../secret' is not in the run directory"),
+        (
+            {
+                "workload": {
+                    "kind": "jobs",
+                    "jobs": [
+                        {"name": "one", "workload": {"kind": "goal", "file": "inputs/../../secret"}}
+                    ],
+                }
+            },
+            "'inputs/../../secret' is not in the run directory",
+        ),
+    ],
+    ids=["topology", "faults", "goal"],
+)
+def test_no_file_outside_is_read_to_show_results(jobs, tmp_path, change, what):
+    directory = shutil.copytree(jobs, tmp_path / "run")
+    experiment = json.loads((directory / "experiment.json").read_text())
+    (directory / "experiment.json").write_text(json.dumps(experiment | change))
+    with pytest.raises(UserError, match=re.escape(what)):
+        fabric.experiment(directory)
 
 
 def test_reproduce_sh_of_an_archive_needs_trust_too(hostile):
