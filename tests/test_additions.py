@@ -198,7 +198,7 @@ def add(scratch, changes):
 
 def python(scratch, *arguments):
     """Python with the copy, and without this checkout, which a .pth file would put first."""
-    found = [str(scratch), sysconfig.get_paths()["purelib"], "/usr/lib/python3/dist-packages"]
+    found = [str(scratch), sysconfig.get_paths()["purelib"]]
     done = subprocess.run(
         [sys.executable, "-S", *arguments], capture_output=True, text=True, timeout=60, check=False,
         cwd=scratch, env={"PYTHONPATH": os.pathsep.join(found), "PATH": os.environ["PATH"]},
