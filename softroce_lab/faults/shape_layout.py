@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from softroce_lab.faults.layout import window
 from softroce_lab.plan.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
-PARTS = 4  # LAB_SHAPE_PARTS: delays, and queues, of one directed link
+PARTS: int = CONSTANTS["LAB_SHAPE_PARTS"]  # delays, and queues, of one directed link
 
-_DISTRIBUTIONS = {"uniform": 0, "normal": 1, "pareto": 2}  # enum lab_distribution
-_DELAY = struct.Struct("=QQII24s")
-_QUEUE = struct.Struct("=QQQQQII24s")
-_SHAPE = struct.Struct(f"=QII{PARTS * _DELAY.size}s{PARTS * _QUEUE.size}s")
-
-SHAPE_BYTES = _SHAPE.size
+_DISTRIBUTIONS = enumerators("lab_distribution")
+_DELAY = Struct("lab_delay")
+_QUEUE = Struct("lab_queue")
+_SHAPE = Struct("lab_shape")
 
 
 def _limit(number: int | None) -> int:
@@ -24,20 +22,24 @@ def _limit(number: int | None) -> int:
 
 
 def _delay(effect: Delay, when: Window) -> bytes:
-    kind = _DISTRIBUTIONS[effect.distribution]
-    return _DELAY.pack(effect.delay_ns, effect.jitter_ns, kind, effect.preserve, window(when))
+    return _DELAY.pack(
+        delay_ns=effect.delay_ns,
+        jitter_ns=effect.jitter_ns,
+        distribution=_DISTRIBUTIONS[effect.distribution],
+        preserve=effect.preserve,
+        window=window(when),
+    )
 
 
 def _queue(effect: Queue, when: Window) -> bytes:
     return _QUEUE.pack(
-        effect.rate_bps,
-        _limit(effect.limit_bytes),
-        _limit(effect.limit_packets),
-        _limit(effect.ecn_bytes),
-        _limit(effect.ecn_packets),
-        effect.trim,
-        0,
-        window(when),
+        rate_bps=effect.rate_bps,
+        limit_bytes=_limit(effect.limit_bytes),
+        limit_packets=_limit(effect.limit_packets),
+        ecn_bytes=_limit(effect.ecn_bytes),
+        ecn_packets=_limit(effect.ecn_packets),
+        trim=effect.trim,
+        window=window(when),
     )
 
 
@@ -52,5 +54,10 @@ def shape(faults: Sequence[Fault]) -> bytes:
     extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
     if max(len(delays), len(queues)) > PARTS:
         raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
-    extra_ns = extras[-1] if extras else 0
-    return _SHAPE.pack(extra_ns, len(delays), len(queues), b"".join(delays), b"".join(queues))
+    return _SHAPE.pack(
+        reorder_extra_ns=extras[-1] if extras else 0,
+        delays=len(delays),
+        queues=len(queues),
+        delay=b"".join(delays),
+        queue=b"".join(queues),
+    )

@@ -13,13 +13,13 @@ import socket
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.daemons import wire_layout
 from softroce_lab.fabric.daemons.wire_layout import (
     LinkFigures,
-    NoRoom,
     Operation,
     PortFigures,
     StageFigures,
@@ -272,12 +272,12 @@ def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
     return bool(recorded) and not any(known.is_alive() for known in recorded)
 
 
-def _no_room(refusal: NoRoom) -> UserError:
+def _no_room(refusal: Any) -> UserError:
     mib = FRAME_BYTES / 2**20
     return UserError(
-        f"queue and delay of this link may hold {refusal.needed} frames, "
-        f"{refusal.needed * mib:.0f} MiB; the wire stage has {refusal.available} left of "
-        f"{refusal.all}, {refusal.all * mib:.0f} MiB",
+        f"queue and delay of this link may hold {refusal.needed_frames} frames, "
+        f"{refusal.needed_frames * mib:.0f} MiB; the wire stage has {refusal.available_frames} left of "
+        f"{refusal.all_frames}, {refusal.all_frames * mib:.0f} MiB",
         hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
         "(lab up FILE --faults PROFILE) gets what it needs",
     )

@@ -119,7 +119,7 @@ def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
         "address": port.address,
         "address6": port.address6,
         "peer": str(peer),
-        "counters": dataclasses.asdict(counters) if counters else None,
+        "counters": counters._asdict() if counters else None,
     }
 
 

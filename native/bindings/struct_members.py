@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes struct_members.cpp: what Python reads of C and C++ headers, for softroce_lab/structs.py.
+
+The names of a struct's members and of an enum's enumerators are read from the headers; the compiler
+adds types, sizes and values. So a new member of a struct that is listed here needs no other line.
+The build runs it (native/CMakeLists.txt): python struct_members.py REPOSITORY OUTPUT.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Structs and enums, named as in namespace softroce. A struct follows those that it contains.
+HEADERS = {
+    "xdp/lab_wire.h": "lab_kind",
+    "xdp/lab_fault.h": (
+        "lab_effect lab_fault_key lab_fault_model lab_fault_need lab_verdict_slot lab_filter "
+        "lab_window lab_fault_rule lab_fault_set lab_rule_state lab_fault_state"
+    ),
+    "xdp/lab_name.h": "lab_name_tuple lab_name_key lab_named",
+    "xdp/lab_maps.h": (
+        "lab_port_flags lab_port lab_exact_key lab_prefix_key lab_group lab_link lab_tap "
+        "lab_timeline lab_counters"
+    ),
+    "xdp/lab_records.h": "lab_file_header lab_drop lab_stamp",
+    "xdp/lab_shape.h": "lab_distribution lab_delay lab_queue lab_shape",
+    "native/capture/row.hpp": "capture::PacketRow",
+    "native/endpoint/loss_record.hpp": "LossKind LossRecord",
+    "native/engine/verbs/qp_event.hpp": "RetransmitReason",
+    "native/endpoint/recoveries.hpp": "RecoveryKind Recovery",
+    "native/endpoint/statistics.hpp": "statistics::Header statistics::Qp",
+    "native/monitor/protocol.hpp": "monitor::Word monitor::Request monitor::Answer",
+    "native/sim/repairs.hpp": "sim::DropCause sim::Repair",
+    "native/wire/histogram.hpp": "wire::Histogram",
+    "native/wire/figures.hpp": "wire::LinkFigures wire::PortFigures wire::StageFigures",
+    "native/wire/protocol.hpp": (
+        "wire::Operation wire::PortLinks wire::Request wire::Status wire::Answer wire::NoRoom"
+    ),
+}
+CONSTANTS = (
+    "LAB_ARMED_RULES LAB_ARMED_SHAPED LAB_ARMED_SLOT LAB_DROPS_MAGIC LAB_FAULT_RULES LAB_GOLDEN "
+    "LAB_GROUP_PORTS LAB_KIND_BIT_OTHER LAB_KIND_BIT_TAIL LAB_KIND_NONE LAB_NAME_BITS "
+    "LAB_NAME_TUPLES LAB_SHAPE_PARTS wire::Histogram::kOctaveBits"
+)
+
+
+def definition(text: str, name: str) -> tuple[str, str]:
+    """`enum` or `struct`, and what is between its braces, without comments."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    found = re.search(rf"^(enum|struct)(?: class)? {name}\b[^;{{]*\{{", text, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"struct_members.py: the header has no struct or enum {name}")
+    end = text.index("}" if found[1] == "enum" else "\n}", found.end())
+    return found[1], text[found.end() : end]
+
+
+def enumerators(inside: str) -> Iterator[str]:
+    """The names in an enum."""
+    return (name for each in inside.split(",") if (name := each.partition("=")[0].strip()))
+
+
+def members(inside: str) -> Iterator[str]:
+    """The names of data in a struct. If one is missed here, nothing compiles."""
+    while "{" in inside:  # initialisers, and bodies of functions
+        inside = re.sub(r"\{[^{}]*\}", ";", inside)
+    for statement in re.sub(r"\[[^\]]*\]|<[^<>]*>", "", inside).split(";"):
+        words = statement.split()
+        if len(words) > 1 and words[0] != "static" and "(" not in statement:
+            yield from (each.partition("=")[0].split()[-1] for each in statement.split(","))
+
+
+def described(text: str, name: str) -> str:
+    """A statement that adds the struct or enum to what Python sees."""
+    kind, inside = definition(text, name.rpartition("::")[2])
+    if kind == "enum":
+        values = ", ".join(f"SOFTROCE_ENUMERATOR({name}, {one})" for one in enumerators(inside))
+        return f'  enums["{name}"] = enumerators({{{values}}});\n'
+    names = list(members(inside))
+    size = " + ".join(f"sizeof({name}::{member})" for member in names)
+    fields = ", ".join(f"SOFTROCE_MEMBER({name}, {member})" for member in names)
+    return (
+        f'  static_assert({size} == sizeof({name}), "padding, or a member that was not read");\n'
+        f'  structs.add<{name}>("{name}", {{{fields}}});\n'
+    )
+
+
+def source(root: Path) -> str:
+    """The file that is compiled."""
+    texts = {header: (root / header).read_text(encoding="utf-8") for header in HEADERS}
+    lines = [described(texts[header], name) for header in HEADERS for name in HEADERS[header].split()]
+    lines += [f'  constants["{name}"] = {name};\n' for name in CONSTANTS.split()]
+    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    return (
+        "// Written by struct_members.py.\n"
+        f'#include "native/bindings/struct_members.hpp"\n{includes}\n'
+        "namespace softroce {\n\n"
+        "void bind_structs(nb::module_& m) {\n"
+        "  StructDescriptions structs;\n  nb::dict enums, constants;\n"
+        f"{''.join(lines)}"
+        '  m.attr("STRUCTS") = structs.all;\n  m.attr("ENUMS") = enums;\n'
+        '  m.attr("CONSTANTS") = constants;\n}\n\n}  // namespace softroce\n'
+    )
+
+
+if __name__ == "__main__":
+    repository, output = Path(sys.argv[1]), Path(sys.argv[2])
+    output.write_text(source(repository), encoding="utf-8")
+    read = " ".join(str(repository / header) for header in HEADERS)
+    Path(f"{output}.d").write_text(f"{output}: {read}\n", encoding="utf-8")
