@@ -38,9 +38,7 @@ class Struct:
         self._members = _native.STRUCTS[name][1]  # name, bytes, type
         codes = (_CODES.get(type_, f"{size}s") for _, size, type_ in self._members)
         self._packer = struct.Struct("=" + "".join(codes))
-        self._zeros = {
-            member: 0 if type_ in _CODES else b"" for member, _, type_ in self._members
-        }
+        self._zeros = {member: 0 if type_ in _CODES else b"" for member, _, type_ in self._members}
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -55,7 +53,7 @@ class Struct:
     @functools.cached_property
     def record(self) -> Any:
         """The class of what `unpack` returns: a named tuple."""
-        return namedtuple(self._name.rpartition("::")[2], self.members)  # noqa: PYI024
+        return namedtuple(self._name.rpartition("::")[2], self.members)
 
     def pack(self, **values: int | bytes) -> bytes:
         """Its bytes; members that are not given are 0. struct.error for what does not fit."""

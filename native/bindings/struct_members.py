@@ -88,7 +88,9 @@ def described(text: str, name: str) -> str:
 def source(root: Path) -> str:
     """The file that is compiled."""
     texts = {header: (root / header).read_text(encoding="utf-8") for header in HEADERS}
-    lines = [described(texts[header], name) for header in HEADERS for name in HEADERS[header].split()]
+    lines = [
+        described(texts[header], name) for header in HEADERS for name in HEADERS[header].split()
+    ]
     lines += [f'  constants["{name}"] = {name};\n' for name in CONSTANTS.split()]
     includes = "".join(f'#include "{header}"\n' for header in HEADERS)
     return (

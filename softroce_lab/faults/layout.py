@@ -271,7 +271,9 @@ def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
 def rule_ids(value: bytes) -> tuple[int, ...]:
     """Of the rules in a struct lab_fault_set, by position."""
     rules = _SET.unpack(value)
-    return tuple(rule.rule_id for rule in itertools.islice(_RULE.unpack_all(rules.rule), rules.count))
+    return tuple(
+        rule.rule_id for rule in itertools.islice(_RULE.unpack_all(rules.rule), rules.count)
+    )
 
 
 def named_hits(value: bytes) -> Hits:

@@ -37,8 +37,7 @@ def accounts(counted, hosts, before=None, missed=NONE_MISSED, wire=NO_WIRE):
 
     def counters(by_name):
         return {
-            ifindex: NOTHING._replace(**by_name.get(name, {}))
-            for name, ifindex in PORTS.items()
+            ifindex: NOTHING._replace(**by_name.get(name, {})) for name, ifindex in PORTS.items()
         }
 
     now = Counts(counters(counted), wire, missed)

@@ -273,11 +273,10 @@ def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
 
 
 def _no_room(refusal: Any) -> UserError:
-    mib = FRAME_BYTES / 2**20
+    needed, total, mib = refusal.needed_frames, refusal.all_frames, FRAME_BYTES / 2**20
     return UserError(
-        f"queue and delay of this link may hold {refusal.needed_frames} frames, "
-        f"{refusal.needed_frames * mib:.0f} MiB; the wire stage has {refusal.available_frames} left of "
-        f"{refusal.all_frames}, {refusal.all_frames * mib:.0f} MiB",
+        f"queue and delay of this link may hold {needed} frames, {needed * mib:.0f} MiB; the wire "
+        f"stage has {refusal.available_frames} left of {total}, {total * mib:.0f} MiB",
         hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
         "(lab up FILE --faults PROFILE) gets what it needs",
     )
